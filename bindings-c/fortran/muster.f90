@@ -94,7 +94,7 @@ module muster
   integer(c_int), parameter :: MUSTER_AUTO = -1
   ! UINT32_MAX, as Fortran's signed integers show it.
   integer(c_int32_t), parameter :: MUSTER_NONE = -1
-  integer(c_size_t), parameter :: MUSTER_CARD_SIZE = 320
+  integer(c_size_t), parameter :: MUSTER_BOOTSTRAP_RECORD_SIZE = 320
 
   ! Start from muster_config() and change what matters. For texts: c_loc of a character array that
   ! ends with c_null_char.
@@ -168,17 +168,17 @@ module muster
       integer(c_int), value :: exit_code
       integer(c_int) :: answer
     end function
-    function muster_card(context, card, timeout_ms) result(answer) bind(C)
+    function muster_bootstrap_record(context, record, timeout_ms) result(answer) bind(C)
       import :: c_int, c_int32_t, c_ptr
       type(c_ptr), value :: context
-      type(c_ptr), value :: card
+      type(c_ptr), value :: record
       integer(c_int32_t), value :: timeout_ms
       integer(c_int) :: answer
     end function
-    function muster_take_cards(context, cards, processes) result(answer) bind(C)
+    function muster_take_bootstrap_records(context, records, processes) result(answer) bind(C)
       import :: c_int, c_ptr, c_size_t
       type(c_ptr), value :: context
-      type(c_ptr), value :: cards
+      type(c_ptr), value :: records
       integer(c_size_t), value :: processes
       integer(c_int) :: answer
     end function

@@ -14,7 +14,7 @@ module muster_mpi
   public :: muster_mpi_init, muster_mpi_group, muster_mpi_failed
 
   integer, parameter :: name_size = 64
-  integer, parameter :: card_words = int(MUSTER_CARD_SIZE) / 4
+  integer, parameter :: record_words = int(MUSTER_BOOTSTRAP_RECORD_SIZE) / 4
   integer(c_int32_t), parameter :: patience_ms = 10000
 
 contains
@@ -28,7 +28,7 @@ contains
     integer(c_int) :: answer, told
     type(muster_config_t), target :: own
     character(kind=c_char), target :: name(name_size)
-    integer, allocatable, target :: card(:), cards(:)
+    integer, allocatable, target :: record(:), records(:)
     integer :: letters(name_size), rank, ranks, same, error, place
 
     context = c_null_ptr
@@ -51,15 +51,15 @@ contains
     if (.not. (c_associated(own%job) .or. is_set('MUSTER_JOB') .or. is_set('PMIX_NAMESPACE'))) own%job = c_loc(name)
     if (own%rank == MUSTER_AUTO) own%rank = int(rank, c_int32_t)
     if (own%ranks == MUSTER_AUTO) own%ranks = int(ranks, c_int32_t)
-    allocate(card(card_words), cards(card_words * ranks))
-    card = 0
+    allocate(record(record_words), records(record_words * ranks))
+    record = 0
     answer = muster_init(c_loc(own), context)
     if (answer == MUSTER_OK) &
-      answer = muster_card(context, c_loc(card), merge(own%timeout_ms, patience_ms, own%timeout_ms /= 0))
+      answer = muster_bootstrap_record(context, c_loc(record), merge(own%timeout_ms, patience_ms, own%timeout_ms /= 0))
     ! Who is not connected takes part all the same: nobody waits for it.
-    call MPI_Allgather(card, card_words, MPI_INTEGER, cards, card_words, MPI_INTEGER, comm, error)
+    call MPI_Allgather(record, record_words, MPI_INTEGER, records, record_words, MPI_INTEGER, comm, error)
     if (error /= MPI_SUCCESS .and. answer == MUSTER_OK) answer = MUSTER_ERR_SYSTEM
-    if (answer == MUSTER_OK) answer = min(muster_take_cards(context, c_loc(cards), int(ranks, c_size_t)), MUSTER_OK)
+    if (answer == MUSTER_OK) answer = min(muster_take_bootstrap_records(context, c_loc(records), int(ranks, c_size_t)), MUSTER_OK)
     if (answer < 0 .and. c_associated(context)) then
       told = muster_finalize(context)
       context = c_null_ptr

@@ -170,20 +170,20 @@ int muster_finalize(muster_ctx_t *context);
  * it is the `code` of MUSTER_EVENT_RANK_LEFT everywhere. */
 int muster_leave(muster_ctx_t *context, int exit_code);
 
-/* Where no PMIx tells the agents of a job of each other: bring the card of each process to all of them,
+/* Where no PMIx tells the agents of a job of each other: bring the record of each process to all of them,
  * by MPI_Allgather (muster_mpi_init of muster_mpi.h does all of this) or whatever the job has, and give
- * them to muster_take_cards in the order of the ranks. A card of zeros stands for a process without
- * Muster. The card of rank 0 has the job's key on it: show it to nobody outside of the job. */
-#define MUSTER_CARD_SIZE 320
+ * them to muster_take_bootstrap_records in the order of the ranks. A record of zeros stands for a process without
+ * Muster. The record of rank 0 has the job's key on it: show it to nobody outside of the job. */
+#define MUSTER_BOOTSTRAP_RECORD_SIZE 320
 
-/* Writes MUSTER_CARD_SIZE bytes, once the agent has said its address. Returns 0, or MUSTER_ERR_ARGUMENT,
+/* Writes MUSTER_BOOTSTRAP_RECORD_SIZE bytes, once the agent has said its address. Returns 0, or MUSTER_ERR_ARGUMENT,
  * _NOT_INITIALIZED, _FORKED, _TIMEOUT. */
-int muster_card(muster_ctx_t *context, void *card, uint32_t timeout_ms);
+int muster_bootstrap_record(muster_ctx_t *context, void *record, uint32_t timeout_ms);
 
 /* Tells the agent of the others. Returns of how many nodes it was told, at most 64 (they lead to all
  * others), or 0 if another process of this node does it; or MUSTER_ERR_ARGUMENT, _NOT_INITIALIZED,
- * _FORKED, _TIMEOUT, _AGENT_REFUSED for what is no card. */
-int muster_take_cards(muster_ctx_t *context, const void *cards, size_t processes);
+ * _FORKED, _TIMEOUT, _AGENT_REFUSED for what is no record. */
+int muster_take_bootstrap_records(muster_ctx_t *context, const void *records, size_t processes);
 
 /* ---------------------------------------------------------------------------------------- view */
 

@@ -41,7 +41,7 @@ static inline void muster_mpi_job_(char *job, size_t size)
  * name of rank 0's, with random digits: process numbers alone are the same in many containers. `config` may be NULL.
  *
  * A process whose muster_init fails takes part all the same, so that the others are not kept waiting;
- * it returns its code. Returns 0, or a code of muster_init, muster_card or muster_take_cards;
+ * it returns its code. Returns 0, or a code of muster_init, muster_bootstrap_record or muster_take_bootstrap_records;
  * MUSTER_ERR_ARGUMENT if `context` is NULL, or on all of them if `comm` is not such a communicator;
  * MUSTER_ERR_SYSTEM if MPI failed or there is no memory. After any of them this process is not attached,
  * and *context is NULL. */
@@ -50,7 +50,7 @@ static inline int muster_mpi_init(MPI_Comm comm, const muster_config_t *config, 
     muster_config_t own = MUSTER_CONFIG_INIT;
     muster_ctx_t *connected = NULL;
     char job[64] = "";
-    char *cards = NULL;
+    char *records = NULL;
     const char *said = getenv("MUSTER_JOB"), *named = getenv("PMIX_NAMESPACE");
     int rank = 0, size = 0, same = 0, status, told;
 
@@ -76,22 +76,22 @@ static inline int muster_mpi_init(MPI_Comm comm, const muster_config_t *config, 
         if (own.ranks == MUSTER_AUTO)
             own.ranks = size;
     }
-    cards = (char *)calloc((size_t)size + 1, MUSTER_CARD_SIZE);
+    records = (char *)calloc((size_t)size + 1, MUSTER_BOOTSTRAP_RECORD_SIZE);
     status = context ? muster_init(&own, &connected) : MUSTER_ERR_ARGUMENT;
-    if (status == MUSTER_OK && cards)
-        status = muster_card(connected, cards + (size_t)size * MUSTER_CARD_SIZE,
+    if (status == MUSTER_OK && records)
+        status = muster_bootstrap_record(connected, records + (size_t)size * MUSTER_BOOTSTRAP_RECORD_SIZE,
                              own.timeout_ms ? own.timeout_ms : 10000);
     /* Nobody waits in the allgather for one who could not get the memory for it. */
-    told = cards != NULL;
+    told = records != NULL;
     if (MPI_Allreduce(MPI_IN_PLACE, &told, 1, MPI_INT, MPI_MIN, comm) != MPI_SUCCESS || !told ||
-        MPI_Allgather(cards + (size_t)size * MUSTER_CARD_SIZE, MUSTER_CARD_SIZE, MPI_BYTE, cards,
-                      MUSTER_CARD_SIZE, MPI_BYTE, comm) != MPI_SUCCESS)
+        MPI_Allgather(records + (size_t)size * MUSTER_BOOTSTRAP_RECORD_SIZE, MUSTER_BOOTSTRAP_RECORD_SIZE, MPI_BYTE, records,
+                      MUSTER_BOOTSTRAP_RECORD_SIZE, MPI_BYTE, comm) != MPI_SUCCESS)
         status = status < 0 ? status : MUSTER_ERR_SYSTEM;
     if (status == MUSTER_OK) {
-        told = muster_take_cards(connected, cards, (size_t)size);
+        told = muster_take_bootstrap_records(connected, records, (size_t)size);
         status = told < 0 ? told : MUSTER_OK;
     }
-    free(cards);
+    free(records);
     if (status < 0 && connected) {
         muster_finalize(connected);
         connected = NULL;

@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
-use muster::board::BoardView;
 use muster::bootstrap;
 use muster::client::{Client, Error, Options, shared};
-use muster::doorman::{PlaceError, RefusalCode};
+use muster::ipc::{DirectoryError, RefusalCode};
+use muster::shm::TableView;
 use muster::sys::cancel::Shield;
 use muster::sys::fork;
 
@@ -163,7 +163,7 @@ fn options(settings: Settings) -> Options {
             .map_or(otherwise.deadline, |timeout_ms| {
                 Duration::from_millis(timeout_ms.into())
             }),
-        porch: bootstrap::porch(ulfm),
+        pmix_integration: bootstrap::pmix_integration(ulfm),
         ..otherwise
     }
 }
@@ -220,11 +220,11 @@ thread_local! {
 
 /// A look at the board, for calls that only read from it.
 #[inline]
-pub(crate) fn with_board(
+pub(crate) fn with_table(
     context: *const muster_ctx_t,
-    look: impl FnOnce(&BoardView) -> Result<c_int, Failure>,
+    look: impl FnOnce(&TableView) -> Result<c_int, Failure>,
 ) -> Result<c_int, Failure> {
-    with_client(context, |client| look(client.board()?))
+    with_client(context, |client| look(client.table()?))
 }
 
 /// A call that is made often: without a lock.
@@ -263,20 +263,24 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let code = match &error {
             Error::Setting { .. }
-            | Error::Place(
-                PlaceError::Name { .. }
-                | PlaceError::Character { .. }
-                | PlaceError::NoText { .. }
-                | PlaceError::TooLong { .. }
-                | PlaceError::Unmapped,
+            | Error::AgentDirectory(
+                DirectoryError::Name { .. }
+                | DirectoryError::Character { .. }
+                | DirectoryError::NoText { .. }
+                | DirectoryError::TooLong { .. }
+                | DirectoryError::Unmapped,
             ) => Code::Config,
-            Error::Place(PlaceError::Unsafe { .. }) => Code::Permission,
+            Error::AgentDirectory(DirectoryError::Unsafe { .. }) => Code::Permission,
             Error::Refused {
                 code: RefusalCode::User,
                 ..
             } => Code::Permission,
-            Error::Place(PlaceError::System { .. }) | Error::System { .. } => Code::System,
-            Error::Board(_) | Error::Refused { .. } | Error::Protocol { .. } => Code::AgentRefused,
+            Error::AgentDirectory(DirectoryError::System { .. }) | Error::System { .. } => {
+                Code::System
+            }
+            Error::StateTable(_) | Error::Refused { .. } | Error::Protocol { .. } => {
+                Code::AgentRefused
+            }
             Error::AgentMissing { .. } | Error::PluginMissing { .. } | Error::AgentStart { .. } => {
                 Code::AgentStart
             }
@@ -288,7 +292,7 @@ impl From<Error> for Failure {
             Error::Declined(_) | Error::Reserved(_) => Code::Declined,
             Error::NoSuchNode { .. } => Code::NoSuchNode,
             Error::NoRank => Code::NoSuchRank,
-            Error::Card(_) => Code::Argument,
+            Error::BootstrapRecord(_) => Code::Argument,
             Error::Outcast => Code::Outcast,
             Error::Finalized => Code::NotInitialized,
             Error::Forked => Code::Forked,

@@ -2,9 +2,9 @@
 
 use std::ffi::{c_char, c_int};
 
-use muster::board::words::{CAUSES, KINDS, NODE_STATES, RANK_STATES, name};
-use muster::board::{BoardView, Cause, Event, EventKind};
 use muster::client::describe;
+use muster::shm::names::{CAUSES, KINDS, NODE_STATES, RANK_STATES, name};
+use muster::shm::{Cause, Event, EventKind, TableView};
 
 use crate::event::muster_event_t;
 
@@ -33,9 +33,9 @@ pub extern "C" fn muster_rank_state_name(state: c_int) -> *const c_char {
 }
 
 /// One line about an event, with the names on a board.
-pub(crate) fn line(event: &muster_event_t, board: &BoardView) -> String {
+pub(crate) fn line(event: &muster_event_t, table: &TableView) -> String {
     match event.known() {
-        Some(known) => describe::on_board(&known, event.delivered_ns, board),
+        Some(known) => describe::on_table(&known, event.delivered_ns, table),
         None => format!("an event of the unknown kind {}", event.kind),
     }
 }

@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_void};
 use std::os::fd::AsRawFd;
 
-use muster::board::{BoardView, Event};
+use muster::shm::{Event, TableView};
 use muster::sys::clock;
 use std::time::Duration;
 
@@ -72,7 +72,7 @@ pub type muster_event_fn = Option<
 >;
 
 /// As many events as one dispatch hands out, so that it ends even while events pour in.
-const DISPATCH_MOST: usize = 1024;
+const DISPATCH_MAX: usize = 1024;
 
 thread_local! {
     static IN_CALLBACK: Cell<bool> = const { Cell::new(false) };
@@ -128,9 +128,9 @@ impl muster_event_t {
     }
 
     /// The nodes it is about, as far as the board still says.
-    fn nodes(&self, board: &BoardView) -> Vec<u32> {
+    fn nodes(&self, table: &TableView) -> Vec<u32> {
         self.known()
-            .map_or_else(Vec::new, |event| board.event_nodes(&event))
+            .map_or_else(Vec::new, |event| table.event_nodes(&event))
     }
 }
 
@@ -257,7 +257,7 @@ pub unsafe extern "C" fn muster_dispatch(
         // A lost agent: what it said before is handed out all the same, then said by next_event.
         let _ = client.dispatch();
         let mut called = 0;
-        while called < DISPATCH_MOST {
+        while called < DISPATCH_MAX {
             let Some(news) = client.next_event()? else {
                 break;
             };
@@ -283,8 +283,8 @@ pub unsafe extern "C" fn muster_event_describe(
 ) -> c_int {
     enter(|| {
         let event = checked(event)?;
-        context::with_board(context, |board| {
-            let text = describe::line(event, board);
+        context::with_table(context, |table| {
+            let text = describe::line(event, table);
             write_text(&text, buffer, size)
         })
     })
@@ -310,8 +310,8 @@ pub unsafe extern "C" fn muster_event_nodes(
                 "nodes is NULL and size is not 0",
             ));
         }
-        context::with_board(context, |board| {
-            let found = event.nodes(board);
+        context::with_table(context, |table| {
+            let found = event.nodes(table);
             for (place, node) in found.iter().take(size).enumerate() {
                 // SAFETY: the caller's array has room for `size`, and the place is below that.
                 unsafe { nodes.add(place).write(*node) };
@@ -324,7 +324,7 @@ pub unsafe extern "C" fn muster_event_nodes(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use muster::board::{Cause, EventKind};
+    use muster::shm::{Cause, EventKind};
 
     #[test]
     fn an_event_without_its_size_is_refused() {

@@ -8,6 +8,7 @@
 //! space of applications.
 
 mod attribute;
+mod bootstrap_exchange;
 mod boundary;
 mod callback;
 mod config;
@@ -17,7 +18,6 @@ mod counter;
 mod describe;
 mod error;
 mod event;
-mod exchange;
 mod progress;
 mod traffic;
 mod view;
@@ -27,6 +27,7 @@ pub use attribute::{
     muster_attribute_get, muster_attribute_keys, muster_key_hash, muster_publish, muster_unwatch,
     muster_watch, muster_withdraw,
 };
+pub use bootstrap_exchange::{muster_bootstrap_record, muster_take_bootstrap_records};
 pub use callback::muster_set_callback;
 pub use config::muster_config_t;
 pub use context::{muster_ctx_t, muster_finalize, muster_init, muster_leave};
@@ -40,7 +41,6 @@ pub use event::{
     muster_dispatch, muster_event_describe, muster_event_fn, muster_event_nodes, muster_event_t,
     muster_get_fd, muster_next_event, muster_poll_events,
 };
-pub use exchange::{muster_card, muster_take_cards};
 pub use progress::{muster_tick, muster_tick_every};
 pub use traffic::{
     muster_heard_from, muster_piggyback_deliver, muster_piggyback_fill, muster_sent_to,

@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_char, c_int};
 
-use muster::board::{BoardView, NodeState, RankState};
+use muster::shm::{NodeState, RankState, TableView};
 
 use crate::boundary::{check_room, count, enter_quick as enter, write_text};
 use crate::context::{self, muster_ctx_t};
@@ -25,8 +25,8 @@ fn no_such_rank(rank: u32, ranks: u32) -> Failure {
     )
 }
 
-fn known_node(board: &BoardView, node: u32) -> Result<(), Failure> {
-    let nodes = board.node_count();
+fn known_node(table: &TableView, node: u32) -> Result<(), Failure> {
+    let nodes = table.node_count();
     if node < nodes {
         Ok(())
     } else {
@@ -34,8 +34,8 @@ fn known_node(board: &BoardView, node: u32) -> Result<(), Failure> {
     }
 }
 
-fn known_rank(board: &BoardView, rank: u32) -> Result<(), Failure> {
-    let ranks = board.rank_count();
+fn known_rank(table: &TableView, rank: u32) -> Result<(), Failure> {
+    let ranks = table.rank_count();
     if rank < ranks {
         Ok(())
     } else {
@@ -47,9 +47,9 @@ fn known_rank(board: &BoardView, rank: u32) -> Result<(), Failure> {
 #[unsafe(no_mangle)]
 pub extern "C" fn muster_node_state(context: *mut muster_ctx_t, node: u32) -> c_int {
     enter(|| {
-        context::with_board(context, |board| {
-            known_node(board, node)?;
-            Ok(board.node_state(node) as c_int)
+        context::with_table(context, |table| {
+            known_node(table, node)?;
+            Ok(table.node_state(node) as c_int)
         })
     })
 }
@@ -58,9 +58,9 @@ pub extern "C" fn muster_node_state(context: *mut muster_ctx_t, node: u32) -> c_
 #[unsafe(no_mangle)]
 pub extern "C" fn muster_rank_state(context: *mut muster_ctx_t, rank: u32) -> c_int {
     enter(|| {
-        context::with_board(context, |board| {
-            known_rank(board, rank)?;
-            Ok(board.rank_state(rank) as c_int)
+        context::with_table(context, |table| {
+            known_rank(table, rank)?;
+            Ok(table.rank_state(rank) as c_int)
         })
     })
 }
@@ -69,9 +69,9 @@ pub extern "C" fn muster_rank_state(context: *mut muster_ctx_t, rank: u32) -> c_
 #[unsafe(no_mangle)]
 pub extern "C" fn muster_rank_node(context: *mut muster_ctx_t, rank: u32) -> c_int {
     enter(|| {
-        context::with_board(context, |board| {
-            known_rank(board, rank)?;
-            board.rank_node(rank).map(count).ok_or_else(|| {
+        context::with_table(context, |table| {
+            known_rank(table, rank)?;
+            table.rank_node(rank).map(count).ok_or_else(|| {
                 Failure::new(
                     Code::NoSuchNode,
                     format!("rank {rank} has not connected yet"),
@@ -93,10 +93,10 @@ pub unsafe extern "C" fn muster_node_name(
     size: usize,
 ) -> c_int {
     enter(|| {
-        context::with_board(context, |board| {
-            let name = board
+        context::with_table(context, |table| {
+            let name = table
                 .node_name(node)
-                .ok_or_else(|| no_such_node(node, board.node_count()))?;
+                .ok_or_else(|| no_such_node(node, table.node_count()))?;
             write_text(&name, buffer, size)
         })
     })
@@ -114,10 +114,10 @@ pub unsafe extern "C" fn muster_node_group(
     size: usize,
 ) -> c_int {
     enter(|| {
-        context::with_board(context, |board| {
-            let group = board
+        context::with_table(context, |table| {
+            let group = table
                 .node_group(node)
-                .ok_or_else(|| no_such_node(node, board.node_count()))?;
+                .ok_or_else(|| no_such_node(node, table.node_count()))?;
             write_text(&group, buffer, size)
         })
     })
@@ -126,13 +126,13 @@ pub unsafe extern "C" fn muster_node_group(
 /// How many nodes are known.
 #[unsafe(no_mangle)]
 pub extern "C" fn muster_node_count(context: *mut muster_ctx_t) -> c_int {
-    enter(|| context::with_board(context, |board| Ok(count(board.node_count()))))
+    enter(|| context::with_table(context, |table| Ok(count(table.node_count()))))
 }
 
 /// How many ranks the job has.
 #[unsafe(no_mangle)]
 pub extern "C" fn muster_rank_count(context: *mut muster_ctx_t) -> c_int {
-    enter(|| context::with_board(context, |board| Ok(count(board.rank_count()))))
+    enter(|| context::with_table(context, |table| Ok(count(table.rank_count()))))
 }
 
 fn known_state(state: c_int, last: u8) -> Result<u8, Failure> {
@@ -151,9 +151,9 @@ fn known_state(state: c_int, last: u8) -> Result<u8, Failure> {
 #[unsafe(no_mangle)]
 pub extern "C" fn muster_nodes_in_state(context: *mut muster_ctx_t, state: c_int) -> c_int {
     enter(|| {
-        context::with_board(context, |board| {
+        context::with_table(context, |table| {
             let wanted = known_state(state, NodeState::Left as u8)?;
-            Ok(count(board.nodes_in_state(NodeState::from(wanted))))
+            Ok(count(table.nodes_in_state(NodeState::from(wanted))))
         })
     })
 }
@@ -162,9 +162,9 @@ pub extern "C" fn muster_nodes_in_state(context: *mut muster_ctx_t, state: c_int
 #[unsafe(no_mangle)]
 pub extern "C" fn muster_ranks_in_state(context: *mut muster_ctx_t, state: c_int) -> c_int {
     enter(|| {
-        context::with_board(context, |board| {
+        context::with_table(context, |table| {
             let wanted = known_state(state, RankState::Left as u8)?;
-            Ok(count(board.ranks_in_state(RankState::from(wanted))))
+            Ok(count(table.ranks_in_state(RankState::from(wanted))))
         })
     })
 }
@@ -182,7 +182,7 @@ pub unsafe extern "C" fn muster_node_states(
     epoch: *mut u64,
 ) -> c_int {
     // SAFETY: the caller's promises are those of this one.
-    unsafe { copy_states(context, (states, size, epoch), BoardView::copy_node_states) }
+    unsafe { copy_states(context, (states, size, epoch), TableView::copy_node_states) }
 }
 
 /// Copies the states of all ranks.
@@ -197,7 +197,7 @@ pub unsafe extern "C" fn muster_rank_states(
     epoch: *mut u64,
 ) -> c_int {
     // SAFETY: the caller's promises are those of this one.
-    unsafe { copy_states(context, (states, size, epoch), BoardView::copy_rank_states) }
+    unsafe { copy_states(context, (states, size, epoch), TableView::copy_rank_states) }
 }
 
 /// # Safety
@@ -205,7 +205,7 @@ pub unsafe extern "C" fn muster_rank_states(
 unsafe fn copy_states(
     context: *const muster_ctx_t,
     (states, size, epoch): (*mut u8, usize, *mut u64),
-    copy: impl FnOnce(&BoardView, &mut [u8]) -> Option<(u32, u64)>,
+    copy: impl FnOnce(&TableView, &mut [u8]) -> Option<(u32, u64)>,
 ) -> c_int {
     enter(|| {
         context::check(context)?;
@@ -216,8 +216,8 @@ unsafe fn copy_states(
             // the limit.
             _ => unsafe { std::slice::from_raw_parts_mut(states, size.min(STATES_MAX)) },
         };
-        context::with_board(context, |board| {
-            let (known, at) = copy(board, states).ok_or_else(|| {
+        context::with_table(context, |table| {
+            let (known, at) = copy(table, states).ok_or_else(|| {
                 Failure::new(
                     Code::Timeout,
                     "the view changed faster than it could be copied; try again",
@@ -248,8 +248,8 @@ pub unsafe extern "C" fn muster_node_find(
         }
         // SAFETY: not NULL, and the caller gives a terminated text that lives through the call.
         let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
-        context::with_board(context, |board| {
-            board.node_find(&name).map(count).ok_or_else(|| {
+        context::with_table(context, |table| {
+            table.node_find(&name).map(count).ok_or_else(|| {
                 Failure::new(Code::NoSuchNode, format!("no node named {name:?} is known"))
             })
         })
@@ -273,9 +273,9 @@ pub unsafe extern "C" fn muster_node_ranks(
             let message = format!("ranks is NULL but size is {size}");
             return Err(Failure::new(Code::Argument, message));
         }
-        context::with_board(context, |board| {
-            known_node(board, node)?;
-            let there = board.node_ranks(node);
+        context::with_table(context, |table| {
+            known_node(table, node)?;
+            let there = table.node_ranks(node);
             let mut found = 0;
             for rank in there {
                 if found < size {
@@ -307,8 +307,8 @@ pub extern "C" fn muster_my_rank(context: *mut muster_ctx_t) -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn muster_my_node(context: *mut muster_ctx_t) -> c_int {
     enter(|| {
-        context::with_board(context, |board| {
-            board.own_node().map(count).ok_or_else(|| {
+        context::with_table(context, |table| {
+            table.own_node().map(count).ok_or_else(|| {
                 Failure::new(
                     Code::NoSuchNode,
                     "the agent has not said which node this is yet",
@@ -329,9 +329,9 @@ pub unsafe extern "C" fn muster_epoch(context: *mut muster_ctx_t, epoch: *mut u6
         if epoch.is_null() {
             return Err(Failure::new(Code::Argument, "epoch is NULL"));
         }
-        context::with_board(context, |board| {
+        context::with_table(context, |table| {
             // SAFETY: not NULL, and the caller's to write to.
-            unsafe { epoch.write(board.epoch()) };
+            unsafe { epoch.write(table.epoch()) };
             Ok(0)
         })
     })

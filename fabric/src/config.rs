@@ -1,7 +1,7 @@
 //! What a fabric is opened with: rails and limits.
 
 use crate::health::HealthConfig;
-use crate::lifeline::Lifeline;
+use crate::liveness_connection::LivenessConnection;
 use crate::nid::Nid;
 use crate::policy::Policy;
 use crate::provider::Libfabric;
@@ -51,7 +51,7 @@ pub struct FabricConfig {
     pub relay: bool,
     /// What peers hold on to, to learn at once of this process's end; none: they have to wait for its
     /// silence. Two fabrics need two.
-    pub lifeline: Option<Arc<Lifeline>>,
+    pub liveness_connection: Option<Arc<LivenessConnection>>,
 }
 
 impl FabricConfig {
@@ -73,7 +73,7 @@ impl FabricConfig {
             policy: Policy::default(),
             numa_range: 0,
             relay: true,
-            lifeline: None,
+            liveness_connection: None,
         }
     }
 }

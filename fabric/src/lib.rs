@@ -33,7 +33,6 @@
 
 #![deny(unsafe_code)]
 
-mod bare;
 mod bucket;
 mod bulk;
 mod choice;
@@ -43,8 +42,8 @@ mod fabric;
 mod fault;
 mod fold;
 mod health;
-mod lifeline;
 mod link;
+mod liveness_connection;
 pub mod locality;
 mod net;
 mod nid;
@@ -54,6 +53,7 @@ mod policy;
 mod provider;
 mod rail;
 mod range;
+mod raw_endpoint;
 mod relay;
 mod select;
 mod speeds;
@@ -63,7 +63,6 @@ mod transport;
 mod view;
 mod window;
 
-pub use bare::BareEnd;
 pub use bulk::BULK_MESSAGE_MAX;
 pub use choice::DefaultRails;
 pub use config::FabricConfig;
@@ -75,22 +74,23 @@ pub use health::{
     Blame, Finding, HEALTH_MAX, HealthConfig, HealthState, Lack, Outcome, Pace, PairReport, infer,
 };
 pub use libfabric_sys::LoadError;
-pub use lifeline::Lifeline;
+pub use liveness_connection::LivenessConnection;
 pub use net::{Net, NetKind};
 pub use nid::{Address, BEAT_PORT_OFFSET, NIDS_MAX, Nid, NidList, PORT_DEFAULT};
 pub use peer::PeerHandle;
 pub use policy::{MESSAGES_MAX, NidPattern, PATTERNS_MAX, Policy, RULES_MAX, Ranks, Rule, Subject};
 pub use provider::{Interface, Libfabric, TrafficClass, load, load_from};
 pub use range::expand;
+pub use raw_endpoint::RawEndpoint;
 pub use relay::{ENVELOPE_BYTES, Tally};
 pub use select::{
     Candidate, CarrierInput, Choice, Explanation, Loss, PATHS_MAX, PathInput, RailInput, Request,
     Selection, Standing, Step, Tried, choose, choose_carriers, explain,
 };
-pub use stats::{Counters, DropReason, HEAT_HALF_LIFE_US};
+pub use stats::{Counters, DropReason, USAGE_HALF_LIFE_US};
 pub use timeouts::Timeouts;
 pub use transport::{
-    Arrival, Class, FabricEvent, Letter, Question, Relayed, Route, Sent, Transport,
+    Arrival, Class, FabricEvent, PutOptions, Question, Relayed, Route, Sent, Transport,
 };
 pub use view::{
     Credits, NetView, PathState, PathView, PeerNidView, PeerView, RailView, RelayView, Through,

@@ -84,7 +84,7 @@ impl Nid {
 
     /// The TCP address of its liveness connection: the port of beats on udp nets, behind the bulk lane's on
     /// other nets that have IP addresses; none on nets without (psm), or within one machine (shm).
-    pub(crate) fn lifeline_address(&self) -> Option<SocketAddrV4> {
+    pub(crate) fn liveness_address(&self) -> Option<SocketAddrV4> {
         let offset = match self.net.kind {
             NetKind::Udp => 0,
             NetKind::Tcp | NetKind::O2ib | NetKind::O2ud => 2,

@@ -10,12 +10,12 @@
 //! the peer's NIDs are such.
 
 use crate::fabric::PeerBulk;
-use crate::health::{Health, Hearing};
+use crate::health::{Health, RailLiveness};
 use crate::nid::{NIDS_MAX, Nid, NidList};
 use crate::policy::Ranks;
 use crate::provider::Subnet;
 use crate::relay::PeerRelay;
-use crate::stats::{Counters, Heat};
+use crate::stats::{Counters, UsageRate};
 
 /// A peer that was taken in. Once it was forgotten, the handle stands for nobody.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -53,7 +53,7 @@ pub(crate) struct Path {
     pub(crate) bulk_health: Health,
     /// When it was used last, on the peer's count.
     pub(crate) turn: u64,
-    pub(crate) heat: Heat,
+    pub(crate) usage: UsageRate,
     pub(crate) counters: Counters,
 }
 
@@ -76,7 +76,7 @@ impl Path {
             health: Health::default(),
             bulk_health: Health::default(),
             turn: 0,
-            heat: Heat::default(),
+            usage: UsageRate::default(),
             counters: Counters::default(),
         }
     }
@@ -87,7 +87,7 @@ impl Path {
 pub(crate) struct Peer {
     pub(crate) nids: NidList,
     pub(crate) paths: Vec<Path>,
-    pub(crate) hearing: Hearing,
+    pub(crate) rail_liveness: RailLiveness,
     /// NIDs that it says do not work.
     pub(crate) told_failing: Vec<Nid>,
     /// Messages so far: the count that turns are taken on.
@@ -105,7 +105,7 @@ impl Peer {
         let mut peer = Peer {
             nids,
             paths,
-            hearing: Hearing::new(&[false; NIDS_MAX]),
+            rail_liveness: RailLiveness::new(&[false; NIDS_MAX]),
             told_failing: Vec::new(),
             turn: 0,
             run: (u32::MAX, 0),
@@ -131,8 +131,8 @@ impl Peer {
     fn note_rails(&mut self) -> Vec<usize> {
         let leads =
             |paths: &[Path], rail| paths.iter().any(|path| path.rail == rail && !path.spare);
-        let (paths, hearing) = (&self.paths, &mut self.hearing);
-        let ends = |rail: &usize| hearing.set_used(*rail, leads(paths, *rail));
+        let (paths, rail_liveness) = (&self.paths, &mut self.rail_liveness);
+        let ends = |rail: &usize| rail_liveness.set_used(*rail, leads(paths, *rail));
         (0..NIDS_MAX).filter(ends).collect()
     }
 

@@ -17,7 +17,7 @@ use crate::provider::{
     Interface, Lane, Libfabric, Limits, Subnet, has_provider, interface_of, offers, subnet_of,
 };
 use crate::relay::ENVELOPE_BYTES;
-use crate::stats::{Counters, Heat};
+use crate::stats::{Counters, UsageRate};
 use crate::transport::Class;
 use crate::view::{Credits, RailView};
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -76,7 +76,7 @@ pub(crate) struct Rail {
     pub(crate) distance: u32,
     pub(crate) numa_node: Option<u32>,
     pub(crate) partitions: Vec<u32>,
-    pub(crate) heat: Heat,
+    pub(crate) usage: UsageRate,
     pub(crate) counters: Counters,
     interface: Option<String>,
     /// The subnet of its address, as its interface has it; none on loopback.
@@ -141,7 +141,7 @@ impl Rail {
             distance: 0,
             numa_node: None,
             partitions: Vec::new(),
-            heat: Heat::default(),
+            usage: UsageRate::default(),
             counters: Counters::default(),
             interface,
             subnet: subnet_of(*bound.ip()),
@@ -265,7 +265,7 @@ impl Rail {
 
     pub(crate) fn zero_stats(&mut self) {
         self.counters = Counters::default();
-        self.heat = Heat::default();
+        self.usage = UsageRate::default();
         self.credits_least = self.lanes.credits();
     }
 
@@ -287,7 +287,7 @@ impl Rail {
             queued_bytes: self.queued_bytes,
             numa_node: self.numa_node,
             partitions: self.partitions.clone(),
-            heat: self.heat.at(now_us),
+            usage: self.usage.at(now_us),
             counters: self.counters.clone(),
         }
     }
@@ -388,7 +388,7 @@ pub(crate) fn by_class<T>(news: T, beats: T) -> [T; 2] {
 fn is_liveness_free(nid: &Nid, bound: SocketAddrV4) -> bool {
     let mut chosen = nid.clone();
     (chosen.address, chosen.port) = (Address::Ip(*bound.ip()), bound.port());
-    let at = chosen.lifeline_address().filter(|_| nid.port == 0);
+    let at = chosen.liveness_address().filter(|_| nid.port == 0);
     at.is_none_or(|at| std::net::TcpListener::bind(at).is_ok())
 }
 

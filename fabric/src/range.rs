@@ -96,8 +96,8 @@ fn split(text: &str) -> Result<Vec<&str>, RangeError> {
     };
     let mut names = Vec::new();
     let (mut start, mut inside) = (0, false);
-    for (index, letter) in text.char_indices() {
-        match (letter, inside) {
+    for (index, put_options) in text.char_indices() {
+        match (put_options, inside) {
             ('[', false) => inside = true,
             (']', true) => inside = false,
             ('[', true) => return Err(malformed("a bracket inside a bracket")),

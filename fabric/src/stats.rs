@@ -145,18 +145,18 @@ impl Counters {
 }
 
 /// What is used loses half of its heat in this time.
-pub const HEAT_HALF_LIFE_US: u64 = 1 << 20;
+pub const USAGE_HALF_LIFE_US: u64 = 1 << 20;
 
 /// How busy something is: a sum of its uses that decays by half every second or so.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Heat {
+pub(crate) struct UsageRate {
     /// In sixteenths, so that little heat fades slowly too.
     sixteenths: u64,
     /// When it was last halved.
     at_us: u64,
 }
 
-impl Heat {
+impl UsageRate {
     pub(crate) fn count(&mut self, now_us: u64) {
         self.cool(now_us);
         self.sixteenths = self.sixteenths.saturating_add(16);
@@ -169,13 +169,13 @@ impl Heat {
     }
 
     fn cool(&mut self, now_us: u64) {
-        let halvings = now_us.saturating_sub(self.at_us) / HEAT_HALF_LIFE_US;
+        let halvings = now_us.saturating_sub(self.at_us) / USAGE_HALF_LIFE_US;
         if halvings > 0 {
             self.sixteenths = self
                 .sixteenths
                 .checked_shr(halvings.min(64) as u32)
                 .unwrap_or(0);
-            self.at_us += halvings * HEAT_HALF_LIFE_US;
+            self.at_us += halvings * USAGE_HALF_LIFE_US;
         }
     }
 }
@@ -187,13 +187,13 @@ mod tests {
     /// dbg-070, dbg-075.
     #[test]
     fn heat_is_a_sum_of_uses_that_halves() {
-        let mut heat = Heat::default();
-        (0..8).for_each(|_| heat.count(5));
-        assert_eq!(heat.at(5), 8);
-        assert_eq!(heat.at(5 + HEAT_HALF_LIFE_US), 4);
-        assert_eq!(heat.at(4 * HEAT_HALF_LIFE_US), 0);
-        heat.count(3 * HEAT_HALF_LIFE_US);
-        assert_eq!(heat.at(3 * HEAT_HALF_LIFE_US), 2);
-        assert_eq!(heat.at(u64::MAX), 0);
+        let mut usage = UsageRate::default();
+        (0..8).for_each(|_| usage.count(5));
+        assert_eq!(usage.at(5), 8);
+        assert_eq!(usage.at(5 + USAGE_HALF_LIFE_US), 4);
+        assert_eq!(usage.at(4 * USAGE_HALF_LIFE_US), 0);
+        usage.count(3 * USAGE_HALF_LIFE_US);
+        assert_eq!(usage.at(3 * USAGE_HALF_LIFE_US), 2);
+        assert_eq!(usage.at(u64::MAX), 0);
     }
 }

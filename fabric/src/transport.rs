@@ -24,16 +24,16 @@ pub enum Class {
 
 /// How a bulk message is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Letter {
+pub struct PutOptions {
     /// It passes those that are not urgent, and none that is.
     pub urgent: bool,
     /// The peer acknowledges it.
     pub acked: bool,
 }
 
-impl Default for Letter {
-    fn default() -> Letter {
-        Letter {
+impl Default for PutOptions {
+    fn default() -> PutOptions {
+        PutOptions {
             urgent: false,
             acked: true,
         }
@@ -387,7 +387,7 @@ pub trait Transport {
 
     /// Watches a peer's rails: one that is not heard at this [`Pace`], while another is, gives
     /// [`FabricEvent::RailLate`] and [`FabricEvent::RailSilent`]; and the end of its process
-    /// [`FabricEvent::PeerGone`], if it offers a [`Lifeline`](crate::Lifeline). When
+    /// [`FabricEvent::PeerGone`], if it offers a [`LivenessConnection`](crate::Lifeline). When
     /// nothing comes directly for a while, messages go to the peer through others as well. Called again,
     /// it only changes the pace.
     fn watch(&mut self, now_us: u64, peer: PeerHandle, pace: Pace);

@@ -38,7 +38,7 @@ pub struct RailView {
     /// CPU partitions that it serves; all, if empty.
     pub partitions: Vec<u32>,
     /// How busy it is: a sum of its uses that halves every second.
-    pub heat: u64,
+    pub usage: u64,
     /// What went over it.
     pub counters: Counters,
 }
@@ -115,7 +115,7 @@ pub struct PathView {
     /// Bytes under way.
     pub queued_bytes: u64,
     /// How busy it is: a sum of its uses that halves every second.
-    pub heat: u64,
+    pub usage: u64,
     /// What went over it. Receives are counted on the first path of a rail, since what arrives does
     /// not say reliably which of the peer's interfaces it left by.
     pub counters: Counters,
@@ -167,7 +167,7 @@ pub struct PeerNidView {
     /// Bytes under way.
     pub queued_bytes: u64,
     /// How busy it is.
-    pub heat: u64,
+    pub usage: u64,
     /// What went to and came from it.
     pub counters: Counters,
 }
@@ -185,7 +185,7 @@ pub fn by_nid(paths: &[PathView]) -> Vec<PeerNidView> {
                 state: path.state,
                 credits: Credits::default(),
                 queued_bytes: 0,
-                heat: 0,
+                usage: 0,
                 counters: Counters::default(),
             });
             nids.len() - 1
@@ -199,7 +199,7 @@ pub fn by_nid(paths: &[PathView]) -> Vec<PeerNidView> {
         nid.credits.least += path.credits.least;
         nid.credits.most += path.credits.most;
         nid.queued_bytes += path.queued_bytes;
-        nid.heat += path.heat;
+        nid.usage += path.usage;
         nid.counters.add(&path.counters);
     }
     nids

@@ -4,8 +4,8 @@ mod common;
 
 use common::{Node, Received, config, library, on_the_wheel};
 use muster_fabric::{
-    BULK_MESSAGE_MAX, Class, DropReason, Fabric, FabricEvent, Letter, Nid, NidList, PathState,
-    PeerHandle, Policy, QUESTION_MAX, Question, RailView, Route, Rule, Subject, Timeouts,
+    BULK_MESSAGE_MAX, Class, DropReason, Fabric, FabricEvent, Nid, NidList, PathState, PeerHandle,
+    Policy, PutOptions, QUESTION_MAX, Question, RailView, Route, Rule, Subject, Timeouts,
     Transport,
 };
 use std::cell::Cell;
@@ -243,12 +243,15 @@ fn a_put_without_acknowledgement_ends_when_it_was_taken() {
     let (mut a, mut b) = (open("127.46.20.1:0@udp"), open("127.46.21.1:0@udp"));
     let (to_b, _) = (a.knows(&b), b.knows(&a));
     let mut world = World::new(2);
-    let letter = Letter {
+    let put_options = PutOptions {
         acked: false,
-        ..Letter::default()
+        ..PutOptions::default()
     };
     let long = vec![7; 300_000];
-    let message = a.fabric.put(world.now_us(), to_b, letter, &long).unwrap();
+    let message = a
+        .fabric
+        .put(world.now_us(), to_b, put_options, &long)
+        .unwrap();
     world.run(&mut [&mut a, &mut b], |world| {
         !world.received[1].is_empty() && !world.events[0].is_empty()
     });
@@ -283,13 +286,13 @@ fn puts_without_acknowledgement_do_not_pass_each_other_over_two_rails() {
     a.fabric.zero_stats();
     world.received[1].clear();
     world.events[0].clear();
-    let letter = Letter {
+    let put_options = PutOptions {
         acked: false,
-        ..Letter::default()
+        ..PutOptions::default()
     };
     let put = |world: &mut World, a: &mut Node, mark: u8| {
         let now_us = world.now_us();
-        a.fabric.put(now_us, to_b, letter, &[mark]).unwrap();
+        a.fabric.put(now_us, to_b, put_options, &[mark]).unwrap();
     };
     // The other one looks later: whatever went by its first rail it takes first.
     for mark in 0..8 {
@@ -542,9 +545,9 @@ fn urgent_messages_pass_the_others_and_not_each_other() {
     let (mut a, mut b) = (open("127.46.25.1:0@udp"), open("127.46.26.1:0@udp"));
     let (to_b, _) = (a.knows(&b), b.knows(&a));
     let mut world = World::new(2);
-    let urgent = Letter {
+    let urgent = PutOptions {
         urgent: true,
-        ..Letter::default()
+        ..PutOptions::default()
     };
     for mark in 0..6u8 {
         a.fabric

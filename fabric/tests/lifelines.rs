@@ -3,7 +3,9 @@
 mod common;
 
 use common::{Node, config, on_the_wheel};
-use muster_fabric::{Fabric, FabricEvent, Lifeline, NidList, Pace, PeerHandle, Transport};
+use muster_fabric::{
+    Fabric, FabricEvent, LivenessConnection, NidList, Pace, PeerHandle, Transport,
+};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,9 +13,9 @@ const DEADLINE: Duration = Duration::from_secs(20);
 /// Long after every pause of a lifeline that is tried again.
 const LATER_US: u64 = 1_000_000_000;
 
-fn open(rails: &str, lifeline: &Arc<Lifeline>) -> Node {
+fn open(rails: &str, liveness_connection: &Arc<LivenessConnection>) -> Node {
     let mut config = config(rails);
-    config.lifeline = Some(Arc::clone(lifeline));
+    config.liveness_connection = Some(Arc::clone(liveness_connection));
     Node::around(Fabric::open(&config).unwrap())
 }
 
@@ -46,7 +48,7 @@ fn hear(node: &mut Node, now_us: u64) -> FabricEvent {
 #[test]
 fn a_lifeline_breaks_when_the_last_who_holds_it_is_gone() {
     let mut a = Node::open("127.41.50.1:0@udp,127.41.50.2:0@udp");
-    let keeper = Arc::new(Lifeline::new().unwrap());
+    let keeper = Arc::new(LivenessConnection::new().unwrap());
     let b = open("127.41.51.1:0@udp,127.41.51.2:0@udp", &keeper);
     let without = Node::open("127.41.52.1:0@udp,127.41.52.2:0@udp");
     let (to_b, to_without) = (a.knows(&b), a.knows(&without));
@@ -70,7 +72,7 @@ fn a_lifeline_breaks_when_the_last_who_holds_it_is_gone() {
     assert!(others.iter().all(|event| *event == gone), "{others:?}");
 
     // And one who comes back is held on to again.
-    let keeper = Arc::new(Lifeline::new().unwrap());
+    let keeper = Arc::new(LivenessConnection::new().unwrap());
     let b = open(&rails, &keeper);
     look(&mut a, 2 * LATER_US);
     assert_eq!(look(&mut a, 2 * LATER_US), []);
@@ -82,7 +84,7 @@ fn a_lifeline_breaks_when_the_last_who_holds_it_is_gone() {
 #[test]
 fn a_killed_peer_on_a_tcp_rail_is_known_by_its_liveness_connection() {
     let mut a = Node::open("127.41.60.1:0@tcp");
-    let keeper = Arc::new(Lifeline::new().unwrap());
+    let keeper = Arc::new(LivenessConnection::new().unwrap());
     let b = open("127.41.61.1:0@tcp", &keeper);
     let to_b = a.knows(&b);
     watch(&mut a, to_b);
@@ -94,7 +96,7 @@ fn a_killed_peer_on_a_tcp_rail_is_known_by_its_liveness_connection() {
 #[test]
 fn a_rail_in_the_place_of_another_offers_its_own() {
     let mut a = Node::open("127.41.56.1:0@udp");
-    let keeper = Arc::new(Lifeline::new().unwrap());
+    let keeper = Arc::new(LivenessConnection::new().unwrap());
     let mut b = open("127.41.57.1:0@udp,127.41.57.2:0@udp", &keeper);
     let first: Vec<NidList> = b
         .nids()
@@ -126,7 +128,7 @@ fn a_rail_in_the_place_of_another_offers_its_own() {
 #[test]
 fn however_many_have_held_on_there_is_room_for_the_next() {
     let mut a = Node::open("127.41.58.1:0@udp");
-    let keeper = Arc::new(Lifeline::new().unwrap());
+    let keeper = Arc::new(LivenessConnection::new().unwrap());
     let mut b = open("127.41.59.1:0@udp", &keeper);
     let beats = a.knows(&b);
     let nid = b.nids().iter().next().unwrap().clone();
@@ -151,8 +153,8 @@ fn however_many_have_held_on_there_is_room_for_the_next() {
 fn who_is_not_watched_is_let_go() {
     let mut a = Node::open("127.41.53.1:0@udp");
     let (first, second) = (
-        Arc::new(Lifeline::new().unwrap()),
-        Arc::new(Lifeline::new().unwrap()),
+        Arc::new(LivenessConnection::new().unwrap()),
+        Arc::new(LivenessConnection::new().unwrap()),
     );
     let b = open("127.41.54.1:0@udp", &first);
     let c = open("127.41.55.1:0@udp", &second);

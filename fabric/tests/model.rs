@@ -294,7 +294,7 @@ fn figures_are_kept_for_each_summed_for_all_and_set_to_zero() {
         (30, 30, 32)
     );
     assert_eq!(
-        (rail.queued_bytes, rail.counters.sends, rail.heat),
+        (rail.queued_bytes, rail.counters.sends, rail.usage),
         (8, 2, 2)
     );
     let view = a.fabric.peer_view(to_b).unwrap();
@@ -350,7 +350,7 @@ fn figures_are_kept_for_each_summed_for_all_and_set_to_zero() {
     assert_eq!(
         (
             rail.counters.sends,
-            rail.heat,
+            rail.usage,
             rail.credits.least,
             dropped(&a)
         ),

@@ -4,7 +4,6 @@
 
 #[cfg(feature = "agent")]
 pub mod agent;
-pub mod board;
 pub mod bootstrap;
 #[cfg(feature = "agent")]
 pub mod cli;
@@ -13,14 +12,15 @@ pub mod client;
 pub mod config;
 #[cfg(feature = "agent")]
 pub mod control;
-pub mod doorman;
+pub mod ipc;
 #[cfg(feature = "agent")]
 mod journal;
 #[cfg(feature = "agent")]
 pub mod launch;
 pub mod pmix;
 #[cfg(feature = "agent")]
-mod roster;
+mod rendezvous;
+pub mod shm;
 #[allow(unsafe_code)]
 pub mod sys;
 pub mod watch;

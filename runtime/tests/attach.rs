@@ -7,11 +7,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
-use muster::board::{BoardWriter, Cause, Event, EventKind, NodeState, RankState};
-use muster::client::{AgentLink, Client, Error, Options, Porch, shared};
-use muster::doorman::{Door, DoorError, Held, Hello, RefusalCode, Request, ToAgent, ToClient};
+use muster::client::{AgentLink, Client, Error, Options, PmixHooks, shared};
+use muster::ipc::{Attach, Held, Listener, ListenerError, RefusalCode, Request, ToAgent, ToClient};
+use muster::shm::{Cause, Event, EventKind, NodeState, RankState, TableWriter};
 use muster::sys::poll;
-use muster::sys::socket::{Listener, Packets, Received};
+use muster::sys::socket::{PacketListener, Packets, Received};
 use muster::watch::Finding;
 use support::DEADLINE;
 use support::agent::{Agent, Order, Seen, options, place};
@@ -218,8 +218,8 @@ fn what_was_written_while_a_client_was_away_raises_its_descriptor() {
     let client = Client::attach(options(base.path())).unwrap();
     let slot = agent.await_armed();
     let (place, estate) = agent.kill_worker();
-    let mut board = BoardWriter::adopt(&estate.board);
-    board.push_event(&event(7));
+    let mut table = TableWriter::adopt(&estate.table);
+    table.push_event(&event(7));
     let mut agent = Agent::resume(place, estate);
     await_readable(client.descriptor().unwrap());
     assert_eq!(client.next_event().unwrap().map(|one| one.rank), Some(7));
@@ -249,7 +249,7 @@ fn clients_move_to_the_board_of_an_agent_that_was_started_anew() {
     })
     .unwrap();
     agent.await_armed();
-    let first = client.board().unwrap().identity();
+    let first = client.table().unwrap().identity();
     drop(agent);
     let mut agent = Agent::start(base.path());
     let slot = agent.await_armed();
@@ -257,7 +257,7 @@ fn clients_move_to_the_board_of_an_agent_that_was_started_anew() {
     while client.reattached() == 0 {
         std::thread::yield_now();
     }
-    assert_ne!(client.board().unwrap().identity(), first);
+    assert_ne!(client.table().unwrap().identity(), first);
     let told = client.next_event().unwrap().unwrap();
     assert_eq!((told.kind, told.lost), (EventKind::Overflow, 0));
     client.finalize(0).unwrap();
@@ -289,10 +289,10 @@ fn without_a_thread_dispatch_sees_to_restarts() {
 fn a_wait_for_a_node_follows_its_name_to_another_board() {
     let base = tempdir().unwrap();
     let mut agent = Agent::start(base.path());
-    agent.order(Order::Board(|board| {
+    agent.order(Order::StateTable(|table| {
         for name in ["alfa", "bravo"] {
-            let node = board.add_node(name).unwrap();
-            board.set_node_state(node, NodeState::Alive);
+            let node = table.add_node(name).unwrap();
+            table.set_node_state(node, NodeState::Alive);
         }
     }));
     // It sees to the agent while it waits, and so not before it has looked at the first board.
@@ -302,24 +302,24 @@ fn a_wait_for_a_node_follows_its_name_to_another_board() {
     })
     .unwrap();
     agent.await_armed();
-    let named = |name: &str| client.board().unwrap().node_find(name);
+    let named = |name: &str| client.table().unwrap().node_find(name);
     assert_eq!((named("alfa"), named("bravo")), (Some(1), Some(2)));
     drop(agent);
     let agent = Agent::start(base.path());
-    agent.order(Order::Board(|board| {
-        let bravo = board.add_node("bravo").unwrap();
-        board.set_node_state(bravo, NodeState::Failed);
-        let alfa = board.add_node("alfa").unwrap();
-        board.set_node_state(alfa, NodeState::Left);
+    agent.order(Order::StateTable(|table| {
+        let bravo = table.add_node("bravo").unwrap();
+        table.set_node_state(bravo, NodeState::Failed);
+        let alfa = table.add_node("alfa").unwrap();
+        table.set_node_state(alfa, NodeState::Left);
     }));
     let ended = [NodeState::Failed, NodeState::Left];
     let found = client.wait_node(1, &ended, DEADLINE).unwrap();
     assert_eq!(found, Some(NodeState::Left));
     assert_eq!((named("alfa"), named("bravo")), (Some(2), Some(1)));
     // An index that nobody had yet is that of whoever has it first.
-    agent.order(Order::Board(|board| {
-        let node = board.add_node("charlie").unwrap();
-        board.set_node_state(node, NodeState::Alive);
+    agent.order(Order::StateTable(|table| {
+        let node = table.add_node("charlie").unwrap();
+        table.set_node_state(node, NodeState::Alive);
     }));
     let alive = [NodeState::Alive];
     let found = client.wait_node(3, &alive, DEADLINE).unwrap();
@@ -418,13 +418,13 @@ impl Recorder {
     }
 }
 
-impl Porch for Recorder {
+impl PmixHooks for Recorder {
     fn on_attached(&self, link: &AgentLink) {
         *self.link.lock().unwrap() = Some(link.clone());
         self.say("attached".into());
     }
 
-    fn on_events(&self, events: &[Event], _: &muster::board::BoardView) {
+    fn on_events(&self, events: &[Event], _: &muster::shm::TableView) {
         events
             .iter()
             .for_each(|event| self.say(format!("event {}", event.rank)));
@@ -456,10 +456,10 @@ fn the_porch_hears_of_everything_and_talks_to_the_agent() {
     for thread in [true, false] {
         let base = tempdir().unwrap();
         let mut agent = Agent::start(base.path());
-        let (porch, heard) = Recorder::new();
-        let own: Arc<dyn Porch> = Arc::clone(&porch) as Arc<dyn Porch>;
+        let (pmix_integration, heard) = Recorder::new();
+        let own: Arc<dyn PmixHooks> = Arc::clone(&pmix_integration) as Arc<dyn PmixHooks>;
         let options = Options {
-            porch: Some(own),
+            pmix_integration: Some(own),
             thread,
             rank: Some(0),
             ..options(base.path())
@@ -467,7 +467,7 @@ fn the_porch_hears_of_everything_and_talks_to_the_agent() {
         let client = Client::attach(options).unwrap();
         await_text(&heard, "attached");
         let slot = agent.await_armed();
-        let link = porch.link.lock().unwrap().clone().unwrap();
+        let link = pmix_integration.link.lock().unwrap().clone().unwrap();
         assert!(link.is_publisher_wanted() && link.is_connected());
         assert!(link.send_seed("10.0.0.2@udp0") && link.send_key([7; 32]));
         assert!(!link.send_seed(&"x".repeat(300)));
@@ -518,12 +518,15 @@ fn a_socket_left_by_a_killed_agent_is_replaced() {
     let base = tempdir().unwrap();
     let place = place(base.path());
     place.prepare().unwrap();
-    drop(Listener::bind(&place.socket()).unwrap());
+    drop(PacketListener::bind(&place.socket()).unwrap());
     assert!(Packets::connect(&place.socket()).is_err());
     let mut agent = Agent::start(base.path());
     let client = Client::attach(options(base.path())).unwrap();
     agent.await_armed();
-    assert!(matches!(Door::open(&place), Err(DoorError::Running { .. })));
+    assert!(matches!(
+        Listener::open(&place),
+        Err(ListenerError::Running { .. })
+    ));
     client.finalize(0).unwrap();
 }
 
@@ -630,21 +633,22 @@ fn who_comes_while_the_agent_ends_is_not_let_in() {
     let early = Client::attach(options(base.path())).unwrap();
     let late = Packets::connect(&agent.place.socket()).unwrap();
     agent.order(Order::Shut);
-    let hello = Hello {
+    let attach_request = Attach {
         pid: std::process::id(),
         key: agent.place.key().into(),
         rank: Some(7),
         job_size: 0,
         threadless: false,
         ulfm: false,
-        wants_nudge: false,
+        wants_wake_up: false,
         held: None,
     };
     // The order is carried out before what comes after it is served.
     while agent.place.socket().exists() {
         std::thread::yield_now();
     }
-    late.send(&ToAgent::Hello(hello).encode(), None).unwrap();
+    late.send(&ToAgent::Attach(attach_request).encode(), None)
+        .unwrap();
     await_readable(late.as_fd());
     let mut buffer = [0; 1024];
     assert!(matches!(late.receive(&mut buffer), Ok(Received::HungUp)));
@@ -657,14 +661,14 @@ fn who_comes_while_the_agent_ends_is_not_let_in() {
 fn strangers_are_refused_with_the_reason() {
     let base = tempdir().unwrap();
     let agent = Agent::start(base.path());
-    let hello = Hello {
+    let attach_request = Attach {
         pid: std::process::id(),
         key: agent.place.key().into(),
         rank: None,
         job_size: 0,
         threadless: false,
         ulfm: false,
-        wants_nudge: false,
+        wants_wake_up: false,
         held: None,
     };
     let ask = |bytes: Vec<u8>| {
@@ -680,29 +684,29 @@ fn strangers_are_refused_with_the_reason() {
             other => panic!("{other:?}"),
         }
     };
-    let other_job = Hello {
+    let other_job = Attach {
         key: "0:other:node0".into(),
-        ..hello
+        ..attach_request
     };
-    assert_eq!(ask(ToAgent::Hello(other_job).encode()).0, RefusalCode::Job);
-    let other_namespace = Hello {
+    assert_eq!(ask(ToAgent::Attach(other_job).encode()).0, RefusalCode::Job);
+    let other_namespace = Attach {
         pid: 1,
-        ..hello.clone()
+        ..attach_request.clone()
     };
-    let (code, reason) = ask(ToAgent::Hello(other_namespace).encode());
+    let (code, reason) = ask(ToAgent::Attach(other_namespace).encode());
     assert!(
         code == RefusalCode::Invisible && reason.contains("pid namespace"),
         "{reason}"
     );
-    let too_large = Hello {
+    let too_large = Attach {
         rank: Some(100_000),
-        ..hello.clone()
+        ..attach_request.clone()
     };
     assert_eq!(
-        ask(ToAgent::Hello(too_large).encode()).0,
+        ask(ToAgent::Attach(too_large).encode()).0,
         RefusalCode::RankTooLarge
     );
-    let mut other_version = ToAgent::Hello(hello.clone()).encode();
+    let mut other_version = ToAgent::Attach(attach_request.clone()).encode();
     other_version[5] = 99;
     let (code, reason) = ask(other_version);
     assert!(
@@ -713,29 +717,36 @@ fn strangers_are_refused_with_the_reason() {
     assert_eq!(ask(ToAgent::Armed.encode()).0, RefusalCode::Malformed);
     // Who claims to hold what it does not is let in as somebody new.
     let held = Some(Held {
-        board: 1,
+        table: 1,
         slot: 3,
         generation: 9,
     });
     let socket = Packets::connect(&agent.place.socket()).unwrap();
     socket
-        .send(&ToAgent::Hello(Hello { held, ..hello }).encode(), None)
+        .send(
+            &ToAgent::Attach(Attach {
+                held,
+                ..attach_request
+            })
+            .encode(),
+            None,
+        )
         .unwrap();
     await_readable(socket.as_fd());
     let mut buffer = [0; 1024];
-    let Ok(Received::Message(length, board)) = socket.receive(&mut buffer) else {
+    let Ok(Received::Message(length, table)) = socket.receive(&mut buffer) else {
         panic!()
     };
-    let Ok(ToClient::Welcome(welcome)) = ToClient::decode(&buffer[..length]) else {
+    let Ok(ToClient::Attached(attached)) = ToClient::decode(&buffer[..length]) else {
         panic!()
     };
-    assert_eq!((welcome.slot, welcome.generation, board.len()), (0, 1, 2));
+    assert_eq!((attached.slot, attached.generation, table.len()), (0, 1, 2));
 }
 
 /// A porch that says on which thread it is called.
 struct Whereabouts(Mutex<Sender<std::thread::ThreadId>>);
 
-impl Porch for Whereabouts {
+impl PmixHooks for Whereabouts {
     fn on_call(&self) {
         let _ = (self.0.lock().unwrap()).send(std::thread::current().id());
     }
@@ -753,7 +764,7 @@ fn with_a_library_thread_the_porch_is_called_on_no_other() {
         let mut agent = Agent::start(base.path());
         let (sender, called) = channel();
         let options = Options {
-            porch: Some(Arc::new(Whereabouts(Mutex::new(sender)))),
+            pmix_integration: Some(Arc::new(Whereabouts(Mutex::new(sender)))),
             thread,
             ..options(base.path())
         };

@@ -2,7 +2,7 @@
 
 mod support;
 
-use muster::board::{BoardLimits, RankState};
+use muster::shm::{RankState, TableLimits};
 use muster::sys::process::{open_pidfd, send_signal};
 use muster::sys::{futex, poll};
 use muster::watch::{FailedBy, Finding, HungBy, WaitMode};
@@ -308,7 +308,7 @@ fn more_ranks_than_one_thread_can_wait_for_on_an_old_kernel() {
 #[test]
 fn a_full_board_is_refused_with_its_size() {
     let base = tempdir().unwrap();
-    let small = BoardLimits {
+    let small = TableLimits {
         slots: 1,
         ..limits()
     };

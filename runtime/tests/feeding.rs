@@ -2,8 +2,8 @@
 
 mod support;
 
-use muster::client::{Client, Error, Options, Porch};
-use muster::doorman::Request;
+use muster::client::{Client, Error, Options, PmixHooks};
+use muster::ipc::Request;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -17,7 +17,7 @@ struct Feeder {
     asked: AtomicU32,
 }
 
-impl Porch for Feeder {
+impl PmixHooks for Feeder {
     fn can_feed_mpi(&self) -> bool {
         true
     }
@@ -42,9 +42,9 @@ fn is_feed(seen: &Seen) -> Option<()> {
 fn a_feed_that_the_agent_does_not_hear_of_is_none() {
     let base = tempdir().unwrap();
     let mut agent = Agent::start(base.path());
-    let porch = Arc::new(Feeder::default());
+    let pmix_integration = Arc::new(Feeder::default());
     let client = Client::attach(Options {
-        porch: Some(porch.clone()),
+        pmix_integration: Some(pmix_integration.clone()),
         thread: false,
         ..options(base.path())
     });
@@ -53,7 +53,7 @@ fn a_feed_that_the_agent_does_not_hear_of_is_none() {
     let link = client.link().unwrap();
 
     let busy = BUSY.lock().unwrap();
-    agent.order(Order::Board(|_| {
+    agent.order(Order::StateTable(|_| {
         drop(BUSY.lock().unwrap_or_else(PoisonError::into_inner));
     }));
     let mut sent = 0;
@@ -62,7 +62,7 @@ fn a_feed_that_the_agent_does_not_hear_of_is_none() {
     }
     let refused = client.feed_mpi().unwrap_err();
     assert!(matches!(refused, Error::Unanswered(_)), "{refused}");
-    assert_eq!(porch.asked.load(Ordering::Acquire), 0);
+    assert_eq!(pmix_integration.asked.load(Ordering::Acquire), 0);
     drop(busy);
 
     for _ in 0..sent {
@@ -71,7 +71,7 @@ fn a_feed_that_the_agent_does_not_hear_of_is_none() {
     assert!(!agent.has_seen(|seen| is_feed(seen).is_some()));
     for _ in 0..2 {
         client.feed_mpi().unwrap();
-        assert_eq!(porch.asked.load(Ordering::Acquire), 1);
+        assert_eq!(pmix_integration.asked.load(Ordering::Acquire), 1);
     }
     assert!(link.send_seed("10.0.0.3@udp0"));
     agent.await_seen("the feed", is_feed);
@@ -102,9 +102,9 @@ fn a_feed_that_cannot_be_is_refused() {
 fn a_feed_that_is_asked_for_between_two_agents_is_heard_by_the_next() {
     let base = tempdir().unwrap();
     let mut agent = Agent::start(base.path());
-    let porch = Arc::new(Feeder::default());
+    let pmix_integration = Arc::new(Feeder::default());
     let client = Client::attach(Options {
-        porch: Some(porch.clone()),
+        pmix_integration: Some(pmix_integration.clone()),
         ..options(base.path())
     });
     let client = client.unwrap();
@@ -113,11 +113,15 @@ fn a_feed_that_is_asked_for_between_two_agents_is_heard_by_the_next() {
     let until = Instant::now() + DEADLINE;
     // The end of the first may not have been noticed yet.
     while let Err(refused) = client.feed_mpi() {
-        assert_eq!(porch.asked.load(Ordering::Acquire), 0, "{refused}");
+        assert_eq!(
+            pmix_integration.asked.load(Ordering::Acquire),
+            0,
+            "{refused}"
+        );
         assert!(Instant::now() < until, "{refused}");
         std::thread::yield_now();
     }
-    assert_eq!(porch.asked.load(Ordering::Acquire), 1);
+    assert_eq!(pmix_integration.asked.load(Ordering::Acquire), 1);
     let mut agent = Agent::resume(place, estate);
     agent.await_seen("the feed", |seen| {
         let greeted = matches!(seen, Seen::Request(Request::Attached { ulfm: true, .. }));

@@ -3,7 +3,7 @@
 mod support;
 
 use muster::client::{Client, Options};
-use muster::doorman::{Held, Hello, Request, ToAgent, ToClient};
+use muster::ipc::{Attach, Held, Request, ToAgent, ToClient};
 use muster::sys::poll;
 use muster::sys::socket::{Packets, Received};
 use muster::watch::Finding;
@@ -19,17 +19,17 @@ fn await_readable(socket: &Packets) {
 
 /// The first words of rank 7 of this process.
 fn hello_of_7(agent_key: &str, held: Option<Held>) -> Vec<u8> {
-    let hello = Hello {
+    let attach_request = Attach {
         pid: std::process::id(),
         key: agent_key.to_owned(),
         rank: Some(7),
         job_size: 0,
         threadless: false,
         ulfm: false,
-        wants_nudge: false,
+        wants_wake_up: false,
         held,
     };
-    ToAgent::Hello(hello).encode()
+    ToAgent::Attach(attach_request).encode()
 }
 
 /// Slot of whoever was let in, and whether it was known.
@@ -58,8 +58,8 @@ fn who_hangs_up_before_it_is_attached_was_never_there() {
     let base = tempdir().unwrap();
     let mut agent = Agent::start(base.path());
     let early = Packets::connect(&agent.place.socket()).unwrap();
-    let hello = hello_of_7(agent.place.key(), None);
-    early.send(&hello, None).unwrap();
+    let attach_request = hello_of_7(agent.place.key(), None);
+    early.send(&attach_request, None).unwrap();
     await_readable(&early);
     drop(early);
     let slot = agent.await_seen("the withdrawal", |seen| match seen {
@@ -97,14 +97,14 @@ fn who_was_greeted_by_a_worker_that_died_is_let_in_by_the_next() {
     let Ok(Received::Message(length, _)) = heard.receive(&mut buffer) else {
         panic!("no answer");
     };
-    let Ok(ToClient::Welcome(welcome)) = ToClient::decode(&buffer[..length]) else {
+    let Ok(ToClient::Attached(attached)) = ToClient::decode(&buffer[..length]) else {
         panic!("no welcome: {:?}", ToClient::decode(&buffer[..length]));
     };
     assert_eq!(await_attached(&mut agent), (slot, false));
     let held = Held {
-        board: agent.view.identity(),
-        slot: welcome.slot,
-        generation: welcome.generation,
+        table: agent.view.identity(),
+        slot: attached.slot,
+        generation: attached.generation,
     };
     let (place, estate) = agent.kill_worker();
     drop(heard);

@@ -5,8 +5,8 @@ mod support;
 
 use std::sync::{Arc, Mutex, OnceLock};
 
-use muster::board::{BoardView, Cause, Event, EventKind, Leave};
-use muster::client::{AgentLink, Client, Error, Options, Porch};
+use muster::client::{AgentLink, Client, Error, Options, PmixHooks};
+use muster::shm::{Cause, Event, EventKind, Leave, TableView};
 use muster::watch::Finding;
 use support::agent::{Agent, Order, options};
 use support::rank::{Rank, role as act};
@@ -19,8 +19,8 @@ fn role() {
 
 struct Panics;
 
-impl Porch for Panics {
-    fn on_events(&self, _: &[Event], _: &BoardView) {
+impl PmixHooks for Panics {
+    fn on_events(&self, _: &[Event], _: &TableView) {
         panic!("as the test wants");
     }
 }
@@ -31,7 +31,7 @@ fn a_process_whose_library_thread_is_gone_leaves_in_order() {
     let base = tempdir().unwrap();
     let mut agent = Agent::start(base.path());
     let client = Client::attach(Options {
-        porch: Some(Arc::new(Panics)),
+        pmix_integration: Some(Arc::new(Panics)),
         ..options(base.path())
     });
     let client = client.unwrap();
@@ -47,12 +47,12 @@ fn a_process_whose_library_thread_is_gone_leaves_in_order() {
 
 /// What the agent would find if the process ended while its porch says farewell.
 struct Looks {
-    view: BoardView,
+    view: TableView,
     client: OnceLock<Client>,
     found: Mutex<Vec<Leave>>,
 }
 
-impl Porch for Looks {
+impl PmixHooks for Looks {
     fn before_detach(&self) {
         let (slot, _) = self.client.get().unwrap().slot();
         let found = self.view.slot(slot).unwrap().leave().0;
@@ -65,21 +65,24 @@ fn an_end_while_the_porch_says_farewell_is_in_order() {
     for thread in [true, false] {
         let base = tempdir().unwrap();
         let mut agent = Agent::start(base.path());
-        let porch = Arc::new(Looks {
+        let pmix_integration = Arc::new(Looks {
             view: agent.view.clone(),
             client: OnceLock::new(),
             found: Mutex::default(),
         });
         let client = Client::attach(Options {
             thread,
-            porch: Some(porch.clone()),
+            pmix_integration: Some(pmix_integration.clone()),
             ..options(base.path())
         });
         let client = client.unwrap();
-        porch.client.set(client.clone()).unwrap();
+        pmix_integration.client.set(client.clone()).unwrap();
         let slot = agent.await_armed();
         client.finalize(0).unwrap();
-        assert_eq!(porch.found.lock().unwrap()[..], [Leave::Announced]);
+        assert_eq!(
+            pmix_integration.found.lock().unwrap()[..],
+            [Leave::Announced]
+        );
         assert_eq!(agent.await_finding(slot), Finding::Left { exit_code: 0 });
     }
 }
@@ -91,10 +94,10 @@ struct Asks {
     answers: Mutex<Vec<Result<(), Error>>>,
 }
 
-impl Porch for Asks {
+impl PmixHooks for Asks {
     fn on_attached(&self, _: &AgentLink) {}
 
-    fn on_events(&self, _: &[Event], _: &BoardView) {
+    fn on_events(&self, _: &[Event], _: &TableView) {
         // None while it attaches: what was before is told then.
         let Some(client) = self.client.get().cloned() else {
             return;
@@ -110,24 +113,27 @@ impl Porch for Asks {
 fn nobody_waits_for_another_thread_that_dispatches() {
     let base = tempdir().unwrap();
     let mut agent = Agent::start(base.path());
-    let porch = Arc::new(Asks::default());
+    let pmix_integration = Arc::new(Asks::default());
     let client = Client::attach(Options {
         thread: false,
-        porch: Some(porch.clone()),
+        pmix_integration: Some(pmix_integration.clone()),
         ..options(base.path())
     });
     let client = client.unwrap();
-    porch.client.set(client.clone()).unwrap();
+    pmix_integration.client.set(client.clone()).unwrap();
     agent.await_armed();
     agent.order(Order::Event(Event::new(
         EventKind::RankHung,
         Cause::Stopped,
     )));
-    while porch.answers.lock().unwrap().is_empty() {
+    while pmix_integration.answers.lock().unwrap().is_empty() {
         client.dispatch().unwrap();
         std::thread::yield_now();
     }
-    assert!(matches!(porch.answers.lock().unwrap()[..], [Ok(())]));
+    assert!(matches!(
+        pmix_integration.answers.lock().unwrap()[..],
+        [Ok(())]
+    ));
     client.finalize(0).unwrap();
 }
 

@@ -4,8 +4,8 @@
 
 mod support;
 
-use muster::board::{BoardWriter, Claim, Hold};
-use muster::doorman::{Door, Doorman};
+use muster::ipc::{IpcServer, Listener};
+use muster::shm::{Claim, Hold, TableWriter};
 use muster::sys::poll;
 use muster::sys::socket::Packets;
 use muster::watch::{Finding, RankNotice, Watch, procfs};
@@ -28,8 +28,8 @@ fn await_findings(watch: &Watch) -> Vec<Finding> {
 #[test]
 fn an_agent_that_cannot_look_condemns_nobody() {
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut board = BoardWriter::create(limits()).unwrap();
-    let watch = Watch::start(&board.view()).unwrap();
+    let mut table = TableWriter::create(limits()).unwrap();
+    let watch = Watch::start(&table.view()).unwrap();
     let mut child = Command::new("sleep").arg("600").spawn().unwrap();
     let claim = Claim {
         pid: child.id(),
@@ -37,7 +37,7 @@ fn an_agent_that_cannot_look_condemns_nobody() {
         rank: Some(3),
         hold: Hold::Thread,
     };
-    let (slot, _) = board.claim_slot(&claim, &procfs::is_alive).unwrap();
+    let (slot, _) = table.claim_slot(&claim, &procfs::is_alive).unwrap();
     raw::without_descriptors(|| {
         watch.follow(slot);
         assert!(procfs::is_alive(claim.pid, claim.start_ticks));
@@ -61,21 +61,21 @@ fn a_door_at_which_nobody_can_be_let_in_is_left_for_the_next_round() {
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let base = tempfile::tempdir().unwrap();
     let place = place(base.path());
-    let mut board = BoardWriter::create(limits()).unwrap();
-    let watch = Watch::start(&board.view()).unwrap();
-    let mut doorman = Doorman::new(Door::open(&place).unwrap(), &place).unwrap();
+    let mut table = TableWriter::create(limits()).unwrap();
+    let watch = Watch::start(&table.view()).unwrap();
+    let mut ipc_server = IpcServer::new(Listener::open(&place).unwrap(), &place).unwrap();
     let client = Packets::connect(&place.socket()).unwrap();
     let mut requests = Vec::new();
     // Even the spare descriptor does not help: as if another thread had been faster.
     raw::without_descriptors(|| {
-        doorman
-            .serve(Instant::now(), &mut board, &watch, &mut requests)
+        ipc_server
+            .serve(Instant::now(), &mut table, &watch, &mut requests)
             .unwrap();
     });
-    assert_eq!(doorman.counters().turned_away, 0);
-    doorman
-        .serve(Instant::now(), &mut board, &watch, &mut requests)
+    assert_eq!(ipc_server.counters().turned_away, 0);
+    ipc_server
+        .serve(Instant::now(), &mut table, &watch, &mut requests)
         .unwrap();
-    drop(doorman);
+    drop(ipc_server);
     assert!(poll::readable(&[client.as_fd()], Some(DEADLINE)).unwrap()[0]);
 }

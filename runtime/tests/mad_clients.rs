@@ -3,10 +3,10 @@
 //!
 //! The descriptors of the process are counted, so these tests run one after the other, in a program of their own.
 
-use muster::board::{BoardLimits, BoardWriter};
-use muster::doorman::{
-    Ask, Door, Doorman, GREETING_DEADLINE, Hello, Place, Request, ToAgent, ToClient,
+use muster::ipc::{
+    AgentDirectory, Ask, Attach, GREETING_DEADLINE, IpcServer, Listener, Request, ToAgent, ToClient,
 };
+use muster::shm::{TableLimits, TableWriter};
 use muster::sys::poll;
 use muster::sys::socket::{Packets, Received};
 use muster::watch::Watch;
@@ -20,10 +20,10 @@ const SLOTS: u32 = 4;
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 struct House {
-    doorman: Doorman,
-    board: BoardWriter,
+    ipc_server: IpcServer,
+    table: TableWriter,
     watch: Watch,
-    place: Place,
+    place: AgentDirectory,
 }
 
 impl House {
@@ -37,9 +37,10 @@ impl House {
         while self.serve_once(now, &mut requests) {}
         self.watch.take(&mut notices);
         for notice in notices {
-            self.doorman.settle(&notice, &mut self.board, &self.watch);
+            self.ipc_server
+                .settle(&notice, &mut self.table, &self.watch);
         }
-        while let Some((_, ask)) = self.doorman.take_ask() {
+        while let Some((_, ask)) = self.ipc_server.take_ask() {
             let mut buffer = [0; 2048];
             if let Ok(Received::Message(length, _)) = ask.receive(&mut buffer) {
                 let _ = Ask::decode(&buffer[..length]);
@@ -51,20 +52,20 @@ impl House {
     /// One call, of which there may be more to do.
     fn serve_once(&mut self, now: Instant, requests: &mut Vec<Request>) -> bool {
         let served = self
-            .doorman
-            .serve(now, &mut self.board, &self.watch, requests);
+            .ipc_server
+            .serve(now, &mut self.table, &self.watch, requests);
         served.expect("the door stands")
     }
 
-    fn hello(&self) -> Vec<u8> {
-        ToAgent::Hello(Hello {
+    fn attach_request(&self) -> Vec<u8> {
+        ToAgent::Attach(Attach {
             pid: std::process::id(),
             key: self.place.key().to_owned(),
             rank: Some(3),
             job_size: 8,
             threadless: true,
             ulfm: false,
-            wants_nudge: true,
+            wants_wake_up: true,
             held: None,
         })
         .encode()
@@ -107,20 +108,20 @@ fn descriptors() -> usize {
 }
 
 fn house(directory: &Path, job: &str) -> House {
-    let place = Place::find(Some(job), Some("n1"), Some(directory)).expect("a place");
-    let limits = BoardLimits {
+    let place = AgentDirectory::find(Some(job), Some("n1"), Some(directory)).expect("a place");
+    let limits = TableLimits {
         nodes: 4,
         ranks: 16,
         slots: SLOTS,
         events: 16,
     };
-    let board = BoardWriter::create(limits).expect("a board");
-    let watch = Watch::start(&board.view()).expect("a watch");
-    let door = Door::open(&place).expect("a door");
-    let doorman = Doorman::new(door, &place).expect("a doorman");
+    let table = TableWriter::create(limits).expect("a board");
+    let watch = Watch::start(&table.view()).expect("a watch");
+    let listener = Listener::open(&place).expect("a door");
+    let ipc_server = IpcServer::new(listener, &place).expect("a doorman");
     House {
-        doorman,
-        board,
+        ipc_server,
+        table,
         watch,
         place,
     }
@@ -139,21 +140,21 @@ fn who_never_says_hello_is_put_out() {
     house.serve_at(begun);
     let late = connect(&house);
     house.serve_at(begun);
-    let turned_away = house.doorman.counters().turned_away;
+    let turned_away = house.ipc_server.counters().turned_away;
     assert_eq!(turned_away, 1, "as many are there as may be");
     drop(late);
     silent[1]
-        .send(&house.hello(), None)
+        .send(&house.attach_request(), None)
         .expect("room for a word");
     let before = begun + GREETING_DEADLINE - Duration::from_millis(1);
-    assert!(!house.doorman.is_somebody_late(before));
+    assert!(!house.ipc_server.is_somebody_late(before));
     let after = begun + GREETING_DEADLINE;
-    assert!(house.doorman.is_somebody_late(after));
+    assert!(house.ipc_server.is_somebody_late(after));
     assert_eq!(house.serve_at(after), 1, "one was heard");
-    assert!(!house.doorman.is_somebody_late(after));
-    let counters = house.doorman.counters();
+    assert!(!house.ipc_server.is_somebody_late(after));
+    let counters = house.ipc_server.counters();
     let all = u64::from(SLOTS) + 64;
-    assert_eq!((counters.silent, counters.welcomed), (all - 1, 1));
+    assert_eq!((counters.silent, counters.attached), (all - 1, 1));
     let mut buffer = [0; 2048];
     assert!(matches!(
         silent[0].receive(&mut buffer),
@@ -176,8 +177,8 @@ fn a_flood_is_served_in_small_parts() {
     let mut house = house(directory.path(), "flood");
     let connect = |house: &House| Packets::connect(&house.place.socket()).expect("a listener");
     let told = |house: &House| {
-        let counters = house.doorman.counters();
-        (counters.malformed + counters.refused + counters.welcomed + counters.turned_away) as usize
+        let counters = house.ipc_server.counters();
+        (counters.malformed + counters.refused + counters.attached + counters.turned_away) as usize
     };
     let (now, mut requests) = (Instant::now(), Vec::new());
     // Each says more than is read at once.
@@ -188,7 +189,9 @@ fn a_flood_is_served_in_small_parts() {
         }
     }
     let client = connect(&house);
-    client.send(&house.hello(), None).expect("room for a word");
+    client
+        .send(&house.attach_request(), None)
+        .expect("room for a word");
     let (mut calls, mut before) = (0, 0);
     while house.serve_once(now, &mut requests) {
         let (done, after) = (told(&house) - before, told(&house));
@@ -196,21 +199,21 @@ fn a_flood_is_served_in_small_parts() {
         (calls, before) = (calls + 1, after);
     }
     assert!(calls >= FLOOD / AT_ONCE, "{calls} calls");
-    assert_eq!(house.doorman.counters().welcomed, 1);
+    assert_eq!(house.ipc_server.counters().attached, 1);
 
     // Silent ones take all the room there is. The listening socket is not looked at until some time later.
     let silent: Vec<Packets> = (0..SLOTS + 64).map(|_| connect(&house)).collect();
     while house.serve_once(now, &mut requests) {}
     let waiting: Vec<Packets> = (0..FLOOD).map(|_| connect(&house)).collect();
     while house.serve_once(now, &mut requests) {}
-    let turned_away = house.doorman.counters().turned_away as usize;
+    let turned_away = house.ipc_server.counters().turned_away as usize;
     assert!((1..=AT_ONCE).contains(&turned_away), "{turned_away}");
-    let idle = poll::readable(&[house.doorman.descriptor()], Some(Duration::ZERO));
+    let idle = poll::readable(&[house.ipc_server.descriptor()], Some(Duration::ZERO));
     assert!(!idle.expect("poll")[0], "nobody is woken for it");
-    let due = house.doorman.due().expect("a time");
+    let due = house.ipc_server.due().expect("a time");
     assert!(now < due && due < now + GREETING_DEADLINE);
     while house.serve_once(due, &mut requests) {}
-    let later = house.doorman.counters().turned_away as usize;
+    let later = house.ipc_server.counters().turned_away as usize;
     assert!(later > turned_away && later - turned_away <= AT_ONCE);
     drop((silent, waiting));
 }
@@ -223,10 +226,10 @@ fn a_pipe_is_no_eventfd() {
     let mut house = house(directory.path(), "pipe");
     let client = Packets::connect(&house.place.socket()).expect("a listener");
     let (_reader, writer) = std::io::pipe().expect("a pipe");
-    let sent = client.send(&house.hello(), Some(writer.as_fd()));
+    let sent = client.send(&house.attach_request(), Some(writer.as_fd()));
     sent.expect("room for a word");
     house.serve();
-    house.doorman.nudge();
+    house.ipc_server.wake_up();
     let mut buffer = [0; 2048];
     let Ok(Received::Message(length, _)) = client.receive(&mut buffer) else {
         panic!("no answer");
@@ -250,17 +253,19 @@ fn mad_clients_leave_nothing_behind() {
     for _ in 0..2_000 {
         let client = Packets::connect(&house.place.socket()).expect("somebody listens");
         if chance.below(2) == 0 {
-            client.send(&house.hello(), None).expect("room for a word");
+            client
+                .send(&house.attach_request(), None)
+                .expect("room for a word");
             house.serve();
         }
         let words = [
-            house.hello(),
+            house.attach_request(),
             ToAgent::Armed.encode(),
             ToAgent::Seed("10.0.0.1:7741@udp0".into()).encode(),
             ToAgent::Key([7; 32]).encode(),
             ToAgent::Leaving(-9).encode(),
             ToAgent::Ask.encode(),
-            ToClient::Nudge.encode(),
+            ToClient::WakeUp.encode(),
         ];
         for _ in 0..1 + chance.below(20) {
             let word = mutated(words[chance.below(words.len())].clone(), &mut chance);
@@ -271,7 +276,7 @@ fn mad_clients_leave_nothing_behind() {
             let _ = client.send(&word, Some(theirs.as_fd()));
         }
         assert!(house.serve() <= 64, "requests of one round are bounded");
-        assert!(house.doorman.client_count() <= SLOTS as usize);
+        assert!(house.ipc_server.client_count() <= SLOTS as usize);
     }
     house.serve();
     house.serve();
@@ -279,14 +284,16 @@ fn mad_clients_leave_nothing_behind() {
         descriptors() <= before + SLOTS as usize,
         "descriptors were kept"
     );
-    let counters = house.doorman.counters();
+    let counters = house.ipc_server.counters();
     assert!(
-        counters.malformed > 100 && counters.welcomed > 100,
+        counters.malformed > 100 && counters.attached > 100,
         "{counters:?}"
     );
 
     let client = Packets::connect(&house.place.socket()).expect("somebody listens");
-    client.send(&house.hello(), None).expect("room for a word");
+    client
+        .send(&house.attach_request(), None)
+        .expect("room for a word");
     // The first round lets it in, the second one hears it.
     house.serve();
     house.serve();
@@ -296,6 +303,6 @@ fn mad_clients_leave_nothing_behind() {
     };
     assert!(matches!(
         ToClient::decode(&buffer[..length]),
-        Ok(ToClient::Welcome(_))
+        Ok(ToClient::Attached(_))
     ));
 }

@@ -5,8 +5,8 @@ mod support;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use muster::board::RankState;
 use muster::client::{Client, Error};
+use muster::shm::RankState;
 use muster::watch::{Finding, HungBy};
 use support::DEADLINE;
 use support::agent::Agent;

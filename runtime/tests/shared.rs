@@ -8,10 +8,10 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use muster::client::{Client, Error, Options, Porch, shared};
-use muster::doorman::{RefusalCode, ToClient};
+use muster::client::{Client, Error, Options, PmixHooks, shared};
+use muster::ipc::{RefusalCode, ToClient};
 use muster::sys::process::{open_pidfd, send_signal};
-use muster::sys::socket::Listener;
+use muster::sys::socket::PacketListener;
 use muster::sys::{fork, poll};
 use support::agent::{Agent, options, place};
 use support::{DEADLINE, raw};
@@ -35,7 +35,7 @@ fn nobody_hangs_on_a_thread_that_attaches() {
     let place = place(base.path());
     place.prepare().unwrap();
     // An agent that lets nobody in for now.
-    let listener = Listener::bind(&place.socket()).unwrap();
+    let listener = PacketListener::bind(&place.socket()).unwrap();
     let slow = options(base.path());
     let attaching = std::thread::spawn(move || shared::init(slow));
     assert!(poll::readable(&[listener.as_fd()], Some(DEADLINE)).unwrap()[0]);
@@ -67,7 +67,7 @@ struct Returns {
     told: Mutex<Vec<Result<Client, Error>>>,
 }
 
-impl Porch for Returns {
+impl PmixHooks for Returns {
     fn before_detach(&self) {
         let options = self.options.clone();
         let told = std::thread::spawn(move || shared::init(options)).join();
@@ -80,18 +80,18 @@ fn who_comes_while_the_last_one_leaves_waits() {
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let base = tempdir().unwrap();
     let mut agent = Agent::start(base.path());
-    let porch = Arc::new(Returns {
+    let pmix_integration = Arc::new(Returns {
         options: at_once(base.path()),
         told: Mutex::default(),
     });
     let with_porch = Options {
-        porch: Some(porch.clone()),
+        pmix_integration: Some(pmix_integration.clone()),
         ..options(base.path())
     };
     shared::init(with_porch).unwrap();
     agent.await_armed();
     assert_eq!(shared::finalize(0).unwrap(), 0);
-    let told = std::mem::take(&mut *porch.told.lock().unwrap());
+    let told = std::mem::take(&mut *pmix_integration.told.lock().unwrap());
     // It had no time to wait; before, it was told that this process is attached already.
     let said = |told: &Result<Client, Error>| match told {
         Err(cause) => cause.to_string(),

@@ -4,7 +4,7 @@
 mod skipped;
 mod support;
 
-use muster::board::RankState;
+use muster::shm::RankState;
 use muster::watch::{Finding, HungBy};
 use skipped::skipped;
 use std::fs;

@@ -41,9 +41,9 @@ const ARGUMENTS: u32 = 9;
 /// `S_JOB_SUPPLEMENTARY_GIDS`.
 const GROUPS: u32 = 19;
 /// Groups of a user, at most: the kernel's limit.
-const GROUPS_MOST: usize = 65_536;
+const GROUPS_MAX: usize = 65_536;
 /// Words of a step's command that are looked at.
-const WORDS_MOST: usize = 2;
+const WORDS_MAX: usize = 2;
 
 /// As `optional_argument` of getopt.
 pub(crate) const OPTIONAL: c_int = 2;
@@ -101,7 +101,7 @@ impl Spank {
         if code != 0 || words.is_null() {
             return Vec::new();
         }
-        let count = usize::try_from(count).unwrap_or(0).min(WORDS_MOST);
+        let count = usize::try_from(count).unwrap_or(0).min(WORDS_MAX);
         // SAFETY: the list has so many terminated texts, for as long as the step.
         let word = |at| unsafe { CStr::from_ptr(*words.add(at)) };
         (0..count)
@@ -116,7 +116,7 @@ impl Spank {
         // SAFETY: Slurm writes a list and a number where it is told.
         let code = unsafe { spank_get_item(self.0, GROUPS, &raw mut groups, &raw mut count) };
         let count = usize::try_from(count).unwrap_or(0);
-        if code != 0 || groups.is_null() || count > GROUPS_MOST {
+        if code != 0 || groups.is_null() || count > GROUPS_MAX {
             return Vec::new();
         }
         // SAFETY: the list has so many numbers, for as long as the step.

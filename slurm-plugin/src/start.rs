@@ -21,7 +21,7 @@ const END_DEADLINE: Duration = Duration::from_secs(3);
 const WORDS_MAX: usize = 2048;
 
 /// Descriptors that are closed one by one where the kernel cannot close all at once.
-const DESCRIPTORS_MOST: i32 = 4096;
+const DESCRIPTORS_MAX: i32 = 4096;
 
 /// How a line begins that says what an agent goes without.
 const LACK: &str = "musterd: ";
@@ -201,7 +201,7 @@ unsafe fn leave(
         libc::dup2(output.as_raw_fd(), 2);
         if libc::syscall(libc::SYS_close_range, 3u32, u32::MAX, 0u32) != 0 {
             // Linux before 5.9.
-            for descriptor in 3..DESCRIPTORS_MOST {
+            for descriptor in 3..DESCRIPTORS_MAX {
                 libc::close(descriptor);
             }
         }

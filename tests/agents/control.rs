@@ -308,7 +308,7 @@ fn figures_are_shown_and_set_to_zero() {
         "timeouts",
         "credits",
         "partitions",
-        "heat",
+        "usage",
     ] {
         assert!(!rail[key].is_null(), "{key}: {rail}");
     }

@@ -335,11 +335,11 @@ fn nothing_is_left_of_a_job_that_has_ended() {
             rank.await_words(&["ATTACHED"]);
             rank.await_states(&alive(2, 4));
         }
-        let boards: BTreeSet<String> = ranks
+        let tables: BTreeSet<String> = ranks
             .iter()
             .flat_map(|rank| boards_of(rank.pid()))
             .collect();
-        assert_eq!(boards.len(), 4, "two halves of a board a node: {boards:?}");
+        assert_eq!(tables.len(), 4, "two halves of a board a node: {tables:?}");
         let agents: Vec<u32> = (1..=2).flat_map(|node| job.agent(node).all).collect();
         assert_eq!(agents.len(), 4);
         for mut rank in ranks {
@@ -367,7 +367,7 @@ fn nothing_is_left_of_a_job_that_has_ended() {
                 .and_then(|pid| pid.parse().ok());
             let mapped = pid.map(boards_of).unwrap_or_default();
             assert!(
-                mapped.is_disjoint(&boards),
+                mapped.is_disjoint(&tables),
                 "{pid:?} has {mapped:?}, killed: {killed}"
             );
         }

@@ -4,7 +4,7 @@
 //! Every wait is for an event. That something does *not* happen is shown by what comes after it:
 //! a rank's events have an order, so what is not there before a later one did not happen.
 
-use muster::doorman::Place;
+use muster::ipc::AgentDirectory;
 use muster_tests::ranks::{Job, Rank, signal, wait_for_end};
 use muster_tests::{skipped, until};
 use rustix::process::Signal;
@@ -562,7 +562,7 @@ fn an_agent_that_ended_in_order_leaves_no_files() {
 }
 
 /// The names of the files at a place.
-fn files_at(place: &Place) -> Vec<String> {
+fn files_at(place: &AgentDirectory) -> Vec<String> {
     let entries = std::fs::read_dir(place.directory());
     let names = entries.into_iter().flatten().flatten();
     names

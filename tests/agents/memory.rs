@@ -192,11 +192,11 @@ const CARELESS: &str = r#"
 int main(int argc, char **argv)
 {
     muster_ctx_t *muster = NULL;
-    void *cards = malloc(MUSTER_CARD_SIZE);
+    void *cards = malloc(MUSTER_BOOTSTRAP_RECORD_SIZE);
     MPI_Init(&argc, &argv);
     if (muster_init(NULL, &muster) < 0)
         return 1;
-    muster_take_cards(muster, cards, 1);
+    muster_take_bootstrap_records(muster, cards, 1);
     muster_finalize(muster);
     _exit(0);
 }
@@ -218,7 +218,8 @@ fn what_is_done_wrong_is_found() {
         let _ = run(&mut launcher, folder);
         let ours = findings(folder);
         let is_it = |error: &String| {
-            error.contains("<kind>UninitCondition") && error.contains("<fn>muster_take_cards</fn>")
+            error.contains("<kind>UninitCondition")
+                && error.contains("<fn>muster_take_bootstrap_records</fn>")
         };
         assert!(ours.iter().any(is_it), "{}", ours.join("\n"));
     });

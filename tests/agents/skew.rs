@@ -1,18 +1,18 @@
 //! Library and agent of different releases: both say which versions they have and what to do, and nobody
 //! hangs or is disturbed. The other release is played by hand, byte by byte.
 
-use muster::board::LAYOUT_VERSION;
-use muster::doorman::{Hello, RefusalCode, ToAgent, ToClient, VERSION, Welcome};
+use muster::ipc::{Attach, Attached, RefusalCode, ToAgent, ToClient, VERSION};
+use muster::shm::LAYOUT_VERSION;
 use muster::sys::memory::create_sealed;
 use muster::sys::poll;
-use muster::sys::socket::{Listener, Packets, Received};
+use muster::sys::socket::{PacketListener, Packets, Received};
 use muster_tests::DEADLINE;
 use muster_tests::ranks::{Job, Rank};
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 
-/// Where a `Hello` has the versions of protocol and board.
+/// Where a `Attach` has the versions of protocol and board.
 const VERSIONS: std::ops::Range<usize> = 5..7;
 /// Where a board has its version.
 const BOARD_VERSION_AT: u64 = 8;
@@ -21,18 +21,18 @@ fn rank_program() -> &'static str {
     env!("CARGO_BIN_EXE_muster-test-rank")
 }
 
-fn hello(job: &Job) -> Vec<u8> {
-    let hello = Hello {
+fn attach_request(job: &Job) -> Vec<u8> {
+    let attach_request = Attach {
         pid: std::process::id(),
         key: job.place(1).key().to_owned(),
         rank: Some(1),
         job_size: 0,
         threadless: false,
         ulfm: false,
-        wants_nudge: false,
+        wants_wake_up: false,
         held: None,
     };
-    ToAgent::Hello(hello).encode()
+    ToAgent::Attach(attach_request).encode()
 }
 
 fn await_readable(descriptor: BorrowedFd<'_>) {
@@ -66,36 +66,39 @@ fn an_agent_refuses_a_library_of_another_release() {
     let mut rank = Rank::start(&mut command, "rank 0");
     rank.await_words(&["ATTACHED"]);
     let layout = LAYOUT_VERSION as u8;
-    for (protocol, board) in [(VERSION + 1, layout), (VERSION, layout - 1), (0, 0)] {
-        let mut bytes = hello(&job);
+    for (protocol, table) in [(VERSION + 1, layout), (VERSION, layout - 1), (0, 0)] {
+        let mut bytes = attach_request(&job);
         assert_eq!(bytes[VERSIONS], [VERSION, layout]);
-        bytes[VERSIONS].copy_from_slice(&[protocol, board]);
+        bytes[VERSIONS].copy_from_slice(&[protocol, table]);
         let ToClient::Refused(code, text) = answer(&job, &bytes) else {
             panic!("it was not refused");
         };
         assert_eq!(code, RefusalCode::Version);
-        let theirs = format!("protocol {protocol} and board layout {board}");
+        let theirs = format!("protocol {protocol} and board layout {table}");
         let ours = format!("protocol {VERSION} and board layout {layout}");
         let pid = job.agent(1).pair().1.to_string();
         assert_says(&text, &[&theirs, &ours, "MUSTER_AGENT", &pid]);
     }
     // Who is there goes on, and the rank of the refused is nobody's.
     rank.await_states("n1=Alive 0=Alive");
-    assert!(matches!(answer(&job, &hello(&job)), ToClient::Welcome(_)));
+    assert!(matches!(
+        answer(&job, &attach_request(&job)),
+        ToClient::Attached(_)
+    ));
 }
 
 /// An agent of another release, in front of a library of this one.
-struct OtherAgent(Listener);
+struct OtherAgent(PacketListener);
 
 impl OtherAgent {
     fn start(job: &Job) -> Self {
         let place = job.place(1);
         place.prepare().expect("the directory can be made");
-        Self(Listener::bind(&place.socket()).expect("nobody listens there"))
+        Self(PacketListener::bind(&place.socket()).expect("nobody listens there"))
     }
 
     /// Waits for a client, hears it, and answers.
-    fn answer(&self, message: &ToClient, board: &[BorrowedFd<'_>]) -> Packets {
+    fn answer(&self, message: &ToClient, table: &[BorrowedFd<'_>]) -> Packets {
         await_readable(self.0.as_fd());
         let client = self.0.accept().ok().flatten().expect("a client came");
         await_readable(client.as_fd());
@@ -105,10 +108,10 @@ impl OtherAgent {
         };
         assert!(matches!(
             ToAgent::decode(&buffer[..length]),
-            Ok(ToAgent::Hello(_))
+            Ok(ToAgent::Attach(_))
         ));
         client
-            .send_with(&message.encode(), board)
+            .send_with(&message.encode(), table)
             .expect("the client hears");
         client
     }
@@ -145,7 +148,7 @@ fn a_library_refuses_a_board_of_another_layout() {
     file.write_at(&other.to_le_bytes(), BOARD_VERSION_AT)
         .expect("it is ours");
     let rank = Rank::start(&mut job.command(rank_program(), 1, 0), "rank 0");
-    let welcome = Welcome {
+    let attached = Attached {
         slot: 0,
         generation: 1,
         mark: 1 << 63,
@@ -153,7 +156,7 @@ fn a_library_refuses_a_board_of_another_layout() {
         address: String::new(),
     };
     let client = agent.answer(
-        &ToClient::Welcome(welcome),
+        &ToClient::Attached(attached),
         &halves.each_ref().map(AsFd::as_fd),
     );
     let (found, known) = (

@@ -498,11 +498,11 @@ fn other_users_may_ask_where_the_site_lets_them() {
     let own = Admin::of(directory.path(), "n1");
     own.await_answer(&["members"], |answer| !answer.is_empty());
     let user = rustix::process::geteuid().as_raw();
-    let door = Admin(open.join(format!("muster-{user}-n1.control")));
-    assert_eq!(fs::metadata(&door.0).unwrap().mode() & 0o777, 0o666);
+    let listener = Admin(open.join(format!("muster-{user}-n1.control")));
+    assert_eq!(fs::metadata(&listener.0).unwrap().mode() & 0o777, 0o666);
     // Its own user may do everything at either door.
     assert_eq!(
-        door.json(&["stats", "--zero"])["schema"],
+        listener.json(&["stats", "--zero"])["schema"],
         "muster/change/v1"
     );
     if user == 0 {
@@ -519,7 +519,7 @@ fn other_users_may_ask_where_the_site_lets_them() {
             command
                 .args(words)
                 .arg("--agent")
-                .arg(&door.0)
+                .arg(&listener.0)
                 .uid(65_534)
                 .gid(65_534);
             let output = command.output().unwrap();
@@ -549,7 +549,7 @@ fn other_users_may_ask_where_the_site_lets_them() {
         skipped("root", "this user cannot become another one");
     }
     assert!(members.remove(0).leave());
-    assert!(!door.0.exists(), "the second door is taken away, too");
+    assert!(!listener.0.exists(), "the second door is taken away, too");
 }
 
 /// Each event is a line in the file of its node; a directory that cannot be written costs the journal

@@ -15,8 +15,8 @@ const PLAIN: [&str; 11] = [
     "runtime/src/agent/journal_record.rs",
     "runtime/src/agent/log_writer.rs",
     "runtime/src/control",
-    "runtime/src/doorman/control_socket.rs",
-    "runtime/src/doorman/locked_directory.rs",
+    "runtime/src/ipc/control_socket.rs",
+    "runtime/src/ipc/locked_directory.rs",
     "runtime/src/journal",
     "runtime/src/sys/priority_queue.rs",
 ];

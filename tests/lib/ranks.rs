@@ -6,7 +6,7 @@
 //! dropped, also when the test has failed.
 
 use crate::{DEADLINE, program, until};
-use muster::doorman::Place;
+use muster::ipc::AgentDirectory;
 use muster::watch::procfs;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
@@ -141,9 +141,10 @@ impl Job {
     ///
     /// # Panics
     /// Never: the names are short.
-    pub fn place(&self, node: usize) -> Place {
+    pub fn place(&self, node: usize) -> AgentDirectory {
         let node = format!("n{node}");
-        Place::find(Some(&self.name), Some(&node), Some(self.directory())).expect("names fit")
+        AgentDirectory::find(Some(&self.name), Some(&node), Some(self.directory()))
+            .expect("names fit")
     }
 
     /// A rank on a node, not started yet: its environment may be changed.

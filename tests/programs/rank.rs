@@ -13,8 +13,8 @@
 //! so many that it ended badly). `MUSTER_TEST_JOB_SIZE` is how many ranks it says that the job has;
 //! its end is the end of this process, so that no test leaves a rank behind.
 
-use muster::board::{Event, NO_NODE, NO_RANK};
-use muster::client::{AgentLink, Client, Error, Options, PIGGYBACK_MAX, Porch};
+use muster::client::{AgentLink, Client, Error, Options, PIGGYBACK_MAX, PmixHooks};
+use muster::shm::{Event, NO_NODE, NO_RANK};
 use muster::sys::poll;
 use std::fs::File;
 use std::io::{self, Write};
@@ -35,7 +35,7 @@ const ANEW: &str = "MUSTER_TEST_RANK_ANEW";
 
 struct Bell;
 
-impl Porch for Bell {
+impl PmixHooks for Bell {
     fn on_attached(&self, _link: &AgentLink) {
         say("ATTACHED");
     }
@@ -47,7 +47,7 @@ fn main() {
     }
     let job_size = std::env::var("MUSTER_TEST_JOB_SIZE").unwrap_or_default();
     let options = Options {
-        porch: Some(Arc::new(Bell)),
+        pmix_integration: Some(Arc::new(Bell)),
         job_size: job_size.parse().unwrap_or(0),
         ..Options::default()
     };

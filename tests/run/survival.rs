@@ -301,14 +301,14 @@ fn expect_shrunk(run: &Run, ranks: usize) {
 }
 
 /// How often a job is tried that MPI may hang in.
-const SILENCES_MOST: usize = 8;
+const SILENCES_MAX: usize = 8;
 
 /// A job of which a node falls silent, and MPI has shrunk. It may stay in a call all the same, though Muster has told
 /// it: its word that a communicator is revoked goes from rank to rank, and ranks of that node may have been to pass it
 /// on. The program says so, and it is tried again: about every second time. How often that was needed comes with the
 /// job.
 fn fall_silent(cluster: &Cluster, node: usize) -> (Run, usize) {
-    for times in 1..=SILENCES_MOST {
+    for times in 1..=SILENCES_MAX {
         let mut run = allocation(cluster, &["--with-ft", "ulfm"]);
         run.await_lines(8, &[": READY "]);
         cluster.cut(node);
@@ -326,7 +326,7 @@ fn fall_silent(cluster: &Cluster, node: usize) -> (Run, usize) {
         cluster.mend(node);
         cluster.recover();
     }
-    panic!("MPI has not come back {SILENCES_MOST} times");
+    panic!("MPI has not come back {SILENCES_MAX} times");
 }
 
 /// All of them get the right answer.

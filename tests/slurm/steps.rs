@@ -324,8 +324,10 @@ fn two_jobs_of_two_users_at_once() {
     }
     // Where the site lets them, others may ask.
     let doors = fs::read_dir(&open).expect("a folder").flatten();
-    let doors = doors.map(|door| door.path().display().to_string());
-    let doors: Vec<String> = doors.filter(|door| door.contains("/muster-0-")).collect();
+    let doors = doors.map(|listener| listener.path().display().to_string());
+    let doors: Vec<String> = doors
+        .filter(|listener| listener.contains("/muster-0-"))
+        .collect();
     assert_eq!(doors.len(), NODES, "{doors:?}");
     let drop = [
         "setpriv",

@@ -61,7 +61,7 @@ static int end_of(pid_t child)
 static void check_nulls(muster_ctx_t *context)
 {
     muster_event_t event = MUSTER_EVENT_INIT;
-    char text[MUSTER_CARD_SIZE] = "";
+    char text[MUSTER_BOOTSTRAP_RECORD_SIZE] = "";
     uint64_t epoch = 0;
     CHECK(muster_next_event(context, NULL) == MUSTER_ERR_ARGUMENT);
     CHECK(muster_poll_events(context, NULL, 1, 0) == MUSTER_ERR_ARGUMENT);
@@ -89,8 +89,8 @@ static void check_nulls(muster_ctx_t *context)
     CHECK(muster_attribute_keys(context, 0, NULL, 1) == MUSTER_ERR_ARGUMENT);
     CHECK(muster_watch(context, NULL) == MUSTER_ERR_ARGUMENT);
     CHECK(muster_unwatch(context, NULL) == MUSTER_ERR_ARGUMENT);
-    CHECK(muster_card(context, NULL, 1000) == MUSTER_ERR_ARGUMENT);
-    CHECK(muster_take_cards(context, NULL, 1) == MUSTER_ERR_ARGUMENT);
+    CHECK(muster_bootstrap_record(context, NULL, 1000) == MUSTER_ERR_ARGUMENT);
+    CHECK(muster_take_bootstrap_records(context, NULL, 1) == MUSTER_ERR_ARGUMENT);
     CHECK(muster_piggyback_fill(context, 0, NULL, MUSTER_PIGGYBACK_MAX) == MUSTER_ERR_ARGUMENT);
     CHECK(muster_piggyback_fill(context, 0, text, MUSTER_PIGGYBACK_MAX - 1) == MUSTER_ERR_ARGUMENT);
     CHECK(muster_piggyback_deliver(context, 0, NULL, 1) == MUSTER_ERR_ARGUMENT);

@@ -30,7 +30,7 @@ static void check_context(muster_ctx_t *context, int expected)
     muster_event_t event = MUSTER_EVENT_INIT;
     uint64_t epoch = 7;
     char text[8] = "keep";
-    char card[MUSTER_CARD_SIZE] = "", parcel[MUSTER_PIGGYBACK_MAX] = "";
+    char record[MUSTER_BOOTSTRAP_RECORD_SIZE] = "", parcel[MUSTER_PIGGYBACK_MAX] = "";
     CHECK(muster_get_fd(context) == expected);
     CHECK(muster_next_event(context, &event) == expected);
     CHECK(muster_poll_events(context, &event, 1, 1000) == expected);
@@ -73,8 +73,8 @@ static void check_context(muster_ctx_t *context, int expected)
     CHECK(muster_piggyback_fill(context, 0, parcel, sizeof parcel) == expected);
     CHECK(muster_piggyback_deliver(context, 0, parcel, sizeof parcel) == expected);
     CHECK(muster_counter(context, "agents_found_again", &epoch) == expected);
-    CHECK(muster_card(context, card, 1000) == expected);
-    CHECK(muster_take_cards(context, card, 1) == expected);
+    CHECK(muster_bootstrap_record(context, record, 1000) == expected);
+    CHECK(muster_take_bootstrap_records(context, record, 1) == expected);
     CHECK(muster_leave(context, 0) == expected);
     CHECK(muster_finalize(context) == expected);
     CHECK(strcmp(text, "keep") == 0 && epoch == 7);

@@ -136,15 +136,15 @@ contains
 
   subroutine ask_agent()
     character(kind=c_char) :: text(4096)
-    character(kind=c_char), target :: card(MUSTER_CARD_SIZE)
+    character(kind=c_char), target :: record(MUSTER_BOOTSTRAP_RECORD_SIZE)
     integer(c_int64_t) :: again
     call expect(muster_why(context, 0, text, 4096_c_size_t) > 0, 'why')
     call expect(muster_cut(text, 4) == 'here', 'the reason')
     call expect(index(muster_why_text(context, 0), 'here is alive') == 1, 'why_text')
     call expect(muster_control(context, 'rails'//c_null_char, text, 4096_c_size_t) > 0, 'control')
     call expect(text(1) == '{', 'the answer')
-    call expect(muster_card(context, c_loc(card), patience_ms) >= 0, 'card')
-    call expect(muster_take_cards(context, c_loc(card), 1_c_size_t) >= 0, 'take_cards')
+    call expect(muster_bootstrap_record(context, c_loc(record), patience_ms) >= 0, 'record')
+    call expect(muster_take_bootstrap_records(context, c_loc(record), 1_c_size_t) >= 0, 'take_bootstrap_records')
     again = 7
     call expect(muster_counter(context, 'agents_found_again'//c_null_char, again) == MUSTER_OK, 'counter')
     call expect(again == 0, 'the counter')

@@ -67,7 +67,7 @@ static void ask_of_events(muster_ctx_t *context, judge_fn judge)
 
 static void ask_of_agent(muster_ctx_t *context, judge_fn judge)
 {
-    char text[4096], card[MUSTER_CARD_SIZE] = "";
+    char text[4096], record[MUSTER_BOOTSTRAP_RECORD_SIZE] = "";
     ASK(muster_why(context, 0, text, sizeof text));
     ASK(muster_control(context, "rails", text, sizeof text));
     ASK(muster_publish(context, "kept", "1", 1));
@@ -77,8 +77,8 @@ static void ask_of_agent(muster_ctx_t *context, judge_fn judge)
     ASK(muster_withdraw(context, "passing"));
     ASK(muster_watch(context, "passing"));
     ASK(muster_unwatch(context, "passing"));
-    ASK(muster_card(context, card, 10000));
-    ASK(muster_take_cards(context, card, 1));
+    ASK(muster_bootstrap_record(context, record, 10000));
+    ASK(muster_take_bootstrap_records(context, record, 1));
 }
 
 static void ask_of_progress(muster_ctx_t *context, judge_fn judge)

@@ -8,7 +8,7 @@
 //! `mpirun.openmpi --enable-recovery -n 4 muster-example-rsmpi 2`
 
 use mpi::traits::{Communicator, CommunicatorCollectives, Destination, Source};
-use muster::board::{EventKind, RankState};
+use muster::shm::{EventKind, RankState};
 use muster::bootstrap;
 use muster::client::{Client, Options};
 use std::collections::BTreeSet;

@@ -22,7 +22,7 @@
 //! a keyed BLAKE3 over all before it: nothing of a frame is believed before it is proven, and one that
 //! was meant for another node is no frame of ours. That it is new is the matter of `session`.
 
-use super::{Errand, Fragment, Stamp};
+use super::{Fragment, Operation, Stamp};
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 const MARK: [u8; 4] = *b"MBK6";
@@ -60,7 +60,7 @@ pub(crate) struct Frame {
     pub(crate) fragment: Fragment,
     pub(crate) kind: Kind,
     /// What its message is for.
-    pub(crate) errand: Errand,
+    pub(crate) operation: Operation,
     /// Which of the two streams its message is in.
     pub(crate) urgent: bool,
 }
@@ -76,7 +76,7 @@ impl Frame {
         let mut bytes = Vec::with_capacity(FRAME_BYTES + rest.len());
         bytes.extend(MARK);
         let urgent = if self.urgent { URGENT } else { 0 };
-        bytes.extend([kind, self.errand as u8 + urgent]);
+        bytes.extend([kind, self.operation as u8 + urgent]);
         for address in [self.sender, to] {
             bytes.extend(address.port().to_le_bytes());
             bytes.extend(address.ip().octets());
@@ -120,7 +120,7 @@ impl Frame {
             |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().expect("four bytes"));
         let eight =
             |at: usize| u64::from_le_bytes(header[at..at + 8].try_into().expect("eight bytes"));
-        let errand = *Errand::ALL.get(usize::from(header[5] & !URGENT))?;
+        let operation = *Operation::ALL.get(usize::from(header[5] & !URGENT))?;
         let kind = match header[4] {
             0 => Kind::Fragment,
             1 => Kind::Acked(eight(58)),
@@ -140,7 +140,7 @@ impl Frame {
                 index: four(54),
             },
             kind,
-            errand,
+            operation,
             urgent: header[5] & URGENT != 0,
         };
         Some((frame, rest))
@@ -182,7 +182,7 @@ mod tests {
                 index: numbers.3,
             },
             kind,
-            errand: Errand::Get,
+            operation: Operation::Get,
             urgent: true,
         }
     }
@@ -224,12 +224,12 @@ mod tests {
         #[test]
         fn frames_read_back(
             ip in any::<u32>(), port in any::<u16>(), numbers in any::<(u64, u64, u32, u32)>(),
-            kind in 0..3usize, acked in any::<u64>(), errand in 0..4usize, urgent in any::<bool>(),
+            kind in 0..3usize, acked in any::<u64>(), operation in 0..4usize, urgent in any::<bool>(),
             rest in proptest::collection::vec(any::<u8>(), 0..9),
         ) {
             let kind = [Kind::Fragment, Kind::Acked(acked), Kind::Question][kind];
             let sender = SocketAddrV4::new(Ipv4Addr::from(ip), port);
-            let frame = Frame { sender, errand: Errand::ALL[errand], urgent, ..frame(kind, numbers) };
+            let frame = Frame { sender, operation: Operation::ALL[operation], urgent, ..frame(kind, numbers) };
             let sealed = frame.seal(&KEY, own(), &rest);
             prop_assert_eq!(open(&sealed), Some((frame, &rest[..])));
         }

@@ -40,7 +40,7 @@ pub(crate) const HELD_BYTES_MAX: usize = 32 << 20;
 
 /// What a message is for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum Errand {
+pub(crate) enum Operation {
     /// To be acknowledged.
     #[default]
     Put,
@@ -52,10 +52,14 @@ pub(crate) enum Errand {
     Reply,
 }
 
-impl Errand {
+impl Operation {
     /// By their numbers on the wire.
-    pub(crate) const ALL: [Errand; 4] =
-        [Errand::Put, Errand::PutUnacked, Errand::Get, Errand::Reply];
+    pub(crate) const ALL: [Operation; 4] = [
+        Operation::Put,
+        Operation::PutUnacked,
+        Operation::Get,
+        Operation::Reply,
+    ];
 }
 
 const _: () = assert!(BULK_MESSAGE_MAX.div_ceil(FRAGMENT_BYTES) <= u64::BITS as usize);
@@ -84,7 +88,7 @@ mod tests {
         for (id, message) in (1..).zip(messages) {
             let times = Timeouts::default();
             sender
-                .push(0, id, Errand::Put, None, message, &times)
+                .push(0, id, Operation::Put, None, message, &times)
                 .unwrap();
         }
         let mut held: Vec<(Fragment, Vec<u8>)> = Vec::new();
@@ -138,7 +142,7 @@ mod tests {
         sender.spread(PATHS);
         for (id, message) in (1..).zip(messages) {
             sender
-                .push(0, id, Errand::Put, None, message, &times)
+                .push(0, id, Operation::Put, None, message, &times)
                 .unwrap();
         }
         let mut dice = dice.iter().cycle();

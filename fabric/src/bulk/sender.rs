@@ -3,7 +3,7 @@
 //! Which path each piece has taken is remembered until it is acknowledged: so it is known how much is under way
 //! by each, whom a silence speaks against, and what is to be sent again when one path fails and the others go on.
 
-use super::{BULK_MESSAGE_MAX, Errand, FRAGMENT_BYTES, QUEUE_MAX, WINDOW, all, fragments};
+use super::{BULK_MESSAGE_MAX, FRAGMENT_BYTES, Operation, QUEUE_MAX, WINDOW, all, fragments};
 use crate::stats::DropReason;
 use crate::timeouts::Timeouts;
 use std::collections::VecDeque;
@@ -43,7 +43,7 @@ pub(crate) struct Sender {
 #[derive(Debug)]
 struct Message {
     id: u64,
-    errand: Errand,
+    operation: Operation,
     /// The path, by its number, that it goes by if that works.
     back: Option<u32>,
     bytes: Vec<u8>,
@@ -87,7 +87,7 @@ impl Sender {
         &mut self,
         now_us: u64,
         id: u64,
-        errand: Errand,
+        operation: Operation,
         back: Option<u32>,
         bytes: &[u8],
         timeouts: &Timeouts,
@@ -100,7 +100,7 @@ impl Sender {
         }
         let mut message = Message {
             id,
-            errand,
+            operation,
             back,
             bytes: bytes.to_vec(),
             acked: 0,
@@ -116,7 +116,7 @@ impl Sender {
     }
 
     /// The next piece to be sent, if the window has room for one.
-    pub(crate) fn next(&self) -> Option<(Fragment, Errand, &[u8])> {
+    pub(crate) fn next(&self) -> Option<(Fragment, Operation, &[u8])> {
         let message = self.queue.front()?;
         let in_flight = (message.sent & !message.acked).count_ones();
         let index = (message.sent | message.acked).trailing_ones();
@@ -130,7 +130,7 @@ impl Sender {
         };
         Some((
             fragment,
-            message.errand,
+            message.operation,
             &message.bytes[message.piece(index)],
         ))
     }
@@ -148,7 +148,7 @@ impl Sender {
         let message = message.filter(|message| message.id == fragment.message)?;
         message.sent |= 1 << fragment.index;
         message.by[fragment.index as usize] = by;
-        if message.errand != Errand::PutUnacked {
+        if message.operation != Operation::PutUnacked {
             return None;
         }
         message.acked = message.sent;
@@ -312,7 +312,7 @@ mod tests {
     };
 
     fn push(sender: &mut Sender, id: u64, bytes: &[u8]) -> Result<(), DropReason> {
-        sender.push(0, id, Errand::Put, None, bytes, &TIMES)
+        sender.push(0, id, Operation::Put, None, bytes, &TIMES)
     }
 
     /// RS-08: what nobody acknowledges is done with when it was taken, and never sent again.
@@ -320,11 +320,11 @@ mod tests {
     fn without_acknowledgement_taken_is_all_that_is_known() {
         let mut sender = Sender::default();
         let bytes = vec![1; 10 * FRAGMENT_BYTES];
-        let errand = Errand::PutUnacked;
-        sender.push(0, 7, errand, None, &bytes, &TIMES).unwrap();
+        let operation = Operation::PutUnacked;
+        sender.push(0, 7, operation, None, &bytes, &TIMES).unwrap();
         let mut dues = Vec::new();
-        while let Some((fragment, errand, _)) = sender.next() {
-            assert_eq!(errand, Errand::PutUnacked);
+        while let Some((fragment, operation, _)) = sender.next() {
+            assert_eq!(operation, Operation::PutUnacked);
             dues.push(sender.sent(0, fragment, Some(1), &TIMES));
         }
         assert_eq!(dues.len(), 10);
@@ -454,7 +454,9 @@ mod tests {
                 ..TIMES
             };
             let mut sender = Sender::default();
-            sender.push(0, 1, Errand::Put, None, b"x", &times).unwrap();
+            sender
+                .push(0, 1, Operation::Put, None, b"x", &times)
+                .unwrap();
             let mut taken = 1;
             let ended_us = loop {
                 let now_us = sender.timeout().expect("it has come to no end");
@@ -477,7 +479,9 @@ mod tests {
     fn what_is_sent_again_by_another_path_keeps_its_clock() {
         let mut sender = Sender::default();
         sender.resend();
-        sender.push(7, 1, Errand::Put, None, b"x", &TIMES).unwrap();
+        sender
+            .push(7, 1, Operation::Put, None, b"x", &TIMES)
+            .unwrap();
         let (fragment, _, _) = sender.next().unwrap();
         sender.sent(0, fragment, Some(1), &TIMES);
         let due_us = sender.timeout();

@@ -5,9 +5,10 @@
 //! rail's NID, which is free for it, since the providers speak TCP where datagrams are UDP.
 
 use super::Fabric;
-use super::letter::Gets;
+use super::request::Gets;
 use crate::bulk::{
-    Due, Errand, Fragment, Frame, HELD_BYTES_MAX, Kind, Receiver, Sender, Session, Standing, Taken,
+    Due, Fragment, Frame, HELD_BYTES_MAX, Kind, Operation, Receiver, Sender, Session, Standing,
+    Taken,
 };
 use crate::config::FabricConfig;
 use crate::error::{CallError, OpenError};
@@ -43,7 +44,7 @@ pub(crate) struct PeerBulk {
     pub(super) gets: Gets,
     /// Acknowledgements that are owed, at most one a stream, path and carrier, and one more to a session of the
     /// peer's that does not know ours.
-    pub(super) owed: Vec<Owed>,
+    pub(super) owed: Vec<AckQueue>,
     /// When there was traffic last.
     pub(super) used_us: u64,
     /// It is among those that need a look.
@@ -81,7 +82,7 @@ pub(crate) struct Stream {
 
 /// An acknowledgement that the path back did not take so far.
 #[derive(Debug)]
-pub(super) struct Owed {
+pub(super) struct AckQueue {
     pub(super) back: Back,
     /// Its stamp is that of the frame that it answers.
     pub(super) frame: Frame,
@@ -129,8 +130,8 @@ impl Stream {
     }
 
     /// Whether all of the message under way has to go by one path, as far as is known.
-    pub(super) fn is_bound(&self, errand: Errand) -> bool {
-        errand == Errand::PutUnacked || self.follows && !self.sender.has_acked()
+    pub(super) fn is_bound(&self, operation: Operation) -> bool {
+        operation == Operation::PutUnacked || self.follows && !self.sender.has_acked()
     }
 
     pub(super) fn forget_choice(&mut self) {
@@ -259,10 +260,10 @@ impl PeerBulk {
 
     /// Notes what is to be acknowledged that way; it says more than what was owed there before.
     fn owe(&mut self, back: Back, frame: Frame, introduces: bool) {
-        let of = |owed: &Owed| (owed.back, owed.frame.urgent, owed.introduces);
-        let is_same = |owed: &Owed| of(owed) == (back, frame.urgent, introduces);
+        let of = |owed: &AckQueue| (owed.back, owed.frame.urgent, owed.introduces);
+        let is_same = |owed: &AckQueue| of(owed) == (back, frame.urgent, introduces);
         self.owed.retain(|owed| !is_same(owed));
-        self.owed.push(Owed {
+        self.owed.push(AckQueue {
             back,
             frame,
             introduces,
@@ -318,16 +319,16 @@ impl Fabric {
         handle: PeerHandle,
         bytes: &[u8],
     ) -> Result<u64, DropReason> {
-        self.send_errand(now_us, handle, false, Errand::Put, None, bytes)
+        self.send_operation(now_us, handle, false, Operation::Put, None, bytes)
     }
 
     /// The same, for whatever purpose and in either stream; by a path, if one is given and works.
-    pub(super) fn send_errand(
+    pub(super) fn send_operation(
         &mut self,
         now_us: u64,
         handle: PeerHandle,
         urgent: bool,
-        errand: Errand,
+        operation: Operation,
         back: Option<u32>,
         bytes: &[u8],
     ) -> Result<u64, DropReason> {
@@ -348,9 +349,9 @@ impl Fabric {
         let id = self.last_message + 1;
         let times = &self.config.timeouts;
         let sender = &mut bulk.stream(urgent).sender;
-        sender.push(now_us, id, errand, back, bytes, times)?;
+        sender.push(now_us, id, operation, back, bytes, times)?;
         self.last_message = id;
-        if errand == Errand::Get {
+        if operation == Operation::Get {
             bulk.gets.begin(id);
         }
         bulk.used_us = now_us;
@@ -563,7 +564,7 @@ impl Fabric {
             self.note_bulk(handle);
         }
         let (frame, path, bytes) = taken.whole?;
-        self.open_letter(rail, handle, &frame, path, bytes)
+        self.open_request(rail, handle, &frame, path, bytes)
     }
 
     /// Whether there is memory for the message that a frame begins, if it begins one.
@@ -654,7 +655,7 @@ impl Fabric {
     /// Says it, once for all that has changed.
     fn judge_bulk(&mut self) {
         if std::mem::take(&mut self.rails_in_doubt) {
-            self.find_bulk_deaf_rails();
+            self.find_bulk_receive_failing_rails();
         }
     }
 }
@@ -723,7 +724,7 @@ pub(super) fn take_frame(
                     bits
                 }
                 // A later one has passed it: it never arrived whole, and does not any more.
-                Taken::Past { .. } if frame.errand == Errand::PutUnacked => {
+                Taken::Past { .. } if frame.operation == Operation::PutUnacked => {
                     taken.refused = true;
                     return taken;
                 }
@@ -737,7 +738,7 @@ pub(super) fn take_frame(
         }
     };
     bulk.used_us = now_us;
-    if frame.errand != Errand::PutUnacked {
+    if frame.operation != Operation::PutUnacked {
         let kind = Kind::Acked(bits);
         bulk.owe(back, Frame { kind, ..frame }, false);
     }

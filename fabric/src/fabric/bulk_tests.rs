@@ -1,16 +1,16 @@
 //! Tests of the bulk lane from inside: what is under way, what is owed, and what it waits for.
 
 use super::Fabric;
-use super::bulk::{Back, NO_FRAGMENT, Owed, PeerBulk, take_frame};
+use super::bulk::{AckQueue, Back, NO_FRAGMENT, PeerBulk, take_frame};
 use crate::bulk::{
-    BULK_MESSAGE_MAX, Errand, FRAGMENT_BYTES, Fragment, Frame, HELD_BYTES_MAX, Kind, Session,
+    BULK_MESSAGE_MAX, FRAGMENT_BYTES, Fragment, Frame, HELD_BYTES_MAX, Kind, Operation, Session,
     WINDOW,
 };
 use crate::health::Outcome;
 use crate::peer::PeerHandle;
 use crate::rail::Rail;
 use crate::select::Tried;
-use crate::{Arrival, DropReason, FabricConfig, FabricEvent, HealthState, Letter, Transport};
+use crate::{Arrival, DropReason, FabricConfig, FabricEvent, HealthState, PutOptions, Transport};
 use std::time::{Duration, Instant};
 
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -203,11 +203,11 @@ fn what_follows_a_message_without_acknowledgement_is_spread_once_that_has_passed
         "127.48.32.1:0@udp,127.48.32.2:0@udp",
     ]);
     let now_us = a.now_us;
-    let letter = Letter {
+    let put_options = PutOptions {
         acked: false,
-        ..Letter::default()
+        ..PutOptions::default()
     };
-    a.put(now_us, to_b, letter, b"nobody acknowledges this")
+    a.put(now_us, to_b, put_options, b"nobody acknowledges this")
         .unwrap();
     let by = a.stream_of(to_b, false).unwrap().choice.unwrap().rail;
     a.send_bulk(now_us, to_b, &vec![1; BULK_MESSAGE_MAX])
@@ -292,7 +292,7 @@ fn what_was_passed_on_the_way_is_counted() {
     let mut a = open("127.48.19.1:0@udp");
     let peer = nobody(&mut a, "127.48.20.1:7741@udp");
     let mut theirs = Session::new(1);
-    let mut came = |a: &mut Fabric, errand, message| {
+    let mut came = |a: &mut Fabric, operation, message| {
         let bulk = bulk_with(a, peer);
         let frame = Frame {
             sender: "127.48.20.1:7741".parse().unwrap(),
@@ -303,23 +303,23 @@ fn what_was_passed_on_the_way_is_counted() {
                 index: 0,
             },
             kind: Kind::Fragment,
-            errand,
+            operation,
             urgent: false,
         };
         let whole = take(a, peer, frame, b"x").is_some();
         let rail = a.rails[0].as_ref().unwrap();
         (whole, rail.counters.dropped(DropReason::BulkRefused))
     };
-    assert_eq!(came(&mut a, Errand::PutUnacked, 2), (true, 0));
-    assert_eq!(came(&mut a, Errand::PutUnacked, 1), (false, 1));
-    assert_eq!(came(&mut a, Errand::Put, 3), (true, 1));
-    assert_eq!(came(&mut a, Errand::Put, 3), (false, 1));
+    assert_eq!(came(&mut a, Operation::PutUnacked, 2), (true, 0));
+    assert_eq!(came(&mut a, Operation::PutUnacked, 1), (false, 1));
+    assert_eq!(came(&mut a, Operation::Put, 3), (true, 1));
+    assert_eq!(came(&mut a, Operation::Put, 3), (false, 1));
 }
 
 /// What is owed to a peer: what is said, to which of its sessions, and whether that is ours alone.
 fn owed(fabric: &mut Fabric, peer: PeerHandle) -> Vec<(Kind, u64, bool)> {
     let owed = std::mem::take(&mut fabric.bulk_of(peer).unwrap().owed);
-    let what = |one: Owed| (one.frame.kind, one.frame.stamp.session, one.introduces);
+    let what = |one: AckQueue| (one.frame.kind, one.frame.stamp.session, one.introduces);
     owed.into_iter().map(what).collect()
 }
 
@@ -341,7 +341,7 @@ fn a_frame_that_is_repeated_changes_nothing() {
             index: 0,
         },
         kind,
-        errand: Errand::Put,
+        operation: Operation::Put,
         urgent: false,
     };
     let refused = |a: &Fabric| {
@@ -413,7 +413,7 @@ fn messages_that_are_not_whole_take_bounded_memory() {
         stamp: Session::new(1).stamp(0),
         fragment: piece(index),
         kind: Kind::Fragment,
-        errand: Errand::Put,
+        operation: Operation::Put,
         urgent: false,
     };
     let count = HELD_BYTES_MAX / BULK_MESSAGE_MAX;
@@ -556,9 +556,9 @@ fn what_is_regular_waits_for_what_is_urgent() {
     let peer = nobody(&mut a, "127.48.16.1:7741@udp");
     a.peers.get_mut(peer).unwrap().paths[0].bulk_sends = WINDOW;
     a.send_bulk(1_000, peer, b"regular").unwrap();
-    let urgent = Letter {
+    let urgent = PutOptions {
         urgent: true,
-        ..Letter::default()
+        ..PutOptions::default()
     };
     a.put(1_900, peer, urgent, b"urgent").unwrap();
     let due_us = |a: &mut Fabric, urgent| a.stream_of(peer, urgent).unwrap().next_us;
@@ -581,9 +581,9 @@ fn what_is_regular_does_not_wait_for_another_lane() {
         }
     };
     fill(&mut a, [WINDOW; 2]);
-    let urgent = Letter {
+    let urgent = PutOptions {
         urgent: true,
-        ..Letter::default()
+        ..PutOptions::default()
     };
     a.put(1_000, peer, urgent, b"urgent").unwrap();
     let of = |a: &mut Fabric, urgent: bool| {
@@ -618,7 +618,7 @@ fn what_is_owed_through_a_busy_carrier_is_counted_when_it_is_given_up() {
             index: 0,
         },
         kind: Kind::Fragment,
-        errand: Errand::Put,
+        operation: Operation::Put,
         urgent: false,
     };
     let bulk = a.peers.get_mut(peer).unwrap().bulk.as_mut().unwrap();

@@ -6,29 +6,29 @@
 //! crate's own page for the order of calls.
 
 mod bulk;
+mod bulk_driver;
+mod bulk_route;
 #[cfg(test)]
 mod bulk_tests;
-mod bulk_way;
-mod letter;
 mod opener;
 mod paths;
-mod pump;
 mod receive;
 mod relay;
 mod relay_bulk;
+mod request;
 mod send;
 mod show;
 
 pub(crate) use bulk::PeerBulk;
-pub use letter::QUESTION_MAX;
 pub use opener::{OpenedRail, RailOpener};
 use relay::Carrier;
+pub use request::QUESTION_MAX;
 
 use crate::config::FabricConfig;
 use crate::error::{OpenError, PeerError, RemoveError};
 use crate::health::{HealthConfig, Pace};
-use crate::lifeline::{Held, Lifeline};
 use crate::link::Links;
+use crate::liveness_connection::{Held, LivenessConnection};
 use crate::locality::Machine;
 use crate::nid::{NIDS_MAX, Nid, NidList};
 use crate::peer::{PeerHandle, PeerTable};
@@ -193,8 +193,8 @@ impl Fabric {
                 nid: nid.to_string(),
             });
         }
-        if let Some((lifeline, at)) = self.lifeline_of(index) {
-            lifeline.withdraw(at);
+        if let Some((liveness_connection, at)) = self.lifeline_of(index) {
+            liveness_connection.withdraw(at);
         }
         let under_way = self.take_under_way(index);
         self.rails[index] = None;
@@ -313,14 +313,14 @@ impl Fabric {
     }
 
     /// The lifeline that is offered on a rail, and where.
-    fn lifeline_of(&self, index: usize) -> Option<(&Lifeline, SocketAddrV4)> {
-        let at = self.rails[index].as_ref()?.nid.lifeline_address()?;
-        Some((self.config.lifeline.as_deref()?, at))
+    fn lifeline_of(&self, index: usize) -> Option<(&LivenessConnection, SocketAddrV4)> {
+        let at = self.rails[index].as_ref()?.nid.liveness_address()?;
+        Some((self.config.liveness_connection.as_deref()?, at))
     }
 
     fn offer_lifeline(&self, index: usize) {
-        if let Some((lifeline, at)) = self.lifeline_of(index) {
-            lifeline.offer(at);
+        if let Some((liveness_connection, at)) = self.lifeline_of(index) {
+            liveness_connection.offer(at);
         }
     }
 
@@ -447,7 +447,7 @@ impl Transport for Fabric {
     fn next_timeout(&self) -> Option<u64> {
         let held = self.held.as_ref().and_then(Held::timeout);
         let peers = self.late.iter().filter_map(|peer| self.peers.get(*peer));
-        let late = peers.filter_map(|peer| peer.hearing.ask_at()).min();
+        let late = peers.filter_map(|peer| peer.rail_liveness.ask_at()).min();
         [self.bulk_timeout(), held, late]
             .into_iter()
             .flatten()
@@ -470,17 +470,17 @@ impl Transport for Fabric {
 
     fn watch(&mut self, now_us: u64, handle: PeerHandle, pace: Pace) {
         if let Some(peer) = self.peers.get_mut(handle) {
-            peer.hearing.watch(now_us, pace);
+            peer.rail_liveness.watch(now_us, pace);
             self.hold_on(handle);
         }
     }
 
     fn unwatch(&mut self, handle: PeerHandle) {
         if let Some(peer) = self.peers.get_mut(handle) {
-            peer.hearing.unwatch();
+            peer.rail_liveness.unwatch();
             self.hold_on(handle);
         }
-        self.find_deaf_rails();
+        self.find_receive_failing_rails();
     }
 
     fn poll_event(&mut self) -> Option<FabricEvent> {

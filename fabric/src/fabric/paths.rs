@@ -88,7 +88,7 @@ impl Fabric {
         self.own(&now_nids, handle);
         self.hold_on(handle);
         self.end_silences(handle, ended);
-        self.find_deaf_rails();
+        self.find_receive_failing_rails();
         result
     }
 
@@ -148,7 +148,7 @@ impl Fabric {
             }
             self.hold_on(handle);
         }
-        self.find_deaf_rails();
+        self.find_receive_failing_rails();
     }
 
     /// A rail that a peer was silent on leads to it no more: nothing will be heard there.
@@ -166,12 +166,12 @@ impl Fabric {
         let watched = self
             .peers
             .get(handle)
-            .filter(|one| one.hearing.is_watched());
+            .filter(|one| one.rail_liveness.is_watched());
         let paths = watched.into_iter().flat_map(|peer| &peer.paths);
         let way = |path: &Path| {
             let rail = self.rails[path.rail].as_ref()?;
             let own = rail.nid.socket_address()?;
-            Some((*own.ip(), path.nid.lifeline_address()?))
+            Some((*own.ip(), path.nid.liveness_address()?))
         };
         let ways: Vec<_> = paths.filter(|path| !path.spare).filter_map(way).collect();
         held.hold(handle, &ways);

@@ -1,9 +1,9 @@
 //! What comes in, and what its coming, or not coming, says about the rails.
 
 use super::Fabric;
-use crate::health::{Finding, HearingChange, Outcome, PAIRS_MAX, PairReport, infer, local_faults};
-use crate::lifeline::{Held, LOOK_US};
+use crate::health::{Finding, LivenessChange, Outcome, PAIRS_MAX, PairReport, infer, local_faults};
 use crate::link::Link;
+use crate::liveness_connection::{Held, LOOK_US};
 use crate::peer::{Path, Peer, PeerHandle};
 use crate::provider::Done;
 use crate::rail::{READING_ORDER, Rail};
@@ -19,7 +19,7 @@ const POLL_BUDGET: usize = 64;
 const SPEEDS_PAUSE_US: u64 = 1_000_000;
 
 /// What is said of a rail that the provider does not complain about.
-pub(super) const DEAF: &str = "several peers are silent on it that other rails reach";
+pub(super) const RECEIVE_FAILING: &str = "several peers are silent on it that other rails reach";
 
 impl Fabric {
     pub(super) fn poll_rails(&mut self, now_us: u64, deliver: &mut dyn FnMut(Arrival<'_>)) -> bool {
@@ -44,8 +44,8 @@ impl Fabric {
         }
         self.look_at_speeds(now_us);
         // The timer may have been for one of these.
-        let lifelines = self.held.as_ref().and_then(Held::timeout);
-        if lifelines.is_some_and(|due_us| due_us <= now_us) || self.look_us <= now_us {
+        let liveness_connections = self.held.as_ref().and_then(Held::timeout);
+        if liveness_connections.is_some_and(|due_us| due_us <= now_us) || self.look_us <= now_us {
             self.more |= self.tend_lifelines(now_us);
         }
         if self.has_bulk() {
@@ -120,7 +120,10 @@ impl Fabric {
     fn tend_lifelines(&mut self, now_us: u64) -> bool {
         if self.look_us <= now_us {
             self.look_us = now_us + LOOK_US;
-            self.config.lifeline.iter().for_each(|own| own.look());
+            self.config
+                .liveness_connection
+                .iter()
+                .for_each(|own| own.look());
         }
         let mut gone = Vec::new();
         let held = self.held.as_mut();
@@ -219,7 +222,7 @@ impl Fabric {
             path.counters.receives += 1;
         }
         known.relay.heard();
-        if known.hearing.heard(now_us, rail) && !self.to_judge.contains(&handle) {
+        if known.rail_liveness.heard(now_us, rail) && !self.to_judge.contains(&handle) {
             self.to_judge.push(handle);
         }
     }
@@ -238,25 +241,26 @@ impl Fabric {
             };
             let mut changes = Vec::new();
             let now_us = self.now_us;
-            peer.hearing.judge(now_us, |change| changes.push(change));
-            if peer.hearing.ask_at().is_some() {
+            peer.rail_liveness
+                .judge(now_us, |change| changes.push(change));
+            if peer.rail_liveness.ask_at().is_some() {
                 self.late.push(handle);
             }
-            let is_late = |change: &HearingChange| matches!(change, HearingChange::Late { .. });
+            let is_late = |change: &LivenessChange| matches!(change, LivenessChange::Late { .. });
             changed |= !changes.iter().all(is_late);
             for change in changes {
                 self.tell_hearing(handle, change);
             }
         }
         if changed {
-            self.find_deaf_rails();
+            self.find_receive_failing_rails();
         }
     }
 
-    fn tell_hearing(&mut self, handle: PeerHandle, change: HearingChange) {
+    fn tell_hearing(&mut self, handle: PeerHandle, change: LivenessChange) {
         let event = match change {
-            HearingChange::Late { rail } => FabricEvent::RailLate { peer: handle, rail },
-            HearingChange::Silent {
+            LivenessChange::Late { rail } => FabricEvent::RailLate { peer: handle, rail },
+            LivenessChange::Silent {
                 rail,
                 silent_us,
                 worked,
@@ -279,9 +283,9 @@ impl Fabric {
                     worked,
                 }
             }
-            HearingChange::Back { rail } => FabricEvent::RailBack { peer: handle, rail },
-            HearingChange::Indirect => FabricEvent::PeerIndirect { peer: handle },
-            HearingChange::Direct => FabricEvent::PeerDirect { peer: handle },
+            LivenessChange::Back { rail } => FabricEvent::RailBack { peer: handle, rail },
+            LivenessChange::Indirect => FabricEvent::PeerIndirect { peer: handle },
+            LivenessChange::Direct => FabricEvent::PeerDirect { peer: handle },
         };
         self.push_event(event);
     }
@@ -309,8 +313,8 @@ impl Fabric {
         let paths = paths.filter(move |(_, peer, path)| of(&(peer, path)));
         paths.filter_map(|(handle, peer, path)| {
             let failed = path.health.is_failed();
-            let works = !failed && !peer.hearing.is_silent(path.rail);
-            let tried = failed || peer.hearing.is_judged(path.rail);
+            let works = !failed && !peer.rail_liveness.is_silent(path.rail);
+            let tried = failed || peer.rail_liveness.is_judged(path.rail);
             tried.then(|| report(handle, path, works))
         })
     }
@@ -333,14 +337,14 @@ impl Fabric {
 
     /// A rail on which several peers are silent that other rails hear is likely at fault itself: it
     /// is avoided for peers that are not watched too.
-    pub(super) fn find_deaf_rails(&mut self) {
-        self.find_bulk_deaf_rails();
+    pub(super) fn find_receive_failing_rails(&mut self) {
+        self.find_bulk_receive_failing_rails();
         let faults = local_faults(self.reports());
         // That a pair never worked is no failure: there may be no way between the two.
         let may_tell = |(peer, path): &(&Peer, &Path)| {
             path.health.is_failed()
-                || !peer.hearing.is_silent(path.rail)
-                || peer.hearing.has_worked(path.rail)
+                || !peer.rail_liveness.is_silent(path.rail)
+                || peer.rail_liveness.has_worked(path.rail)
         };
         let failures = local_faults(self.reports_of(may_tell));
         for index in 0..self.rails.len() {
@@ -367,7 +371,7 @@ impl Fabric {
             if deaf {
                 self.leave_rail(index);
             }
-            let reason = DEAF.to_owned();
+            let reason = RECEIVE_FAILING.to_owned();
             self.push_event(match deaf {
                 true => FabricEvent::RailFailing {
                     rail: index,
@@ -379,7 +383,7 @@ impl Fabric {
     }
 
     /// The same for bulk messages: such a rail is left to datagrams, and said to be degraded.
-    pub(super) fn find_bulk_deaf_rails(&mut self) {
+    pub(super) fn find_bulk_receive_failing_rails(&mut self) {
         let faults = local_faults(self.bulk_reports());
         for index in 0..self.rails.len() {
             let deaf = faults.contains(&index);
@@ -461,7 +465,7 @@ mod tests {
         let mut a = open("127.0.0.1:0@udp,127.0.0.2:0@udp");
         let nids = "127.9.0.1:7001@udp,127.9.0.2:7001@udp,127.9.0.3:7001@udp";
         let peer = a.peer(&nids.parse().unwrap()).unwrap();
-        let silent = HearingChange::Silent {
+        let silent = LivenessChange::Silent {
             rail: 0,
             silent_us: 1,
             worked: true,
@@ -521,7 +525,7 @@ mod tests {
         ));
         let failing = FabricEvent::RailFailing {
             rail: 0,
-            reason: DEAF.to_owned(),
+            reason: RECEIVE_FAILING.to_owned(),
         };
         assert_eq!(told(&mut a, &up, true), [failing]);
         told(&mut a, &down, false);

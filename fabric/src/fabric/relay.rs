@@ -78,8 +78,8 @@ impl Fabric {
             Some(Need::NoCommonNet)
         } else if !paths.any(|path| input(&self.rails, peer, path, health).is_usable()) {
             Some(Need::NoneWorks)
-        } else if peer.hearing.doubts(now_us)
-            || peer.relay.is_unanswered(now_us) && peer.hearing.latest_us() > 0
+        } else if peer.rail_liveness.doubts(now_us)
+            || peer.relay.is_unanswered(now_us) && peer.rail_liveness.latest_us() > 0
         {
             Some(Need::Unheard)
         } else {
@@ -180,9 +180,9 @@ impl Fabric {
         let shares = shared.peek().is_some();
         let failed = |net| self.has_failed(carrier, net) || self.has_failed(peer, net);
         let (proved, turn) = peer.relay.way(now_us, by);
-        let heard_us = carrier.hearing.direct_us();
+        let heard_us = carrier.rail_liveness.direct_us();
         CarrierInput {
-            reached: self.reaches(carrier) && !carrier.hearing.doubts(now_us),
+            reached: self.reaches(carrier) && !carrier.rail_liveness.doubts(now_us),
             shares,
             doubtful: shares && shared.all(failed),
             proved,
@@ -409,7 +409,7 @@ impl Fabric {
         };
         peer.relay
             .heard_through(now_us, relayed.by, relayed.unheard);
-        if peer.hearing.heard_through(now_us) && !self.to_judge.contains(&handle) {
+        if peer.rail_liveness.heard_through(now_us) && !self.to_judge.contains(&handle) {
             self.to_judge.push(handle);
         }
     }

@@ -6,7 +6,7 @@
 
 use super::Fabric;
 use super::bulk::{Back, PeerBulk, STREAMS, take_frame};
-use super::pump::{first_or_question, own_address, post_message};
+use super::bulk_driver::{first_or_question, own_address, post_message};
 use super::relay::Outcome;
 use crate::bulk::Frame;
 use crate::peer::PeerHandle;
@@ -69,12 +69,12 @@ impl Fabric {
             return false;
         };
         let (session, stream) = bulk.parts(urgent);
-        let Some((fragment, errand, bytes)) = stream.sender.next() else {
+        let Some((fragment, operation, bytes)) = stream.sender.next() else {
             return false;
         };
         let asks = session.theirs() == 0;
         let stamp = session.stamp(session.theirs());
-        let (frame, bytes) = first_or_question(stamp, fragment, errand, urgent, bytes);
+        let (frame, bytes) = first_or_question(stamp, fragment, operation, urgent, bytes);
         let bytes = bytes.to_vec();
         let posted = self.post_through(handle, by, frame, &bytes);
         let times = self.config.timeouts;
@@ -289,8 +289,8 @@ impl Fabric {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bulk::{Errand, Kind, Stamp};
-    use crate::fabric::bulk::{NO_FRAGMENT, Owed};
+    use crate::bulk::{Kind, Operation, Stamp};
+    use crate::fabric::bulk::{AckQueue, NO_FRAGMENT};
     use crate::{FabricConfig, Transport};
 
     /// Switched off means off for bulk messages, too: those under way, what is owed, and what is carried.
@@ -315,11 +315,11 @@ mod tests {
             stamp: Stamp::default(),
             fragment: NO_FRAGMENT,
             kind: Kind::Acked(0),
-            errand: Errand::Put,
+            operation: Operation::Put,
             urgent: false,
         };
         for back in [Back::Through(by), Back::Path(0)] {
-            bulk.owed.push(Owed {
+            bulk.owed.push(AckQueue {
                 back,
                 frame,
                 introduces: false,

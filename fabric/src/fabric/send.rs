@@ -1,7 +1,7 @@
 //! What goes out: paths chosen, messages posted, and what becomes of them.
 
 use super::Fabric;
-use super::receive::DEAF;
+use super::receive::RECEIVE_FAILING;
 use crate::error::CallError;
 use crate::health::{Blame, HealthChange, HealthConfig, Outcome};
 use crate::nid::{NIDS_MAX, Nid};
@@ -157,8 +157,8 @@ impl Fabric {
             Ok(posted) => {
                 path.counters.count_send(bytes.len());
                 rail.counters.count_send(bytes.len());
-                path.heat.count(now_us);
-                rail.heat.count(now_us);
+                path.usage.count(now_us);
+                rail.usage.count(now_us);
                 match posted {
                     Posted::UnderWay => {
                         path.sends[class as usize] += 1;
@@ -401,7 +401,7 @@ impl Fabric {
             {
                 self.push_event(FabricEvent::RailFailing {
                     rail,
-                    reason: DEAF.to_owned(),
+                    reason: RECEIVE_FAILING.to_owned(),
                 });
             }
             Some(HealthChange::Recovered) => self.push_event(FabricEvent::RailRecovered { rail }),
@@ -480,7 +480,7 @@ pub(super) fn input(
         Standing::Blocked
     } else if failed
         || path.health.is_failed()
-        || peer.hearing.is_silent(path.rail)
+        || peer.rail_liveness.is_silent(path.rail)
         || peer.told_failing.contains(&path.nid)
     {
         Standing::Avoided
@@ -529,7 +529,9 @@ fn probes(
             path.addresses.is_some() && path.health.probe_due(now_us, health)
         } else {
             let told_failing = peer.told_failing.contains(&path.nid);
-            peer.hearing.probe_due(now_us, path.rail, told_failing) || by_health
+            peer.rail_liveness
+                .probe_due(now_us, path.rail, told_failing)
+                || by_health
         };
         if due {
             selection.add_probe(choice(index, path));
@@ -687,10 +689,10 @@ mod tests {
         let mut a = open("127.41.46.1:0@udp,127.41.46.2:0@udp");
         let b = "127.41.47.1:7001@udp,127.41.47.2:7001@udp".parse().unwrap();
         let to_b = a.peer(&b).unwrap();
-        let hearing = &mut a.peers.get_mut(to_b).unwrap().hearing;
-        hearing.watch(0, crate::Pace::unasked(100));
-        hearing.heard(150, 1);
-        hearing.judge(150, |_| {});
+        let rail_liveness = &mut a.peers.get_mut(to_b).unwrap().rail_liveness;
+        rail_liveness.watch(0, crate::Pace::unasked(100));
+        rail_liveness.heard(150, 1);
+        rail_liveness.judge(150, |_| {});
         let (route, tried) = (Route::Next, Tried::default());
         let choice = a.select_path(to_b, &tried).unwrap();
         assert_eq!(choice.rail, 1);

@@ -119,7 +119,7 @@ impl Fabric {
             .for_each(crate::rail::Rail::zero_stats);
         for path in self.peers.iter_mut().flat_map(|peer| &mut peer.paths) {
             path.counters = Counters::default();
-            path.heat = Default::default();
+            path.usage = Default::default();
             path.sends_most = path.sends.iter().sum();
         }
         self.carrier.carried = Default::default();
@@ -157,7 +157,7 @@ impl Fabric {
                 most,
             },
             queued_bytes: path.queued_bytes,
-            heat: path.heat.at(self.now_us),
+            usage: path.usage.at(self.now_us),
             counters: path.counters.clone(),
         }
     }
@@ -169,7 +169,7 @@ impl Fabric {
         match of_rail.max(of_path) {
             HealthState::Failed => PathState::Failed,
             _ if peer.told_failing.contains(&path.nid) => PathState::Failed,
-            _ if peer.hearing.is_silent(path.rail) => PathState::Silent,
+            _ if peer.rail_liveness.is_silent(path.rail) => PathState::Silent,
             HealthState::Degraded => PathState::Degraded,
             HealthState::Active => PathState::Active,
         }

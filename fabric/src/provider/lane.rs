@@ -10,15 +10,15 @@
 //! Nothing here waits: what the provider does not take at once is refused as busy. A lane that is
 //! opened to be read now and then has no descriptor, so that nothing that arrives can wake anybody.
 
-mod bare;
 #[cfg(test)]
 mod garbage_test;
+mod raw_endpoint;
 #[cfg(test)]
 mod spare_test;
 
 use super::array::Array;
-use super::bell::Bell;
 use super::class::{self, TrafficClass};
+use super::doorbell::Doorbell;
 use super::handle::Handle;
 use super::info::{Info, Offer};
 use super::library::Libfabric;
@@ -152,7 +152,7 @@ pub(crate) struct Lane {
     wait_fd: Option<RawFd>,
     event_fd: Option<RawFd>,
     /// What wakes, and what wakes the peers, where the provider has nothing to wait for.
-    bell: Option<Bell>,
+    doorbell: Option<Doorbell>,
     /// Peers' addresses that are being found, where the provider has its own.
     names: Option<Names>,
     /// Why the last question whether to sleep had no answer.
@@ -228,12 +228,12 @@ impl Lane {
             true => Some(open::registration(library, &domain, &buffers)?),
             false => None,
         };
-        let bell = match has_bell {
-            true => Some(Bell::open(library, source)?),
+        let doorbell = match has_bell {
+            true => Some(Doorbell::open(library, source)?),
             false => None,
         };
         if limits.wakes {
-            wait_fd = wait_fd.or(bell.as_ref().map(Bell::fd));
+            wait_fd = wait_fd.or(doorbell.as_ref().map(Doorbell::fd));
         }
         let mut lane = Lane {
             endpoint,
@@ -247,7 +247,7 @@ impl Lane {
             contexts: Array::new(receives + sends, sys::fi_context2::default()),
             wait_fd,
             event_fd,
-            bell,
+            doorbell,
             names: None,
             wait_error: None,
             events_failed: false,
@@ -338,9 +338,9 @@ impl Lane {
         if !self.read.is_empty() {
             return false;
         }
-        if let Some(bell) = &self.bell {
+        if let Some(doorbell) = &self.doorbell {
             // It rings after the message: what came before it was hushed is there to be read.
-            bell.hush();
+            doorbell.hush();
             self.read_queue();
             return self.read.is_empty();
         }
@@ -400,9 +400,9 @@ impl Lane {
     /// Makes an address known; what is returned stands for it in [`Lane::send`]. None: it is not known
     /// yet to the provider, and to be asked for again.
     pub(crate) fn insert(&mut self, address: SocketAddrV4) -> Result<Option<u64>, CallError> {
-        if let Some(bell) = &mut self.bell {
+        if let Some(doorbell) = &mut self.doorbell {
             // The provider's business only when somebody is there.
-            return Ok(Some(bell.learn(address)));
+            return Ok(Some(doorbell.learn(address)));
         }
         let name = socket_name(address);
         let found;
@@ -443,10 +443,10 @@ impl Lane {
 
     /// Forgets an address.
     pub(crate) fn remove(&mut self, handle: u64) {
-        match &mut self.bell {
+        match &mut self.doorbell {
             None => self.remove_name(handle),
-            Some(bell) => {
-                let known = bell.forget(handle);
+            Some(doorbell) => {
+                let known = doorbell.forget(handle);
                 known.into_iter().for_each(|known| self.remove_name(known));
             }
         }
@@ -463,30 +463,33 @@ impl Lane {
             bytes.len() <= self.offer.message_max,
             "the caller checks the length"
         );
-        if self.bell.is_none() {
+        if self.doorbell.is_none() {
             return self.hand_over(to, tag, bytes);
         }
         let address = self.reach(to).map_err(Refused::Error)?;
         let posted = self.hand_over(address, tag, bytes);
         // One that was refused, too: the provider may be making itself known over there.
-        let gone = self.bell.as_mut().and_then(|bell| bell.ring(to));
+        let gone = self
+            .doorbell
+            .as_mut()
+            .and_then(|doorbell| doorbell.ring(to));
         gone.into_iter().for_each(|gone| self.remove_name(gone));
         posted
     }
 
     /// What stands at the provider for a peer with a bell.
     fn reach(&mut self, to: u64) -> Result<u64, CallError> {
-        let Some(bell) = &self.bell else {
+        let Some(doorbell) = &self.doorbell else {
             return Ok(to);
         };
-        if let Some(address) = bell.address(to) {
+        if let Some(address) = doorbell.address(to) {
             return Ok(address);
         }
-        let (wire, at) = bell.find(&self.library, to)?;
+        let (wire, at) = doorbell.find(&self.library, to)?;
         let name = Info::destination(&self.library, self.row, at)?;
         let address = self.insert_name(name.as_ptr().cast())?;
-        if let Some(bell) = &mut self.bell {
-            bell.found(to, wire, address);
+        if let Some(doorbell) = &mut self.doorbell {
+            doorbell.found(to, wire, address);
         }
         Ok(address)
     }

@@ -2,13 +2,13 @@
 //!
 //! [`Libfabric`] is the loaded library, `table` says which provider serves which net, `info` asks
 //! libfabric what it offers, `class` asks for a traffic class, `interfaces` asks the kernel which interface has
-//! an address, `names` finds peers' addresses where that takes time, `bell` wakes peers whose provider cannot,
+//! an address, `names` finds peers' addresses where that takes time, `doorbell` wakes peers whose provider cannot,
 //! `open` opens, `handle` closes what was opened, and [`Lane`] is one open endpoint with its buffers: it posts
 //! sends and receives and hands out completions. Nothing in here chooses anything: no peers, no health, no retries.
 
 mod array;
-mod bell;
 pub(crate) mod class;
+mod doorbell;
 mod handle;
 mod info;
 mod interfaces;

@@ -1,13 +1,13 @@
 //! The command line of `musterd`.
 
-use super::{life, origin};
+use super::{incarnation, origin};
 use crate::config::{
     AgentConfig, ConfigError, GossipConfig, GroupName, JournalConfig, KeySource, MemberName,
     RailEntry, RailsDocument, Stay, draw_seed, parse_journal_kb, parse_linger, parse_minority,
     parse_profile, parse_rails, parse_seeds, participants_of_hosts, read_document, read_key,
     read_key_file, seeds_of_hosts, standing_key,
 };
-use crate::doorman::{Place, base_directory};
+use crate::ipc::{AgentDirectory, base_directory};
 use clap::{ArgAction, ArgMatches, Parser, ValueEnum};
 use muster_fabric::PORT_DEFAULT;
 use std::path::{Path, PathBuf};
@@ -171,9 +171,9 @@ pub(super) enum Mode {
     /// In the foreground, alone, printing events.
     Foreground,
     /// As keeper and worker for the clients of a job.
-    Job { key: String, directory: PathBuf },
+    RankService { key: String, directory: PathBuf },
     /// The same in the foreground, for a job starter.
-    Serve { place: Place },
+    Serve { place: AgentDirectory },
 }
 
 impl Args {
@@ -187,7 +187,7 @@ impl Args {
     /// Checks everything; `matches` says where each came from.
     pub(super) fn resolve(self, matches: &ArgMatches) -> Result<(AgentConfig, Mode), ConfigError> {
         let mode = match (self.job, self.dir) {
-            (Some(key), Some(directory)) => Mode::Job { key, directory },
+            (Some(key), Some(directory)) => Mode::RankService { key, directory },
             _ if self.serve => Mode::Serve {
                 place: place_to_serve(self.name.as_deref())?,
             },
@@ -195,7 +195,7 @@ impl Args {
         };
         let name = match &mode {
             // A job's key ends with the node's name.
-            Mode::Job { key, .. } => key.rsplit(':').next().unwrap_or_default().to_owned(),
+            Mode::RankService { key, .. } => key.rsplit(':').next().unwrap_or_default().to_owned(),
             Mode::Serve { place } => place.node().to_owned(),
             Mode::Foreground => self.name.unwrap_or_else(host_name),
         };
@@ -248,8 +248,8 @@ impl Args {
                 .is_some_and(|gossip| !gossip.participants.is_empty());
         let port_may_move = !is_expected && !matches!(mode, Mode::Foreground);
         let former = match &mode {
-            Mode::Job { key, directory } if self.again => {
-                life::read(&Place::from_key(key, directory)?.life())
+            Mode::RankService { key, directory } if self.again => {
+                incarnation::read(&AgentDirectory::from_key(key, directory)?.incarnation())
             }
             _ => None,
         };
@@ -303,9 +303,9 @@ fn rails(file: Option<&Path>, given: &[String]) -> Result<RailsDocument, ConfigE
 
 /// The place of the job to serve. A job starter's own step is not the one that the ranks are in, so the
 /// job must have been named for both.
-fn place_to_serve(node: Option<&str>) -> Result<Place, ConfigError> {
+fn place_to_serve(node: Option<&str>) -> Result<AgentDirectory, ConfigError> {
     let job = std::env::var("MUSTER_JOB").map_err(|_| ConfigError::NoJob)?;
-    Ok(Place::find(Some(&job), node, None)?)
+    Ok(AgentDirectory::find(Some(&job), node, None)?)
 }
 
 /// A job's key comes from a file, from an agent that was here before, or through the clients; a member
@@ -316,8 +316,8 @@ fn key(file: Option<&Path>, mode: &Mode) -> Result<KeySource, ConfigError> {
             Ok(KeySource::Given(read_key(std::io::stdin(), path)?))
         }
         (Some(path), _) => Ok(KeySource::Given(read_key_file(path)?)),
-        (None, Mode::Job { key, directory }) => {
-            let left = Place::from_key(key, directory)?.key_file();
+        (None, Mode::RankService { key, directory }) => {
+            let left = AgentDirectory::from_key(key, directory)?.key_file();
             match left.exists() {
                 true => Ok(KeySource::Given(read_key_file(&left)?)),
                 false => Ok(KeySource::FromClients),

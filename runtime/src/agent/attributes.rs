@@ -1,12 +1,10 @@
 //! Attributes between the ranks of this node and the protocol: questions in, answers and events
 //! out.
 
-use super::job::Job;
+use super::rank_service::RankService;
 use super::slice::Slice;
 use super::status::RAILS_KEY;
-use crate::doorman::{
-    ASK_MAX, ATTRIBUTE_KEY_MAX, ATTRIBUTE_VALUE_MAX, Answer, Ask, key_hash, listed,
-};
+use crate::ipc::{ASK_MAX, ATTRIBUTE_KEY_MAX, ATTRIBUTE_VALUE_MAX, Answer, Ask, key_hash, listed};
 use crate::sys::socket::Received;
 use muster_protocol::{
     Engine, Event, Input, Instant, KEY_MAX, KeyHandle, MemberId, Reject, VALUE_MAX,
@@ -18,17 +16,17 @@ const _: () = assert!(ATTRIBUTE_KEY_MAX == KEY_MAX && ATTRIBUTE_VALUE_MAX == VAL
 /// Most keys that the processes of this node watch.
 const WATCHED_MAX: usize = 4096;
 
-impl Job {
+impl RankService {
     /// Answers what the ranks asked, as far as there is time; says whether more wait. What is answered as
     /// written is kept for the next worker first.
     pub(super) fn answer(&mut self, engine: &mut Engine, now: Instant, slice: &Slice) -> bool {
-        if !self.doorman.has_asks() {
+        if !self.ipc.has_asks() {
             return false;
         }
         let mut buffer = vec![0; ASK_MAX];
         let version = engine.attributes_version(engine.id());
         let mut answers = Vec::new();
-        while let Some((slot, socket)) = self.doorman.take_ask() {
+        while let Some((slot, socket)) = self.ipc.take_ask() {
             // The question was written before the socket was handed over; one that is not there,
             // or no question, is answered by the hang-up.
             if let Ok(Received::Message(length, _)) = socket.receive(&mut buffer) {
@@ -48,7 +46,7 @@ impl Job {
             // Whoever asked and went away does not need to know.
             let _ = socket.send(&answer, None);
         }
-        self.doorman.has_asks()
+        self.ipc.has_asks()
     }
 
     fn answer_one(

@@ -60,7 +60,7 @@ impl Renewals {
 pub(super) struct Descriptors {
     limit: u64,
     /// Who would fork another worker; none where nobody does.
-    keeper: Option<Pid>,
+    supervisor: Option<Pid>,
     pub(super) renewals: Renewals,
     /// At the last look.
     pub(super) open: u64,
@@ -73,10 +73,10 @@ pub(super) struct Descriptors {
 
 impl Descriptors {
     /// For a worker that this keeper would replace.
-    pub(super) fn new(keeper: Option<Pid>, renewals: Renewals) -> Self {
+    pub(super) fn new(supervisor: Option<Pid>, renewals: Renewals) -> Self {
         Self {
             limit: limits::open_files().min(USED_MAX),
-            keeper,
+            supervisor,
             renewals,
             open: 0,
             unserved: 0,
@@ -121,7 +121,7 @@ impl Descriptors {
     }
 
     fn may_renew(&self, now_us: u64) -> bool {
-        self.renewals.is_time(now_us) && self.keeper.is_some() && getppid() == self.keeper
+        self.renewals.is_time(now_us) && self.supervisor.is_some() && getppid() == self.supervisor
     }
 
     fn tell_lack(&mut self, now_us: u64) {

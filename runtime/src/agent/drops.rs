@@ -35,7 +35,7 @@ impl Drops {
         tried: impl FnOnce() -> Vec<(Nid, Nid)>,
     ) {
         if let Some(count) = self.note(now_us) {
-            let (reason, total, tried) = (reason.word(), self.total, in_words(&tried()));
+            let (reason, total, tried) = (reason.word(), self.total, in_text(&tried()));
             error!(
                 reason,
                 tried, count, total, "messages were dropped: no pair of interfaces took them"
@@ -50,7 +50,7 @@ impl Drops {
 }
 
 /// Pairs of a local and a remote NID as a text.
-pub(super) fn in_words(pairs: &[(Nid, Nid)]) -> String {
+pub(super) fn in_text(pairs: &[(Nid, Nid)]) -> String {
     let words: Vec<String> = pairs.iter().map(|(a, b)| format!("{a} -> {b}")).collect();
     words.join(", ")
 }

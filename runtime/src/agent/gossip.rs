@@ -1,9 +1,9 @@
 //! Age gossip, as an operator drives it: initialised anew, started, stopped, looked at; and its state as
 //! files.
 
-use super::gathering::Gathering;
+use super::event_loop::{EventLoop, instant};
 use super::gossip_files::local_factor;
-use super::host::{Host, instant};
+use super::participant_discovery::ParticipantDiscovery;
 use super::worker::next_incarnation;
 use crate::config::{GossipConfig, GroupName, Teller, draw_seed};
 use crate::control::{GossipCommand, Made};
@@ -36,7 +36,7 @@ pub(super) fn log(age: &Age, event: &Event) {
     }
 }
 
-impl Host {
+impl EventLoop {
     /// Carries out one command; they come one at a time.
     pub(super) fn gossip(
         &mut self,
@@ -77,7 +77,7 @@ impl Host {
                 }
                 let gossip = GossipConfig {
                     own_group,
-                    own_name: Some(self.desk.node().to_owned()),
+                    own_name: Some(self.admin_endpoint.node().to_owned()),
                     ..*gossip
                 };
                 self.init_gossip(&gossip, config.map(|config| *config))
@@ -110,7 +110,7 @@ impl Host {
         engine.halt();
         let count = engine.config().participants.len();
         self.engine = engine.into();
-        self.desk.gathering = Gathering::of(gossip);
+        self.admin_endpoint.participant_discovery = ParticipantDiscovery::of(gossip);
         if is_waiting {
             info!("gossip is initialised, and waits for its participants");
             return Ok("initialised; it begins when all participants are known".into());

@@ -1,51 +1,51 @@
 //! The agent: hosts the protocol on a node's rails, and speaks for the node's ranks.
 //!
-//! One loop (`host`), two ways to run it: in the foreground as a member without a job, or as
+//! One loop (`event_loop`), two ways to run it: in the foreground as a member without a job, or as
 //! the worker of a keeper that serves a job's ranks. The agent moves bytes and facts between
 //! rooms; it never finds a verdict itself.
 
+mod admin_endpoint;
+mod admin_handlers;
 mod args;
 mod attributes;
-mod changes;
+mod cpu_placement;
 mod descriptors;
-mod desk;
 mod drops;
-mod gathering;
+mod event_loop;
 mod gossip;
 mod gossip_files;
-mod hearing;
-mod host;
-mod job;
+mod incarnation;
 mod job_key;
 mod job_size;
 mod journal_record;
-mod keeper;
-mod life;
 mod log;
 mod log_writer;
-mod missing;
 mod origin;
-mod outbox;
-mod places;
+mod parent_pipe;
+mod participant_discovery;
+mod peers;
+mod piggyback;
 mod printer;
 mod priority;
 mod publisher;
+mod rail_liveness;
+mod rail_retry;
 mod rails;
 mod rank_facts;
-mod rest;
+mod rank_map;
+mod rank_service;
 mod resume;
-mod seat;
 mod service;
 mod signals;
 mod slice;
-mod starter;
+mod spin_detector;
 mod status;
-mod traffic;
+mod supervisor;
 mod unauthenticated;
 mod worker;
 
 use crate::config::{forget_values, refusal};
-use crate::doorman::{DoorError, Place, PlaceError};
+use crate::ipc::{AgentDirectory, DirectoryError, ListenerError};
 use args::{Args, Mode};
 use clap::{CommandFactory, FromArgMatches};
 use std::io::Write;
@@ -105,12 +105,12 @@ pub fn main() -> ExitCode {
                 Err(error) => refuse(&error, 1),
             }
         }
-        Mode::Job { key, directory } => match serve_job(&key, &directory, &config) {
+        Mode::RankService { key, directory } => match serve_job(&key, &directory, &config) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => refuse(&error, 1),
         },
         // Whoever started it waits for its end, so one that is there already is an error.
-        Mode::Serve { place } => match keeper::run(&place, &config) {
+        Mode::Serve { place } => match supervisor::run(&place, &config) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => refuse(&error.to_string(), 1),
         },
@@ -127,14 +127,15 @@ fn serve_job(
     directory: &Path,
     config: &crate::config::AgentConfig,
 ) -> Result<(), String> {
-    let place = Place::from_key(key, directory).map_err(|error: PlaceError| error.to_string())?;
-    if !keeper::detach().map_err(|error| format!("cannot detach: {error}"))? {
+    let place = AgentDirectory::from_key(key, directory)
+        .map_err(|error: DirectoryError| error.to_string())?;
+    if !supervisor::detach().map_err(|error| format!("cannot detach: {error}"))? {
         // The process that the client waits for; its child is the keeper.
         return Ok(());
     }
-    match keeper::run(&place, config) {
+    match supervisor::run(&place, config) {
         // Another client was faster: its agent serves this one too.
-        Err(keeper::KeeperError::Door(DoorError::Running { .. })) => Ok(()),
+        Err(supervisor::SupervisorError::Listener(ListenerError::Running { .. })) => Ok(()),
         Err(error) => {
             tracing::error!(%error, "the agent ends");
             Err(error.to_string())

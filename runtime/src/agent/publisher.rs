@@ -6,8 +6,8 @@
 //! things that may arrive in any order, what their node stated about them and whether the
 //! node itself is there; this is the one place where they are put together.
 
-use crate::board::{self, BoardView, BoardWriter, Cause, EventKind as Told, NO_NODE, RankState};
 use crate::control::MINUS;
+use crate::shm::{self, Cause, EventKind as Told, NO_NODE, RankState, TableView, TableWriter};
 
 use muster_protocol::{
     CauseKind, Engine, Event, EventKind, MemberId, NodeState, Parameter, RankFact,
@@ -25,8 +25,8 @@ pub(super) struct Publisher {
 
 impl Publisher {
     /// Takes up the indices that are on the board already (from a worker before us).
-    pub(super) fn adopt(board: &BoardWriter) -> Self {
-        let view = board.view();
+    pub(super) fn adopt(table: &TableWriter) -> Self {
+        let view = table.view();
         let names = (0..view.node_count()).filter_map(|i| Some((view.node_name(i)?, i)));
         let indices = names
             .map(|(name, index)| (MemberId::of(&name), index))
@@ -43,11 +43,11 @@ impl Publisher {
     }
 
     /// Those who are there, as the board has it.
-    pub(super) fn present(&self, board: BoardView) -> impl Iterator<Item = MemberId> {
+    pub(super) fn present(&self, table: TableView) -> impl Iterator<Item = MemberId> {
         let is_there = move |node: u32| {
             matches!(
-                board.node_state(node),
-                board::NodeState::Alive | board::NodeState::Degraded | board::NodeState::Suspect
+                table.node_state(node),
+                shm::NodeState::Alive | shm::NodeState::Degraded | shm::NodeState::Suspect
             )
         };
         let all = self.indices.iter();
@@ -55,11 +55,11 @@ impl Publisher {
     }
 
     /// The index of a member on this board; a new one gets the next.
-    pub(super) fn index(&mut self, board: &mut BoardWriter, id: MemberId, name: &str) -> u32 {
+    pub(super) fn index(&mut self, table: &mut TableWriter, id: MemberId, name: &str) -> u32 {
         if let Some(index) = self.indices.get(&id) {
             return *index;
         }
-        let Some(index) = board.add_node(name) else {
+        let Some(index) = table.add_node(name) else {
             self.without_room += 1;
             warn!(member = name, "the board has no room for another node");
             return NO_NODE;
@@ -69,14 +69,14 @@ impl Publisher {
     }
 
     /// Writes what a member shares with those that may fail together with it.
-    fn note_group(&self, board: &mut BoardWriter, engine: &Engine, id: MemberId) {
+    fn note_group(&self, table: &mut TableWriter, engine: &Engine, id: MemberId) {
         if let (Some(node), Some(member)) = (self.indices.get(&id), engine.member(id)) {
-            board.set_node_group(*node, member.group());
+            table.set_node_group(*node, member.group());
         }
     }
 
     /// Writes what an event says. True if there is news for the ranks.
-    pub(super) fn tell(&mut self, board: &mut BoardWriter, engine: &Engine, event: &Event) -> bool {
+    pub(super) fn tell(&mut self, table: &mut TableWriter, engine: &Engine, event: &Event) -> bool {
         let name = engine.name_of(event.member);
         // One of another release has said no name that could be read: it gets no index.
         let nameless = name.is_none() && matches!(event.kind, EventKind::Refused { .. });
@@ -84,16 +84,16 @@ impl Publisher {
         let node = if nameless {
             NO_NODE
         } else {
-            self.index(board, event.member, &name)
+            self.index(table, event.member, &name)
         };
         info!(member = %name, kind = ?event.kind, cause = ?event.cause.kind, "event");
         if event.kind == EventKind::NodeUp {
-            self.note_group(board, engine, event.member);
+            self.note_group(table, engine, event.member);
         }
         match event.kind {
-            EventKind::RankChanged { fact } => self.tell_rank(board, engine, event, node, &fact),
+            EventKind::RankChanged { fact } => self.tell_rank(table, engine, event, node, &fact),
             EventKind::Outcast => {
-                self.push(board, event, Told::Outcast, cause(event), node);
+                self.push(table, event, Told::Outcast, cause(event), node);
                 true
             }
             EventKind::GroupFailed { number, failed, of } => {
@@ -105,82 +105,79 @@ impl Publisher {
                     .collect();
                 let mut entry = self.entry(event, Told::GroupFailed, cause(event), node);
                 (entry.count, entry.total) = (failed, of);
-                board.push_event_about(&entry, &nodes);
+                table.push_event_about(&entry, &nodes);
                 true
             }
             EventKind::Minority { reached, of, held } => {
                 let mut entry = self.entry(event, Told::Minority, cause(event), node);
                 (entry.count, entry.total, entry.code) = (reached, of, i32::from(held));
-                board.push_event(&entry);
+                table.push_event(&entry);
                 true
             }
             EventKind::Majority { reached, of } => {
                 let mut entry = self.entry(event, Told::Majority, cause(event), node);
                 (entry.count, entry.total) = (reached, of);
-                board.push_event(&entry);
+                table.push_event(&entry);
                 true
             }
             EventKind::Refused { parameter } => {
                 let mut entry = self.entry(event, Told::NodeRefused, cause(event), node);
                 entry.code = setting_number(parameter);
-                board.push_event(&entry);
+                table.push_event(&entry);
                 true
             }
             // Only what is watched is told, by `tell_attribute`.
             EventKind::NameTaken | EventKind::NameClaimed | EventKind::AttributeChanged { .. } => {
                 false
             }
-            kind => self.tell_node(board, engine, event, node, kind),
+            kind => self.tell_node(table, engine, event, node, kind),
         }
     }
 
     /// Writes those on the board who were gone before this agent came, as the others tell: no event is about them.
-    pub(super) fn note_gone(&mut self, board: &mut BoardWriter, engine: &Engine) {
+    pub(super) fn note_gone(&mut self, table: &mut TableWriter, engine: &Engine) {
         for member in engine.members() {
             let state = match member.state() {
-                NodeState::Failed => board::NodeState::Failed,
-                NodeState::Left => board::NodeState::Left,
+                NodeState::Failed => shm::NodeState::Failed,
+                NodeState::Left => shm::NodeState::Left,
                 _ => continue,
             };
             if self.indices.contains_key(&member.id()) {
                 continue;
             }
-            let node = self.index(board, member.id(), member.name());
+            let node = self.index(table, member.id(), member.name());
             if node == NO_NODE {
                 return;
             }
-            board.set_node_group(node, member.group());
-            board.set_node_state(node, state);
+            table.set_node_group(node, member.group());
+            table.set_node_state(node, state);
         }
     }
 
     /// A worker that takes up the service knows nothing of rails that fail, and may never have doubted whom
     /// the last one did: what the board says of members that are there is written anew. What it calls
     /// failed or left stays until there is news. True if there is news for the ranks.
-    pub(super) fn correct(&mut self, board: &mut BoardWriter, engine: &Engine, at_ns: u64) -> bool {
+    pub(super) fn correct(&mut self, table: &mut TableWriter, engine: &Engine, at_ns: u64) -> bool {
         let mut news = false;
         for member in engine.members() {
             let Some(node) = self.indices.get(&member.id()).copied() else {
                 continue;
             };
             let (told, state) = match member.state() {
-                NodeState::Alive => (Told::NodeRecovered, board::NodeState::Alive),
-                NodeState::Degraded => (Told::NodeDegraded, board::NodeState::Degraded),
-                NodeState::Suspect => (Told::NodeSuspect, board::NodeState::Suspect),
+                NodeState::Alive => (Told::NodeRecovered, shm::NodeState::Alive),
+                NodeState::Degraded => (Told::NodeDegraded, shm::NodeState::Degraded),
+                NodeState::Suspect => (Told::NodeSuspect, shm::NodeState::Suspect),
                 NodeState::Unknown | NodeState::Failed | NodeState::Left => continue,
             };
-            let before = board.view().node_state(node);
-            let doubted = matches!(
-                before,
-                board::NodeState::Degraded | board::NodeState::Suspect
-            );
+            let before = table.view().node_state(node);
+            let doubted = matches!(before, shm::NodeState::Degraded | shm::NodeState::Suspect);
             if !doubted || before == state {
                 continue;
             }
-            board.set_node_state(node, state);
-            let mut entry = board::Event::new(told, Cause::Unspecified);
+            table.set_node_state(node, state);
+            let mut entry = shm::Event::new(told, Cause::Unspecified);
             (entry.node, entry.at_ns) = (node, at_ns);
-            board.push_event(&entry);
+            table.push_event(&entry);
             news = true;
         }
         news
@@ -189,68 +186,68 @@ impl Publisher {
     /// Writes that an attribute changed.
     pub(super) fn tell_attribute(
         &mut self,
-        board: &mut BoardWriter,
+        table: &mut TableWriter,
         engine: &Engine,
         event: &Event,
         key_hash: u64,
     ) {
         let name = engine.name_of(event.member).unwrap_or("?").to_owned();
-        let node = self.index(board, event.member, &name);
-        let mut told = board::Event::new(Told::Attribute, Cause::Announced);
+        let node = self.index(table, event.member, &name);
+        let mut told = shm::Event::new(Told::Attribute, Cause::Announced);
         (told.node, told.key_hash) = (node, key_hash);
         told.at_ns = event.at.0 * 1000;
-        board.push_event(&told);
+        table.push_event(&told);
     }
 
     fn tell_node(
         &mut self,
-        board: &mut BoardWriter,
+        table: &mut TableWriter,
         engine: &Engine,
         event: &Event,
         node: u32,
         kind: EventKind,
     ) -> bool {
         let (told, state) = match kind {
-            EventKind::NodeUp => (Told::NodeUp, board::NodeState::Alive),
-            EventKind::NodeDegraded => (Told::NodeDegraded, board::NodeState::Degraded),
-            EventKind::NodeRecovered => (Told::NodeRecovered, board::NodeState::Alive),
-            EventKind::NodeSuspect => (Told::NodeSuspect, board::NodeState::Suspect),
+            EventKind::NodeUp => (Told::NodeUp, shm::NodeState::Alive),
+            EventKind::NodeDegraded => (Told::NodeDegraded, shm::NodeState::Degraded),
+            EventKind::NodeRecovered => (Told::NodeRecovered, shm::NodeState::Alive),
+            EventKind::NodeSuspect => (Told::NodeSuspect, shm::NodeState::Suspect),
             // The next life of its agent follows: nothing has failed that could not be taken back.
             EventKind::NodeFailed if event.cause.kind == CauseKind::Superseded => {
-                (Told::NodeFailed, board::NodeState::Suspect)
+                (Told::NodeFailed, shm::NodeState::Suspect)
             }
-            EventKind::NodeFailed => (Told::NodeFailed, board::NodeState::Failed),
-            _ => (Told::NodeLeft, board::NodeState::Left),
+            EventKind::NodeFailed => (Told::NodeFailed, shm::NodeState::Failed),
+            _ => (Told::NodeLeft, shm::NodeState::Left),
         };
-        let is_doubt = told == Told::NodeFailed && state == board::NodeState::Suspect;
-        if board.view().node_state(node) == state && !is_doubt {
+        let is_doubt = told == Told::NodeFailed && state == shm::NodeState::Suspect;
+        if table.view().node_state(node) == state && !is_doubt {
             // A worker before us has said so already.
             return false;
         }
         // Those of whom the board says that they are there: the engine may be further by now, and
         // know the ranks of the node's next life.
         let ranks = match told {
-            Told::NodeFailed | Told::NodeLeft => ranks_there(board, node),
+            Told::NodeFailed | Told::NodeLeft => ranks_there(table, node),
             _ => Vec::new(),
         };
         // An agent that was replaced, or asked to end, says nothing about its ranks: they are lost
         // sight of until its successor states who is there.
-        let failed = state == board::NodeState::Failed;
+        let failed = state == shm::NodeState::Failed;
         let end = if failed {
             RankState::Failed
         } else {
             RankState::Unknown
         };
-        board.together(|board| {
-            board.set_node_state(node, state);
+        table.together(|table| {
+            table.set_node_state(node, state);
             for rank in &ranks {
-                board.set_rank_state(*rank, end);
+                table.set_rank_state(*rank, end);
             }
-            self.push(board, event, told, cause(event), node);
+            self.push(table, event, told, cause(event), node);
             for rank in ranks.iter().filter(|_| failed) {
                 let about = (*rank, 0);
                 self.push_rank(
-                    board,
+                    table,
                     event,
                     Told::RankFailed,
                     Cause::NodeFailed,
@@ -263,7 +260,7 @@ impl Publisher {
             let member = engine.member(event.member);
             let facts: Vec<RankFact> = member.iter().flat_map(|m| m.ranks()).copied().collect();
             for fact in &facts {
-                self.tell_rank(board, engine, event, node, fact);
+                self.tell_rank(table, engine, event, node, fact);
             }
         }
         true
@@ -271,13 +268,13 @@ impl Publisher {
 
     fn tell_rank(
         &mut self,
-        board: &mut BoardWriter,
+        table: &mut TableWriter,
         engine: &Engine,
         event: &Event,
         node: u32,
         fact: &RankFact,
     ) -> bool {
-        let before = board.view().rank_state(fact.rank);
+        let before = table.view().rank_state(fact.rank);
         let node_is_there = event.member == engine.id()
             || engine
                 .member(event.member)
@@ -290,7 +287,7 @@ impl Publisher {
             StatedRankState::Left => RankState::Left,
             StatedRankState::Unknown => RankState::Unknown,
         };
-        board.set_rank_node(fact.rank, node);
+        table.set_rank_node(fact.rank, node);
         if before == state {
             return false;
         }
@@ -300,7 +297,7 @@ impl Publisher {
             RankState::Hung => Told::RankHung,
             RankState::Failed => Told::RankFailed,
             RankState::Left => Told::RankLeft,
-            RankState::Unknown => return board.set_rank_state(fact.rank, state),
+            RankState::Unknown => return table.set_rank_state(fact.rank, state),
         };
         let number = u16::from(fact.detail.code & !MINUS);
         let cause = Cause::from_number(number).unwrap_or(Cause::Unspecified);
@@ -308,26 +305,26 @@ impl Publisher {
             argument if fact.detail.code & MINUS != 0 => -argument,
             argument => argument,
         };
-        board.together(|board| {
-            let has_room = board.set_rank_state(fact.rank, state);
+        table.together(|table| {
+            let has_room = table.set_rank_state(fact.rank, state);
             if has_room {
-                self.push_rank(board, event, told, cause, node, (fact.rank, code));
+                self.push_rank(table, event, told, cause, node, (fact.rank, code));
             }
             has_room
         })
     }
 
-    fn push(&self, board: &mut BoardWriter, event: &Event, told: Told, cause: Cause, node: u32) {
+    fn push(&self, table: &mut TableWriter, event: &Event, told: Told, cause: Cause, node: u32) {
         let mut entry = self.entry(event, told, cause, node);
         if let EventKind::NodeLeft { exit_code } = event.kind {
             entry.code = exit_code;
         }
-        board.push_event(&entry);
+        table.push_event(&entry);
     }
 
     fn push_rank(
         &self,
-        board: &mut BoardWriter,
+        table: &mut TableWriter,
         event: &Event,
         told: Told,
         cause: Cause,
@@ -337,11 +334,11 @@ impl Publisher {
         let mut entry = self.entry(event, told, cause, node);
         entry.rank = rank;
         entry.code = code;
-        board.push_event(&entry);
+        table.push_event(&entry);
     }
 
-    fn entry(&self, event: &Event, told: Told, cause: Cause, node: u32) -> board::Event {
-        let mut entry = board::Event::new(told, cause);
+    fn entry(&self, event: &Event, told: Told, cause: Cause, node: u32) -> shm::Event {
+        let mut entry = shm::Event::new(told, cause);
         entry.node = node;
         entry.silent_us = event.cause.silent_us;
         entry.at_ns = event.at.0 * 1000;
@@ -357,8 +354,8 @@ impl Publisher {
 }
 
 /// The ranks of a node that are there, as far as the board says.
-fn ranks_there(board: &BoardWriter, node: u32) -> Vec<u32> {
-    let view = board.view();
+fn ranks_there(table: &TableWriter, node: u32) -> Vec<u32> {
+    let view = table.view();
     let is_there = |rank: &u32| {
         view.rank_node(*rank) == Some(node)
             && matches!(view.rank_state(*rank), RankState::Alive | RankState::Hung)
@@ -366,7 +363,7 @@ fn ranks_there(board: &BoardWriter, node: u32) -> Vec<u32> {
     (0..view.rank_count()).filter(is_there).collect()
 }
 
-/// As [`board::setting`] has it.
+/// As [`shm::setting`] has it.
 const fn setting_number(parameter: Parameter) -> i32 {
     match parameter {
         Parameter::WireVersion => 1,
@@ -395,53 +392,53 @@ fn cause(event: &Event) -> Cause {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::board::BoardLimits;
+    use crate::shm::TableLimits;
     use muster_protocol::{Config, Instant, Overlay, Profile, Reporters, Version};
 
     /// The last worker had called a rail silent; the next one never heard of it.
     #[test]
     fn a_later_worker_takes_back_doubts_that_it_does_not_share() {
-        let limits = BoardLimits {
+        let limits = TableLimits {
             nodes: 4,
             ranks: 8,
             slots: 4,
             events: 16,
         };
-        let mut board = BoardWriter::create(limits).unwrap();
+        let mut table = TableWriter::create(limits).unwrap();
         let overlay = Overlay::new(Config::new("n1", b"address", Profile::Standard));
         let engine = Engine::from(overlay.unwrap());
-        let node = board.add_node("n1").unwrap();
-        let mut publisher = Publisher::adopt(&board);
+        let node = table.add_node("n1").unwrap();
+        let mut publisher = Publisher::adopt(&table);
         for (before, corrected) in [
-            (board::NodeState::Degraded, true),
-            (board::NodeState::Suspect, true),
-            (board::NodeState::Alive, false),
+            (shm::NodeState::Degraded, true),
+            (shm::NodeState::Suspect, true),
+            (shm::NodeState::Alive, false),
         ] {
-            board.set_node_state(node, before);
-            assert_eq!(publisher.correct(&mut board, &engine, 1), corrected);
-            assert_eq!(board.view().node_state(node), board::NodeState::Alive);
+            table.set_node_state(node, before);
+            assert_eq!(publisher.correct(&mut table, &engine, 1), corrected);
+            assert_eq!(table.view().node_state(node), shm::NodeState::Alive);
         }
-        board.set_node_state(node, board::NodeState::Failed);
-        assert!(!publisher.correct(&mut board, &engine, 1));
-        assert_eq!(board.view().node_state(node), board::NodeState::Failed);
+        table.set_node_state(node, shm::NodeState::Failed);
+        assert!(!publisher.correct(&mut table, &engine, 1));
+        assert_eq!(table.view().node_state(node), shm::NodeState::Failed);
     }
 
     /// A new agent in the place of another: who looks in between sees a node in doubt, since it is there the next
     /// moment, and is told of both.
     #[test]
     fn a_node_whose_agent_is_replaced_never_looks_failed() {
-        let limits = BoardLimits {
+        let limits = TableLimits {
             nodes: 4,
             ranks: 8,
             slots: 4,
             events: 16,
         };
-        let mut board = BoardWriter::create(limits).unwrap();
+        let mut table = TableWriter::create(limits).unwrap();
         let overlay = Overlay::new(Config::new("n1", b"address", Profile::Standard));
         let engine = Engine::from(overlay.unwrap());
-        let node = board.add_node("n1").unwrap();
-        let mut publisher = Publisher::adopt(&board);
-        let mut cursor = board.view().cursor();
+        let node = table.add_node("n1").unwrap();
+        let mut publisher = Publisher::adopt(&table);
+        let mut cursor = table.view().cursor();
         let event = |kind, cause| Event {
             at: Instant(1),
             kind,
@@ -455,25 +452,25 @@ mod tests {
         };
         for (before, cause, state) in [
             (
-                board::NodeState::Alive,
+                shm::NodeState::Alive,
                 CauseKind::Superseded,
-                board::NodeState::Suspect,
+                shm::NodeState::Suspect,
             ),
             (
-                board::NodeState::Suspect,
+                shm::NodeState::Suspect,
                 CauseKind::Superseded,
-                board::NodeState::Suspect,
+                shm::NodeState::Suspect,
             ),
             (
-                board::NodeState::Suspect,
+                shm::NodeState::Suspect,
                 CauseKind::Silence,
-                board::NodeState::Failed,
+                shm::NodeState::Failed,
             ),
         ] {
-            board.set_node_state(node, before);
-            assert!(publisher.tell(&mut board, &engine, &event(EventKind::NodeFailed, cause)));
-            assert_eq!(board.view().node_state(node), state);
-            let told = board.view().next_event(&mut cursor).map(|told| told.kind);
+            table.set_node_state(node, before);
+            assert!(publisher.tell(&mut table, &engine, &event(EventKind::NodeFailed, cause)));
+            assert_eq!(table.view().node_state(node), state);
+            let told = table.view().next_event(&mut cursor).map(|told| told.kind);
             assert_eq!(told, Some(Told::NodeFailed));
         }
     }

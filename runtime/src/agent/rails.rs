@@ -5,8 +5,8 @@
 //! done is undone, and the old plan holds. What could not be built again stays in the plan and is missing
 //! from the wall, until it can.
 
-use super::missing::{Missing, Opening};
-use super::seat::Seat;
+use super::cpu_placement::CpuPlacement;
+use super::rail_retry::{Opening, RailRetry};
 use crate::config::RailsDocument;
 use muster_fabric::{DefaultRails, Fabric, Nid, OpenError, OpenedRail, Rule, Transport};
 use muster_protocol::ADDRESS_MAX;
@@ -19,11 +19,11 @@ pub(super) struct Rails {
     /// What became of each of the document's rails, in its order.
     open: Vec<Nid>,
     /// Those of them that are not open now.
-    missing: Vec<Missing>,
+    rail_retry: Vec<RailRetry>,
     /// The one of these that is being opened.
     opening: Option<Opening>,
     /// Where the agent is on the machine.
-    seat: Seat,
+    cpu_placement: CpuPlacement,
     /// Where the messages' memory is: they were allocated where the loop ran when it began.
     memory_node: Option<u32>,
     /// Some rails are preferred to others that work as well.
@@ -54,14 +54,18 @@ enum Step {
 
 impl Rails {
     /// The rails of a fabric that was opened by this document; `open` in its order.
-    pub(super) fn new(document: RailsDocument, open: Vec<Nid>, seat: Seat) -> Rails {
+    pub(super) fn new(
+        document: RailsDocument,
+        open: Vec<Nid>,
+        cpu_placement: CpuPlacement,
+    ) -> Rails {
         Rails {
             document,
             open,
-            missing: Vec::new(),
+            rail_retry: Vec::new(),
             opening: None,
-            memory_node: seat.node(),
-            seat,
+            memory_node: cpu_placement.node(),
+            cpu_placement,
             favours: false,
             lost: 0,
             choice: DefaultRails::default(),
@@ -92,8 +96,8 @@ impl Rails {
     }
 
     /// Rails of the plan that are not open.
-    pub(super) fn missing(&self) -> &[Missing] {
-        &self.missing
+    pub(super) fn rail_retry(&self) -> &[RailRetry] {
+        &self.rail_retry
     }
 
     /// Whether some rails are preferred to others that work as well, by rule or by distance. What goes
@@ -106,7 +110,7 @@ impl Rails {
     /// first rail.
     pub(super) fn make_room(&mut self, fabric: &Fabric, ranks: &[u32]) {
         let near = fabric.rails().first().and_then(|rail| rail.numa_node);
-        self.seat.choose(near, ranks);
+        self.cpu_placement.choose(near, ranks);
     }
 
     /// Puts what is said about rails that are open in force: rules, limits, places.
@@ -122,7 +126,7 @@ impl Rails {
             let partitions = entry.map_or_else(Vec::new, |entry| entry.partitions.clone());
             fabric.place_rail(view.index, None, 0, partitions);
         }
-        if let Some(machine) = self.seat.machine() {
+        if let Some(machine) = self.cpu_placement.machine() {
             fabric.locate(machine, self.memory_node);
         }
         self.favours = !self.document.policy.rules().is_empty() || self.is_uneven(fabric);
@@ -130,10 +134,12 @@ impl Rails {
 
     /// Rails that are to serve CPU partitions which this machine does not have, in words.
     pub(super) fn strange_partitions(&self) -> Option<String> {
-        let there = self.seat.machine()?.partitions();
+        let there = self.cpu_placement.machine()?.partitions();
         let strange = self.document.rails.iter().filter_map(|rail| {
-            let mut missing = rail.partitions.iter().filter(|one| !there.contains(one));
-            missing.next().map(|one| format!("{one} of {}", rail.nid))
+            let mut rail_retry = rail.partitions.iter().filter(|one| !there.contains(one));
+            rail_retry
+                .next()
+                .map(|one| format!("{one} of {}", rail.nid))
         });
         let strange: Vec<String> = strange.collect();
         let there: Vec<String> = there.iter().map(u32::to_string).collect();
@@ -170,7 +176,7 @@ impl Rails {
     /// Whether rails are at different distances, beyond the range in which they count as equal, or serve
     /// other CPU partitions than ours.
     fn is_uneven(&self, fabric: &Fabric) -> bool {
-        let Some(machine) = self.seat.machine() else {
+        let Some(machine) = self.cpu_placement.machine() else {
             return false;
         };
         let rails = fabric.rails();
@@ -221,7 +227,7 @@ impl Rails {
                 self.document = next;
                 self.open = open;
                 let planned = &self.open;
-                self.missing.retain(|one| planned.contains(&one.nid));
+                self.rail_retry.retain(|one| planned.contains(&one.nid));
                 self.settle(fabric);
                 Ok(!steps.is_empty())
             }
@@ -266,7 +272,7 @@ impl Rails {
             .iter()
             .map(|entry| stays(&entry.nid).cloned())
             .collect();
-        let is_open = |nid: &Nid| self.missing.iter().all(|one| one.nid != *nid);
+        let is_open = |nid: &Nid| self.rail_retry.iter().all(|one| one.nid != *nid);
         let goes = |nid: &&Nid| is_open(nid) && !open.iter().flatten().any(|one| one == *nid);
         let mut going: Vec<Nid> = self.open.iter().filter(goes).cloned().collect();
         for (place, entry) in next.rails.iter().enumerate() {
@@ -291,17 +297,17 @@ impl Rails {
     /// These rails of the plan could not be opened again, each for a reason: they are missing from now on.
     pub(super) fn note_lost(&mut self, lost: Vec<(Nid, String)>) {
         for (nid, reason) in lost {
-            let is_known = self.missing.iter().any(|one| one.nid == nid);
+            let is_known = self.rail_retry.iter().any(|one| one.nid == nid);
             if self.open.contains(&nid) && !is_known {
                 self.lost += 1;
-                self.missing.push(Missing::new(nid, reason));
+                self.rail_retry.push(RailRetry::new(nid, reason));
             }
         }
     }
 
     /// When a missing rail is to be tried again, or looked after while it is being opened: one at a time.
     pub(super) fn due_us(&self) -> Option<u64> {
-        let next_us = self.missing.iter().map(|one| one.next_us).min();
+        let next_us = self.rail_retry.iter().map(|one| one.next_us).min();
         self.opening
             .as_ref()
             .map_or(next_us, |opening| Some(opening.next_us))
@@ -313,27 +319,30 @@ impl Rails {
             let Some(opened) = opening.look(now_us) else {
                 return false;
             };
-            let at = self.missing.iter().position(|one| one.nid == opening.nid);
+            let at = self
+                .rail_retry
+                .iter()
+                .position(|one| one.nid == opening.nid);
             self.opening = None;
             // One that has left the plan meanwhile is closed again.
             return at.is_some_and(|at| self.reopened(now_us, at, opened, fabric, mtu_least));
         }
-        let due = |one: &Missing| one.next_us <= now_us;
-        let Some(at) = self.missing.iter().position(due) else {
+        let due = |one: &RailRetry| one.next_us <= now_us;
+        let Some(at) = self.rail_retry.iter().position(due) else {
             return false;
         };
-        let missing = &mut self.missing[at];
-        let place = self.open.iter().position(|nid| *nid == missing.nid);
+        let rail_retry = &mut self.rail_retry[at];
+        let place = self.open.iter().position(|nid| *nid == rail_retry.nid);
         let Some(place) = place else {
-            self.missing.remove(at);
+            self.rail_retry.remove(at);
             return false;
         };
         // The others know its port; but any other is better than no rail.
         let configured = &self.document.rails[place].nid;
-        let ways = [&missing.nid, configured].map(|nid| fabric.opener(nid));
-        match Opening::start(now_us, missing.nid.clone(), ways.into()) {
+        let ways = [&rail_retry.nid, configured].map(|nid| fabric.opener(nid));
+        match Opening::start(now_us, rail_retry.nid.clone(), ways.into()) {
             Ok(opening) => self.opening = Some(opening),
-            Err(reason) => missing.put_off(now_us, reason),
+            Err(reason) => rail_retry.put_off(now_us, reason),
         }
         false
     }
@@ -348,19 +357,19 @@ impl Rails {
         mtu_least: usize,
     ) -> bool {
         let taken = opened.and_then(|opened| take_alone(fabric, opened, mtu_least));
-        let missing = &mut self.missing[at];
+        let rail_retry = &mut self.rail_retry[at];
         match taken {
             Ok(nid) => {
                 info!(rail = %nid, "a rail that was missing is open");
-                if let Some(place) = self.open.iter().position(|nid| *nid == missing.nid) {
+                if let Some(place) = self.open.iter().position(|nid| *nid == rail_retry.nid) {
                     self.open[place] = nid;
                 }
-                self.missing.remove(at);
+                self.rail_retry.remove(at);
                 self.settle(fabric);
                 true
             }
             Err(reason) => {
-                missing.put_off(now_us, reason);
+                rail_retry.put_off(now_us, reason);
                 false
             }
         }
@@ -496,7 +505,7 @@ mod tests {
         let given = nids.iter().map(|nid| nid.parse().unwrap()).collect();
         let mut fabric = Fabric::open(&FabricConfig::new(library, given)).unwrap();
         let open = fabric.local_nids().iter().cloned().collect();
-        let mut rails = Rails::new(document(&nids), open, Seat::default());
+        let mut rails = Rails::new(document(&nids), open, CpuPlacement::default());
         rails.settle(&mut fabric);
         (fabric, rails)
     }
@@ -640,12 +649,12 @@ mod tests {
         let (lost, left) = (rails.open[0].clone(), rails.open[1].clone());
         fabric.remove_rail(&lost).unwrap();
         rails.note_lost(vec![(lost.clone(), "no such interface".into())]);
-        assert_eq!((rails.lost(), rails.missing().len()), (1, 1));
+        assert_eq!((rails.lost(), rails.rail_retry().len()), (1, 1));
         // Now only by this port, which somebody has.
         rails.document.rails[0].nid = lost.clone();
         let taken = await_free(|| UdpSocket::bind(lost.socket_address().unwrap()));
         assert!(!reopen(&mut rails, &mut fabric, 5));
-        let why = rails.missing()[0].reason.clone();
+        let why = rails.rail_retry()[0].reason.clone();
         assert!(why.contains("in use"), "{why}");
         let due_us = rails.due_us().unwrap();
         assert!(due_us > 5);
@@ -666,7 +675,7 @@ mod tests {
             let due_us = rails.due_us().unwrap();
             match reopen(&mut rails, &mut fabric, due_us) {
                 true => Ok(()),
-                false => Err(rails.missing()[0].reason.clone()),
+                false => Err(rails.rail_retry()[0].reason.clone()),
             }
         });
         assert_eq!((rails.due_us(), rails.lost()), (None, 1));
@@ -716,7 +725,8 @@ mod tests {
             "nothing is known of the machine"
         );
         let file = std::path::Path::new("../tests/topologies/two-sockets.xml");
-        rails.seat = Seat::look(Some(muster_fabric::locality::read_file(file).unwrap()));
+        rails.cpu_placement =
+            CpuPlacement::look(Some(muster_fabric::locality::read_file(file).unwrap()));
         let said = rails.strange_partitions().unwrap();
         assert!(
             said.starts_with("this machine has the CPU partitions 0, 1, and not 3 of 127.59.1.1"),
@@ -744,7 +754,7 @@ mod tests {
                 .map_err(|one| one.why),
             Ok(false)
         );
-        assert_eq!((rails.missing().len(), rails.open()), (0, &[left][..]));
+        assert_eq!((rails.rail_retry().len(), rails.open()), (0, &[left][..]));
     }
 
     /// A document's new rails are opened by threads of their own, but for one whose port another one has that goes;

@@ -1,7 +1,7 @@
 //! What is stated of a rank, from what the kernel found.
 
-use crate::board::Cause;
 use crate::control::MINUS;
+use crate::shm::Cause;
 use crate::watch::{FailedBy, Finding, HungBy};
 use muster_protocol::{Input, RankDetail, RankState, Told};
 

@@ -98,9 +98,9 @@ impl Resume {
 }
 
 /// Writes why a worker ends, for its keeper.
-pub(crate) struct LastWords(OwnedFd);
+pub(crate) struct LastReport(OwnedFd);
 
-impl LastWords {
+impl LastReport {
     pub(crate) fn write(&mut self, words: &str) {
         let bytes = words.as_bytes();
         let bytes = &bytes[..bytes.len().min(LAST_WORDS_MAX)];
@@ -113,12 +113,12 @@ impl LastWords {
 
 impl Resume {
     /// For a worker, before it begins; none if there is no descriptor for it.
-    pub(crate) fn last_words_writer(&self) -> Option<LastWords> {
-        self.file.try_clone().ok().map(LastWords)
+    pub(crate) fn last_report_writer(&self) -> Option<LastReport> {
+        self.file.try_clone().ok().map(LastReport)
     }
 
     /// Why the last worker that said so has ended; empty if none has.
-    pub(crate) fn last_words(&self) -> String {
+    pub(crate) fn last_report(&self) -> String {
         let mut bytes = [0; LAST_WORDS_MAX];
         let length = read_all(&self.file, &mut bytes, LAST_WORDS_AT).unwrap_or(0);
         let words = bytes[..length].split(|byte| *byte == 0).next();
@@ -157,12 +157,12 @@ impl Record {
     }
 
     fn decode(bytes: &[u8]) -> Option<Self> {
-        let (rails, rest) = text(bytes)?;
-        let (document, rest) = text(rest)?;
-        let (opened, rest) = text(rest)?;
-        let (participants, rest) = text(rest)?;
-        let (has_key, rest) = rest.split_first()?;
-        let (key, engine) = rest.split_first_chunk::<32>()?;
+        let (rails, spin_detector) = text(bytes)?;
+        let (document, spin_detector) = text(spin_detector)?;
+        let (opened, spin_detector) = text(spin_detector)?;
+        let (participants, spin_detector) = text(spin_detector)?;
+        let (has_key, spin_detector) = spin_detector.split_first()?;
+        let (key, engine) = spin_detector.split_first_chunk::<32>()?;
         Some(Self {
             rails,
             document,
@@ -177,9 +177,10 @@ impl Record {
 
 /// A text behind its length, and what follows.
 fn text(bytes: &[u8]) -> Option<(String, &[u8])> {
-    let (length, rest) = bytes.split_first_chunk::<4>()?;
-    let (text, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
-    Some((String::from_utf8(text.to_vec()).ok()?, rest))
+    let (length, spin_detector) = bytes.split_first_chunk::<4>()?;
+    let (text, spin_detector) =
+        spin_detector.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+    Some((String::from_utf8(text.to_vec()).ok()?, spin_detector))
 }
 
 fn half_offset(writes: u64) -> u64 {
@@ -244,12 +245,12 @@ mod tests {
     #[test]
     fn last_words_are_the_last_and_bounded() {
         let resume = Resume::create().unwrap();
-        assert_eq!(resume.last_words(), "");
-        let mut writer = resume.last_words_writer().unwrap();
+        assert_eq!(resume.last_report(), "");
+        let mut writer = resume.last_report_writer().unwrap();
         writer.write(&"x".repeat(1000));
-        assert_eq!(resume.last_words().len(), LAST_WORDS_MAX);
+        assert_eq!(resume.last_report().len(), LAST_WORDS_MAX);
         writer.write("no descriptor");
-        assert_eq!(resume.last_words(), "no descriptor");
+        assert_eq!(resume.last_report(), "no descriptor");
     }
 
     #[test]

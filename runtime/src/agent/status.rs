@@ -27,7 +27,7 @@ const REFUSED_PAUSE_US: u64 = 10_000_000;
 pub(super) struct Status {
     failing: BTreeMap<usize, Nid>,
     /// Those that are not even open.
-    missing: Vec<Nid>,
+    rail_retry: Vec<Nid>,
     told: Vec<Nid>,
     /// Not before this.
     next_us: u64,
@@ -52,11 +52,11 @@ impl Status {
     /// These rails are not open; says whether others were before.
     pub(super) fn set_missing<'a>(
         &mut self,
-        missing: impl Iterator<Item = &'a Nid> + Clone,
+        rail_retry: impl Iterator<Item = &'a Nid> + Clone,
     ) -> bool {
-        let differs = !missing.clone().eq(&self.missing);
+        let differs = !rail_retry.clone().eq(&self.rail_retry);
         if differs {
-            self.missing = missing.cloned().collect();
+            self.rail_retry = rail_retry.cloned().collect();
         }
         differs
     }
@@ -72,7 +72,7 @@ impl Status {
 
     /// Rails that cannot be used.
     fn all(&self) -> impl Iterator<Item = &Nid> {
-        self.failing.values().chain(&self.missing)
+        self.failing.values().chain(&self.rail_retry)
     }
 
     /// When something is to be told; none if everybody was.

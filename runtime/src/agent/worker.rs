@@ -4,29 +4,29 @@
 //! last one stopped, from the board and the resume record, and nobody elsewhere notices more
 //! than a late heartbeat.
 
+use super::admin_endpoint::AdminEndpoint;
+use super::cpu_placement::{self, CpuPlacement};
 use super::descriptors::Descriptors;
-use super::desk::Desk;
-use super::gathering::Gathering;
-use super::host::{Ending, Host};
-use super::job::Job;
-use super::keeper::{Estate, clear_away};
+use super::event_loop::{Ending, EventLoop};
 use super::log;
+use super::participant_discovery::ParticipantDiscovery;
 use super::printer;
 use super::rails::Rails;
+use super::rank_service::RankService;
 use super::resume::{Record, Resume};
-use super::seat::{self, Seat};
 use super::service;
 use super::signals::Signals;
+use super::supervisor::{InheritedState, clear_away};
 use crate::config::{AgentConfig, GossipConfig, KeySource, RailEntry, RailsDocument, Stay};
-use crate::doorman::control_socket::{MEMBER_SUFFIX, SOCKET};
-use crate::doorman::locked_directory::remove_abandoned;
-use crate::doorman::{Place, base_directory};
+use crate::ipc::control_socket::{MEMBER_SUFFIX, SOCKET};
+use crate::ipc::locked_directory::remove_abandoned;
+use crate::ipc::{AgentDirectory, base_directory};
 use crate::sys::clock::monotonic_ns;
 use crate::sys::limits::remedy;
 use crate::sys::signal::keeping_handlers;
 use muster_fabric::{
-    DefaultRails, Fabric, FabricConfig, Libfabric, Lifeline, Nid, NidError, NidList, OpenError,
-    PORT_DEFAULT, Transport,
+    DefaultRails, Fabric, FabricConfig, Libfabric, LivenessConnection, Nid, NidError, NidList,
+    OpenError, PORT_DEFAULT, Transport,
 };
 use muster_protocol::{Age, Config, Engine, Instant, Overlay, Policy};
 use rustix::process::getppid;
@@ -47,36 +47,40 @@ const PORT_TRIES: usize = 64;
 const PORT_STEP: usize = 4;
 
 /// Runs a job's worker; returns its exit code.
-pub(super) fn run(mut estate: Estate, place: &Place, config: &AgentConfig) -> i32 {
+pub(super) fn run(
+    mut inherited: InheritedState,
+    place: &AgentDirectory,
+    config: &AgentConfig,
+) -> i32 {
     log::in_own_thread();
-    let record = estate.resume.read().unwrap_or_default();
+    let record = inherited.resume.read().unwrap_or_default();
     let mut config = config.clone();
     if let (Some(gossip), Some(record)) = (&mut config.gossip, &record) {
-        *gossip = Gathering::known(gossip, &record.participants);
+        *gossip = ParticipantDiscovery::known(gossip, &record.participants);
     }
     let config = &config;
-    let ground = Ground {
-        libfabric: estate.libfabric,
-        lifeline: estate.lifeline.clone(),
-        seat: Seat::look(estate.machine.clone()),
+    let resources = RailResources {
+        libfabric: inherited.libfabric,
+        liveness_connection: inherited.liveness_connection.clone(),
+        cpu_placement: CpuPlacement::look(inherited.machine.clone()),
     };
-    let (rails, engine, record) = match start(ground, config, record) {
+    let (rails, engine, record) = match start(resources, config, record) {
         Ok(started) => started,
         Err(reason) => {
             error!(%reason, "the agent cannot start");
-            estate.door.refuse_all(&reason);
-            if let Some(mut words) = estate.resume.last_words_writer() {
+            inherited.listener.refuse_all(&reason);
+            if let Some(mut words) = inherited.resume.last_report_writer() {
                 words.write(&reason);
             }
             return GAVE_UP;
         }
     };
-    let mut last_words = estate.resume.last_words_writer();
-    match serve(rails, engine, record, estate, place, config) {
+    let mut last_report = inherited.resume.last_report_writer();
+    match serve(rails, engine, record, inherited, place, config) {
         Ok(Ending::InOrder | Ending::Asked) => ENDED,
         Ok(Ending::Renewed) => RENEWED,
         Ok(Ending::NameTaken) => {
-            if let Some(words) = &mut last_words {
+            if let Some(words) = &mut last_report {
                 words.write(&format!(
                     "another living member of this job is named {}",
                     config.name
@@ -87,7 +91,7 @@ pub(super) fn run(mut estate: Estate, place: &Place, config: &AgentConfig) -> i3
         Err(cause) => {
             let cause = format!("{cause}{}", remedy(&cause));
             error!(cause, "the loop broke");
-            if let Some(words) = &mut last_words {
+            if let Some(words) = &mut last_report {
                 words.write(&cause);
             }
             1
@@ -101,23 +105,24 @@ pub(super) fn run_alone(config: &AgentConfig) -> Result<(), String> {
     let signals = Signals::install().map_err(|error| format!("cannot receive signals: {error}"))?;
     log::in_own_thread();
     let libfabric = keeping_handlers(muster_fabric::load).map_err(|error| error.to_string())?;
-    let ground = Ground {
+    let resources = RailResources {
         libfabric,
-        lifeline: Lifeline::new().ok().map(Arc::new),
-        seat: Seat::look(seat::read_machine()),
+        liveness_connection: LivenessConnection::new().ok().map(Arc::new),
+        cpu_placement: CpuPlacement::look(cpu_placement::read_machine()),
     };
-    let (rails, engine, _) = start(ground, config, None)?;
+    let (rails, engine, _) = start(resources, config, None)?;
     // A name may hold a slash, a file's name may not.
     let file = config.name.as_str().replace('/', "_") + MEMBER_SUFFIX;
     let path = base_directory().ok().map(|base| base.join(file));
-    let mut desk = Desk::open(config, None, path.as_deref());
-    note_seeds(&mut desk, config);
-    let mut host = Host::new(rails, engine, None, desk, config.profile, signals)
-        .map_err(|error| format!("cannot start the loop: {error}"))?;
+    let mut admin_endpoint = AdminEndpoint::open(config, None, path.as_deref());
+    note_seeds(&mut admin_endpoint, config);
+    let mut event_loop =
+        EventLoop::new(rails, engine, None, admin_endpoint, config.profile, signals)
+            .map_err(|error| format!("cannot start the loop: {error}"))?;
     let ready = printer::print_ready(config.name.as_str());
     service::tell(service::READY);
-    host.watchdog = service::Watchdog::ask();
-    let ending = ready.and_then(|()| host.run());
+    event_loop.watchdog = service::Watchdog::ask();
+    let ending = ready.and_then(|()| event_loop.run());
     service::tell(service::STOPPING);
     match ending {
         // Nobody renews it.
@@ -135,31 +140,41 @@ fn serve(
     rails: (Fabric, Rails),
     engine: Engine,
     record: Record,
-    estate: Estate,
-    place: &Place,
+    inherited: InheritedState,
+    place: &AgentDirectory,
     config: &AgentConfig,
 ) -> std::io::Result<Ending> {
-    let Estate {
-        board,
-        door,
+    let InheritedState {
+        table,
+        listener,
         resume,
-        keeper,
+        supervisor,
         renewals,
         ..
-    } = estate;
+    } = inherited;
     let signals = Signals::install()?;
-    let last = door.share()?;
+    let last = listener.share()?;
     // Who waits for the first worker hears what it lacks; nobody waits for a later one.
-    let is_first = board.view().generation() == 1;
-    let job = Job::start(&board, door, resume, record, place, config, &engine)?;
+    let is_first = table.view().generation() == 1;
+    let job = RankService::start(&table, listener, resume, record, place, config, &engine)?;
     let path = place.directory().join(SOCKET);
-    let mut desk = Desk::open(config, Some(place), Some(&path));
-    let failure = desk.journal.as_ref().and_then(|journal| journal.failure());
+    let mut admin_endpoint = AdminEndpoint::open(config, Some(place), Some(&path));
+    let failure = admin_endpoint
+        .journal
+        .as_ref()
+        .and_then(|journal| journal.failure());
     let lack = failure.filter(|_| is_first).map(str::to_owned);
-    note_seeds(&mut desk, config);
-    let mut host = Host::new(rails, engine, Some(job), desk, config.profile, signals)?;
-    host.descriptors = Descriptors::new(Some(keeper), renewals);
-    host.catch_up();
+    note_seeds(&mut admin_endpoint, config);
+    let mut event_loop = EventLoop::new(
+        rails,
+        engine,
+        Some(job),
+        admin_endpoint,
+        config.profile,
+        signals,
+    )?;
+    event_loop.descriptors = Descriptors::new(Some(supervisor), renewals);
+    event_loop.catch_up();
     if config.stay != Stay::Lingering {
         if let Some(what) = lack {
             printer::print_lack(&what);
@@ -167,14 +182,14 @@ fn serve(
         // Whoever started us may have gone; that is seen to elsewhere.
         let _ = printer::print_ready(config.name.as_str());
     }
-    let ending = host.run()?;
+    let ending = event_loop.run()?;
     info!(?ending, "the worker ends");
     if ending == Ending::Renewed {
         // As if it were killed: attached ranks and the peers wait for the next worker.
         return Ok(ending);
     }
-    host.close(&ending);
-    if getppid() != Some(keeper) {
+    event_loop.close(&ending);
+    if getppid() != Some(supervisor) {
         // It was killed, and nobody else sees to what is left.
         if ending == Ending::InOrder {
             remove_abandoned();
@@ -185,37 +200,37 @@ fn serve(
 }
 
 /// Seeds of the command line may be participants of age gossip.
-fn note_seeds(desk: &mut Desk, config: &AgentConfig) {
-    if let Some(gathering) = &mut desk.gathering {
+fn note_seeds(admin_endpoint: &mut AdminEndpoint, config: &AgentConfig) {
+    if let Some(participant_discovery) = &mut admin_endpoint.participant_discovery {
         for seed in &config.seeds {
-            gathering.note(seed.to_string().as_bytes());
+            participant_discovery.note(seed.to_string().as_bytes());
         }
     }
 }
 
 /// What the rails are opened with.
-struct Ground {
+struct RailResources {
     libfabric: Libfabric,
-    lifeline: Option<Arc<Lifeline>>,
-    seat: Seat,
+    liveness_connection: Option<Arc<LivenessConnection>>,
+    cpu_placement: CpuPlacement,
 }
 
 /// Opens the rails and starts the engine, anew or from a record.
 fn start(
-    ground: Ground,
+    resources: RailResources,
     config: &AgentConfig,
     record: Option<Record>,
 ) -> Result<((Fabric, Rails), Engine, Record), String> {
     let is_default = config.rails.rails.is_empty();
-    let choice = is_default.then(|| DefaultRails::choose(&ground.libfabric));
+    let choice = is_default.then(|| DefaultRails::choose(&resources.libfabric));
     let (mut fabric, mut rails) = match &record {
-        Some(record) => open_again(ground, record)?,
+        Some(record) => open_again(resources, record)?,
         None => {
             let mut document = config.rails.clone();
             if let Some(choice) = &choice {
                 document.rails = default_entries(choice, config.port)?;
             }
-            let opened = open_rails(ground, document, config.port_may_move)?;
+            let opened = open_rails(resources, document, config.port_may_move)?;
             warn_of_seeds(&config.seeds, &opened.0.local_nids());
             opened
         }
@@ -288,21 +303,21 @@ fn warn_of_seeds(seeds: &[NidList], own: &NidList) {
 
 /// Opens the rails of a document.
 fn open_rails(
-    ground: Ground,
+    resources: RailResources,
     document: RailsDocument,
     may_move: bool,
 ) -> Result<(Fabric, Rails), String> {
     let nids = document.rails.iter().map(|entry| entry.nid.clone());
-    let mut fabric = open_where_free(&ground, &document, nids.collect(), may_move)?;
+    let mut fabric = open_where_free(&resources, &document, nids.collect(), may_move)?;
     // In the order in which they were given.
     let opened = fabric.local_nids().iter().cloned().collect();
-    let mut rails = Rails::new(document, opened, ground.seat);
+    let mut rails = Rails::new(document, opened, resources.cpu_placement);
     rails.settle(&mut fabric);
     Ok((fabric, rails))
 }
 
 /// Opens the rails of the last worker, with the ports that they had: the others know us by them.
-fn open_again(ground: Ground, record: &Record) -> Result<(Fabric, Rails), String> {
+fn open_again(resources: RailResources, record: &Record) -> Result<(Fabric, Rails), String> {
     let nids = |text: &str| -> Result<Vec<Nid>, String> {
         let list: NidList = text.parse().map_err(|error: NidError| error.to_string())?;
         Ok(list.iter().cloned().collect())
@@ -312,8 +327,8 @@ fn open_again(ground: Ground, record: &Record) -> Result<(Fabric, Rails), String
     // What it missed itself is tried too, after those that it had.
     let missed = planned.iter().filter(|nid| !open.contains(nid)).cloned();
     let wanted = open.iter().cloned().chain(missed).collect();
-    let (mut fabric, lost) = open_what_opens(&ground, &document, wanted)?;
-    let mut rails = Rails::new(document, planned, ground.seat);
+    let (mut fabric, lost) = open_what_opens(&resources, &document, wanted)?;
+    let mut rails = Rails::new(document, planned, resources.cpu_placement);
     rails.note_lost(lost);
     rails.settle(&mut fabric);
     Ok((fabric, rails))
@@ -322,11 +337,11 @@ fn open_again(ground: Ground, record: &Record) -> Result<(Fabric, Rails), String
 /// Opens all of these rails, or those that can be opened: a node with one dead rail goes on with the
 /// others. Says which could not be opened, and why.
 fn open_what_opens(
-    ground: &Ground,
+    resources: &RailResources,
     document: &RailsDocument,
     nids: Vec<Nid>,
 ) -> Result<(Fabric, Vec<(Nid, String)>), String> {
-    let why = match open(ground, document, nids.clone()) {
+    let why = match open(resources, document, nids.clone()) {
         Ok(fabric) => return Ok((fabric, Vec::new())),
         Err(why) => why,
     };
@@ -338,7 +353,7 @@ fn open_what_opens(
                 .add_rail(&nid)
                 .map(drop)
                 .map_err(|one| one.to_string()),
-            None => open(ground, document, vec![nid.clone()]).map(|one| opened = Some(one)),
+            None => open(resources, document, vec![nid.clone()]).map(|one| opened = Some(one)),
         };
         if let Err(reason) = again {
             error!(rail = %nid, reason, "a rail of the worker before cannot be opened; it is tried again");
@@ -351,7 +366,7 @@ fn open_what_opens(
 /// Opens rails; those that name no port at the first port that is free for all of them, if they may have
 /// another: the agent of another job on this node may have the first.
 fn open_where_free(
-    ground: &Ground,
+    resources: &RailResources,
     document: &RailsDocument,
     mut nids: Vec<Nid>,
     may_move: bool,
@@ -366,7 +381,7 @@ fn open_where_free(
             .zip(&unnamed)
             .filter(|(_, unnamed)| **unnamed);
         moved.for_each(|(nid, _)| nid.port = port);
-        let error = match try_open(ground, document, nids.clone()) {
+        let error = match try_open(resources, document, nids.clone()) {
             Ok(fabric) => {
                 if port != PORT_DEFAULT {
                     warn!(
@@ -398,12 +413,16 @@ fn open_where_free(
     Err(refused + &remedy)
 }
 
-fn open(ground: &Ground, document: &RailsDocument, nids: Vec<Nid>) -> Result<Fabric, String> {
-    try_open(ground, document, nids).map_err(|error| error.to_string())
+fn open(
+    resources: &RailResources,
+    document: &RailsDocument,
+    nids: Vec<Nid>,
+) -> Result<Fabric, String> {
+    try_open(resources, document, nids).map_err(|error| error.to_string())
 }
 
 fn try_open(
-    ground: &Ground,
+    resources: &RailResources,
     document: &RailsDocument,
     nids: Vec<Nid>,
 ) -> Result<Fabric, OpenError> {
@@ -411,8 +430,8 @@ fn try_open(
         health: document.health,
         relay: document.relay,
         timeouts: document.timeouts,
-        lifeline: ground.lifeline.clone(),
-        ..FabricConfig::new(ground.libfabric, nids)
+        liveness_connection: resources.liveness_connection.clone(),
+        ..FabricConfig::new(resources.libfabric, nids)
     };
     Fabric::open(&config)
 }
@@ -486,11 +505,11 @@ mod tests {
     use std::net::UdpSocket;
     use std::slice;
 
-    fn ground() -> Ground {
-        Ground {
+    fn resources() -> RailResources {
+        RailResources {
             libfabric: muster_fabric::load().expect("libfabric is installed where tests run"),
-            lifeline: None,
-            seat: Seat::default(),
+            liveness_connection: None,
+            cpu_placement: CpuPlacement::default(),
         }
     }
 
@@ -502,10 +521,10 @@ mod tests {
     /// As [`open_again`], where all ports will be free in a moment.
     fn open_all_again(record: &Record) -> (Fabric, Rails) {
         await_free(|| {
-            let (fabric, rails) = open_again(ground(), record)?;
-            match rails.missing() {
+            let (fabric, rails) = open_again(resources(), record)?;
+            match rails.rail_retry() {
                 [] => Ok((fabric, rails)),
-                missing => Err(missing[0].reason.clone()),
+                rail_retry => Err(rail_retry[0].reason.clone()),
             }
         })
     }
@@ -523,14 +542,14 @@ mod tests {
         let text = "version: 1\nnets:\n  - net: udp0\n    rails:\n      - nid: 127.59.4.1:0@udp0\n      \
                     - nid: 127.59.4.2:0@udp0\n";
         let document = RailsDocument::import(text).unwrap();
-        let (fabric, rails) = open_rails(ground(), document, false).unwrap();
+        let (fabric, rails) = open_rails(resources(), document, false).unwrap();
         let record = record(&fabric, &rails);
         let (dead, left) = (rails.open()[0].clone(), rails.open()[1].clone());
         drop(fabric);
         let taken = bind(&dead);
         // The port of the other one, too, may be somebody else's for a moment.
         let (fabric, rails) = await_free(|| {
-            let (fabric, rails) = open_again(ground(), &record)?;
+            let (fabric, rails) = open_again(resources(), &record)?;
             match fabric.local_nids().to_string() == left.to_string() {
                 true => Ok((fabric, rails)),
                 false => Err(fabric.local_nids().to_string()),
@@ -538,18 +557,18 @@ mod tests {
         });
         assert_eq!(rails.open(), [dead.clone(), left.clone()]);
         assert_eq!(rails.document().rails.len(), 2, "it stays configured");
-        let missing = rails.missing().iter().map(|one| one.nid.clone());
-        assert_eq!(missing.collect::<Vec<_>>(), slice::from_ref(&dead));
+        let rail_retry = rails.rail_retry().iter().map(|one| one.nid.clone());
+        assert_eq!(rail_retry.collect::<Vec<_>>(), slice::from_ref(&dead));
         assert_eq!(rails.lost(), 1);
         // So does the one after it.
         let record = self::record(&fabric, &rails);
         drop((fabric, taken));
         let (fabric, rails) = open_all_again(&record);
-        assert_eq!((fabric.rails().len(), rails.missing().len()), (2, 0));
+        assert_eq!((fabric.rails().len(), rails.rail_retry().len()), (2, 0));
         assert_eq!(rails.open(), [dead.clone(), left.clone()]);
         drop(fabric);
         let taken = [dead, left].map(|nid| bind(&nid));
-        let why = open_again(ground(), &record).map(drop).unwrap_err();
+        let why = open_again(resources(), &record).map(drop).unwrap_err();
         assert!(why.contains("in use"), "{why}");
         drop(taken);
     }
@@ -563,11 +582,11 @@ mod tests {
         let document = RailsDocument::import(text).unwrap();
         let ports =
             |rails: &Rails| -> Vec<u16> { rails.open().iter().map(|nid| nid.port).collect() };
-        let (first, rails) = open_rails(ground(), document.clone(), true).unwrap();
+        let (first, rails) = open_rails(resources(), document.clone(), true).unwrap();
         assert_eq!(ports(&rails), [PORT_DEFAULT; 2]);
         // One rail's port for beats is taken: both have the one after.
         let other = UdpSocket::bind(("127.59.5.2", PORT_DEFAULT + 5)).unwrap();
-        let (second, rails) = open_rails(ground(), document.clone(), true).unwrap();
+        let (second, rails) = open_rails(resources(), document.clone(), true).unwrap();
         assert_eq!(ports(&rails), [PORT_DEFAULT + 8; 2]);
         assert_eq!(
             rails.document().rails[0].nid.port,
@@ -581,7 +600,9 @@ mod tests {
         assert_eq!(ports(&rails), [PORT_DEFAULT + 8; 2]);
 
         let taken = await_free(|| UdpSocket::bind(("127.59.5.1", PORT_DEFAULT)));
-        let why = open_rails(ground(), document, false).map(drop).unwrap_err();
+        let why = open_rails(resources(), document, false)
+            .map(drop)
+            .unwrap_err();
         assert!(
             why.contains("in use") && why.contains("MUSTER_PORT"),
             "{why}"
@@ -590,7 +611,7 @@ mod tests {
         let named = text.replace("5.1@", "5.1:7745@");
         let named = RailsDocument::import(&named).unwrap();
         let also = UdpSocket::bind(("127.59.5.1", 7745)).unwrap();
-        let why = open_rails(ground(), named, true).map(drop).unwrap_err();
+        let why = open_rails(resources(), named, true).map(drop).unwrap_err();
         assert!(why.contains("7745") && why.contains("in use"), "{why}");
         drop((taken, also));
     }

@@ -9,11 +9,11 @@ pub mod pmix;
 
 use std::sync::Arc;
 
-use crate::client::Porch;
+use crate::client::PmixHooks;
 
 /// The porch that fits how this process was started: none where there is nothing to do, so that
-/// its library thread is not woken for nothing. `feed_mpi` as for [`pmix::PmixPorch::new`].
-pub fn porch(feed_mpi: bool) -> Option<Arc<dyn Porch>> {
+/// its library thread is not woken for nothing. `feed_mpi` as for [`pmix::PmixIntegration::new`].
+pub fn pmix_integration(feed_mpi: bool) -> Option<Arc<dyn PmixHooks>> {
     let wanted = feed_mpi || pmix::launched_by_pmix();
-    wanted.then(|| Arc::new(pmix::PmixPorch::new(feed_mpi)) as Arc<dyn Porch>)
+    wanted.then(|| Arc::new(pmix::PmixIntegration::new(feed_mpi)) as Arc<dyn PmixHooks>)
 }

@@ -3,7 +3,7 @@
 use super::CliError;
 use super::jobs;
 use super::run::emulate::{AGENTS as RUN_AGENTS, PREFIX as RUN_PREFIX};
-use crate::doorman::{Place, PlaceError, base_directory};
+use crate::ipc::{AgentDirectory, DirectoryError, base_directory};
 use crate::sys::process::user_id;
 use crate::sys::stream;
 use clap::Args;
@@ -27,7 +27,7 @@ pub(crate) struct AgentArgs {
     agent: Option<PathBuf>,
 }
 
-pub(crate) use crate::doorman::control_socket::{MEMBER_SUFFIX, SOCKET};
+pub(crate) use crate::ipc::control_socket::{MEMBER_SUFFIX, SOCKET};
 
 /// The control socket to use.
 pub(crate) fn find(args: &AgentArgs) -> Result<PathBuf, CliError> {
@@ -39,7 +39,7 @@ pub(crate) fn find(args: &AgentArgs) -> Result<PathBuf, CliError> {
             false => jobs::choose(found, ""),
         };
     }
-    if let Ok(place) = Place::from_environment() {
+    if let Ok(place) = AgentDirectory::from_environment() {
         // Where somebody else could have put a socket, nobody is spoken to.
         place.inspect().map_err(|error| no_place(&error))?;
         let path = place.directory().join(SOCKET);
@@ -98,10 +98,10 @@ pub(crate) fn ended(path: &Path) -> CliError {
     )
 }
 
-fn no_place(error: &PlaceError) -> CliError {
+fn no_place(error: &DirectoryError) -> CliError {
     let denied = match error {
-        PlaceError::Unsafe { .. } => true,
-        PlaceError::System { cause, .. } => cause.kind() == ErrorKind::PermissionDenied,
+        DirectoryError::Unsafe { .. } => true,
+        DirectoryError::System { cause, .. } => cause.kind() == ErrorKind::PermissionDenied,
         _ => false,
     };
     let error = CliError::new("agents", error);

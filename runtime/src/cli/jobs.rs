@@ -215,7 +215,7 @@ mod tests {
         let directory = place.join(run).join("m").join(node);
         std::fs::create_dir_all(&directory).unwrap();
         let path = directory.join("control");
-        let door = UnixListener::bind(&path).unwrap();
+        let listener = UnixListener::bind(&path).unwrap();
         let about = json!({ "job": run.replace(PREFIX, "run-"), "node": node, "since_s": 7,
             "clients": [{ "rank": alive }] });
         let members = json!({ "self": node, "alive": alive, "outcast": outcast });
@@ -230,7 +230,7 @@ mod tests {
             answer
         };
         thread::spawn(move || {
-            for client in door.incoming().flatten() {
+            for client in listener.incoming().flatten() {
                 let mut line = String::new();
                 let _ = BufReader::new(&client).read_line(&mut line);
                 let _ = (&client).write_all(format!("{}\n", answer(&line)).as_bytes());

@@ -157,7 +157,7 @@ pub(super) fn table(answer: &Value) -> String {
                 },
                 credits(nid),
                 figure("queued_bytes"),
-                figure("heat"),
+                figure("usage"),
                 figure("sends"),
                 figure("receives"),
                 figure("timeouts"),

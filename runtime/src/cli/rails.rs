@@ -210,7 +210,7 @@ pub(super) fn table(answer: &Value) -> String {
                 ranges(&partitions)
             },
             credits(rail),
-            rail["heat"].to_string(),
+            rail["usage"].to_string(),
             rail["sends"].to_string(),
             rail["receives"].to_string(),
             rail["timeouts"].to_string(),

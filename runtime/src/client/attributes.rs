@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use super::{Client, Error, Inner, Phase, lock};
-use crate::doorman::{
+use crate::ipc::{
     ASK_MAX, ATTRIBUTE_KEY_MAX, ATTRIBUTE_VALUE_MAX, Answer, Ask, ToAgent, key_hash, keys_of,
 };
 use crate::sys::poll;
@@ -106,7 +106,7 @@ impl Client {
     pub fn unwatch(&self, key: &[u8]) -> Result<bool, Error> {
         check_key(key)?;
         let key_hash = key_hash(key);
-        self.board()?;
+        self.table()?;
         let _both = lock(&self.inner.watching);
         let was = lock(&self.inner.watched).remove(&key_hash);
         if was {
@@ -186,7 +186,7 @@ impl Client {
         until: Instant,
         was_handed: &mut bool,
     ) -> Result<Reply, Error> {
-        self.board()?;
+        self.table()?;
         let inner = &self.inner;
         let socket = inner.put(ask)?;
         *was_handed = true;

@@ -7,7 +7,7 @@ use std::io::ErrorKind;
 use std::time::Duration;
 
 use super::{Client, Error};
-use crate::doorman::control_socket::{MARK, PROTOCOL, SOCKET};
+use crate::ipc::control_socket::{MARK, PROTOCOL, SOCKET};
 use crate::sys::stream::{self, Trust};
 
 /// How long the agent may take to answer.
@@ -28,7 +28,7 @@ impl Client {
     /// [`Error::Declined`] with the agent's reason; nothing was changed. [`Error::Unanswered`],
     /// [`Error::Deadline`], [`Error::System`]: a change may have been made.
     pub fn control(&self, request: &str) -> Result<String, Error> {
-        self.board()?;
+        self.table()?;
         let path = self.inner.setting.place.directory().join(SOCKET);
         let said = format!("{MARK}{PROTOCOL} {request}\n");
         let asked = stream::ask(

@@ -7,24 +7,24 @@
 use std::fmt::Write as _;
 
 use super::{Client, Error};
-use crate::board::{BoardView, Cause, Event, EventKind, NO_NODE, NO_RANK, setting};
+use crate::shm::{Cause, Event, EventKind, NO_NODE, NO_RANK, TableView, setting};
 use crate::sys::clock;
 
 impl Client {
     /// One line about an event: "rank 3 on nodeb FAILED: killed by signal 9 (kernel futex), 0.2 ms", where the time
     /// is how long the silence was, or how long ago the agent knew.
     pub fn event_describe(&self, event: &Event) -> Result<String, Error> {
-        self.board()
-            .map(|board| on_board(event, clock::monotonic_ns(), board))
+        self.table()
+            .map(|table| on_table(event, clock::monotonic_ns(), table))
     }
 }
 
 /// One line about an event that was handed out at this time, with the names on a board.
-pub fn on_board(event: &Event, delivered_ns: u64, board: &BoardView) -> String {
-    let nodes = board.event_nodes(event);
-    let group = nodes.first().and_then(|node| board.node_group(*node));
+pub fn on_table(event: &Event, delivered_ns: u64, table: &TableView) -> String {
+    let nodes = table.event_nodes(event);
+    let group = nodes.first().and_then(|node| table.node_group(*node));
     let together = Together { group, nodes };
-    line(event, delivered_ns, &together, |node| board.node_name(node))
+    line(event, delivered_ns, &together, |node| table.node_name(node))
 }
 
 /// The nodes an event is about, and the group of the first one.

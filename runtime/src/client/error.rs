@@ -3,15 +3,15 @@
 use std::io;
 use std::path::PathBuf;
 
-use crate::board::BoardError;
-use crate::doorman::{PlaceError, RefusalCode};
+use crate::ipc::{DirectoryError, RefusalCode};
+use crate::shm::TableError;
 
 /// Why a call of the client failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// There is no place to meet an agent. Not attached.
     #[error(transparent)]
-    Place(#[from] PlaceError),
+    AgentDirectory(#[from] DirectoryError),
     /// A setting that cannot be used. Not attached.
     #[error("{variable} is {value:?}: {why}")]
     Setting {
@@ -24,7 +24,7 @@ pub enum Error {
     },
     /// The agent's board cannot be used. Not attached, or still on the earlier board.
     #[error(transparent)]
-    Board(#[from] BoardError),
+    StateTable(#[from] TableError),
     /// The agent does not let us in. Not attached.
     #[error("the agent refuses this process: {reason}")]
     Refused {
@@ -92,8 +92,10 @@ pub enum Error {
     #[error("this process has no rank; give it one (MUSTER_RANK, or the option of that name)")]
     NoRank,
     /// A card that no process has written. Nothing was handed over.
-    #[error("{0}; each process brings one of MUSTER_CARD_SIZE bytes, as muster_card wrote it")]
-    Card(String),
+    #[error(
+        "{0}; each process brings one of MUSTER_BOOTSTRAP_RECORD_SIZE bytes, as muster_bootstrap_record wrote it"
+    )]
+    BootstrapRecord(String),
     /// The agent has put this process out: it was ended on purpose, or cannot go on. No other is
     /// started for that. States stay readable as they were last; `dispatch` looks for another.
     #[error(

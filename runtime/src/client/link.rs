@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::Error;
-use crate::board::{BoardView, Event};
-use crate::doorman::{ADDRESS_MAX, PLACED_MAX, ToAgent};
+use crate::ipc::{ADDRESS_MAX, PLACED_MAX, ToAgent};
+use crate::shm::{Event, TableView};
 use crate::sys::descriptor::EventFd;
 use crate::sys::socket::Packets;
 
@@ -17,7 +17,7 @@ use crate::sys::socket::Packets;
 /// `attach`, `dispatch` and `finalize` where there is none; only `wants_call`, `can_feed_mpi`,
 /// `feed_mpi` and `counters` run on threads of the application. None may block for long, and none may
 /// call back into the client's `dispatch` or `finalize`.
-pub trait Porch: Send + Sync {
+pub trait PmixHooks: Send + Sync {
     /// The process was let in, for the first time or by another agent.
     fn on_attached(&self, link: &AgentLink) {
         let _ = link;
@@ -25,8 +25,8 @@ pub trait Porch: Send + Sync {
 
     /// These events have come; the board is the one that they are about. An overflow is among them
     /// if some were lost, and comes first of all: what was before is in the states.
-    fn on_events(&self, events: &[Event], board: &BoardView) {
-        let _ = (events, board);
+    fn on_events(&self, events: &[Event], table: &TableView) {
+        let _ = (events, table);
     }
 
     /// The application called, or a message of the agent came, or the wake-up asked for is due:

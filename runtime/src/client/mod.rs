@@ -28,11 +28,10 @@
 //! signal handler, no exit handler, no environment variable is set.
 
 mod attributes;
-mod boards;
+mod bootstrap_exchange;
 pub(crate) mod control;
 pub mod describe;
 mod error;
-mod exchange;
 mod link;
 mod options;
 mod progress;
@@ -40,6 +39,7 @@ mod reader;
 mod session;
 pub mod shared;
 mod start;
+mod tables;
 mod thread;
 mod traffic;
 mod view;
@@ -52,22 +52,22 @@ use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-use crate::board::{BoardView, Cause, Event, EventKind, Hold, Leave, NodeState, RankState};
-use crate::doorman::{Place, ToAgent};
+use crate::ipc::{AgentDirectory, ToAgent};
+use crate::shm::{Cause, Event, EventKind, Hold, Leave, NodeState, RankState, TableView};
 use crate::sys::descriptor::EventFd;
 use crate::sys::fork;
 
-use boards::Boards;
+pub use bootstrap_exchange::RECORD_SIZE;
 pub use error::Error;
-pub use exchange::CARD_SIZE;
 use link::LinkState;
-pub use link::{AgentLink, PMIX_COUNTERS, Porch};
+pub use link::{AgentLink, PMIX_COUNTERS, PmixHooks};
 pub use options::Options;
 use reader::Reader;
 use session::Session;
 use start::Environment;
 #[cfg(feature = "agent")]
 pub(crate) use start::SPANK_KEY;
+use tables::Boards;
 pub use traffic::PIGGYBACK_MAX;
 pub use view::Snapshot;
 
@@ -83,7 +83,7 @@ pub struct Client {
 /// What does not change while attached.
 #[derive(Debug)]
 struct Setting {
-    place: Place,
+    place: AgentDirectory,
     options: Options,
     environment: Environment,
     rank: Option<u32>,
@@ -100,7 +100,7 @@ struct Setting {
 struct Inner {
     setting: Setting,
     fork: u32,
-    boards: Boards,
+    tables: Boards,
     link: AgentLink,
     /// The application's place among the events.
     reader: Mutex<Reader>,
@@ -128,8 +128,8 @@ struct Inner {
     slot: AtomicU64,
     /// How often this process promised to tick; 0 for never.
     tick_period_ms: Mutex<u32>,
-    /// What the cards of the other processes said.
-    learned: Mutex<exchange::Learned>,
+    /// What the records of the other processes said.
+    learned: Mutex<bootstrap_exchange::Learned>,
     /// How many threads wait for events.
     waiting: AtomicU32,
 }
@@ -158,7 +158,7 @@ impl Client {
     pub fn attach(options: Options) -> Result<Self, Error> {
         options.check()?;
         let rank = options.own_rank()?;
-        let place = Place::find(
+        let place = AgentDirectory::find(
             options.job.as_deref(),
             options.node.as_deref(),
             options.directory.as_deref(),
@@ -181,22 +181,22 @@ impl Client {
             stopping,
         };
         let greeted = session::greet(&setting, None, setting.options.start_agent, until)?;
-        let session = Session::new(&greeted.welcome, &greeted.board);
-        let mark = greeted.welcome.mark;
+        let session = Session::new(&greeted.attached, &greeted.table);
+        let mark = greeted.attached.mark;
         let link = AgentLink(Arc::new(LinkState::new(
             setting.rank,
             Arc::clone(&setting.command),
         )));
         link.0.connect(
             greeted.socket,
-            greeted.welcome.publish,
-            greeted.welcome.address,
+            greeted.attached.publish,
+            greeted.attached.address,
         );
         let inner = Arc::new(Inner {
             setting,
             fork,
-            reader: Mutex::new(Reader::new(&greeted.board)),
-            boards: Boards::new(greeted.board),
+            reader: Mutex::new(Reader::new(&greeted.table)),
+            tables: Boards::new(greeted.table),
             link,
             session: Mutex::new(None),
             over: Mutex::new(None),
@@ -232,66 +232,66 @@ impl Client {
 
     /// How many nodes are known; their indices are below it.
     pub fn node_count(&self) -> Result<u32, Error> {
-        self.board().map(BoardView::node_count)
+        self.table().map(TableView::node_count)
     }
 
     /// How many ranks are known; their numbers are below it.
     pub fn rank_count(&self) -> Result<u32, Error> {
-        self.board().map(BoardView::rank_count)
+        self.table().map(TableView::rank_count)
     }
 
     /// The state of a node: one load. `Unknown` for an index that is not on the board.
     #[inline]
     pub fn node_state(&self, node: u32) -> Result<NodeState, Error> {
-        self.board().map(|board| board.node_state(node))
+        self.table().map(|table| table.node_state(node))
     }
 
     /// The state of a rank: one load. `Unknown` for a rank that is not on the board.
     #[inline]
     pub fn rank_state(&self, rank: u32) -> Result<RankState, Error> {
-        self.board().map(|board| board.rank_state(rank))
+        self.table().map(|table| table.rank_state(rank))
     }
 
     /// Index of the node a rank runs on, if known.
     pub fn rank_node(&self, rank: u32) -> Result<Option<u32>, Error> {
-        self.board().map(|board| board.rank_node(rank))
+        self.table().map(|table| table.rank_node(rank))
     }
 
     /// The name of a node, if there is one of this index.
     pub fn node_name(&self, node: u32) -> Result<Option<String>, Error> {
-        self.board().map(|board| board.node_name(node))
+        self.table().map(|table| table.node_name(node))
     }
 
     /// What a node shares with those that may fail together with it; empty for nothing.
     pub fn node_group(&self, node: u32) -> Result<Option<String>, Error> {
-        self.board().map(|board| board.node_group(node))
+        self.table().map(|table| table.node_group(node))
     }
 
     /// The nodes an event is about: the list of a failed group, until a later one lists them; else
     /// the one it names.
     pub fn event_nodes(&self, event: &Event) -> Result<Vec<u32>, Error> {
-        self.board().map(|board| board.event_nodes(event))
+        self.table().map(|table| table.event_nodes(event))
     }
 
     /// This process's rank, if it has one.
     pub fn my_rank(&self) -> Result<Option<u32>, Error> {
-        self.board().map(|_| self.inner.setting.rank)
+        self.table().map(|_| self.inner.setting.rank)
     }
 
     /// Index of this node, once the agent knows it.
     pub fn my_node(&self) -> Result<Option<u32>, Error> {
-        self.board().map(BoardView::own_node)
+        self.table().map(TableView::own_node)
     }
 
     /// Grows with every change of a state on the board, also over restarts of the agent.
     pub fn epoch(&self) -> Result<u64, Error> {
-        self.board().map(BoardView::epoch)
+        self.table().map(TableView::epoch)
     }
 
     /// The next event, `None` if there is none now. Never blocks. An overflow says how many were
     /// lost: look at the states then. Once all events are taken, a lost agent is an error.
     pub fn next_event(&self) -> Result<Option<Event>, Error> {
-        self.board()?;
+        self.table()?;
         let inner = &self.inner;
         let mut reader = lock(&inner.reader);
         if let Some(event) = inner.next_wanted(&mut reader) {
@@ -320,7 +320,7 @@ impl Client {
     /// A descriptor that is readable while there may be events: from the first one until
     /// `next_event` has answered `None`. The same over restarts of the agent.
     pub fn descriptor(&self) -> Result<BorrowedFd<'_>, Error> {
-        self.board().map(|_| self.inner.setting.event.as_fd())
+        self.table().map(|_| self.inner.setting.event.as_fd())
     }
 
     /// Sees to what is due: without a library thread everything (messages of the agent, its
@@ -333,7 +333,7 @@ impl Client {
 
     /// As [`Client::dispatch`], for as long as that or until `end`.
     fn dispatch_until(&self, end: Option<Instant>) -> Result<(), Error> {
-        self.board()?;
+        self.table()?;
         let inner = &self.inner;
         if inner.setting.options.thread {
             if inner.phase() == Phase::Lost {
@@ -365,8 +365,9 @@ impl Client {
     /// waiting for what the porch does. Cheap when that has nothing to do.
     fn knock(&self) {
         let setting = &self.inner.setting;
-        let porch = setting.options.porch.as_ref();
-        let wanted = setting.options.thread && porch.is_some_and(|porch| porch.wants_call());
+        let pmix_integration = setting.options.pmix_integration.as_ref();
+        let wanted = setting.options.thread
+            && pmix_integration.is_some_and(|pmix_integration| pmix_integration.wants_call());
         // While an agent is looked for the thread comes round by itself.
         if wanted && self.inner.link.is_connected() {
             setting.command.raise();
@@ -381,15 +382,17 @@ impl Client {
     /// That nobody in this process could tell MPI; or that the agent takes no message now, so ask again. Nothing
     /// has changed then, here or at the agent.
     pub fn feed_mpi(&self) -> Result<(), Error> {
-        self.board()?;
+        self.table()?;
         let setting = &self.inner.setting;
         // Who asks meanwhile is answered the same, and no other agent is met between the question and the note.
         let _feeding = lock(&self.inner.feeding);
         if setting.feeds_mpi.load(Ordering::Acquire) {
             return Ok(());
         }
-        let porch = setting.options.porch.as_ref();
-        let Some(porch) = porch.filter(|porch| porch.can_feed_mpi()) else {
+        let pmix_integration = setting.options.pmix_integration.as_ref();
+        let Some(pmix_integration) =
+            pmix_integration.filter(|pmix_integration| pmix_integration.can_feed_mpi())
+        else {
             return Err(Error::Setting {
                 variable: "the feed to MPI",
                 value: "asked for late".into(),
@@ -400,7 +403,7 @@ impl Client {
         // First the agent: it must take no death back that MPI is told of.
         self.tell_feed()?;
         setting.feeds_mpi.store(true, Ordering::Release);
-        porch.feed_mpi();
+        pmix_integration.feed_mpi();
         setting.command.raise();
         Ok(())
     }
@@ -419,7 +422,7 @@ impl Client {
     /// mark on the board has to do. In a forked child it does nothing but say so.
     pub fn finalize(&self, exit_code: i32) -> Result<(), Error> {
         let inner = &self.inner;
-        self.board()?;
+        self.table()?;
         if inner.setting.stopping.swap(true, Ordering::AcqRel) {
             return Err(Error::Finalized);
         }
@@ -437,17 +440,17 @@ impl Client {
             // Another thread of this process is still linked into the board.
             std::mem::forget(Arc::clone(inner));
         }
-        let board = inner.boards.current();
+        let table = inner.tables.current();
         inner.phase.store(Phase::Finalized as u8, Ordering::Release);
         // Other threads may wait for states or events, for which there is no more to come.
-        board.wake_sleepers();
+        table.wake_sleepers();
         self.wake_takers();
         Ok(())
     }
 
     /// The connection to the agent.
     pub fn link(&self) -> Result<AgentLink, Error> {
-        self.board().map(|_| self.inner.link.clone())
+        self.table().map(|_| self.inner.link.clone())
     }
 
     /// How often this client came back to an agent that was restarted.
@@ -462,8 +465,9 @@ impl Client {
 
     /// What this process's side has done and could not do, by name.
     pub fn counters(&self) -> Vec<(&'static str, u64)> {
-        let porch = self.inner.setting.options.porch.as_ref();
-        let mut all = porch.map_or_else(Vec::new, |porch| porch.counters());
+        let pmix_integration = self.inner.setting.options.pmix_integration.as_ref();
+        let mut all =
+            pmix_integration.map_or_else(Vec::new, |pmix_integration| pmix_integration.counters());
         all.push(("agents_found_again", self.reattached()));
         all
     }
@@ -481,14 +485,14 @@ impl Client {
 
     /// The board, if this process may look at it.
     #[inline]
-    pub fn board(&self) -> Result<&BoardView, Error> {
+    pub fn table(&self) -> Result<&TableView, Error> {
         if fork::current() != self.inner.fork {
             return Err(Error::Forked);
         }
         if self.inner.phase.load(Ordering::Acquire) == Phase::Finalized as u8 {
             return Err(Error::Finalized);
         }
-        Ok(self.inner.boards.current())
+        Ok(self.inner.tables.current())
     }
 }
 
@@ -521,7 +525,7 @@ impl Inner {
             return Some(Event::new(EventKind::Overflow, Cause::Unspecified));
         }
         loop {
-            let event = reader.next(&self.boards)?;
+            let event = reader.next(&self.tables)?;
             let other = event.kind == EventKind::Attribute
                 && !lock(&self.watched).contains(&event.key_hash);
             if !other {
@@ -539,7 +543,7 @@ impl Inner {
     fn leave_for_the_thread(&self, exit_code: i32) {
         let word = self.slot.load(Ordering::Acquire);
         let (number, generation) = (word as u32, (word >> 32) as u32);
-        let Some(slot) = self.boards.current().slot(number) else {
+        let Some(slot) = self.tables.current().slot(number) else {
             return;
         };
         let mark = self.mark();
@@ -600,7 +604,7 @@ impl Drop for Inner {
     /// so the mapping stays for the life of the process.
     fn drop(&mut self) {
         if self.phase() != Phase::Finalized {
-            std::mem::forget(self.boards.current().clone());
+            std::mem::forget(self.tables.current().clone());
         }
     }
 }

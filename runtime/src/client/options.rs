@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Error, Porch};
+use super::{Error, PmixHooks};
 
 /// How a process wants to attach. The default asks the environment for everything.
 #[derive(Clone)]
@@ -36,7 +36,7 @@ pub struct Options {
     /// How long attaching may take.
     pub deadline: Duration,
     /// Who else is told of attaching and of events inside this process.
-    pub porch: Option<Arc<dyn Porch>>,
+    pub pmix_integration: Option<Arc<dyn PmixHooks>>,
 }
 
 impl Default for Options {
@@ -53,7 +53,7 @@ impl Default for Options {
             start_agent: true,
             agent: None,
             deadline: Duration::from_secs(10),
-            porch: None,
+            pmix_integration: None,
         }
     }
 }

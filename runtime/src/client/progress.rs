@@ -13,7 +13,7 @@ impl Client {
     /// at one moment count as one.
     #[inline]
     pub fn tick(&self) -> Result<(), Error> {
-        self.board()?
+        self.table()?
             .tick(self.inner.slot.load(Ordering::Relaxed) as u32);
         Ok(())
     }
@@ -22,7 +22,7 @@ impl Client {
     /// Who breaks it is hung, on every node, until it ticks again: an event, and nothing else is done.
     /// Survives restarts of the agent. Below 20 ms the agent may notice a quarter of that later.
     pub fn tick_every(&self, period_ms: u32) -> Result<(), Error> {
-        self.board()?;
+        self.table()?;
         let mut promised = lock(&self.inner.tick_period_ms);
         *promised = period_ms;
         self.inner.write_promise(&promised);
@@ -34,13 +34,13 @@ impl Inner {
     /// Writes the promise on the present board, unless the slot there is another's by now: then the
     /// next agent is told. Whoever changes board and slot holds the promise meanwhile, too.
     pub(super) fn write_promise(&self, period_ms: &MutexGuard<'_, u32>) {
-        let board = self.boards.current();
+        let table = self.tables.current();
         let word = self.slot.load(Ordering::Acquire);
         let (number, generation) = (word as u32, (word >> 32) as u32);
         // Not by the pid: in a container this process has another one for itself than for the agent.
-        let slot = board.slot(number);
+        let slot = table.slot(number);
         if let Some(slot) = slot.filter(|slot| slot.facts().generation == generation) {
-            board.tick(number);
+            table.tick(number);
             slot.promise_ticks(self.mark(), **period_ms);
         }
     }

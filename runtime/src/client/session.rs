@@ -12,8 +12,8 @@ use super::error::Error;
 use super::reader::Reader;
 use super::start::{self, Start};
 use super::{Inner, Loss, lock};
-use crate::board::{BoardView, Event, EventKind, Hold, Slot};
-use crate::doorman::{Held, Hello, MESSAGE_MAX, RefusalCode, ToAgent, ToClient, Welcome};
+use crate::ipc::{Attach, Attached, Held, MESSAGE_MAX, RefusalCode, ToAgent, ToClient};
+use crate::shm::{Event, EventKind, Hold, Slot, TableView};
 use crate::sys::poll;
 use crate::sys::socket::{Packets, Received};
 
@@ -42,8 +42,8 @@ pub(super) struct Session {
 /// A connection on which the greeting has succeeded.
 pub(super) struct Greeted {
     pub(super) socket: Packets,
-    pub(super) welcome: Welcome,
-    pub(super) board: BoardView,
+    pub(super) attached: Attached,
+    pub(super) table: TableView,
 }
 
 /// Connects and greets until `until`. An agent that hangs up during the greeting is on its way
@@ -63,11 +63,11 @@ pub(super) fn greet(
     loop {
         let socket = start::connect(setting, may_start, until)?;
         match greet_on(setting, &socket, held, until)? {
-            Some((welcome, board)) => {
+            Some((attached, table)) => {
                 return Ok(Greeted {
                     socket,
-                    welcome,
-                    board,
+                    attached,
+                    table,
                 });
             }
             None if Instant::now() < until => pause.take(until),
@@ -90,18 +90,21 @@ fn greet_on(
     socket: &Packets,
     held: Option<Held>,
     until: Instant,
-) -> Result<Option<(Welcome, BoardView)>, Error> {
-    let hello = Hello {
+) -> Result<Option<(Attached, TableView)>, Error> {
+    let attach_request = Attach {
         pid: std::process::id(),
         key: setting.place.key().to_owned(),
         rank: setting.rank,
         job_size: setting.options.job_size,
         threadless: !setting.options.thread,
         ulfm: setting.feeds_mpi.load(Ordering::Acquire),
-        wants_nudge: setting.options.thread && setting.options.porch.is_some(),
+        wants_wake_up: setting.options.thread && setting.options.pmix_integration.is_some(),
         held,
     };
-    let sent = socket.send(&ToAgent::Hello(hello).encode(), Some(setting.event.as_fd()));
+    let sent = socket.send(
+        &ToAgent::Attach(attach_request).encode(),
+        Some(setting.event.as_fd()),
+    );
     let begun = Instant::now();
     let mut buffer = [0; MESSAGE_MAX];
     loop {
@@ -109,15 +112,15 @@ fn greet_on(
             Ok(Received::Message(length, descriptors)) => {
                 let bytes = buffer.get(..length).unwrap_or_default();
                 return match ToClient::decode(bytes) {
-                    Ok(ToClient::Welcome(welcome)) => {
+                    Ok(ToClient::Attached(attached)) => {
                         let [own, clients] = &descriptors[..] else {
                             return Err(Error::Protocol {
                                 found: "a welcome without a board".into(),
                                 expected: "a welcome with one",
                             });
                         };
-                        let board = BoardView::attach([own.as_fd(), clients.as_fd()])?;
-                        Ok(Some((welcome, board)))
+                        let table = TableView::attach([own.as_fd(), clients.as_fd()])?;
+                        Ok(Some((attached, table)))
                     }
                     Ok(ToClient::Refused(code, reason)) => Err(Error::Refused { code, reason }),
                     other => Err(Error::Protocol {
@@ -163,11 +166,11 @@ fn greet_on(
 }
 
 impl Session {
-    pub(super) fn new(welcome: &Welcome, board: &BoardView) -> Self {
+    pub(super) fn new(attached: &Attached, table: &TableView) -> Self {
         Self {
-            slot: welcome.slot,
-            generation: welcome.generation,
-            reader: Reader::new(board),
+            slot: attached.slot,
+            generation: attached.generation,
+            reader: Reader::new(table),
             dismissed: None,
             attempts: 0,
         }
@@ -176,7 +179,7 @@ impl Session {
     /// Takes the word on the current board for the calling thread and says so.
     pub(super) fn hold(&self, inner: &Inner) -> Result<(), Error> {
         let slot = inner
-            .boards
+            .tables
             .current()
             .slot(self.slot)
             .ok_or_else(|| Error::Protocol {
@@ -205,7 +208,7 @@ impl Session {
                             self.dismissed = Some((code, reason));
                             inner.link.0.disconnect();
                         }
-                        Ok(ToClient::Nudge | ToClient::Farewell | ToClient::Welcome(_)) => {}
+                        Ok(ToClient::WakeUp | ToClient::Detach | ToClient::Attached(_)) => {}
                         // Nothing of it can be believed, nor what follows.
                         Err(_) => inner.link.0.disconnect(),
                     }
@@ -217,31 +220,31 @@ impl Session {
 
     /// Shows the porch in: the agent is there, and what happened before is in the states.
     pub(super) fn introduce(&self, inner: &Inner) {
-        if let Some(porch) = &inner.setting.options.porch {
-            porch.on_attached(&inner.link);
-            let earlier = Event::new(EventKind::Overflow, crate::board::Cause::NewAgent);
-            porch.on_events(&[earlier], inner.boards.current());
+        if let Some(pmix_integration) = &inner.setting.options.pmix_integration {
+            pmix_integration.on_attached(&inner.link);
+            let earlier = Event::new(EventKind::Overflow, crate::shm::Cause::NewAgent);
+            pmix_integration.on_events(&[earlier], inner.tables.current());
         }
     }
 
     /// Hands new events to the porch, then gives it a moment.
     pub(super) fn feed(&mut self, inner: &Inner) {
-        let Some(porch) = &inner.setting.options.porch else {
+        let Some(pmix_integration) = &inner.setting.options.pmix_integration else {
             return;
         };
         loop {
             let mut batch: Vec<Event> = Vec::new();
             while batch.len() < BATCH
-                && let Some(event) = self.reader.next(&inner.boards)
+                && let Some(event) = self.reader.next(&inner.tables)
             {
                 batch.push(event);
             }
             if batch.is_empty() {
                 break;
             }
-            porch.on_events(&batch, inner.boards.current());
+            pmix_integration.on_events(&batch, inner.tables.current());
         }
-        porch.on_call();
+        pmix_integration.on_call();
     }
 
     /// Finds or starts another agent after a hang-up, in so many attempts. Waits between them, but
@@ -290,38 +293,39 @@ impl Session {
     }
 
     fn greet_again(&mut self, inner: &Inner, may_start: bool, until: Instant) -> Result<(), Error> {
-        let before = inner.boards.current().identity();
+        let before = inner.tables.current().identity();
         let held = Held {
-            board: before,
+            table: before,
             slot: self.slot,
             generation: self.generation,
         };
         let greeted = greet(&inner.setting, Some(held), may_start, until)?;
         self.dismissed = None;
-        let welcome = greeted.welcome;
-        let same_board = greeted.board.identity() == before;
-        let same = same_board && (welcome.slot, welcome.generation) == (held.slot, held.generation);
+        let attached = greeted.attached;
+        let same_board = greeted.table.identity() == before;
+        let same =
+            same_board && (attached.slot, attached.generation) == (held.slot, held.generation);
         if !same && inner.hold() == Hold::Mutex {
-            let board = inner.boards.current();
-            let slot = board.slot(self.slot);
+            let table = inner.tables.current();
+            let slot = table.slot(self.slot);
             if slot.is_some_and(|slot| slot.release(Hold::Mutex).is_err()) {
                 // Another thread is the holder, and stays linked into this board for its life.
-                std::mem::forget(board.clone());
+                std::mem::forget(table.clone());
             }
         }
         let promised = lock(&inner.tick_period_ms);
-        let old = inner.boards.current();
+        let old = inner.tables.current();
         // Before the board: who is told by that of a state is not told that the agent is lost, and counts it.
         inner.note_found();
-        if !same_board && !inner.boards.replace(greeted.board) {
+        if !same_board && !inner.tables.replace(greeted.table) {
             let reason = "this process has outlived too many agents".to_owned();
             return Err(Error::Refused {
                 code: RefusalCode::Closing,
                 reason,
             });
         }
-        (self.slot, self.generation) = (welcome.slot, welcome.generation);
-        inner.note_slot(self.slot, self.generation, welcome.mark);
+        (self.slot, self.generation) = (attached.slot, attached.generation);
+        inner.note_slot(self.slot, self.generation, attached.mark);
         inner.write_promise(&promised);
         drop(promised);
         if !same_board {
@@ -331,7 +335,7 @@ impl Session {
         {
             let _feeding = lock(&inner.feeding);
             let link = &inner.link.0;
-            link.connect(greeted.socket, welcome.publish, welcome.address);
+            link.connect(greeted.socket, attached.publish, attached.address);
             if inner.setting.feeds_mpi.load(Ordering::Acquire) {
                 // It may have been asked for after the greeting was written.
                 let _ = link.send(&ToAgent::Feeds);
@@ -350,8 +354,8 @@ impl Session {
         // Whoever waits for events has to look: at the states of a new board, or at what was written on
         // the old one while no agent could nudge us.
         inner.setting.event.raise();
-        if let Some(porch) = &inner.setting.options.porch {
-            porch.on_attached(&inner.link);
+        if let Some(pmix_integration) = &inner.setting.options.pmix_integration {
+            pmix_integration.on_attached(&inner.link);
         }
         Ok(())
     }
@@ -365,8 +369,8 @@ impl Session {
             slot.announce_leave(inner.mark(), linked, exit_code);
             linked
         });
-        if let Some(porch) = &inner.setting.options.porch {
-            porch.before_detach();
+        if let Some(pmix_integration) = &inner.setting.options.pmix_integration {
+            pmix_integration.before_detach();
         }
         if let Some(slot) = self.own_slot(inner).filter(Slot::is_held_here) {
             let _ = slot.release(inner.hold());
@@ -381,7 +385,7 @@ impl Session {
 
     /// None if the agent was replaced by one that did not know us.
     fn own_slot<'a>(&self, inner: &'a Inner) -> Option<Slot<'a>> {
-        let slot = inner.boards.current().slot(self.slot)?;
+        let slot = inner.tables.current().slot(self.slot)?;
         (slot.facts().generation == self.generation).then_some(slot)
     }
 
@@ -395,7 +399,7 @@ impl Session {
             match socket.receive(&mut buffer) {
                 Ok(Received::Message(length, _)) => {
                     let bytes = buffer.get(..length).unwrap_or_default();
-                    if ToClient::decode(bytes) == Ok(ToClient::Farewell) {
+                    if ToClient::decode(bytes) == Ok(ToClient::Detach) {
                         return;
                     }
                 }

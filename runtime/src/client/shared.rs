@@ -9,7 +9,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use super::{Client, Error, Options};
-use crate::doorman::Place;
+use crate::ipc::AgentDirectory;
 use crate::sys::fork;
 
 /// Where this process stands.
@@ -157,7 +157,7 @@ fn too_late(options: &Options, begun: Instant) -> Error {
         directory,
         ..
     } = options;
-    let place = Place::find(job.as_deref(), node.as_deref(), directory.as_deref());
+    let place = AgentDirectory::find(job.as_deref(), node.as_deref(), directory.as_deref());
     Error::Deadline {
         socket: place.map(|place| place.socket()).unwrap_or_default(),
         waited_ms: begun.elapsed().as_millis() as u64,

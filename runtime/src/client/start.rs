@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::{Error, Setting};
-use crate::doorman::{Place, PlaceError};
+use crate::ipc::{AgentDirectory, DirectoryError};
 use crate::sys::socket::{Packets, Peer};
 use crate::sys::{lock, memory, process, spawn};
 
@@ -83,7 +83,7 @@ pub(super) fn connect(
 }
 
 /// Whether somebody listens there now, and may be trusted to be an agent of this user.
-pub(super) fn is_anybody_there(place: &Place) -> bool {
+pub(super) fn is_anybody_there(place: &AgentDirectory) -> bool {
     let found = |found| !matches!(found, Found::Nobody);
     place.inspect().is_ok() && try_connect(place, &mut String::new()).is_ok_and(found)
 }
@@ -105,13 +105,13 @@ impl Found {
     }
 }
 
-fn try_connect(place: &Place, last: &mut String) -> Result<Found, Error> {
+fn try_connect(place: &AgentDirectory, last: &mut String) -> Result<Found, Error> {
     match Packets::connect(&place.socket()) {
         Ok(socket) if socket.peer().is_ok_and(Peer::is_trusted) => Ok(Found::Agent(socket)),
         Ok(_) => {
             let path = place.socket();
             let why = "somebody else listens there".into();
-            Err(PlaceError::Unsafe { path, why }.into())
+            Err(DirectoryError::Unsafe { path, why }.into())
         }
         Err(cause) => match cause.raw_os_error() {
             Some(libc::EAGAIN) => {

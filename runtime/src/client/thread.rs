@@ -19,7 +19,7 @@ const STACK_SIZE: usize = 256 * 1024;
 /// How long after an agent was lost another is looked for first, and at the longest: each time it
 /// takes twice as long.
 const LOOK_LEAST: Duration = Duration::from_secs(1);
-const LOOK_MOST: Duration = Duration::from_secs(30);
+const LOOK_MAX: Duration = Duration::from_secs(30);
 
 /// How long the thread has at least to begin, whatever time is left to attach.
 const LEAST: Duration = Duration::from_secs(1);
@@ -74,8 +74,8 @@ fn run(inner: &Inner, mut session: Session, ready: &SyncSender<Result<(), Error>
         let socket = inner.link.0.socket();
         let mut waiting = vec![inner.setting.command.as_fd()];
         waiting.extend(socket.as_ref().map(|socket| socket.as_fd()));
-        let porch = inner.setting.options.porch.as_ref();
-        let porch_wake = porch.and_then(|porch| porch.next_wake());
+        let pmix_integration = inner.setting.options.pmix_integration.as_ref();
+        let porch_wake = pmix_integration.and_then(|pmix_integration| pmix_integration.next_wake());
         let wake = [porch_wake, search.next_wake()].into_iter().flatten().min();
         let _ = poll::readable(&waiting, wake);
         let asked = inner.setting.command.drain();
@@ -111,7 +111,7 @@ impl Search {
             }
             Some((at, pause)) if now >= at => {
                 session.mend(inner, 1, None);
-                LOOK_MOST.min(2 * pause)
+                LOOK_MAX.min(2 * pause)
             }
             Some(_) => return,
             None => LOOK_LEAST,

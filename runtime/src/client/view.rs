@@ -1,7 +1,7 @@
 //! The view as a whole: states of all, and who is where.
 
 use super::{Client, Error, PMIX_COUNTERS};
-use crate::board::{BoardView, Event, NodeState, RankState};
+use crate::shm::{Event, NodeState, RankState, TableView};
 use std::time::Duration;
 
 /// The states of all, by index, as they all were at one epoch.
@@ -16,34 +16,34 @@ pub struct Snapshot<T> {
 impl Client {
     /// The states of all nodes. `None` if the view changed faster than it could be copied.
     pub fn node_states(&self) -> Result<Option<Snapshot<NodeState>>, Error> {
-        self.board()
-            .map(|board| snapshot(board, BoardView::node_count, BoardView::copy_node_states))
+        self.table()
+            .map(|table| snapshot(table, TableView::node_count, TableView::copy_node_states))
     }
 
     /// The states of all ranks. `None` if the view changed faster than it could be copied.
     pub fn rank_states(&self) -> Result<Option<Snapshot<RankState>>, Error> {
-        self.board()
-            .map(|board| snapshot(board, BoardView::rank_count, BoardView::copy_rank_states))
+        self.table()
+            .map(|table| snapshot(table, TableView::rank_count, TableView::copy_rank_states))
     }
 
     /// How many nodes are in a state.
     pub fn nodes_in_state(&self, state: NodeState) -> Result<u32, Error> {
-        self.board().map(|board| board.nodes_in_state(state))
+        self.table().map(|table| table.nodes_in_state(state))
     }
 
     /// How many ranks are in a state.
     pub fn ranks_in_state(&self, state: RankState) -> Result<u32, Error> {
-        self.board().map(|board| board.ranks_in_state(state))
+        self.table().map(|table| table.ranks_in_state(state))
     }
 
     /// The index of the node of this name.
     pub fn node_find(&self, name: &str) -> Result<Option<u32>, Error> {
-        self.board().map(|board| board.node_find(name))
+        self.table().map(|table| table.node_find(name))
     }
 
     /// The ranks that run on a node, in order. None for an index that is not on the board.
     pub fn node_ranks(&self, node: u32) -> Result<Vec<u32>, Error> {
-        self.board().map(|board| board.node_ranks(node).collect())
+        self.table().map(|table| table.node_ranks(node).collect())
     }
 
     /// Takes up to `most` events, and waits for the first at most so long. See [`Client::wait_event`].
@@ -84,14 +84,14 @@ impl Client {
 }
 
 fn snapshot<T: From<u8>>(
-    board: &BoardView,
-    count: impl Fn(&BoardView) -> u32,
-    copy: impl Fn(&BoardView, &mut [u8]) -> Option<(u32, u64)>,
+    table: &TableView,
+    count: impl Fn(&TableView) -> u32,
+    copy: impl Fn(&TableView, &mut [u8]) -> Option<(u32, u64)>,
 ) -> Option<Snapshot<T>> {
     // Some may come between the count and the copy: again with room for them.
-    let mut bytes = vec![0; count(board) as usize];
+    let mut bytes = vec![0; count(table) as usize];
     loop {
-        let (known, epoch) = copy(board, &mut bytes)?;
+        let (known, epoch) = copy(table, &mut bytes)?;
         if known as usize <= bytes.len() {
             bytes.truncate(known as usize);
             let states = bytes.into_iter().map(T::from).collect();

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use super::{Client, Error};
-use crate::board::{BoardView, Event, NodeState, RankState};
+use crate::shm::{Event, NodeState, RankState, TableView};
 use crate::sys::poll;
 use std::os::fd::AsFd;
 
@@ -28,8 +28,8 @@ impl Client {
         deadline: Duration,
     ) -> Result<Option<NodeState>, Error> {
         let mut meant = Meant::new(node);
-        self.await_board(deadline, |board| {
-            let state = meant.on(board).map(|node| board.node_state(node));
+        self.await_table(deadline, |table| {
+            let state = meant.on(table).map(|node| table.node_state(node));
             Some(state.unwrap_or(NodeState::Unknown)).filter(|state| states.contains(state))
         })
     }
@@ -41,8 +41,8 @@ impl Client {
         states: &[RankState],
         deadline: Duration,
     ) -> Result<Option<RankState>, Error> {
-        self.await_board(deadline, |board| {
-            Some(board.rank_state(rank)).filter(|state| states.contains(state))
+        self.await_table(deadline, |table| {
+            Some(table.rank_state(rank)).filter(|state| states.contains(state))
         })
     }
 
@@ -54,9 +54,9 @@ impl Client {
         states: &[RankState],
         deadline: Duration,
     ) -> Result<Option<u32>, Error> {
-        self.await_board(deadline, |board| {
-            let ranks = 0..board.rank_count();
-            let found = ranks.filter(|rank| states.contains(&board.rank_state(*rank)));
+        self.await_table(deadline, |table| {
+            let ranks = 0..table.rank_count();
+            let found = ranks.filter(|rank| states.contains(&table.rank_state(*rank)));
             let found = found.count() as u32;
             (found >= count).then_some(found)
         })
@@ -131,20 +131,20 @@ impl Client {
         }
     }
 
-    fn await_board<T>(
+    fn await_table<T>(
         &self,
         deadline: Duration,
-        mut look: impl FnMut(&BoardView) -> Option<T>,
+        mut look: impl FnMut(&TableView) -> Option<T>,
     ) -> Result<Option<T>, Error> {
         let until = end_of(deadline);
         loop {
-            let board = self.board()?;
-            let found = board.await_change(self.nap_until(until), |board| {
+            let table = self.table()?;
+            let found = table.await_change(self.nap_until(until), |table| {
                 // Another board counts by now, or none at all.
-                if !self.board().is_ok_and(|now| std::ptr::eq(now, board)) {
+                if !self.table().is_ok_and(|now| std::ptr::eq(now, table)) {
                     return Some(None);
                 }
-                look(board).map(Some)
+                look(table).map(Some)
             });
             match found {
                 Some(Some(found)) => return Ok(Some(found)),
@@ -180,15 +180,15 @@ impl Meant {
     }
 
     /// Its index on this board.
-    fn on(&mut self, board: &BoardView) -> Option<u32> {
-        let identity = board.identity();
+    fn on(&mut self, table: &TableView) -> Option<u32> {
+        let identity = table.identity();
         if let Some((_, node)) = self.found.filter(|(of, _)| *of == identity) {
             return Some(node);
         }
         let node = match &self.name {
-            Some(name) => board.node_find(name),
+            Some(name) => table.node_find(name),
             None => {
-                self.name = board.node_name(self.index);
+                self.name = table.node_name(self.index);
                 self.name.as_ref().map(|_| self.index)
             }
         };

@@ -34,7 +34,7 @@ pub(crate) use refusal::{Refusal, forget_values, refusal};
 pub(crate) use unknown::{check_log, strange_settings};
 pub use yaml::{DOCUMENT_MAX, YamlError};
 
-use crate::doorman::PlaceError;
+use crate::ipc::DirectoryError;
 use crate::sys::file::{read_text, text_of};
 use muster_fabric::{Nid, NidError, NidList};
 use std::fmt;
@@ -298,7 +298,7 @@ pub enum ConfigError {
     Key(#[from] KeyError),
     /// The directory of keys and sockets cannot be used.
     #[error(transparent)]
-    Place(#[from] PlaceError),
+    Place(#[from] DirectoryError),
 }
 
 /// Parses rails; each entry may itself be a comma-separated list.

@@ -53,9 +53,9 @@ const OF_PACKAGES: [&str; 9] = [
 const INTERNAL: [&str; 5] = ["RUN_", "BENCH_", "SIM_", "TEST_", "SLURM_"];
 
 /// Names that are listed; further ones are counted.
-const NAMED_MOST: usize = 8;
+const NAMED_MAX: usize = 8;
 /// Characters of a name or value that are shown.
-const SHOWN_MOST: usize = 60;
+const SHOWN_MAX: usize = 60;
 
 /// Levels of the log.
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
@@ -80,8 +80,8 @@ fn unknown(names: impl Iterator<Item = OsString>) -> Vec<String> {
         .filter(|rest| !is_read(rest))
         .collect();
     strange.sort();
-    let more = strange.len().saturating_sub(NAMED_MOST);
-    strange.truncate(NAMED_MOST);
+    let more = strange.len().saturating_sub(NAMED_MAX);
+    strange.truncate(NAMED_MAX);
     let mut lines: Vec<String> = strange
         .iter()
         .map(|rest| {
@@ -134,12 +134,12 @@ pub(crate) fn check_log(value: &OsStr) -> Result<(), String> {
 }
 
 fn shown(text: &str) -> String {
-    text.chars().take(SHOWN_MOST).collect()
+    text.chars().take(SHOWN_MAX).collect()
 }
 
 /// The known word that takes the fewest changes, if these are few.
 fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
-    if word.len() > SHOWN_MOST {
+    if word.len() > SHOWN_MAX {
         return None;
     }
     let near = known
@@ -191,8 +191,8 @@ mod tests {
     fn many_names_make_few_lines() {
         let many = (0..100).map(|number| OsString::from(format!("{}X{number}", "MUSTER_")));
         let lines = unknown(many);
-        assert_eq!(lines.len(), NAMED_MOST + 1);
-        assert!(lines[NAMED_MOST].starts_with("92 more"), "{lines:?}");
+        assert_eq!(lines.len(), NAMED_MAX + 1);
+        assert!(lines[NAMED_MAX].starts_with("92 more"), "{lines:?}");
     }
 
     #[test]

@@ -18,7 +18,7 @@ pub(crate) struct Sources<'a> {
     /// The configuration of the rails that is in force.
     pub(crate) document: &'a RailsDocument,
     /// Rails of it that are not open, and why.
-    pub(crate) missing: &'a [(Nid, String)],
+    pub(crate) rail_retry: &'a [(Nid, String)],
     /// How the rails were chosen where none are configured, in words.
     pub(crate) choice: &'a [String],
     /// What neither engine nor fabric counts.
@@ -36,7 +36,7 @@ pub(crate) fn answer(question: &Question, known: &Sources<'_>) -> Value {
     match question {
         Question::Members => members(known),
         Question::Why(name) => why(engine, name, now),
-        Question::Rails => rails::rails(fabric, known.missing, known.choice),
+        Question::Rails => rails::rails(fabric, known.rail_retry, known.choice),
         Question::Rail { net, index } => rails::one(fabric, *net, *index),
         Question::Nets => rails::nets(fabric),
         Question::Peers { most, behind } => rails::peers(engine, fabric, *most, *behind),

@@ -82,7 +82,7 @@ fn members(text: &mut Exposition, known: &Sources<'_>) {
 }
 
 fn rail_figures(text: &mut Exposition, known: &Sources<'_>) {
-    let answer = rails::rails(known.fabric, known.missing, known.choice);
+    let answer = rails::rails(known.fabric, known.rail_retry, known.choice);
     let rails = answer["rails"].as_array().map_or(&[][..], Vec::as_slice);
     let figures = [
         ("health", "gauge", "Health of a rail, 0 to 1000."),

@@ -4,7 +4,7 @@
 //! version states both and does nothing else. A line without the mark comes from a person and counts as the agent's own
 //! version. The manual page is `muster-protocol(7)`.
 
-pub(crate) use crate::doorman::control_socket::{MARK, PROTOCOL};
+pub(crate) use crate::ipc::control_socket::{MARK, PROTOCOL};
 use serde_json::Value;
 
 /// The release of this build.

@@ -10,13 +10,13 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
 /// The local rails, each with its figures; where a fault is, as far as it can be told; and how they were chosen.
-pub(super) fn rails(fabric: &Fabric, missing: &[(Nid, String)], choice: &[String]) -> Value {
+pub(super) fn rails(fabric: &Fabric, rail_retry: &[(Nid, String)], choice: &[String]) -> Value {
     let mut rails: Vec<Value> = fabric.rails().iter().map(rail).collect();
-    rails.extend(missing.iter().map(missing_rail));
+    rails.extend(rail_retry.iter().map(missing_rail));
     let mut findings = fabric.findings_in_words();
     let tried =
         |(nid, why): &(Nid, String)| format!("{nid} is not open, and is tried again: {why}");
-    findings.extend(missing.iter().map(tried));
+    findings.extend(rail_retry.iter().map(tried));
     json!({ "schema": "muster/rails/v1", "rails": rails, "findings": findings, "choice": choice })
 }
 
@@ -336,7 +336,7 @@ fn rail(rail: &RailView) -> Value {
         "queued_bytes": rail.queued_bytes,
         "numa_node": rail.numa_node,
         "partitions": rail.partitions,
-        "heat": rail.heat,
+        "usage": rail.usage,
     });
     merge(&mut value, own);
     value
@@ -351,7 +351,7 @@ fn missing_rail((nid, reason): &(Nid, String)) -> Value {
         "state": HealthState::Failed.word(),
         "reason": reason,
         "health": 0,
-        "heat": 0,
+        "usage": 0,
     });
     merge(&mut value, own);
     value
@@ -390,7 +390,7 @@ fn peer_nid(rails: &[RailView], paths: &[PathView], view: &PeerNidView) -> Value
         "rails": texts(view.rails.iter().filter_map(local).map(|rail| &rail.nid)),
         "credits": credits(view.credits),
         "queued_bytes": view.queued_bytes,
-        "heat": view.heat,
+        "usage": view.usage,
     });
     merge(&mut value, own);
     value

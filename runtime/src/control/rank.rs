@@ -1,7 +1,7 @@
 //! The state of a rank in words: in events, and in the answer to `why`.
 
 use super::answer::{member, rank_word};
-use crate::board::Cause;
+use crate::shm::Cause;
 use muster_protocol::{Engine, Instant, MemberId, RankFact, RankState as State};
 use serde_json::{Value, json};
 

@@ -1,6 +1,6 @@
 //! The journal's file. A file that would grow above its bound is renamed to `.1` first, and replaces the one there.
 
-use super::JournalPlace;
+use super::JournalDirectory;
 use crate::sys::process::user_id;
 use rustix::fs::OFlags;
 use std::fs::{self, File, OpenOptions};
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 /// The file.
 #[derive(Debug)]
 pub(super) struct JournalFile {
-    place: JournalPlace,
+    place: JournalDirectory,
     /// None: the next append opens it.
     file: Option<File>,
     /// The last line was written in part; the next append ends it first.
@@ -19,7 +19,7 @@ pub(super) struct JournalFile {
 }
 
 impl JournalFile {
-    pub(super) fn new(place: JournalPlace) -> Self {
+    pub(super) fn new(place: JournalDirectory) -> Self {
         Self {
             place,
             file: None,
@@ -107,7 +107,7 @@ mod tests {
     fn two_parts_and_no_more_than_both_bounds() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("j.jsonl");
-        let place = JournalPlace {
+        let place = JournalDirectory {
             path: path.clone(),
             bytes_max: 100,
         };

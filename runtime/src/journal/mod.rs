@@ -29,7 +29,7 @@ const PROBE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Where the lines of an agent are written to.
 #[derive(Clone, Debug)]
-pub(crate) struct JournalPlace {
+pub(crate) struct JournalDirectory {
     /// The file; a second one, the part before it, ends with `.1`.
     pub(crate) path: PathBuf,
     /// Bytes of each of the two.
@@ -67,7 +67,7 @@ enum Entry {
 impl Journal {
     /// Starts the journal of this node's agent. `None` if there is no thread for it; the agent runs without a journal
     /// then.
-    pub(crate) fn start(node: &str, job: &str, place: Option<JournalPlace>) -> Option<Self> {
+    pub(crate) fn start(node: &str, job: &str, place: Option<JournalDirectory>) -> Option<Self> {
         let counts = Arc::new(Counts::default());
         let mut writer = Writer {
             counts: Arc::clone(&counts),
@@ -328,7 +328,7 @@ mod tests {
     /// A full disk: counted, said once, and the agent goes on. `/dev/full` is one.
     #[test]
     fn a_full_disk_is_counted_and_nothing_else_suffers() {
-        let place = JournalPlace {
+        let place = JournalDirectory {
             path: "/dev/full".into(),
             bytes_max: 1 << 20,
         };
@@ -347,7 +347,7 @@ mod tests {
     fn lines_that_were_lost_are_a_gap_in_the_file() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("not-yet/j.jsonl");
-        let place = JournalPlace {
+        let place = JournalDirectory {
             path: path.clone(),
             bytes_max: 1 << 20,
         };

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use super::{Error, Plan};
-use crate::pmix::server::Seat;
+use crate::pmix::server::Binding;
 use muster_fabric::locality::{self, Level};
 
 /// How ranks are bound.
@@ -38,7 +38,7 @@ impl std::str::FromStr for Bind {
 ///
 /// # Errors
 /// There are more ranks than cores.
-pub(super) fn of_ranks(plan: &Plan, own: usize) -> Result<Option<Vec<Seat>>, Error> {
+pub(super) fn of_ranks(plan: &Plan, own: usize) -> Result<Option<Vec<Binding>>, Error> {
     if plan.bind == Bind::None {
         return Ok(None);
     }
@@ -59,10 +59,10 @@ pub(super) fn of_ranks(plan: &Plan, own: usize) -> Result<Option<Vec<Seat>>, Err
     Ok(Some(own.map(|mine| seat(mine, &levels)).collect()))
 }
 
-fn seat(processors: Vec<usize>, levels: &[Level]) -> Seat {
+fn seat(processors: Vec<usize>, levels: &[Level]) -> Binding {
     let mut threads: Vec<u32> = processors.iter().map(|one| *one as u32).collect();
     threads.sort_unstable();
-    Seat {
+    Binding {
         cpuset: format!("hwloc:{}", locality::ranges(&threads)),
         locality: locality::locality(levels, &threads),
         processors,

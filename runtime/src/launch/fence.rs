@@ -13,22 +13,22 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::bell::{FenceId, Note, Put};
 use super::layout::Layout;
+use super::node_status::{Contributed, FenceId, FenceState};
 use super::ranges::Ranges;
 
 /// Finished fences that are still spoken of: somebody may have to be told the ruling.
 const KEPT: u64 = 2;
 
 /// Fences of groups that are over here and kept for others, at most.
-const TOLD_MOST: usize = 64;
+const TOLD_MAX: usize = 64;
 /// What they may take on the bell.
 const TOLD_SIZE: usize = 16 << 10;
 /// What lost nodes had put, for those who have not heard it from themselves, may take there.
 const LENT_SIZE: usize = 16 << 10;
 
 /// What is known of the nodes.
-pub(super) struct Standing<'a> {
+pub(super) struct FenceProgress<'a> {
     /// Launchers that are gone for good.
     pub(super) gone: &'a BTreeSet<usize>,
     /// Ranks that have ended.
@@ -118,7 +118,7 @@ impl Fences {
     /// What the own ranks have brought to it is more than can be carried: it fails, for all alike.
     pub(super) fn refuse(&mut self, id: FenceId, size: usize) {
         if let Some(fence) = self.fences.get_mut(&id) {
-            fence.take(self.own, &Put::TooMuch(size));
+            fence.take(self.own, &Contributed::TooMuch(size));
         }
     }
 
@@ -147,7 +147,7 @@ impl Fences {
     }
 
     /// What another node says. Data that lies beside is to be fetched: [`Fences::awaited`].
-    pub(super) fn hear(&mut self, node: usize, notes: &[Note]) {
+    pub(super) fn hear(&mut self, node: usize, notes: &[FenceState]) {
         for note in notes {
             let mut own_ranks = self.layout.ranks_of(self.own);
             if !note.ranks.is_empty() && !own_ranks.any(|rank| note.ranks.contains(rank)) {
@@ -204,7 +204,7 @@ impl Fences {
         let (mut size, mut kept) = (0, 0);
         for (_, more, id) in over.into_iter().rev() {
             size += more;
-            if kept > 0 && (kept == TOLD_MOST || size > TOLD_SIZE) {
+            if kept > 0 && (kept == TOLD_MAX || size > TOLD_SIZE) {
                 self.fences.remove(&id);
             } else {
                 kept += 1;
@@ -235,7 +235,7 @@ impl Fences {
     }
 
     /// Rules where it is this node's turn, and says what is over.
-    pub(super) fn advance(&mut self, standing: &Standing<'_>) -> Vec<Outcome> {
+    pub(super) fn advance(&mut self, standing: &FenceProgress<'_>) -> Vec<Outcome> {
         self.forget(standing.gone);
         let mut over = Vec::new();
         for (id, fence) in &mut self.fences {
@@ -278,9 +278,9 @@ impl Fences {
 
     /// What is to be said. What counts in a ruling each node says itself; the others what those had put that are gone,
     /// as far as there is room.
-    pub(super) fn notes(&self, gone: &BTreeSet<usize>) -> Vec<Note> {
+    pub(super) fn notes(&self, gone: &BTreeSet<usize>) -> Vec<FenceState> {
         let mut room = LENT_SIZE;
-        let note = |(id, fence): (&FenceId, &Fence)| Note {
+        let note = |(id, fence): (&FenceId, &Fence)| FenceState {
             id: *id,
             tag: fence.tag.clone(),
             over: fence.is_over(self.own),
@@ -296,7 +296,7 @@ impl Fences {
     }
 
     /// Nodes for which a fence of this node waits.
-    pub(super) fn missing(&self, id: FenceId, standing: &Standing<'_>) -> Vec<usize> {
+    pub(super) fn missing(&self, id: FenceId, standing: &FenceProgress<'_>) -> Vec<usize> {
         let Some(fence) = self.fences.get(&id) else {
             return Vec::new();
         };
@@ -365,7 +365,7 @@ impl Fence {
     }
 
     /// What nodes that are gone had put, if it counts.
-    fn lent(&self, gone: &BTreeSet<usize>, room: &mut usize) -> Vec<(usize, Put)> {
+    fn lent(&self, gone: &BTreeSet<usize>, room: &mut usize) -> Vec<(usize, Contributed)> {
         let counts = |node: &&usize| {
             let ruling = self.ruling.as_ref();
             ruling.is_some_and(|ruling| ruling.contains(**node as u32))
@@ -379,7 +379,7 @@ impl Fence {
     }
 
     /// Whether what a node has put went with it: whoever has it lends it as soon as he knows of the loss.
-    fn is_lost(&self, own: usize, node: usize, standing: &Standing<'_>) -> bool {
+    fn is_lost(&self, own: usize, node: usize, standing: &FenceProgress<'_>) -> bool {
         let is_left = |member: &&usize| **member != own && !standing.gone.contains(member);
         let knows = |member: &usize| {
             let gone = standing.gone_for.get(*member);
@@ -390,24 +390,27 @@ impl Fence {
     }
 
     /// What is said of what a node has put.
-    fn put_of(&self, node: usize) -> Option<Put> {
-        let too_much = self.too_much.get(&node).map(|size| Put::TooMuch(*size));
-        too_much.or_else(|| self.puts.get(&node).map(|data| Put::new(data)))
+    fn put_of(&self, node: usize) -> Option<Contributed> {
+        let too_much = self
+            .too_much
+            .get(&node)
+            .map(|size| Contributed::TooMuch(*size));
+        too_much.or_else(|| self.puts.get(&node).map(|data| Contributed::new(data)))
     }
 
-    fn take(&mut self, node: usize, put: &Put) {
+    fn take(&mut self, node: usize, put: &Contributed) {
         if self.puts.contains_key(&node) {
             return;
         }
         match put {
-            Put::Here(_) => {
+            Contributed::Here(_) => {
                 if let Some(data) = put.data() {
                     self.awaited.remove(&node);
                     self.puts.insert(node, data);
                 }
             }
-            Put::Beside(size) => _ = self.awaited.insert(node, *size),
-            Put::TooMuch(size) => {
+            Contributed::Beside(size) => _ = self.awaited.insert(node, *size),
+            Contributed::TooMuch(size) => {
                 self.awaited.remove(&node);
                 self.too_much.insert(node, *size);
                 self.puts.insert(node, Vec::new());
@@ -416,14 +419,14 @@ impl Fence {
     }
 
     /// Whether ranks of this node may still come.
-    fn is_expected(&self, node: usize, layout: &Layout, standing: &Standing<'_>) -> bool {
+    fn is_expected(&self, node: usize, layout: &Layout, standing: &FenceProgress<'_>) -> bool {
         let mut ranks = layout.ranks_of(node);
         let takes_part = |rank: &u32| self.ranks.is_empty() || self.ranks.contains(*rank);
         !standing.gone.contains(&node)
             && ranks.any(|rank| takes_part(&rank) && !standing.ended.contains(&rank))
     }
 
-    fn may_rule(&self, own: usize, layout: &Layout, standing: &Standing<'_>) -> bool {
+    fn may_rule(&self, own: usize, layout: &Layout, standing: &FenceProgress<'_>) -> bool {
         let present = |node: &&usize| !standing.gone.contains(node);
         if self.members.iter().find(present) != Some(&own) {
             return false;
@@ -458,7 +461,7 @@ fn group_of(tag: &str, ranks: &[u32]) -> u64 {
     }
     let ranks = ranks.iter().flat_map(|rank| rank.to_le_bytes());
     let bytes: Vec<u8> = ranks.chain(tag.bytes()).collect();
-    crate::doorman::key_hash(&bytes).max(1)
+    crate::ipc::key_hash(&bytes).max(1)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Tests of fences (run-3): a few nodes that hear each other when the test says so.
 
-use super::super::bell::{Bell, PART};
+use super::super::node_status::{NodeStatus, PART};
 use super::*;
 
 /// Nodes in one process: what one says the others hear, unless it is lost.
@@ -39,7 +39,7 @@ impl World {
         self.nodes[node].contribute("", &[], vec![node as u8]);
     }
 
-    fn notes(&self, node: usize) -> Vec<Note> {
+    fn notes(&self, node: usize) -> Vec<FenceState> {
         self.nodes[node].notes(&self.gone_for[node])
     }
 
@@ -60,7 +60,7 @@ impl World {
 
     /// What is over at a node that knows of these losses.
     fn advance(&mut self, node: usize) -> Vec<Outcome> {
-        let standing = Standing {
+        let standing = FenceProgress {
             gone: &self.gone_for[node].clone(),
             ended: &self.ended,
             gone_for: &self.gone_for,
@@ -171,7 +171,7 @@ fn a_bell_has_room_for_the_fences_of_4096_nodes() {
             let data = vec![7; (turn + 1) % 2 * OPEN_MPI * each as usize];
             fences.contribute("", &[], data.clone());
             for node in 1..4096 {
-                let note = Note {
+                let note = FenceState {
                     id: FenceId {
                         group: 0,
                         turn: turn as u64,
@@ -179,7 +179,7 @@ fn a_bell_has_room_for_the_fences_of_4096_nodes() {
                     tag: String::new(),
                     over: false,
                     ranks: Ranges::default(),
-                    put: Some(Put::new(&data)),
+                    put: Some(Contributed::new(&data)),
                     ruling: None,
                     lent: vec![],
                 };
@@ -188,7 +188,7 @@ fn a_bell_has_room_for_the_fences_of_4096_nodes() {
                     fences.fetched(id, node, vec![7; size]);
                 }
             }
-            let standing = Standing {
+            let standing = FenceProgress {
                 gone: &BTreeSet::new(),
                 ended: &BTreeSet::new(),
                 gone_for: &gone_for,
@@ -200,12 +200,12 @@ fn a_bell_has_room_for_the_fences_of_4096_nodes() {
         gone_for[0].extend((1..=lost).map(|node| node * 4095 / lost.max(1)));
         let fences = fences.notes(&gone_for[0]);
         assert_eq!(fences.len(), 3);
-        let bell = Bell {
+        let node_status = NodeStatus {
             gone: gone_for[0].iter().map(|node| *node as u32).collect(),
             fences,
-            ..Bell::default()
+            ..NodeStatus::default()
         };
-        let size = bell.encode().len();
+        let size = node_status.encode().len();
         // The rest is for notices and ends.
         assert!(size < PART / 3, "{each} ranks, {lost} lost: {size}");
     }
@@ -389,7 +389,7 @@ fn groups_are_told_apart_and_forgotten_when_they_are_over_for_all() {
 fn of_too_many_groups_the_oldest_are_forgotten() {
     let mut world = World::new(2);
     let name = |number: usize| format!("group {number}");
-    for number in 0..TOLD_MOST + 8 {
+    for number in 0..TOLD_MAX + 8 {
         for node in 0..2 {
             world.nodes[node].contribute(&name(number), &[1, 2], vec![]);
         }
@@ -399,7 +399,7 @@ fn of_too_many_groups_the_oldest_are_forgotten() {
     // Node 1 does not say any more that it is over there.
     assert_eq!(world.advance(0), []);
     let told: BTreeSet<String> = (world.notes(0).into_iter()).map(|note| note.tag).collect();
-    let youngest: BTreeSet<String> = (8..TOLD_MOST + 8).map(name).collect();
+    let youngest: BTreeSet<String> = (8..TOLD_MAX + 8).map(name).collect();
     assert_eq!(told, youngest);
 }
 

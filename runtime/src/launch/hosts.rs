@@ -9,7 +9,7 @@ use super::slurm::{Step, port_of};
 use crate::sys::file::read_text;
 
 /// Hosts in a list, at most.
-const HOSTS_MOST: usize = 4096;
+const HOSTS_MAX: usize = 4096;
 
 /// Bytes of a file of hosts, at most: names as long as a name of the net may be, and remarks.
 const FILE_MAX: usize = 4 << 20;
@@ -28,7 +28,7 @@ impl Hosts {
     /// A list that is malformed, too long or empty.
     pub fn parse(list: &str) -> Result<Self, String> {
         let names =
-            muster_fabric::expand(list, HOSTS_MOST).map_err(|cause| format!("--hosts: {cause}"))?;
+            muster_fabric::expand(list, HOSTS_MAX).map_err(|cause| format!("--hosts: {cause}"))?;
         Self::of(names, &format!("--hosts {list:?}"))
     }
 
@@ -51,7 +51,7 @@ impl Hosts {
             }
             let some = match line {
                 "" => Vec::new(),
-                some => muster_fabric::expand(some, HOSTS_MOST)
+                some => muster_fabric::expand(some, HOSTS_MAX)
                     .map_err(|cause| format!("{at}: {cause}"))?,
             };
             names.extend(some);

@@ -3,10 +3,10 @@
 use std::ops::Range;
 
 /// Most nodes and ranks of one job.
-const NODES_MOST: usize = 4096;
-const RANKS_MOST: usize = 65_536;
+const NODES_MAX: usize = 4096;
+const RANKS_MAX: usize = 65_536;
 /// Most ranks of one node: what their launcher has to say of them has a bound.
-pub(super) const RANKS_OF_NODE_MOST: u32 = 4096;
+pub(super) const RANKS_OF_NODE_MAX: u32 = 4096;
 
 /// Why there is no such layout.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -37,8 +37,8 @@ impl Layout {
     ) -> Result<Self, LayoutError> {
         let count = nodes.len();
         let wrong = |why: String| Err(LayoutError::Wrong(why));
-        if count == 0 || count > NODES_MOST {
-            return wrong(format!("{count} nodes; a job has 1 to {NODES_MOST}"));
+        if count == 0 || count > NODES_MAX {
+            return wrong(format!("{count} nodes; a job has 1 to {NODES_MAX}"));
         }
         let mut names = nodes.clone();
         names.sort();
@@ -59,16 +59,16 @@ impl Layout {
                 ));
             }
         };
-        if ranks < count || ranks > RANKS_MOST {
+        if ranks < count || ranks > RANKS_MAX {
             return wrong(format!(
-                "{ranks} ranks on {count} nodes; each node needs one, and a job has at most {RANKS_MOST}"
+                "{ranks} ranks on {count} nodes; each node needs one, and a job has at most {RANKS_MAX}"
             ));
         }
         let (each, more) = (ranks / count, ranks % count);
         let most = ranks.div_ceil(count);
-        if most > RANKS_OF_NODE_MOST as usize {
+        if most > RANKS_OF_NODE_MAX as usize {
             return wrong(format!(
-                "{most} ranks on one node; a node has at most {RANKS_OF_NODE_MOST}, use more nodes"
+                "{most} ranks on one node; a node has at most {RANKS_OF_NODE_MAX}, use more nodes"
             ));
         }
         let start = |node: usize| (node * each + node.min(more)) as u32;
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_refused_with_its_numbers() {
-        for (nodes, ranks, each, words) in [
+        for (nodes, ranks, each, text) in [
             (named(4), Some(3), None, "3 ranks on 4 nodes"),
             (named(4), Some(9), Some(2), "-n 9 contradicts --ppn 2 on 4"),
             (vec![], None, None, "0 nodes"),
@@ -146,7 +146,7 @@ mod tests {
             (vec!["a".into(), "a".into()], None, None, "a is named twice"),
         ] {
             let error = Layout::new(nodes, ranks, each).unwrap_err().to_string();
-            assert!(error.contains(words), "{error}");
+            assert!(error.contains(text), "{error}");
         }
     }
 }

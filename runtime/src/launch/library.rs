@@ -17,7 +17,7 @@ const BESIDE: &str = "openmpi/libpmix.so.2";
 const MPIRUN: &str = "mpirun";
 /// How long the dynamic linker is listened to, and how many bytes.
 const PATIENCE: Duration = Duration::from_secs(20);
-const LIST_MOST: u64 = 1 << 20;
+const LIST_MAX: u64 = 1 << 20;
 
 /// `MUSTER_LIBPMIX`; else the one of the MPI that the first of these programs links which links one, or of their
 /// arguments (`timeout 20 ./app`). Of what loads MPI later, scripts say, nobody can know: then one beside a program,
@@ -85,7 +85,7 @@ fn said(command: &mut Command, patience: Duration) -> Option<String> {
     let (tell, told) = channel();
     let reading = move || {
         let mut bytes = Vec::new();
-        let read = output.take(LIST_MOST).read_to_end(&mut bytes);
+        let read = output.take(LIST_MAX).read_to_end(&mut bytes);
         // Who has waited may have lost patience.
         let _ = tell.send(read.map(|_| bytes));
     };
@@ -159,7 +159,7 @@ mod tests {
         );
         assert_eq!(endless, None);
         let much = said(Command::new("cat").arg("/dev/zero"), long).unwrap();
-        assert_eq!(much.len() as u64, LIST_MOST);
+        assert_eq!(much.len() as u64, LIST_MAX);
         assert_eq!(said(&mut Command::new("/nonexistent"), long), None);
     }
 

@@ -7,8 +7,8 @@
 use std::io::Read;
 use std::time::{Duration, Instant};
 
-use super::ends::FENCES_OF_OPEN_MPI_4;
-use super::layout::RANKS_OF_NODE_MOST;
+use super::exit_handling::FENCES_OF_OPEN_MPI_4;
+use super::layout::RANKS_OF_NODE_MAX;
 use super::node::{Launcher, push_within};
 use crate::pmix::server::Done;
 use crate::sys::process::descendants;
@@ -115,7 +115,7 @@ impl Mpi {
         libraries().any(is_mpi).then_some(Self::Intolerant)
     }
 
-    fn words(self) -> &'static str {
+    fn description(self) -> &'static str {
         match self {
             Self::Tolerant => "its MPI has fault tolerance",
             Self::SwitchedOff => "fault tolerance of its MPI is off (OMPI_MCA_mpi_ft_enable)",
@@ -158,7 +158,7 @@ impl Launcher {
         match (self.plan.on_loss, self.ranks.mpi()) {
             (Some(OnLoss::Continue), _) | (None, None | Some(Mpi::Tolerant)) => None,
             (Some(OnLoss::Abort), _) => Some("--on-loss=abort"),
-            (None, Some(mpi)) => Some(mpi.words()),
+            (None, Some(mpi)) => Some(mpi.description()),
         }
     }
 
@@ -169,13 +169,13 @@ impl Launcher {
         }
         if self.plan.verbose {
             let why = self.why_losses_end();
-            let ends = why.map_or("does not end", |_| "ends");
+            let exit_handling = why.map_or("does not end", |_| "ends");
             let why = match self.plan.on_loss {
                 Some(OnLoss::Continue) => "--on-loss=continue",
-                _ => why.unwrap_or_else(|| mpi.words()),
+                _ => why.unwrap_or_else(|| mpi.description()),
             };
             self.say(&format!(
-                "the loss of a rank or node {ends} the job, since {why}"
+                "the loss of a rank or node {exit_handling} the job, since {why}"
             ));
         }
     }
@@ -185,7 +185,7 @@ impl Launcher {
         let status = ((status & 0xff) as u8).max(1);
         let why = format!("rank {rank} on {} aborted the job: {message}", self.name());
         let why = why.trim_end_matches([':', ' ', '\n']);
-        if self.bell.abort.is_some() || self.why_losses_end().is_none() {
+        if self.node_status.abort.is_some() || self.why_losses_end().is_none() {
             answer.succeed();
             return self.abort(status, why);
         }
@@ -195,7 +195,7 @@ impl Launcher {
             why: why.into(),
             waiting: Vec::new(),
         });
-        let most = RANKS_OF_NODE_MOST as usize;
+        let most = RANKS_OF_NODE_MAX as usize;
         if let Err(answer) = push_within(&mut aborting.waiting, answer, most) {
             answer.succeed();
         }
@@ -203,7 +203,7 @@ impl Launcher {
 
     /// Ends the job as a rank has asked, if nothing else has ended it by then.
     pub(super) fn see_to_aborting(&mut self) {
-        let is_over = self.bell.abort.is_some();
+        let is_over = self.node_status.abort.is_some();
         let due = |one: &mut Aborting| is_over || one.until <= Instant::now();
         if let Some(one) = self.aborting.take_if(due) {
             one.waiting.into_iter().for_each(Done::succeed);
@@ -213,16 +213,16 @@ impl Launcher {
 
     /// Ends a job that cannot live with what it has lost. Of a rank its launcher says so, of a node the first that is
     /// left.
-    pub(super) fn judge_losses(&mut self) {
+    pub(super) fn check_losses(&mut self) {
         let Some(why) = self.why_losses_end() else {
             return;
         };
-        if self.bell.abort.is_some() || self.is_orphan {
+        if self.node_status.abort.is_some() || self.is_orphan {
             return;
         }
         // Whoever never came to MPI is waited for by nobody; it is a loss to those who ask for that.
         let all = self.plan.on_loss.is_some();
-        let mut ended = self.bell.ended.iter();
+        let mut ended = self.node_status.ended.iter();
         let lost = ended.find(|one| one.is_lost() || all && !one.connected && one.status != 0);
         if let Some(lost) = lost {
             let (rank, status) = (lost.rank, lost.status);
@@ -234,7 +234,11 @@ impl Launcher {
             return self.abort(status.max(1), &why);
         }
         let gone = self.peers.gone().iter().copied();
-        let mut gone = gone.filter(|node| self.peers.bell(*node).is_none_or(|bell| !bell.done));
+        let mut gone = gone.filter(|node| {
+            self.peers
+                .node_status(*node)
+                .is_none_or(|node_status| !node_status.done)
+        });
         let first_left = (0..=self.own).find(|node| !self.peers.gone().contains(node));
         if let Some(node) = gone.next().filter(|_| first_left == Some(self.own)) {
             let node = self.plan.layout.name(node);

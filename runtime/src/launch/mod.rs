@@ -6,7 +6,7 @@
 //! so an MPI with ULFM hears of every death, on whatever node, and goes on.
 //!
 //! A launcher has no socket of its own to other nodes: what it has to say is an attribute of its node
-//! (`bell`), carried by the agents over Muster's rails under the job's key. It is a process of its own beside
+//! (`node_status`), carried by the agents over Muster's rails under the job's key. It is a process of its own beside
 //! `musterd`, since a PMIx server must never restart and brings a thread.
 //!
 //! `layout` says which rank is where; `fence` agrees on who took part in a fence; `ranks` are the processes;
@@ -15,41 +15,41 @@
 //! What is absent: `MPI_Comm_spawn`, and anything for tools of PMIx; both are refused.
 
 mod arrivals;
-mod bell;
 mod binding;
-mod chorus;
-pub mod cord;
-mod ends;
 mod environment;
+mod error_coalescing;
+mod exit_handling;
 mod fence;
-mod hall;
+mod fence_data;
+mod fence_driver;
 mod hosts;
 mod layout;
 mod library;
 mod loss;
 mod modex;
 mod mpich;
+mod name_service;
 pub mod node;
-mod notices;
+mod node_status;
 mod output;
+mod output_forwarding;
 mod peers;
 mod policy;
 mod programs;
 mod ranges;
 mod ranks;
 mod refusals;
-mod shelf;
 mod signals;
 mod slurm;
 mod slurm_conf;
-mod words;
+pub mod stdin_control;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
 pub use binding::Bind;
-pub(crate) use ends::ECHO;
+pub(crate) use exit_handling::ECHO;
 pub use hosts::Hosts;
 pub use layout::{Layout, LayoutError};
 pub use loss::OnLoss;
@@ -62,7 +62,7 @@ pub(crate) use slurm::is_of_the_plugin;
 pub use slurm_conf::SlurmHabits;
 
 use crate::client;
-use crate::doorman::locked_directory::SHARED_MEMORY;
+use crate::ipc::locked_directory::SHARED_MEMORY;
 use crate::pmix::server;
 
 /// What is to be run, on every node alike.
@@ -102,11 +102,11 @@ pub struct Plan {
 impl Plan {
     /// Which program a rank runs.
     fn program_of(&self, rank: u32) -> usize {
-        let ends = self.programs.iter().scan(0, |end, program| {
+        let exit_handling = self.programs.iter().scan(0, |end, program| {
             *end += program.ranks;
             Some(*end)
         });
-        let past = ends.take_while(|end| *end <= rank).count();
+        let past = exit_handling.take_while(|end| *end <= rank).count();
         past.min(self.programs.len().saturating_sub(1))
     }
 }

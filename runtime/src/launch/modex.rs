@@ -16,25 +16,25 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use super::Error;
-use super::bell::{Bell, PART, Parcel};
 use super::layout::Layout;
 use super::node::{Launcher, push_within, say};
+use super::node_status::{DataChunk, NodeStatus, PART};
 use crate::pmix::server::{Found, Server, Want};
 use source::{Move, Room, Source, Step};
 
 /// Of larger jobs only that is laid out which somebody wants.
-const SPREAD_MOST: u32 = 4096;
+const SPREAD_MAX: u32 = 4096;
 /// Most bytes that a node lays out: half of what the attributes of a node may take.
-const BYTES_MOST: usize = 512 << 10;
+const BYTES_MAX: usize = 512 << 10;
 /// Most bytes of a blob on the bell, and how many have room there always.
 const BLOB_SIZE: usize = 80;
 const BLOBS_LEAST: usize = 128;
 /// Left free on the bell.
 const BELL_SLACK: usize = PART / 8;
 /// What the ranks of a node may want at a time: of every rank of a large job something.
-const ASKING_MOST: usize = 65_536;
+const ASKING_MAX: usize = 65_536;
 /// Ranks that a launcher asks for at a time.
-const WANTED_MOST: usize = 64;
+const WANTED_MAX: usize = 64;
 /// How many lend a copy of what a lost node had; the next so many do after a pause if none of these does, and so on.
 const LENDERS: usize = 3;
 const LEND_PAUSE: Duration = Duration::from_millis(200);
@@ -143,7 +143,9 @@ impl Modex {
             };
             let lent = self.sources.get(&rank).map_or(0, |source| source.version);
             let shows = |blob: &Blob| blob.rank == rank && blob.version >= copy.version;
-            let is_shown = living.iter().any(|(_, bell)| bell.blobs.iter().any(shows));
+            let is_shown = living
+                .iter()
+                .any(|(_, node_status)| node_status.blobs.iter().any(shows));
             let since = *self.lendable.entry(rank).or_insert(now);
             if lent >= copy.version || is_shown {
                 continue;
@@ -160,22 +162,25 @@ impl Modex {
 }
 
 /// The other launchers that are left.
-type Living<'a> = Vec<(usize, &'a Bell)>;
+type Living<'a> = Vec<(usize, &'a NodeStatus)>;
 
 /// Those of these bells. What a lost one wanted nobody waits for.
 fn living<'a>(
-    bells: impl Iterator<Item = (usize, &'a Bell)>,
+    node_statuses: impl Iterator<Item = (usize, &'a NodeStatus)>,
     own: usize,
     gone: &BTreeSet<usize>,
 ) -> Living<'a> {
-    bells
+    node_statuses
         .filter(|(node, _)| *node != own && !gone.contains(node))
         .collect()
 }
 
 fn wants(living: &Living<'_>) -> BTreeMap<u32, Lack> {
     let mut wants: BTreeMap<u32, Lack> = BTreeMap::new();
-    for Wanted { rank, after } in living.iter().flat_map(|(_, bell)| &bell.wanted) {
+    for Wanted { rank, after } in living
+        .iter()
+        .flat_map(|(_, node_status)| &node_status.wanted)
+    {
         let (oldest, newest) = (*after, *after);
         let lack = wants.entry(*rank).or_insert(Lack { oldest, newest });
         lack.oldest = lack.oldest.min(*after);
@@ -190,11 +195,11 @@ fn pause_of_lender(place: usize) -> Duration {
 }
 
 /// How many blobs have room on a bell.
-fn room_for_blobs(bell: &Bell, known: usize) -> usize {
+fn room_for_blobs(node_status: &NodeStatus, known: usize) -> usize {
     if known <= BLOBS_LEAST {
         return BLOBS_LEAST;
     }
-    let mut rest = bell.clone();
+    let mut rest = node_status.clone();
     rest.blobs.clear();
     PART.saturating_sub(rest.encode().len() + BELL_SLACK) / BLOB_SIZE
 }
@@ -211,7 +216,7 @@ impl Launcher {
             since: Instant::now(),
             lost: None,
         };
-        if let Err(one) = push_within(&mut self.modex.asking, asking, ASKING_MOST) {
+        if let Err(one) = push_within(&mut self.modex.asking, asking, ASKING_MAX) {
             one.want.turn_away();
         }
     }
@@ -224,7 +229,7 @@ impl Launcher {
 
     /// Ranks whose data others want, and have still to hear of what there is.
     fn lacked(&self) -> BTreeSet<u32> {
-        let living = living(self.peers.bells(), self.own, self.peers.gone());
+        let living = living(self.peers.node_statuses(), self.own, self.peers.gone());
         let is_lacked = |(rank, lack): (&u32, &Lack)| {
             let news = self.modex.sources.get(rank)?.is_news(lack.oldest);
             news.then_some(*rank)
@@ -249,7 +254,7 @@ impl Launcher {
         let room = Room {
             bytes,
             later,
-            ranks: room_for_blobs(&self.bell, sources.len()),
+            ranks: room_for_blobs(&self.node_status, sources.len()),
         };
         for one in source::moves(sources, &lacked, room) {
             match one {
@@ -263,9 +268,9 @@ impl Launcher {
         self.modex.restless |= lacked.iter().any(is_due);
         let blobs = sources.iter().filter_map(|(rank, one)| one.blob(*rank));
         let blobs: Vec<Blob> = blobs.collect();
-        if blobs != self.bell.blobs {
-            self.bell.blobs = blobs;
-            self.bell.blob_turn += 1;
+        if blobs != self.node_status.blobs {
+            self.node_status.blobs = blobs;
+            self.node_status.blob_turn += 1;
         }
         Ok(())
     }
@@ -279,9 +284,9 @@ impl Launcher {
         if laid + source.data.len() > room.bytes
             && let Some((version, size)) = source.laid.take()
         {
-            self.peers.clear(Parcel::Rank(rank, version), size)?;
+            self.peers.clear(DataChunk::Rank(rank, version), size)?;
         }
-        let next = Parcel::Rank(rank, source.version);
+        let next = DataChunk::Rank(rank, source.version);
         if !self.peers.put_if_room(next, &source.data)? {
             match is_lacked {
                 true if room.later > room.bytes => {}
@@ -293,7 +298,7 @@ impl Launcher {
         let before = source.laid;
         source.lay();
         if let Some((version, size)) = before {
-            self.peers.clear(Parcel::Rank(rank, version), size)?;
+            self.peers.clear(DataChunk::Rank(rank, version), size)?;
         }
         Ok(())
     }
@@ -301,7 +306,7 @@ impl Launcher {
     fn take_away(&mut self, rank: u32) -> Result<(), Error> {
         let source = self.modex.sources.get_mut(&rank);
         if let Some((version, size)) = source.and_then(|source| source.laid.take()) {
-            self.peers.clear(Parcel::Rank(rank, version), size)?;
+            self.peers.clear(DataChunk::Rank(rank, version), size)?;
         }
         Ok(())
     }
@@ -311,24 +316,29 @@ impl Launcher {
         if let Some(source) = source
             && source.give_up()
         {
-            let words = format!(
-                "rank {rank} has put {} bytes, and what no fence exchanges may take {BYTES_MOST} a node, less where \
+            let text = format!(
+                "rank {rank} has put {} bytes, and what no fence exchanges may take {BYTES_MAX} a node, less where \
                  fences take much; collect it by a fence",
                 source.data.len()
             );
-            say(self.plan.layout.name(self.own), &words);
+            say(self.plan.layout.name(self.own), &text);
         }
     }
 
     /// Wants, copies and answers.
     pub(super) fn see_to_modex(&mut self, server: &Server) -> Result<(), Error> {
-        let uses = |bell: &Bell| !bell.wanted.is_empty() || bell.blob_turn > 0;
+        let uses =
+            |node_status: &NodeStatus| !node_status.wanted.is_empty() || node_status.blob_turn > 0;
         let modex = &mut self.modex;
-        modex.in_use |= !modex.asking.is_empty() || self.peers.bells().any(|(_, bell)| uses(bell));
+        modex.in_use |= !modex.asking.is_empty()
+            || self
+                .peers
+                .node_statuses()
+                .any(|(_, node_status)| uses(node_status));
         modex.restless = false;
         if modex.in_use {
             self.copy_blobs()?;
-            let living = living(self.peers.bells(), self.own, self.peers.gone());
+            let living = living(self.peers.node_statuses(), self.own, self.peers.gone());
             let (layout, gone) = (&self.plan.layout, self.peers.gone());
             self.modex.lend(self.own, gone, layout, &living);
             self.ask_server(server)?;
@@ -341,13 +351,13 @@ impl Launcher {
     /// Takes copies of what the other launchers have laid out.
     fn copy_blobs(&mut self) -> Result<(), Error> {
         let (modex, peers, layout) = (&mut self.modex, &self.peers, &self.plan.layout);
-        for (node, bell) in peers.bells().filter(|(node, _)| *node != self.own) {
-            if modex.heard.get(&node).copied().unwrap_or(0) == bell.blob_turn {
+        for (node, node_status) in peers.node_statuses().filter(|(node, _)| *node != self.own) {
+            if modex.heard.get(&node).copied().unwrap_or(0) == node_status.blob_turn {
                 continue;
             }
             let is_gone = peers.gone().contains(&node);
             let mut is_all_here = true;
-            for blob in &bell.blobs {
+            for blob in &node_status.blobs {
                 if blob.rank >= layout.ranks() {
                     continue;
                 }
@@ -356,7 +366,7 @@ impl Launcher {
                 if (blob.version, blob.last, blob.too_much) <= known {
                     continue;
                 }
-                let place = Parcel::Rank(blob.rank, blob.version);
+                let place = DataChunk::Rank(blob.rank, blob.version);
                 let data = match peers.fetch(place, node, blob.size) {
                     Ok(data) => data,
                     Err(_) if is_gone => None,
@@ -365,19 +375,19 @@ impl Launcher {
                 is_all_here &= data.is_some() || is_gone;
                 if let Some(data) = data {
                     if self.plan.verbose && blob.version > known.0 {
-                        let words = format!(
+                        let text = format!(
                             "what rank {} has put is here: {} bytes",
                             blob.rank,
                             data.len()
                         );
-                        say(layout.name(self.own), &words);
+                        say(layout.name(self.own), &text);
                     }
                     modex.copies.entry(blob.rank).or_default().take(blob, data);
                 }
             }
             modex.restless |= !is_all_here;
             if is_all_here {
-                modex.heard.insert(node, bell.blob_turn);
+                modex.heard.insert(node, node_status.blob_turn);
             }
         }
         Ok(())
@@ -387,14 +397,23 @@ impl Launcher {
     fn ask_server(&mut self, server: &Server) -> Result<(), Error> {
         let layout = &self.plan.layout;
         let ranks = layout.ranks_of(self.own);
-        let wants = wants(&living(self.peers.bells(), self.own, self.peers.gone()));
+        let wants = wants(&living(
+            self.peers.node_statuses(),
+            self.own,
+            self.peers.gone(),
+        ));
         let wanted = wants.iter().filter(|(rank, _)| ranks.contains(rank));
         let wanted = wanted.map(|(rank, lack)| (*rank, Some(lack.newest)));
-        let is_small = layout.ranks() <= SPREAD_MOST;
+        let is_small = layout.ranks() <= SPREAD_MAX;
         let rest = ranks
             .clone()
             .filter(|rank| is_small && !wants.contains_key(rank));
-        let ended: BTreeSet<u32> = self.bell.ended.iter().map(|ended| ended.rank).collect();
+        let ended: BTreeSet<u32> = self
+            .node_status
+            .ended
+            .iter()
+            .map(|ended| ended.rank)
+            .collect();
         let now = Instant::now();
         for (rank, wanted) in wanted.chain(rest.map(|rank| (rank, None))) {
             let source = self.modex.sources.entry(rank).or_default();
@@ -411,11 +430,11 @@ impl Launcher {
     fn answer_wants(&mut self) {
         let patience = self.plan.patience;
         let mut wanted: Vec<Wanted> = Vec::new();
-        let living = living(self.peers.bells(), self.own, self.peers.gone());
+        let living = living(self.peers.node_statuses(), self.own, self.peers.gone());
         let all_know = |node: usize| {
             living
                 .iter()
-                .all(|(_, bell)| bell.gone.contains(node as u32))
+                .all(|(_, node_status)| node_status.gone.contains(node as u32))
         };
         for mut asking in std::mem::take(&mut self.modex.asking) {
             let rank = asking.want.rank;
@@ -434,7 +453,7 @@ impl Launcher {
             let why = if is_lost {
                 "was lost before anybody had a copy of it".to_owned()
             } else if copy.is_some_and(|copy| copy.too_much) {
-                format!("has put more than may be laid out, {BYTES_MOST} bytes a node")
+                format!("has put more than may be laid out, {BYTES_MAX} bytes a node")
             } else if copy.is_some_and(|copy| copy.last) {
                 "has ended without it".to_owned()
             } else if asking.since.elapsed() > limit {
@@ -460,8 +479,8 @@ impl Launcher {
         }
         wanted.sort_by_key(|one| one.rank);
         wanted.dedup();
-        wanted.truncate(WANTED_MOST);
-        self.bell.wanted = wanted;
+        wanted.truncate(WANTED_MAX);
+        self.node_status.wanted = wanted;
         self.modex.restless |= !self.modex.asking.is_empty();
     }
 }
@@ -470,13 +489,13 @@ impl Launcher {
 mod tests {
     use super::*;
 
-    fn bell(wanted: &[(u32, u32)], blobs: &[(u32, u32)]) -> Bell {
+    fn node_status(wanted: &[(u32, u32)], blobs: &[(u32, u32)]) -> NodeStatus {
         let wanted = wanted.iter().copied();
         let blobs = blobs.iter().copied();
-        Bell {
+        NodeStatus {
             wanted: wanted.map(|(rank, after)| Wanted { rank, after }).collect(),
             blobs: blobs.map(|(rank, version)| blob(rank, version)).collect(),
-            ..Bell::default()
+            ..NodeStatus::default()
         }
     }
 
@@ -492,15 +511,15 @@ mod tests {
 
     #[test]
     fn what_a_lost_node_wanted_is_not_wanted_any_more() {
-        let bells = [
-            bell(&[(9, 4)], &[]),
-            bell(&[(9, 1), (5, 0)], &[]),
-            bell(&[(9, 7)], &[]),
-            bell(&[(9, 2)], &[]),
+        let node_statuses = [
+            node_status(&[(9, 4)], &[]),
+            node_status(&[(9, 1), (5, 0)], &[]),
+            node_status(&[(9, 7)], &[]),
+            node_status(&[(9, 2)], &[]),
         ];
         let of = |gone: &[usize]| {
             let gone = gone.iter().copied().collect();
-            wants(&living(bells.iter().enumerate(), 3, &gone))
+            wants(&living(node_statuses.iter().enumerate(), 3, &gone))
         };
         let lack = |oldest, newest| Lack { oldest, newest };
         assert_eq!(of(&[]), [(5, lack(0, 0)), (9, lack(1, 7))].into());
@@ -511,23 +530,23 @@ mod tests {
     /// Ten nodes with a rank each, of which node 4 is lost and node 8 wants what its rank had.
     struct Lost {
         layout: Layout,
-        bells: Vec<Bell>,
+        node_statuses: Vec<NodeStatus>,
         modex: Modex,
     }
 
     impl Lost {
         fn new() -> Self {
             let names = (0..10).map(|node| format!("n{node}")).collect();
-            let mut bells = vec![Bell::default(); 10];
-            bells[8] = bell(&[(4, 0)], &[]);
+            let mut node_statuses = vec![NodeStatus::default(); 10];
+            node_statuses[8] = node_status(&[(4, 0)], &[]);
             // It showed it itself.
-            bells[4] = bell(&[], &[(4, 1)]);
+            node_statuses[4] = node_status(&[], &[(4, 1)]);
             let mut modex = Modex::default();
             let copy = modex.copies.entry(4).or_default();
             copy.take(&blob(4, 1), b"old".to_vec());
             Self {
                 layout: Layout::new(names, None, None).unwrap(),
-                bells,
+                node_statuses,
                 modex,
             }
         }
@@ -535,7 +554,7 @@ mod tests {
         /// Whether this node lends what it has a copy of, having known of the want so long.
         fn lends(&mut self, own: usize, known: Duration) -> bool {
             let gone = [4].into();
-            let living = living(self.bells.iter().enumerate(), own, &gone);
+            let living = living(self.node_statuses.iter().enumerate(), own, &gone);
             self.modex.lend(own, &gone, &self.layout, &living);
             if let Some(since) = self.modex.lendable.get_mut(&4) {
                 *since -= known;
@@ -556,12 +575,12 @@ mod tests {
         assert!(last >= LEND_PAUSE && last < ECHO);
         assert!(Lost::new().lends(9, last));
         let mut lost = Lost::new();
-        lost.bells[7] = bell(&[], &[(4, 1)]);
+        lost.node_statuses[7] = node_status(&[], &[(4, 1)]);
         assert!(!lost.lends(9, last), "another shows it");
-        lost.bells[7] = Bell::default();
+        lost.node_statuses[7] = NodeStatus::default();
         assert!(lost.lends(9, last), "that one is lost too");
         let mut lost = Lost::new();
-        lost.bells[8] = bell(&[(4, 1)], &[]);
+        lost.node_statuses[8] = node_status(&[(4, 1)], &[]);
         assert!(!lost.lends(0, last), "he has it, and it is not newer");
         assert_eq!(pause_of_lender(4000), LEND_PAUSE * LEND_PAUSES as u32);
     }
@@ -589,27 +608,27 @@ mod tests {
         let longest = Blob {
             rank: 65_535,
             version: u32::MAX,
-            size: BYTES_MOST,
+            size: BYTES_MAX,
             last: false,
             too_much: true,
         };
         assert!(serde_json::to_vec(&longest).unwrap().len() < BLOB_SIZE);
-        let ended = |rank| super::super::bell::Ended {
+        let ended = |rank| super::super::node_status::Ended {
             rank,
             status: 137,
             connected: false,
             finalized: false,
         };
         for count in [200, 600, 850] {
-            let mut bell = Bell {
+            let mut node_status = NodeStatus {
                 ended: (60_000..60_000 + count).map(ended).collect(),
-                ..Bell::default()
+                ..NodeStatus::default()
             };
-            let room = room_for_blobs(&bell, 1000);
+            let room = room_for_blobs(&node_status, 1000);
             assert!(room > 0, "{count}");
-            bell.blobs = vec![longest.clone(); room];
-            assert!(bell.encode().len() <= PART - BELL_SLACK, "{count}");
+            node_status.blobs = vec![longest.clone(); room];
+            assert!(node_status.encode().len() <= PART - BELL_SLACK, "{count}");
         }
-        assert_eq!(room_for_blobs(&Bell::default(), 5), BLOBS_LEAST);
+        assert_eq!(room_for_blobs(&NodeStatus::default(), 5), BLOBS_LEAST);
     }
 }

@@ -15,7 +15,7 @@ const IDENTITY: &[u8] = b"MPICH";
 /// What it holds, either, if it has a PMIx of its own or loads one itself, as Intel's does.
 const ABILITIES: [&[u8]; 2] = [b"\0PMIx_Init\0", b"PMIX_SERVER_URI"];
 /// Bytes of a library that are looked through.
-const LIBRARY_MOST: u64 = 1 << 28;
+const LIBRARY_MAX: u64 = 1 << 28;
 
 /// The file of a program that ranks are to run.
 ///
@@ -64,7 +64,7 @@ fn without_pmix(program: &Path) -> Option<PathBuf> {
     let library = read(&list)?;
     let mut bytes = Vec::new();
     let file = std::fs::File::open(&library).ok()?;
-    file.take(LIBRARY_MOST).read_to_end(&mut bytes).ok()?;
+    file.take(LIBRARY_MAX).read_to_end(&mut bytes).ok()?;
     let has = |part: &[u8]| contains(&bytes, part);
     (has(IDENTITY) && !ABILITIES.iter().any(|part| has(part))).then_some(library)
 }

@@ -20,25 +20,26 @@ use std::time::{Duration, Instant};
 use signal_hook::consts::{SIGHUP, SIGKILL};
 
 use super::arrivals::Arrivals;
-use super::bell::{Bell, FenceId};
-use super::ends::{FENCES_OF_INIT, INIT_QUIET, ORPHANED};
+use super::exit_handling::{FENCES_OF_INIT, INIT_QUIET, ORPHANED};
 use super::fence::Fences;
-use super::hall::Waiting;
+use super::fence_data::FenceData;
+use super::fence_driver::Waiting;
 use super::loss::Aborting;
 use super::modex::Modex;
-use super::notices::Searching;
-use super::output::Mouths;
+use super::name_service::Searching;
+use super::node_status::{FenceId, NodeStatus};
+use super::output::Outputs;
 use super::peers::Peers;
 use super::ranks::{Ranks, Start};
 use super::refusals::Refusals;
-use super::shelf::Shelf;
 use super::signals::Signals;
 use super::{
-    Error, Plan, binding, cord, environment, library, memory_directory, mpich, session_directory,
+    Error, Plan, binding, environment, library, memory_directory, mpich, session_directory,
+    stdin_control,
 };
 use crate::client::{Client, Options};
-use crate::doorman::locked_directory::LockedDirectory;
-use crate::pmix::server::{Done, JobFacts, Seat, Server, Upcall, Words};
+use crate::ipc::locked_directory::LockedDirectory;
+use crate::pmix::server::{Binding, Done, JobFacts, LogMessage, Server, Upcall};
 use crate::sys::descriptor::EventFd;
 use crate::sys::poll::Epoll;
 
@@ -71,11 +72,11 @@ pub(super) struct Launcher {
     pub(super) peers: Peers,
     pub(super) fences: Fences,
     pub(super) waiting: BTreeMap<FenceId, Waiting>,
-    pub(super) shelf: Shelf,
+    pub(super) fence_data: FenceData,
     pub(super) ranks: Ranks,
-    pub(super) bell: Bell,
+    pub(super) node_status: NodeStatus,
     /// What was said last.
-    pub(super) rung: Option<Bell>,
+    pub(super) rung: Option<NodeStatus>,
     /// Deaths that the own ranks were told of.
     pub(super) told: BTreeSet<u32>,
     /// What is to be said at the end of ranks that were killed, if nobody has ended the job.
@@ -170,12 +171,12 @@ pub fn run(
     let mut launcher = Launcher {
         fences: Fences::new(own, plan.layout.clone()),
         waiting: BTreeMap::new(),
-        shelf: Shelf::default(),
+        fence_data: FenceData::default(),
         ranks: Ranks::default(),
-        bell: Bell {
+        node_status: NodeStatus {
             pid: std::process::id(),
             job: signature(plan),
-            ..Bell::default()
+            ..NodeStatus::default()
         },
         rung: None,
         told: BTreeSet::new(),
@@ -227,8 +228,9 @@ pub fn run(
 }
 
 /// Whether whoever said this is there, and is not this process.
-fn is_running(bell: &Bell) -> bool {
-    bell.pid != std::process::id() && Path::new(&format!("/proc/{}", bell.pid)).exists()
+fn is_running(node_status: &NodeStatus) -> bool {
+    node_status.pid != std::process::id()
+        && Path::new(&format!("/proc/{}", node_status.pid)).exists()
 }
 
 /// What all launchers of a job must have alike.
@@ -259,8 +261,8 @@ pub(super) fn push_within<T>(list: &mut Vec<T>, one: T, most: usize) -> Result<(
 }
 
 /// A line for people, written at once so that those of several launchers do not mix.
-pub(super) fn say(node: &str, words: &str) {
-    let line = format!("muster run: {node}: {words}\n");
+pub(super) fn say(node: &str, text: &str) {
+    let line = format!("muster run: {node}: {text}\n");
     // Nobody may be reading, which is no reason to end.
     let _ = std::io::stderr().write_all(line.as_bytes());
 }
@@ -304,8 +306,8 @@ impl Launcher {
         format!("muster-{}", self.plan.job)
     }
 
-    pub(super) fn say(&self, words: &str) {
-        say(self.plan.layout.name(self.own), words);
+    pub(super) fn say(&self, text: &str) {
+        say(self.plan.layout.name(self.own), text);
     }
 
     fn serve(
@@ -365,9 +367,9 @@ impl Launcher {
             ));
         }
         let common = self.common_environment(session, &path);
-        let mouths = Mouths::new(&self.plan.output, &node, &self.plan.job)
+        let outputs = Outputs::new(&self.plan.output, &node, &self.plan.job)
             .map_err(Error::system("what ranks say"))?;
-        self.add(mouths.descriptor(), MOUTHS)?;
+        self.add(outputs.descriptor(), MOUTHS)?;
         if !self.has_others() {
             // Answered when it has put something, which MPI_Init does before its first fence.
             for rank in self.plan.layout.ranks_of(self.own) {
@@ -375,9 +377,9 @@ impl Launcher {
             }
         }
         self.last_fence = Instant::now();
-        let started = self.start_ranks(&server, &files, &common, seats.as_deref(), &mouths);
-        let mut outcome =
-            started.and_then(|()| self.turn_until_over(&server, &upcalls, &wake, signals, &mouths));
+        let started = self.start_ranks(&server, &files, &common, seats.as_deref(), &outputs);
+        let mut outcome = started
+            .and_then(|()| self.turn_until_over(&server, &upcalls, &wake, signals, &outputs));
         if let Err(cause) = &outcome
             && cause.is_loss_of_agent()
         {
@@ -397,8 +399,8 @@ impl Launcher {
         }
         // They may say why the rank that gave them ended.
         for upcall in upcalls.try_iter() {
-            if let Upcall::Words(words) = upcall {
-                self.say_for(words);
+            if let Upcall::LogMessage(text) = upcall {
+                self.say_for(text);
             }
         }
         if server.lost() > 0 {
@@ -413,8 +415,8 @@ impl Launcher {
             self.abort_silently(cause.status(), &cause.to_string());
             let _ = self.ring();
         }
-        self.epoll.remove(mouths.descriptor());
-        let fate = self.await_readers(mouths, signals);
+        self.epoll.remove(outputs.descriptor());
+        let fate = self.await_readers(outputs, signals);
         outcome.map(|status| status.map(|status| fate.status(status)))
     }
 
@@ -434,32 +436,32 @@ impl Launcher {
 
     /// The launchers of all nodes meet.
     fn gather(&mut self, signals: &Signals) -> Result<(), Error> {
-        self.bell.ready = true;
+        self.node_status.ready = true;
         self.ring()?;
         let begun = Instant::now();
         loop {
             self.peers.take_events()?;
             let differs = self
                 .peers
-                .bells()
-                .find(|(_, bell)| bell.job != self.bell.job);
-            if let Some((node, bell)) = differs {
+                .node_statuses()
+                .find(|(_, node_status)| node_status.job != self.node_status.job);
+            if let Some((node, node_status)) = differs {
                 return Err(Error::Conflict(format!(
                     "{} wants to launch {}, this node {}; give all the same words",
                     self.plan.layout.name(node),
-                    bell.job,
-                    self.bell.job
+                    node_status.job,
+                    self.node_status.job
                 )));
             }
             if self.hear_abort() {
                 return self.ring();
             }
-            let missing = self.peers.without(|bell| bell.ready);
+            let missing = self.peers.without(|node_status| node_status.ready);
             let gone: Vec<usize> = self.peers.gone().iter().copied().collect();
             if missing.is_empty() && gone.is_empty() {
                 return Ok(());
             }
-            let lost = cord::lost();
+            let lost = stdin_control::lost();
             if !lost.is_empty() {
                 let missing = self.names(&lost);
                 return Err(Error::NotStarted { missing });
@@ -476,7 +478,7 @@ impl Launcher {
             }
             self.wait(TICK)?;
             self.take_signals(signals);
-            if cord::is_cut() {
+            if stdin_control::is_cut() {
                 self.abort(128 + SIGHUP as u8, ORPHANED);
             }
         }
@@ -524,8 +526,8 @@ impl Launcher {
         server: &Server,
         files: &BTreeMap<usize, PathBuf>,
         common: &[(OsString, OsString)],
-        seats: Option<&[Seat]>,
-        mouths: &Mouths,
+        seats: Option<&[Binding]>,
+        outputs: &Outputs,
     ) -> Result<(), Error> {
         for (place, rank) in self.plan.layout.ranks_of(self.own).enumerate() {
             let seat = seats.and_then(|all| all.get(place));
@@ -549,7 +551,7 @@ impl Launcher {
                 processors: cores,
                 stdin: rank == 0 && self.plan.stdin,
             };
-            let started = self.ranks.start(&start, mouths, &self.epoll);
+            let started = self.ranks.start(&start, outputs, &self.epoll);
             let node = self.name();
             started.map_err(|cause| match cause.kind() {
                 std::io::ErrorKind::Other => Error::system(format!("rank {rank} on {node}"))(cause),
@@ -613,7 +615,7 @@ impl Launcher {
         upcalls: &Receiver<Upcall>,
         wake: &EventFd,
         signals: &Signals,
-        mouths: &Mouths,
+        outputs: &Outputs,
     ) -> Result<Option<u8>, Error> {
         loop {
             wake.drain();
@@ -622,48 +624,52 @@ impl Launcher {
                 self.take_upcall(upcall)?;
             }
             self.peers.take_events()?;
-            self.peers.ask_for_life()?;
+            self.peers.ask_for_heartbeat()?;
             // First, so that ranks which a signal to all has ended do not pass for killed ones.
             self.take_signals(signals);
             self.reap();
-            self.see_to_cord();
-            if mouths.are_unheard() {
-                self.abort_unheard();
+            self.check_stdin_control();
+            if outputs.have_no_reader() {
+                self.abort_without_reader();
             }
             if self.peers.is_outcast() {
                 // Of a job that ends anyhow it is told why.
-                if self.bell.abort.is_none() {
+                if self.node_status.abort.is_none() {
                     self.say("the other nodes have given this one up; its ranks are ended");
                 }
                 return Ok(None);
             }
-            self.hear_bells()?;
+            self.read_statuses()?;
             self.hear_signals();
-            self.judge_start();
+            self.check_start();
             self.hear_abort();
             self.see_to_aborting();
             self.lay_contributions()?;
             self.advance_fences();
             self.tell_deaths(server)?;
-            self.see_to_notices();
+            self.serve_names();
             self.see_to_modex(server)?;
             self.see_to_abort();
-            self.bell.done = self.ranks.is_empty();
+            self.node_status.done = self.ranks.is_empty();
             self.ring()?;
-            if self.bell.done && self.is_everybody_done() {
+            if self.node_status.done && self.is_everybody_done() {
                 self.tell_killed();
                 return Ok(Some(self.status()));
             }
             let due = self.is_orphan
-                || self.bell.abort.is_some()
+                || self.node_status.abort.is_some()
                 || self.aborting.is_some()
-                || self.bell.done
+                || self.node_status.done
                 || self.may_be_in_init()
                 || !self.waiting.is_empty()
                 || !self.searching.is_empty()
                 || self.peers.is_settling()
                 || self.modex.is_restless();
-            let rest = if self.bell.started { REST } else { INIT_QUIET };
+            let rest = if self.node_status.started {
+                REST
+            } else {
+                INIT_QUIET
+            };
             self.wait(if due { TICK } else { rest })?;
         }
     }
@@ -691,7 +697,7 @@ impl Launcher {
                 message,
                 answer,
             } => self.take_abort(rank, status, &message, answer),
-            Upcall::Meeting(contribution) => self.enter(contribution),
+            Upcall::Collective(contribution) => self.enter(contribution),
             Upcall::Publish(publishing) => self.publish(publishing),
             Upcall::Lookup(lookup) => self.look_up(lookup),
             Upcall::Unpublish { rank, keys, answer } => {
@@ -707,7 +713,7 @@ impl Launcher {
                 self.take_found(found);
             }
             Upcall::Query(query) => query.give(&self.namespace(), self.plan.layout.ranks()),
-            Upcall::Words(words) => self.say_for(words),
+            Upcall::LogMessage(text) => self.say_for(text),
             Upcall::Tool => self.note_tool(),
             Upcall::Refused { rank, what } => self.note_refused(rank, what),
         }
@@ -715,28 +721,30 @@ impl Launcher {
     }
 
     /// What a rank has given to its PMIx server to be said for it.
-    fn say_for(&self, words: Words) {
+    fn say_for(&self, text: LogMessage) {
         let plan = &self.plan;
         let node = plan.layout.name(self.own);
-        for (stream, said) in &words.said {
-            (plan.output).say_for(words.rank, (node, &plan.job), *stream, said);
+        for (stream, said) in &text.said {
+            (plan.output).say_for(text.rank, (node, &plan.job), *stream, said);
         }
-        words.succeed();
+        text.succeed();
     }
 
     pub(super) fn ring(&mut self) -> Result<(), Error> {
         let gone = self.peers.gone();
-        self.bell.gone = gone.iter().map(|node| *node as u32).collect();
-        self.bell.fences = self.fences.notes(gone);
-        if self.rung.as_ref() != Some(&self.bell) {
-            self.peers.ring(&self.bell)?;
-            self.rung = Some(self.bell.clone());
+        self.node_status.gone = gone.iter().map(|node| *node as u32).collect();
+        self.node_status.fences = self.fences.notes(gone);
+        if self.rung.as_ref() != Some(&self.node_status) {
+            self.peers.ring(&self.node_status)?;
+            self.rung = Some(self.node_status.clone());
         }
         Ok(())
     }
 
     fn is_everybody_done(&self) -> bool {
-        self.peers.without(|bell| bell.done).is_empty()
+        self.peers
+            .without(|node_status| node_status.done)
+            .is_empty()
             || self
                 .abort_since
                 .is_some_and(|since| since.elapsed() > FAREWELL + self.plan.grace)
@@ -744,22 +752,25 @@ impl Launcher {
 
     /// The exit status of this node's part.
     fn status(&self) -> u8 {
-        if let Some(abort) = &self.bell.abort {
+        if let Some(abort) = &self.node_status.abort {
             return abort.status;
         }
         let layout = &self.plan.layout;
         let dead = self.dead();
         let others_survive = (0..layout.ranks())
             .any(|rank| layout.node_of(rank) != Some(self.own) && !dead.contains(&rank));
-        let others = self.peers.bells().filter(|(node, _)| *node != self.own);
-        let failed = others.filter_map(|(_, bell)| bell.failed);
+        let others = self
+            .peers
+            .node_statuses()
+            .filter(|(node, _)| *node != self.own);
+        let failed = others.filter_map(|(_, node_status)| node_status.failed);
         let first = failed
-            .chain(self.bell.failed)
+            .chain(self.node_status.failed)
             .min()
             .map(|(_, status)| status);
         self.plan
             .policy
-            .status(&self.bell.ended, others_survive, first)
+            .status(&self.node_status.ended, others_survive, first)
     }
 }
 

@@ -13,7 +13,7 @@ use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::termios::{OptionalActions, tcgetattr, tcsetattr};
 
 use super::node::{TICK, say};
-use super::words::{LAST_WORDS, Words};
+use super::output_forwarding::{Forwarder, LAST_OUTPUT};
 use crate::pmix::server::Stream;
 use crate::sys::descriptor::EventFd;
 use crate::sys::poll::readable;
@@ -53,16 +53,16 @@ impl Output {
     }
 
     /// Says what a rank has given to the PMIx server to say, where its own words go. Of node and job the names.
-    pub(super) fn say_for(&self, rank: u32, of: (&str, &str), stream: Stream, words: &[u8]) {
+    pub(super) fn say_for(&self, rank: u32, of: (&str, &str), stream: Stream, text: &[u8]) {
         let written = match (&self.file, stream) {
             (Some(pattern), _) => fill(pattern, rank, of.0, of.1)
                 .map_err(io::Error::other)
                 .and_then(|path| OpenOptions::new().create(true).append(true).open(path))
-                .and_then(|mut file| file.write_all(words)),
-            (None, Stream::Err) => io::stderr().write_all(&self.labelled(rank, words)),
+                .and_then(|mut file| file.write_all(text)),
+            (None, Stream::Err) => io::stderr().write_all(&self.labelled(rank, text)),
             (None, Stream::Out) => {
                 let mut out = io::stdout();
-                let written = out.write_all(&self.labelled(rank, words));
+                let written = out.write_all(&self.labelled(rank, text));
                 written.and_then(|()| out.flush())
             }
         };
@@ -76,12 +76,12 @@ impl Output {
         }
     }
 
-    fn labelled(&self, rank: u32, words: &[u8]) -> Vec<u8> {
+    fn labelled(&self, rank: u32, text: &[u8]) -> Vec<u8> {
         if !self.label {
-            return words.to_vec();
+            return text.to_vec();
         }
         let label = |line: &[u8]| [format!("{rank}: ").as_bytes(), line].concat();
-        let mut lines: Vec<u8> = words
+        let mut lines: Vec<u8> = text
             .split_inclusive(|byte| *byte == b'\n')
             .flat_map(label)
             .collect();
@@ -93,12 +93,12 @@ impl Output {
 }
 
 /// The words of this node's ranks.
-pub(super) struct Mouths {
+pub(super) struct Outputs {
     output: Output,
     node: String,
     job: String,
     /// Standard output and error, where lines are labelled.
-    words: Vec<Words>,
+    forwarders: Vec<Forwarder>,
     /// Raised by these.
     told: EventFd,
     /// The files of ranks, and where they are.
@@ -109,7 +109,7 @@ pub(super) struct Mouths {
 
 /// What has become of the words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fate {
+pub(super) enum OutputEnd {
     /// Nothing is lost.
     Written,
     /// Some are.
@@ -120,7 +120,7 @@ pub(super) enum Fate {
     Asked(i32),
 }
 
-impl Fate {
+impl OutputEnd {
     fn or_worse(self, other: Self) -> Self {
         match self {
             Self::Written => other,
@@ -140,12 +140,12 @@ impl Fate {
     }
 }
 
-impl Mouths {
+impl Outputs {
     /// # Errors
     /// The system's.
     pub(super) fn new(output: &Output, node: &str, job: &str) -> io::Result<Self> {
         let told = EventFd::new()?;
-        let mut words = Vec::new();
+        let mut forwarders = Vec::new();
         if (output.label || output.pty) && output.file.is_none() {
             let tell = || {
                 let copy = told.as_fd().try_clone_to_owned();
@@ -153,14 +153,14 @@ impl Mouths {
             };
             let out = io::stdout().as_fd().try_clone_to_owned()?;
             let error = io::stderr().as_fd().try_clone_to_owned()?;
-            words.push(Words::start(node, OUT, out, tell()?)?);
-            words.push(Words::start(node, ERROR, error, tell()?)?);
+            forwarders.push(Forwarder::start(node, OUT, out, tell()?)?);
+            forwarders.push(Forwarder::start(node, ERROR, error, tell()?)?);
         }
         Ok(Self {
             output: output.clone(),
             node: node.to_owned(),
             job: job.to_owned(),
-            words,
+            forwarders,
             told,
             files: RefCell::default(),
             terminal: RefCell::default(),
@@ -173,9 +173,9 @@ impl Mouths {
     }
 
     /// Whether nobody reads standard output any more.
-    pub(super) fn are_unheard(&self) -> bool {
+    pub(super) fn have_no_reader(&self) -> bool {
         self.told.drain();
-        self.words.first().is_some_and(Words::is_gone)
+        self.forwarders.first().is_some_and(Forwarder::is_gone)
     }
 
     /// Says where the words of a rank that is about to be started go.
@@ -192,7 +192,7 @@ impl Mouths {
             })?;
             command.stdout(file.try_clone()?).stderr(file.try_clone()?);
             self.files.borrow_mut().push((path, file));
-        } else if !self.words.is_empty() {
+        } else if !self.forwarders.is_empty() {
             command.stdout(Stdio::piped()).stderr(Stdio::piped());
         }
         if self.output.pty {
@@ -217,8 +217,8 @@ impl Mouths {
             out.or_else(|| child.stdout.take().map(OwnedFd::from)),
             child.stderr.take().map(OwnedFd::from),
         ];
-        for (words, pipe) in self.words.iter().zip(pipes) {
-            pipe.map_or(Ok(()), |pipe| words.add(rank, pipe, self.output.label))?;
+        for (forwarder, pipe) in self.forwarders.iter().zip(pipes) {
+            pipe.map_or(Ok(()), |pipe| forwarder.add(rank, pipe, self.output.label))?;
         }
         Ok(())
     }
@@ -230,21 +230,21 @@ impl Mouths {
         (patience, option): (Duration, &str),
         wake: BorrowedFd<'_>,
         mut asked: impl FnMut() -> Option<i32>,
-    ) -> Fate {
-        self.words.iter().for_each(Words::close);
-        let patience = patience.max(2 * LAST_WORDS);
+    ) -> OutputEnd {
+        self.forwarders.iter().for_each(Forwarder::close);
+        let patience = patience.max(2 * LAST_OUTPUT);
         let mut taken = 0;
         let mut since = Instant::now();
-        let mut fate = Fate::Written;
+        let mut fate = OutputEnd::Written;
         let mut why = String::new();
-        while !self.words.iter().all(Words::has_ended) {
-            let now_taken = self.words.iter().map(Words::taken).sum();
+        while !self.forwarders.iter().all(Forwarder::has_ended) {
+            let now_taken = self.forwarders.iter().map(Forwarder::taken).sum();
             if now_taken != taken {
                 (taken, since) = (now_taken, Instant::now());
             }
             let signal = asked();
             if let Some(signal) = signal {
-                fate = Fate::Asked(signal);
+                fate = OutputEnd::Asked(signal);
                 why = format!("signal {signal} came before whoever reads had taken it");
             } else if since.elapsed() >= patience {
                 let waited_s = patience.as_secs();
@@ -258,8 +258,8 @@ impl Mouths {
             let _ = readable(&[wake, self.told.as_fd()], Some(until.min(TICK)));
             self.told.drain();
         }
-        for words in &self.words {
-            fate = fate.or_worse(self.tell_losses(words, &why));
+        for forwarder in &self.forwarders {
+            fate = fate.or_worse(self.tell_losses(forwarder, &why));
         }
         if let Some((path, why)) = self.full_file() {
             say_if_room(
@@ -268,24 +268,24 @@ impl Mouths {
                     "--output {path}: {why}; what ranks wrote may be missing there; make room, or name another place"
                 ),
             );
-            fate = fate.or_worse(Fate::Lost);
+            fate = fate.or_worse(OutputEnd::Lost);
         }
         fate
     }
 
     /// The threads count what is left, which takes them no time.
     fn halt(&self) {
-        self.words.iter().for_each(Words::halt);
+        self.forwarders.iter().for_each(Forwarder::halt);
         // They have nothing to wait for; where many processes run it may take its time all the same.
-        let until = Instant::now() + 10 * LAST_WORDS;
-        while !self.words.iter().all(Words::has_ended) && Instant::now() < until {
+        let until = Instant::now() + 10 * LAST_OUTPUT;
+        while !self.forwarders.iter().all(Forwarder::has_ended) && Instant::now() < until {
             let _ = readable(&[self.told.as_fd()], Some(TICK));
             self.told.drain();
         }
     }
 
-    fn tell_losses(&self, words: &Words, why: &str) -> Fate {
-        let lost = words.lost();
+    fn tell_losses(&self, forwarder: &Forwarder, why: &str) -> OutputEnd {
+        let lost = forwarder.lost();
         if lost > 0 {
             let why = if why.is_empty() {
                 "it could not be written"
@@ -296,14 +296,14 @@ impl Mouths {
                 &self.node,
                 &format!(
                     "{lost} lines of what ranks said on {} are lost: {why}",
-                    words.name()
+                    forwarder.name()
                 ),
             );
-            return Fate::Lost;
+            return OutputEnd::Lost;
         }
-        match words.is_gone() && words.name() == OUT {
-            true => Fate::Unread,
-            false => Fate::Written,
+        match forwarder.is_gone() && forwarder.name() == OUT {
+            true => OutputEnd::Unread,
+            false => OutputEnd::Written,
         }
     }
 
@@ -336,12 +336,12 @@ fn terminal() -> io::Result<(OwnedFd, OwnedFd)> {
 }
 
 /// The same as [`say`], where it need not be waited for: whoever reads may take nothing.
-fn say_if_room(node: &str, words: &str) {
+fn say_if_room(node: &str, text: &str) {
     let error = io::stderr();
     let mut one = [PollFd::new(&error, PollFlags::OUT)];
     let moment = Timespec::default();
     if poll(&mut one, Some(&moment)).is_ok_and(|ready| ready > 0) {
-        say(node, words);
+        say(node, text);
     }
 }
 
@@ -445,13 +445,13 @@ mod tests {
             pty: false,
             file: Some(format!("{}/%r", folder.path().display())),
         };
-        let mouths = Mouths::new(&output, "n", "j").unwrap();
+        let outputs = Outputs::new(&output, "n", "j").unwrap();
         let mut command = Command::new("sh");
         command.args(["-c", "echo one; echo two >&2"]);
-        mouths.prepare(&mut command, 3).unwrap();
+        outputs.prepare(&mut command, 3).unwrap();
         assert!(command.status().unwrap().success());
-        let fate = mouths.finish((Duration::ZERO, ""), io::stdin().as_fd(), || None);
-        assert_eq!(fate, Fate::Written);
+        let fate = outputs.finish((Duration::ZERO, ""), io::stdin().as_fd(), || None);
+        assert_eq!(fate, OutputEnd::Written);
         let said = std::fs::read_to_string(folder.path().join("3")).unwrap();
         assert_eq!(said, "one\ntwo\n");
     }

@@ -9,10 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use super::Error;
-use super::bell::{self, Bell, PART, Parcel};
 use super::layout::Layout;
-use crate::board::{Cause, Event, EventKind, NO_RANK, NodeState};
+use super::node_status::{self, DataChunk, NodeStatus, PART};
 use crate::client::{self, Client};
+use crate::shm::{Cause, Event, EventKind, NO_RANK, NodeState};
 
 /// How often the agent is asked for a sign of life.
 const ASKED_EVERY: Duration = Duration::from_secs(5);
@@ -24,7 +24,7 @@ const SETTLED: Duration = Duration::from_millis(250);
 struct Peer {
     /// The node's place on the board.
     index: Option<u32>,
-    bell: Option<Bell>,
+    node_status: Option<NodeStatus>,
 }
 
 /// The launchers, by node.
@@ -44,7 +44,7 @@ pub(super) struct Peers {
 impl Peers {
     /// Looks at once at who is there.
     pub(super) fn new(client: Client, layout: Layout, own: usize) -> Result<Self, Error> {
-        client.watch(bell::KEY)?;
+        client.watch(node_status::KEY)?;
         let count = layout.nodes().len();
         let mut peers = Self {
             client,
@@ -85,24 +85,28 @@ impl Peers {
     pub(super) fn is_outcast(&self) -> bool {
         // An agent that was started in the place of a killed one may never hear it; the other launchers say it, too.
         // Those that are gone in this node's eyes do not count: of two sides of a split one goes on.
-        let mut others = self.bells().filter(|(node, _)| !self.gone.contains(node));
-        self.outcast || others.any(|(_, bell)| bell.gone.contains(self.own as u32))
+        let mut others = self
+            .node_statuses()
+            .filter(|(node, _)| !self.gone.contains(node));
+        self.outcast || others.any(|(_, node_status)| node_status.gone.contains(self.own as u32))
     }
 
-    pub(super) fn bell(&self, node: usize) -> Option<&Bell> {
-        self.peers.get(node)?.bell.as_ref()
+    pub(super) fn node_status(&self, node: usize) -> Option<&NodeStatus> {
+        self.peers.get(node)?.node_status.as_ref()
     }
 
     /// What every launcher but our own has said last.
-    pub(super) fn bells(&self) -> impl Iterator<Item = (usize, &Bell)> {
-        let bells = self.peers.iter().enumerate();
-        bells.filter_map(|(node, peer)| Some((node, peer.bell.as_ref()?)))
+    pub(super) fn node_statuses(&self) -> impl Iterator<Item = (usize, &NodeStatus)> {
+        let node_statuses = self.peers.iter().enumerate();
+        node_statuses.filter_map(|(node, peer)| Some((node, peer.node_status.as_ref()?)))
     }
 
     /// Nodes that have not come, or have not said this of themselves.
-    pub(super) fn without(&self, wanted: impl Fn(&Bell) -> bool) -> Vec<usize> {
+    pub(super) fn without(&self, wanted: impl Fn(&NodeStatus) -> bool) -> Vec<usize> {
         let lacks = |node: &usize| {
-            *node != self.own && !self.gone.contains(node) && !self.bell(*node).is_some_and(&wanted)
+            *node != self.own
+                && !self.gone.contains(node)
+                && !self.node_status(*node).is_some_and(&wanted)
         };
         (0..self.peers.len()).filter(lacks).collect()
     }
@@ -147,7 +151,7 @@ impl Peers {
             let state = self.client.node_state(index)?;
             if matches!(state, NodeState::Failed | NodeState::Left)
                 && let Some(node) = self.node_at(index)?.filter(|node| *node != self.own)
-                && self.peers[node].bell.is_some()
+                && self.peers[node].node_status.is_some()
             {
                 self.gone.insert(node);
             }
@@ -168,18 +172,18 @@ impl Peers {
         if self.gone.contains(&node) || node == self.own {
             return Ok(());
         }
-        let bell = self.client.attribute_get(index, bell::KEY)?;
+        let node_status = self.client.attribute_get(index, node_status::KEY)?;
         let peer = &mut self.peers[node];
         peer.index = Some(index);
-        if let Some(bell) = bell.as_deref().and_then(Bell::decode) {
-            peer.bell = Some(bell);
+        if let Some(node_status) = node_status.as_deref().and_then(NodeStatus::decode) {
+            peer.node_status = Some(node_status);
         }
         Ok(())
     }
 
     /// Asks the agent for a sign of life, now and then: one that hangs cannot say that the others have given this
     /// node up. A node without others can wait for it.
-    pub(super) fn ask_for_life(&mut self) -> Result<(), Error> {
+    pub(super) fn ask_for_heartbeat(&mut self) -> Result<(), Error> {
         if self.peers.len() > 1 && self.answered.elapsed() >= ASKED_EVERY {
             self.predecessor()?;
             self.answered = Instant::now();
@@ -188,17 +192,17 @@ impl Peers {
     }
 
     /// Whoever speaks for this node already.
-    pub(super) fn predecessor(&self) -> Result<Option<Bell>, Error> {
+    pub(super) fn predecessor(&self) -> Result<Option<NodeStatus>, Error> {
         let Some(own) = self.client.my_node()? else {
             return Ok(None);
         };
-        let bell = self.client.attribute_get(own, bell::KEY)?;
-        Ok(bell.as_deref().and_then(Bell::decode))
+        let node_status = self.client.attribute_get(own, node_status::KEY)?;
+        Ok(node_status.as_deref().and_then(NodeStatus::decode))
     }
 
     /// Says what this launcher has to say.
-    pub(super) fn ring(&mut self, bell: &Bell) -> Result<(), Error> {
-        let value = bell.encode();
+    pub(super) fn ring(&mut self, node_status: &NodeStatus) -> Result<(), Error> {
+        let value = node_status.encode();
         if value.len() > PART {
             return Err(Error::TooMuch {
                 what: "what a launcher says of its ranks and fences",
@@ -206,14 +210,14 @@ impl Peers {
                 most: PART,
             });
         }
-        self.client.publish(bell::KEY, &value)?;
+        self.client.publish(node_status::KEY, &value)?;
         let own = self.own;
-        self.peers[own].bell = Some(bell.clone());
+        self.peers[own].node_status = Some(node_status.clone());
         Ok(())
     }
 
     /// Writes what the own ranks have put, where it is much; to be called before [`Peers::ring`].
-    pub(super) fn put(&self, parcel: Parcel, data: &[u8]) -> Result<(), Error> {
+    pub(super) fn put(&self, parcel: DataChunk, data: &[u8]) -> Result<(), Error> {
         for (part, bytes) in data.chunks(PART).enumerate() {
             self.client.publish(&parcel.key(part), bytes)?;
         }
@@ -221,7 +225,7 @@ impl Peers {
     }
 
     /// The same, if the attributes of this node have room for it. Whether they had.
-    pub(super) fn put_if_room(&self, parcel: Parcel, data: &[u8]) -> Result<bool, Error> {
+    pub(super) fn put_if_room(&self, parcel: DataChunk, data: &[u8]) -> Result<bool, Error> {
         match self.put(parcel, data) {
             Err(Error::Agent(client::Error::Limit(_))) => {
                 self.clear(parcel, data.len())?;
@@ -232,7 +236,7 @@ impl Peers {
     }
 
     /// Takes away what nobody needs any more.
-    pub(super) fn clear(&self, parcel: Parcel, size: usize) -> Result<(), Error> {
+    pub(super) fn clear(&self, parcel: DataChunk, size: usize) -> Result<(), Error> {
         for part in 0..size.div_ceil(PART) {
             self.client.withdraw(&parcel.key(part))?;
         }
@@ -242,7 +246,7 @@ impl Peers {
     /// What lies beside the bell of a node; none if not all of it is there (any more).
     pub(super) fn fetch(
         &self,
-        parcel: Parcel,
+        parcel: DataChunk,
         node: usize,
         size: usize,
     ) -> Result<Option<Vec<u8>>, Error> {

@@ -1,6 +1,6 @@
 //! Which exit status a job has, when its ranks ended differently (run-4).
 
-use super::bell::Ended;
+use super::node_status::Ended;
 
 /// Whose status counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -7,10 +7,10 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use super::bell::Ended;
 use super::environment;
 use super::loss::Mpi;
-use super::output::Mouths;
+use super::node_status::Ended;
+use super::output::Outputs;
 use crate::sys::child::{bind_to_processors, bind_to_this_thread};
 use crate::sys::poll::{Epoll, readable};
 use crate::sys::process::{descendants, open_pidfd, send_signal, send_signal_by, try_reap};
@@ -107,7 +107,7 @@ impl Ranks {
     pub(super) fn start(
         &mut self,
         start: &Start<'_>,
-        mouths: &Mouths,
+        outputs: &Outputs,
         epoll: &Epoll,
     ) -> std::io::Result<()> {
         let Start {
@@ -126,13 +126,13 @@ impl Ranks {
         if !start.stdin {
             command.stdin(Stdio::null());
         }
-        mouths.prepare(&mut command, rank)?;
+        outputs.prepare(&mut command, rank)?;
         bind_to_this_thread(&mut command);
         if !start.processors.is_empty() {
             bind_to_processors(&mut command, start.processors);
         }
         let mut child = command.spawn()?;
-        mouths.listen(&mut child, rank)?;
+        outputs.listen(&mut child, rank)?;
         let pid = child.id();
         let pidfd = open_pidfd(pid)?;
         epoll.add(pidfd.as_fd(), TOKEN | u64::from(rank))?;
@@ -309,7 +309,7 @@ impl Killed {
         [SIGHUP, SIGINT, SIGQUIT, SIGTERM].contains(&self.signal)
     }
 
-    pub(super) fn words(&self, rank: u32) -> String {
+    pub(super) fn describe(&self, rank: u32) -> String {
         let Self { pid, signal } = self;
         let name = signal_hook::low_level::signal_name(*signal);
         let name = name.map_or_else(String::new, |name| format!(" ({name})"));
@@ -322,9 +322,9 @@ mod tests {
     use super::*;
 
     /// In the words `C` for who comes and `L` for who leaves.
-    fn visits(words: &str) -> Visits {
+    fn visits(text: &str) -> Visits {
         let mut visits = Visits::default();
-        for letter in words.chars() {
+        for letter in text.chars() {
             match letter {
                 'C' => visits.come(),
                 _ => visits.leave(),
@@ -335,7 +335,7 @@ mod tests {
 
     #[test]
     fn a_rank_has_left_when_it_has_and_not_its_guest() {
-        for (words, status, left) in [
+        for (text, status, left) in [
             ("", 0, false),
             ("", 3, false),
             ("CL", 0, true),
@@ -351,7 +351,7 @@ mod tests {
             ("CCL", 0, true),
             ("CC", 0, false),
         ] {
-            assert_eq!(visits(words).are_over(status), left, "{words} {status}");
+            assert_eq!(visits(text).are_over(status), left, "{text} {status}");
         }
     }
 }

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::config::{draw_key, leave_key};
-use crate::doorman::key_hash;
+use crate::ipc::key_hash;
 
 /// Names in a list of nodes, at most.
-const NODES_MOST: usize = 4096;
+const NODES_MAX: usize = 4096;
 /// The ports of the agents of different jobs lie apart, and from those of the plugin's jobs.
 const PORTS: std::ops::Range<u32> = 26_000..32_000;
 /// What an agent takes of them, with one to spare.
@@ -56,7 +56,7 @@ impl Step {
                     .into(),
             );
         }
-        let nodes = muster_fabric::expand(&list, NODES_MOST).map_err(|cause| cause.to_string())?;
+        let nodes = muster_fabric::expand(&list, NODES_MAX).map_err(|cause| cause.to_string())?;
         let tasks = number("SLURM_STEP_NUM_TASKS")? as usize;
         if tasks != nodes.len() {
             return Err(format!(
@@ -203,7 +203,7 @@ mod tests {
 
     #[test]
     fn a_step_that_does_not_fit_names_the_option() {
-        for (name, value, words) in [
+        for (name, value, text) in [
             ("PMIX_NAMESPACE", Some("slurm.pmix.1.0"), "--mpi=none"),
             ("SLURM_STEP_NUM_TASKS", Some("8"), "--ntasks-per-node=1"),
             ("SLURM_NODEID", Some("4"), "SLURM_NODEID is 4"),
@@ -213,7 +213,7 @@ mod tests {
             ("MUSTER_JOB", Some("../mine"), "without a slash"),
         ] {
             let refused = step(&[(name, value)]).unwrap_err();
-            assert!(refused.contains(words), "{refused}");
+            assert!(refused.contains(text), "{refused}");
         }
     }
 

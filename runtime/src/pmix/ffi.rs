@@ -13,7 +13,7 @@ use std::sync::{Mutex, Once};
 use pmix_sys as sys;
 
 use super::inbox::{self, Ticket};
-use super::{Error, ears, lock};
+use super::{Error, event_listener, lock};
 
 /// An answer of PMIx that is not success.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -372,7 +372,7 @@ static ENDS: [AtomicI32; 4] = [
 static HANDLERS: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
 impl Library {
-    /// Asks for the launcher's word of processes that ended; [`ears::hear`] is called with each. One code at
+    /// Asks for the launcher's word of processes that ended; [`event_listener::hear`] is called with each. One code at
     /// a time: a launcher that refuses one refuses a whole list. Waits for no answer.
     pub(super) fn listen(&self) {
         for code in &ENDS {
@@ -436,7 +436,7 @@ extern "C" fn on_event(
     if let Some(ended) = affected(infos).or(source) {
         let ours = infos.iter().any(|info| has_key(info, OURS));
         if !ours {
-            ears::hear(&text(&ended.nspace), ended.rank);
+            event_listener::hear(&text(&ended.nspace), ended.rank);
         }
     }
     if let Some(go_on) = go_on {
@@ -508,11 +508,11 @@ unsafe impl Send for Notice {}
 static NOTICES: Mutex<BTreeMap<usize, Box<Notice>>> = Mutex::new(BTreeMap::new());
 
 /// Notices that libpmix may have in hand at a time, some 2 kB each.
-const NOTICES_MOST: usize = 1024;
+const NOTICES_MAX: usize = 1024;
 
 fn notices_add(notice: Box<Notice>) -> Result<usize, Error> {
     let mut notices = lock(&NOTICES);
-    if notices.len() >= NOTICES_MOST {
+    if notices.len() >= NOTICES_MAX {
         return Err(Error::Busy);
     }
     let number = notices.last_key_value().map_or(1, |(last, _)| last + 1);

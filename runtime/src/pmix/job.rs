@@ -12,7 +12,7 @@ pub struct JobNode {
     /// The launcher's name for it; empty if the launcher does not tell.
     pub name: String,
     /// The lowest rank on it.
-    pub spokesman: u32,
+    pub publisher: u32,
 }
 
 /// The job as the launcher laid it out.
@@ -51,9 +51,9 @@ impl Job {
         };
         let nodes = spokesmen
             .into_iter()
-            .map(|spokesman| JobNode {
-                name: name_of(spokesman).unwrap_or_default(),
-                spokesman,
+            .map(|publisher| JobNode {
+                name: name_of(publisher).unwrap_or_default(),
+                publisher,
             })
             .collect();
         Ok(Self {

@@ -12,7 +12,7 @@
 //! (values of other nodes are asked for with [`Session::ask`] and come to an [`Inbox`]), and no
 //! event that leaves the process (wider ranges hang or kill jobs under several launchers).
 
-mod ears;
+mod event_listener;
 #[allow(unsafe_code)]
 mod ffi;
 mod inbox;
@@ -20,18 +20,18 @@ mod job;
 #[cfg(feature = "agent")]
 #[allow(unsafe_code)]
 pub mod server;
-mod word;
+mod status_code;
 
 use std::ffi::{CStr, CString};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-pub use ears::Listener;
+pub use event_listener::Listener;
 pub use ffi::Status;
 pub use inbox::{Answer, Inbox, Ticket};
 pub use job::{Job, JobNode};
-pub use word::Word;
+pub use status_code::StatusCode;
 
 /// Why PMIx could not be used. Nothing was changed by a call that failed.
 #[derive(Debug, thiserror::Error)]
@@ -179,7 +179,7 @@ fn release() {
     drop(holder);
     if let Some(library) = held {
         let _ = Call::await_none(CALLS_DEADLINE);
-        ears::deafen();
+        event_listener::deafen();
         library.stop_listening();
         library.finalize();
     }
@@ -266,9 +266,10 @@ impl Session {
     /// # Errors
     /// [`Error::NotInitialized`] if PMIx was finalized, [`Error::Busy`], [`Error::Refused`],
     /// [`Error::Released`].
-    pub fn notify(&self, word: Word, rank: u32) -> Result<(), Error> {
+    pub fn notify(&self, status_code: StatusCode, rank: u32) -> Result<(), Error> {
         let _call = Call::begin()?;
-        self.library.notify(word.code(), &self.namespace, rank)
+        self.library
+            .notify(status_code.code(), &self.namespace, rank)
     }
 
     /// Has `listener` told of each rank of this job of which the launcher says that it ended badly, until
@@ -279,7 +280,7 @@ impl Session {
     /// [`Error::Released`].
     pub fn listen(&self, listener: Listener) -> Result<(), Error> {
         let _call = Call::begin()?;
-        ears::listen(&self.namespace, listener);
+        event_listener::listen(&self.namespace, listener);
         self.library.listen();
         Ok(())
     }

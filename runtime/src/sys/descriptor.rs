@@ -25,7 +25,7 @@ impl EventFd {
     }
 
     /// One that a process sent which may send anything. What is none is refused, with what it is.
-    pub fn from_stranger(fd: OwnedFd) -> io::Result<Self> {
+    pub fn from_untrusted(fd: OwnedFd) -> io::Result<Self> {
         let what = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()))?;
         if what.as_os_str() == "anon_inode:[eventfd]" {
             return Ok(Self(fd));
@@ -165,7 +165,7 @@ mod tests {
     #[test]
     fn only_an_eventfd_is_taken_for_one() {
         let event = EventFd::new().unwrap();
-        let received = EventFd::from_stranger(event.0.try_clone().unwrap()).unwrap();
+        let received = EventFd::from_untrusted(event.0.try_clone().unwrap()).unwrap();
         received.raise_shared();
         received.raise_shared();
         assert!(event.drain() && !event.drain());
@@ -179,7 +179,7 @@ mod tests {
             File::open("/dev/null").unwrap().into(),
         ];
         for other in others {
-            let text = EventFd::from_stranger(other).unwrap_err().to_string();
+            let text = EventFd::from_untrusted(other).unwrap_err().to_string();
             assert!(text.ends_with("is no eventfd"), "{text}");
         }
         drop(other);
@@ -188,7 +188,7 @@ mod tests {
     #[test]
     fn a_full_counter_of_another_process_makes_nobody_wait() {
         let event = EventFd::new().unwrap();
-        let received = EventFd::from_stranger(event.0.try_clone().unwrap()).unwrap();
+        let received = EventFd::from_untrusted(event.0.try_clone().unwrap()).unwrap();
         add(&event, u64::MAX - 1);
         make_blocking(&event);
         received.raise_shared();

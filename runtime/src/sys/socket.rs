@@ -63,9 +63,9 @@ fn trusts(own: u32, other: u32) -> bool {
 
 /// A socket that listens at a path.
 #[derive(Debug)]
-pub struct Listener(OwnedFd);
+pub struct PacketListener(OwnedFd);
 
-impl Listener {
+impl PacketListener {
     /// Binds and listens. The path must be free and at most [`PATH_MAX`] bytes.
     pub fn bind(path: &Path) -> io::Result<Self> {
         let fd = socket()?;
@@ -105,20 +105,20 @@ impl Listener {
     }
 }
 
-impl AsFd for Listener {
+impl AsFd for PacketListener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 }
 
-impl From<OwnedFd> for Listener {
+impl From<OwnedFd> for PacketListener {
     fn from(fd: OwnedFd) -> Self {
         Self(fd)
     }
 }
 
-impl From<Listener> for OwnedFd {
-    fn from(listener: Listener) -> Self {
+impl From<PacketListener> for OwnedFd {
+    fn from(listener: PacketListener) -> Self {
         listener.0
     }
 }

@@ -7,7 +7,7 @@
 //!
 //! A kill reaches the tasks one after another, and between "took the signal" and "is exiting"
 //! neither mark is set: a task that waits for a core there looks like one that stays, and may be
-//! the last one. Who knows that somebody left therefore looks again for a moment ([`PATIENCE_NS`]) before
+//! the last one. Who knows that somebody left therefore looks again for a moment ([`CLASSIFY_WAIT_NS`]) before
 //! it believes in a picture with somebody in it; who only looks twice a second does not, unless somebody
 //! is leaving right now. Where there is no telling (no descriptor left to look with) nobody is declared
 //! dead: the pidfd and the sampling go on looking.
@@ -36,14 +36,14 @@ pub(super) enum Fate {
 
 /// How long a picture with somebody in it is looked at again: a task that took the signal may wait that
 /// long for a core before it is marked.
-pub(super) const PATIENCE_NS: u64 = 20_000_000;
+pub(super) const CLASSIFY_WAIT_NS: u64 = 20_000_000;
 /// The pause between two such looks.
 pub(super) const PAUSE: Duration = Duration::from_micros(100);
 
 /// Looks once at the process that had this pid and start time, and again only while some of its tasks are
 /// leaving. Of a process that lives on this is two small files, whatever the number of its tasks.
 pub(super) fn glance(pid: u32, start_ticks: u64) -> Fate {
-    let until_ns = monotonic_ns() + PATIENCE_NS;
+    let until_ns = monotonic_ns() + CLASSIFY_WAIT_NS;
     loop {
         match look(pid, start_ticks) {
             Fate::Leaving if monotonic_ns() < until_ns => std::thread::sleep(PAUSE),

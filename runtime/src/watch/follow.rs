@@ -70,7 +70,7 @@ impl Shared {
     }
 
     fn sample(&self, now_ns: u64) {
-        for slot in 0..self.board.slot_count() {
+        for slot in 0..self.table.slot_count() {
             self.sample_one(slot, now_ns);
         }
     }

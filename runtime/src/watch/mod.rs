@@ -20,10 +20,10 @@
 
 mod classify;
 mod follow;
+mod futex_waiters;
 mod notice;
 pub mod procfs;
 mod ticks;
-mod words;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -32,7 +32,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::board::{Board, BoardView, Leave, Occupancy};
+use crate::shm::{Leave, Occupancy, StateTable, TableView};
 use crate::sys::clock::monotonic_ns;
 use crate::sys::descriptor::EventFd;
 use crate::sys::poll::Epoll;
@@ -40,7 +40,7 @@ use crate::sys::priority_mutex::{PriorityGuard, PriorityMutex};
 use crate::sys::{futex, process, signal};
 
 use classify::Fate;
-use notice::Outbox;
+use notice::NoticeQueue;
 pub use notice::{FailedBy, Finding, HungBy, RankNotice};
 use procfs::StatFile;
 
@@ -69,10 +69,10 @@ pub struct Watch {
 
 impl Watch {
     /// Starts to watch a board on which nobody is yet, in the best mode this kernel has.
-    pub fn start(board: &BoardView) -> io::Result<Self> {
+    pub fn start(table: &TableView) -> io::Result<Self> {
         let grouped = futex::wait_any_works();
         Self::start_in(
-            board,
+            table,
             if grouped {
                 WaitMode::Grouped
             } else {
@@ -82,17 +82,17 @@ impl Watch {
     }
 
     /// As `start`, in a given mode.
-    pub fn start_in(board: &BoardView, mode: WaitMode) -> io::Result<Self> {
-        let slots = board.board().slot_count() as usize;
+    pub fn start_in(table: &TableView, mode: WaitMode) -> io::Result<Self> {
+        let slots = table.table().slot_count() as usize;
         let shared = Arc::new(Shared {
-            board: Arc::clone(board.board()),
+            table: Arc::clone(table.table()),
             mode,
             slots: PriorityMutex::new((0..slots).map(|_| Followed::default()).collect())?,
             controls: (0..slots.div_ceil(GROUP_SIZE))
                 .map(|_| AtomicU32::new(0))
                 .collect(),
             started: Mutex::new(vec![false; slots.div_ceil(GROUP_SIZE)]),
-            outbox: Outbox::new(slots, slots.saturating_mul(2).max(64))?,
+            outbox: NoticeQueue::new(slots, slots.saturating_mul(2).max(64))?,
             epoll: Epoll::new()?,
             poked: EventFd::new()?,
             stopping: AtomicBool::new(false),
@@ -110,10 +110,10 @@ impl Watch {
 
     /// Starts to watch a board that a dead worker left: every process in a slot is followed again,
     /// and whoever died meanwhile is found.
-    pub fn adopt(board: &BoardView) -> io::Result<Self> {
-        let watch = Self::start(board)?;
-        for index in 0..board.board().slot_count() {
-            let Some(slot) = board.slot(index) else { break };
+    pub fn adopt(table: &TableView) -> io::Result<Self> {
+        let watch = Self::start(table)?;
+        for index in 0..table.table().slot_count() {
+            let Some(slot) = table.slot(index) else { break };
             let facts = slot.facts();
             if facts.occupancy == Occupancy::Taken {
                 watch.follow(index);
@@ -324,13 +324,13 @@ struct Followed {
 /// who holds it runs at the loop's priority while the loop waits for it.
 #[derive(Debug)]
 struct Shared {
-    board: Arc<Board>,
+    table: Arc<StateTable>,
     mode: WaitMode,
     slots: PriorityMutex<Vec<Followed>>,
     /// A word per group: changed and woken when the group's set of words has changed.
     controls: Vec<AtomicU32>,
     started: Mutex<Vec<bool>>,
-    outbox: Outbox,
+    outbox: NoticeQueue,
     epoll: Epoll,
     /// Wakes the following thread.
     poked: EventFd,
@@ -344,7 +344,7 @@ impl Shared {
     }
 
     fn begin(&self, slot: u32) {
-        let Some(facts) = self.board.slot(slot).map(|slot| slot.facts()) else {
+        let Some(facts) = self.table.slot(slot).map(|slot| slot.facts()) else {
             return;
         };
         let opened = open(facts.pid, facts.start_ticks);
@@ -385,7 +385,7 @@ impl Shared {
 
     /// Opens the files of those whom we could not look at when they came.
     fn open_missing(&self) {
-        for slot in 0..self.board.slot_count() {
+        for slot in 0..self.table.slot_count() {
             let missing = self.lock().get(slot as usize).and_then(|entry| {
                 let is_missing = entry.phase.is_followed() && entry.stat.is_none();
                 is_missing.then_some((entry.generation, entry.pid, entry.start_ticks))
@@ -435,7 +435,7 @@ impl Shared {
             Fate::Dying { signal, exit_code } => {
                 self.conclude_dead(slot, generation, FailedBy::Futex, signal, exit_code);
             }
-            Fate::Leaving | Fate::Stays if for_ns < classify::PATIENCE_NS => return false,
+            Fate::Leaving | Fate::Stays if for_ns < classify::CLASSIFY_WAIT_NS => return false,
             Fate::Leaving | Fate::Stays => {
                 let mut slots = self.lock();
                 let entry = &mut slots[slot as usize];
@@ -456,7 +456,7 @@ impl Shared {
 
     /// Speaks `Left` if the client has announced it; says whether it has.
     fn conclude_if_left(&self, slot: u32, generation: u32) -> bool {
-        let Some((leave, exit_code)) = self.board.slot(slot).map(|slot| slot.leave()) else {
+        let Some((leave, exit_code)) = self.table.slot(slot).map(|slot| slot.leave()) else {
             return false;
         };
         if leave == Leave::No {
@@ -503,7 +503,7 @@ impl Shared {
         let armed = self.is_armed(slot, generation);
         match by {
             FailedBy::Pidfd | FailedBy::Gone
-                if armed && self.board.word(slot).load(Ordering::Acquire) & futex::OWNER == 0 =>
+                if armed && self.table.word(slot).load(Ordering::Acquire) & futex::OWNER == 0 =>
             {
                 FailedBy::Futex
             }
@@ -550,7 +550,7 @@ impl Shared {
                 futex::wake(control);
             }
             WaitMode::Parked => {
-                if let Some(slot) = self.board.slot(slot) {
+                if let Some(slot) = self.table.slot(slot) {
                     futex::wake(slot.word());
                 }
             }
@@ -563,7 +563,7 @@ impl Shared {
             futex::wake(control);
         }
         if self.mode == WaitMode::Parked {
-            (0..self.board.slot_count()).for_each(|slot| self.wake_slot(slot));
+            (0..self.table.slot_count()).for_each(|slot| self.wake_slot(slot));
         }
     }
 }

@@ -83,7 +83,7 @@ pub struct RankNotice {
 
 /// The box. `raised` becomes readable when something is in it.
 #[derive(Debug)]
-pub(super) struct Outbox {
+pub(super) struct NoticeQueue {
     inner: PriorityMutex<Inner>,
     pub(super) raised: EventFd,
 }
@@ -97,7 +97,7 @@ struct Inner {
     dropped: u64,
 }
 
-impl Outbox {
+impl NoticeQueue {
     pub(super) fn new(slots: usize, capacity: usize) -> std::io::Result<Self> {
         let inner = Inner {
             queue: VecDeque::with_capacity(capacity),
@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn a_full_box_keeps_the_last_word_and_counts_what_was_between() {
-        let outbox = Outbox::new(4, 2).unwrap();
+        let outbox = NoticeQueue::new(4, 2).unwrap();
         outbox.put(notice(0, Finding::Detached));
         outbox.put(notice(1, Finding::Detached));
         outbox.put(notice(2, Finding::Hung(HungBy::Stopped)));

@@ -53,7 +53,7 @@ impl Shared {
                 continue;
             };
             shortest_ns = Some(shortest_ns.map_or(period_ns, |least: u64| least.min(period_ns)));
-            let tick = self.board.tick(slot).load(Ordering::Acquire);
+            let tick = self.table.tick(slot).load(Ordering::Acquire);
             match &mut entry.ticked {
                 Some((last, since_ns)) if *last == tick => {
                     if late {
@@ -81,7 +81,7 @@ impl Shared {
     /// the word: nobody is left who could take it back.
     fn promised_ns(&self, slot: u32, entry: &mut Followed) -> Option<u64> {
         let promised = match entry.phase {
-            Phase::Claimed | Phase::Armed => self.board.slot(slot)?.tick_period_ms(),
+            Phase::Claimed | Phase::Armed => self.table.slot(slot)?.tick_period_ms(),
             Phase::Detached => None,
             Phase::Idle | Phase::Over => return None,
         };
@@ -103,7 +103,7 @@ impl Shared {
         let entry = &mut slots[slot as usize];
         // Being traced is forgiven there, an end is no hang, and it may just have ticked.
         let missing = entry.ticked.is_some_and(|(last, since_ns)| {
-            since_ns < now_ns && self.board.tick(slot).load(Ordering::Acquire) == last
+            since_ns < now_ns && self.table.tick(slot).load(Ordering::Acquire) == last
         });
         if missing && entry.phase.is_followed() {
             entry.tickless = true;

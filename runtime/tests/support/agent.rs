@@ -8,9 +8,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use muster::board::{BoardLimits, BoardView, BoardWriter, Cause, Event, EventKind, RankState};
 use muster::client::Options;
-use muster::doorman::{Door, Doorman, Place, Request};
+use muster::ipc::{AgentDirectory, IpcServer, Listener, Request};
+use muster::shm::{Cause, Event, EventKind, RankState, TableLimits, TableView, TableWriter};
 use muster::sys::descriptor::EventFd;
 use muster::sys::poll::Epoll;
 use muster::watch::{Finding, RankNotice, WaitMode, Watch};
@@ -26,13 +26,13 @@ pub enum Seen {
 
 /// What a worker leaves to the next: what its keeper holds.
 pub struct Estate {
-    door: Door,
-    pub board: BoardWriter,
+    listener: Listener,
+    pub table: TableWriter,
 }
 
 pub struct Agent {
-    pub place: Place,
-    pub view: BoardView,
+    pub place: AgentDirectory,
+    pub view: TableView,
     seen: Receiver<Seen>,
     stop: Arc<(AtomicBool, EventFd)>,
     thread: Option<JoinHandle<()>>,
@@ -46,13 +46,13 @@ pub struct Agent {
 pub enum Order {
     Event(Event),
     Address(String),
-    Board(fn(&mut BoardWriter)),
+    StateTable(fn(&mut TableWriter)),
     SendKey(u32, [u8; 32]),
     Shut,
 }
 
-pub fn limits() -> BoardLimits {
-    BoardLimits {
+pub fn limits() -> TableLimits {
+    TableLimits {
         nodes: 16,
         ranks: 512,
         slots: 256,
@@ -65,39 +65,39 @@ impl Agent {
         Self::start_in(base, None, limits())
     }
 
-    pub fn start_in(base: &Path, mode: Option<WaitMode>, limits: BoardLimits) -> Self {
+    pub fn start_in(base: &Path, mode: Option<WaitMode>, limits: TableLimits) -> Self {
         let place = place(base);
-        let door = Door::open(&place).unwrap();
-        let mut board = BoardWriter::create(limits).unwrap();
-        board.add_node("node0");
-        board.set_own_node(0);
+        let listener = Listener::open(&place).unwrap();
+        let mut table = TableWriter::create(limits).unwrap();
+        table.add_node("node0");
+        table.set_own_node(0);
         let watch = match mode {
-            None => Watch::start(&board.view()),
-            Some(mode) => Watch::start_in(&board.view(), mode),
+            None => Watch::start(&table.view()),
+            Some(mode) => Watch::start_in(&table.view(), mode),
         };
-        Self::run(place, door, board, watch.unwrap())
+        Self::run(place, listener, table, watch.unwrap())
     }
 
     /// A worker after the death of the one before it.
-    pub fn resume(place: Place, estate: Estate) -> Self {
-        let board = BoardWriter::adopt(&estate.board);
-        let watch = Watch::adopt(&board.view()).unwrap();
-        Self::run(place, estate.door, board, watch)
+    pub fn resume(place: AgentDirectory, estate: Estate) -> Self {
+        let table = TableWriter::adopt(&estate.table);
+        let watch = Watch::adopt(&table.view()).unwrap();
+        Self::run(place, estate.listener, table, watch)
     }
 
-    fn run(place: Place, door: Door, board: BoardWriter, watch: Watch) -> Self {
-        let kept = door.share().unwrap();
+    fn run(place: AgentDirectory, listener: Listener, table: TableWriter, watch: Watch) -> Self {
+        let kept = listener.share().unwrap();
         let estate = Estate {
-            door: kept,
-            board: board.share(),
+            listener: kept,
+            table: table.share(),
         };
-        let (view, doorman) = (board.view(), Doorman::new(door, &place).unwrap());
+        let (view, ipc_server) = (table.view(), IpcServer::new(listener, &place).unwrap());
         let stop = Arc::new((AtomicBool::new(false), EventFd::new().unwrap()));
         let (sender, seen) = channel();
         let (orders, ordered) = channel();
         let own = Arc::clone(&stop);
         let thread =
-            std::thread::spawn(move || serve(board, doorman, &watch, &sender, &ordered, &own));
+            std::thread::spawn(move || serve(table, ipc_server, &watch, &sender, &ordered, &own));
         let (thread, estate, pending) = (Some(thread), Some(estate), Vec::new());
         Self {
             place,
@@ -112,7 +112,7 @@ impl Agent {
     }
 
     /// The worker ends as if killed; what its keeper holds stays.
-    pub fn kill_worker(mut self) -> (Place, Estate) {
+    pub fn kill_worker(mut self) -> (AgentDirectory, Estate) {
         self.end();
         (self.place.clone(), self.estate.take().unwrap())
     }
@@ -177,8 +177,8 @@ impl Drop for Agent {
     }
 }
 
-pub fn place(base: &Path) -> Place {
-    Place::find(Some("job"), Some("node0"), Some(base)).unwrap()
+pub fn place(base: &Path) -> AgentDirectory {
+    AgentDirectory::find(Some("job"), Some("node0"), Some(base)).unwrap()
 }
 
 pub fn options(base: &Path) -> Options {
@@ -193,15 +193,15 @@ pub fn options(base: &Path) -> Options {
 }
 
 fn serve(
-    mut board: BoardWriter,
-    mut doorman: Doorman,
+    mut table: TableWriter,
+    mut ipc_server: IpcServer,
     watch: &Watch,
     sender: &Sender<Seen>,
     ordered: &Receiver<Order>,
     stop: &(AtomicBool, EventFd),
 ) {
     let epoll = Epoll::new().unwrap();
-    epoll.add(doorman.descriptor(), 0).unwrap();
+    epoll.add(ipc_server.descriptor(), 0).unwrap();
     epoll.add(watch.descriptor(), 1).unwrap();
     epoll.add(stop.1.as_fd(), 2).unwrap();
     let (mut ready, mut requests, mut notices) = (Vec::new(), Vec::new(), Vec::new());
@@ -211,17 +211,17 @@ fn serve(
         for order in ordered.try_iter() {
             match order {
                 Order::Event(event) => {
-                    board.push_event(&event);
-                    doorman.nudge();
+                    table.push_event(&event);
+                    ipc_server.wake_up();
                 }
-                Order::Board(change) => change(&mut board),
-                Order::Address(address) => assert!(doorman.set_address(&address)),
-                Order::Shut => doorman.shut(),
-                Order::SendKey(slot, key) => assert!(doorman.send_key(slot, key)),
+                Order::StateTable(change) => change(&mut table),
+                Order::Address(address) => assert!(ipc_server.set_address(&address)),
+                Order::Shut => ipc_server.shut(),
+                Order::SendKey(slot, key) => assert!(ipc_server.send_key(slot, key)),
             }
         }
-        while doorman
-            .serve(Instant::now(), &mut board, watch, &mut requests)
+        while ipc_server
+            .serve(Instant::now(), &mut table, watch, &mut requests)
             .unwrap()
         {}
         watch.take(&mut notices);
@@ -230,21 +230,21 @@ fn serve(
                 rank: Some(rank), ..
             } = request
             {
-                board.set_rank_node(rank, 0);
-                board.set_rank_state(rank, RankState::Alive);
+                table.set_rank_node(rank, 0);
+                table.set_rank_state(rank, RankState::Alive);
             }
             let _ = sender.send(Seen::Request(request));
         }
         for notice in notices.drain(..) {
-            speak(&mut board, &notice);
-            doorman.settle(&notice, &mut board, watch);
-            doorman.nudge();
+            speak(&mut table, &notice);
+            ipc_server.settle(&notice, &mut table, watch);
+            ipc_server.wake_up();
             let _ = sender.send(Seen::Notice(notice));
         }
     }
 }
 
-fn speak(board: &mut BoardWriter, notice: &RankNotice) {
+fn speak(table: &mut TableWriter, notice: &RankNotice) {
     let (Some(rank), finding) = (notice.rank, notice.finding) else {
         return;
     };
@@ -255,8 +255,8 @@ fn speak(board: &mut BoardWriter, notice: &RankNotice) {
         Finding::Resumed => (RankState::Alive, EventKind::RankResumed, Cause::Unspecified),
         Finding::Detached => return,
     };
-    board.set_rank_state(rank, state);
+    table.set_rank_state(rank, state);
     let mut event = Event::new(kind, cause);
     (event.rank, event.node, event.at_ns) = (rank, 0, notice.at_ns);
-    board.push_event(&event);
+    table.push_event(&event);
 }

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 
-use muster::board::RankState;
 use muster::client::{Client, Error, Options};
+use muster::shm::RankState;
 
 use super::{DEADLINE, agent, raw};
 

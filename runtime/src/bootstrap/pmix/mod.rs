@@ -6,7 +6,7 @@
 //! everybody (no fence), and nobody is asked before the village exists (MPI_Init).
 //!
 //! The spokesman of a node is its lowest rank. The other ranks use the porch for one thing only:
-//! what is said in their own PMIx of the state of ranks: by us ([`crier`]), by the launcher ([`hearsay`]).
+//! what is said in their own PMIx of the state of ranks: by us ([`notifier`]), by the launcher ([`launcher_reports`]).
 //!
 //! What it is not: it does not wait, anywhere, and it is not woken by PMIx: it says when it wants
 //! to look again, at first every few milliseconds, and never once all questions are answered.
@@ -15,23 +15,23 @@
 //! PRRTE server looks again only every two seconds, but answers "not found" at once if told to
 //! refresh.
 
-mod crier;
-mod hearsay;
-mod spokesman;
+mod launcher_reports;
+mod notifier;
+mod publisher;
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::board::{BoardView, Event};
-use crate::client::{AgentLink, Porch};
+use crate::client::{AgentLink, PmixHooks};
 use crate::pmix::{Error, Pmix};
+use crate::shm::{Event, TableView};
 use crate::sys::clock;
 
-use crier::Crier;
-use hearsay::Hearsay;
-use spokesman::Guest;
+use launcher_reports::LauncherReports;
+use notifier::EventNotifier;
+use publisher::PmixSession;
 
 /// How often to look whether MPI has come up, in a process that a PMIx launcher started: at first,
 /// and at last.
@@ -45,11 +45,11 @@ const KNOCK_MOST_US: u64 = 50_000;
 const LIBPMIX_PATIENCE_US: u64 = 30_000_000;
 
 /// The porch of a process whose launcher may speak PMIx. Give it to the client's options.
-pub struct PmixPorch {
+pub struct PmixIntegration {
     state: Mutex<State>,
     /// Read by threads that may not wait for the state: one of libpmix's may be waited for by its holder.
-    said: Arc<crier::Counts>,
-    heard: Arc<hearsay::Counts>,
+    said: Arc<notifier::Counts>,
+    heard: Arc<launcher_reports::Counts>,
     /// Up to this time on the monotonic clock a call of the application is of no use.
     quiet_until_us: AtomicU64,
     /// The application asked late for deaths to be told to MPI, which was not seen to yet.
@@ -58,12 +58,12 @@ pub struct PmixPorch {
 
 struct State {
     launched_by_pmix: bool,
-    crier: Crier,
-    hearsay: Hearsay,
+    notifier: EventNotifier,
+    launcher_reports: LauncherReports,
     /// The board that the last events were about.
-    board: Option<BoardView>,
+    table: Option<TableView>,
     link: Option<AgentLink>,
-    guest: Option<Guest>,
+    pmix_session: Option<PmixSession>,
     /// The job data cannot be read, or this process has left: nothing is tried any more.
     done: bool,
     /// When to wake for the next look, on the monotonic clock; `None` for only when called.
@@ -74,15 +74,15 @@ struct State {
     /// When libpmix was looked for first; `None` again once its absence was complained about.
     looking_since_us: Option<u64>,
 }
-impl PmixPorch {
+impl PmixIntegration {
     /// A porch that has looked at nothing yet. `feed_mpi` says whether confirmed deaths are told
     /// to this process's MPI, which cannot take them back.
     pub fn new(feed_mpi: bool) -> Self {
         let say_words = std::env::var_os("MUSTER_PMIX_EVENTS").is_none_or(|value| value != "0");
         let state = State::new(launched_by_pmix(), feed_mpi, say_words);
         Self {
-            said: state.crier.counts(),
-            heard: state.hearsay.counts(),
+            said: state.notifier.counts(),
+            heard: state.launcher_reports.counts(),
             state: Mutex::new(state),
             quiet_until_us: AtomicU64::new(0),
             feed_wanted: AtomicBool::new(false),
@@ -99,24 +99,24 @@ pub(super) fn launched_by_pmix() -> bool {
     std::env::var_os("PMIX_NAMESPACE").is_some()
 }
 
-impl Porch for PmixPorch {
+impl PmixHooks for PmixIntegration {
     fn on_attached(&self, link: &AgentLink) {
         let mut state = self.state();
         state.link = Some(link.clone());
-        if let Some(guest) = &mut state.guest {
-            guest.told_agent = 0;
+        if let Some(pmix_session) = &mut state.pmix_session {
+            pmix_session.told_agent = 0;
         }
         state.next_us = Some(0);
         state.not_before_us = 0;
     }
 
-    fn on_events(&self, events: &[Event], board: &BoardView) {
+    fn on_events(&self, events: &[Event], table: &TableView) {
         let mut state = self.state();
         for event in events {
-            state.crier.note(event, board);
+            state.notifier.note(event, table);
         }
-        state.board = Some(board.clone());
-        state.cry();
+        state.table = Some(table.clone());
+        state.notify_process();
     }
 
     fn on_call(&self) {
@@ -162,9 +162,9 @@ impl Porch for PmixPorch {
 
     fn before_detach(&self) {
         let mut state = self.state();
-        state.guest = None;
+        state.pmix_session = None;
         state.link = None;
-        state.board = None;
+        state.table = None;
         state.next_us = None;
         state.done = true;
     }
@@ -174,11 +174,11 @@ impl State {
     fn new(launched_by_pmix: bool, feed_mpi: bool, say_words: bool) -> Self {
         Self {
             launched_by_pmix,
-            crier: Crier::new(feed_mpi, say_words),
-            hearsay: Hearsay::default(),
-            board: None,
+            notifier: EventNotifier::new(feed_mpi, say_words),
+            launcher_reports: LauncherReports::default(),
+            table: None,
             link: None,
-            guest: None,
+            pmix_session: None,
             done: false,
             next_us: None,
             not_before_us: 0,
@@ -189,27 +189,36 @@ impl State {
 
     /// Has MPI told of deaths, late.
     fn feed_mpi(&mut self) {
-        if self.crier.feed_mpi(self.board.as_ref()) {
-            self.cry();
+        if self.notifier.feed_mpi(self.table.as_ref()) {
+            self.notify_process();
             return;
         }
         let link = self.link.as_ref().and_then(AgentLink::rank);
-        let in_mpi = self.guest.as_ref().map(|guest| guest.session.rank());
+        let in_mpi = self
+            .pmix_session
+            .as_ref()
+            .map(|pmix_session| pmix_session.session.rank());
         if let (Some(ours), Some(in_mpi)) = (link, in_mpi) {
             complain_of_numbers(ours, in_mpi);
         }
     }
 
     /// Says what there is to say, if MPI is up; before that it is kept.
-    fn cry(&mut self) {
-        let Some(guest) = &self.guest else { return };
+    fn notify_process(&mut self) {
+        let Some(pmix_session) = &self.pmix_session else {
+            return;
+        };
         // MPI is told of them all the same, by the board: not every word of the launcher's means a death
         // to it, and to hear of one twice is no harm.
-        let _ = self.hearsay.take(self.link.as_ref());
-        let is_busy = (self.crier).cry(&guest.session, &guest.job, self.board.as_ref());
+        let _ = self.launcher_reports.take(self.link.as_ref());
+        let is_busy = (self.notifier).notify_process(
+            &pmix_session.session,
+            &pmix_session.job,
+            self.table.as_ref(),
+        );
         // Another agent is told at once when it has let us in.
         let has_agent = self.link.as_ref().is_some_and(AgentLink::is_connected);
-        if is_busy || (has_agent && self.hearsay.waits()) {
+        if is_busy || (has_agent && self.launcher_reports.waits()) {
             let soon_us = clock::monotonic_ns() / 1000 + LOOK_FIRST_US;
             self.next_us = Some(self.next_us.map_or(soon_us, |next_us| next_us.min(soon_us)));
             self.not_before_us = self.not_before_us.min(soon_us);
@@ -218,7 +227,7 @@ impl State {
 
     /// A call of the application is of use only until MPI's PMIx is found: then the porch wakes itself.
     fn quiet_until_us(&self) -> u64 {
-        match self.done || self.guest.is_some() {
+        match self.done || self.pmix_session.is_some() {
             true => u64::MAX,
             // A program that asks for events all the time must not keep the library thread awake.
             false => self.not_before_us + self.look_us.min(KNOCK_MOST_US),
@@ -235,7 +244,7 @@ impl State {
         let Some(link) = self.link.clone() else {
             return;
         };
-        if self.guest.is_none() && !self.enter() {
+        if self.pmix_session.is_none() && !self.enter() {
             // A process that no PMIx launcher started is not woken for this.
             self.next_us = self
                 .launched_by_pmix
@@ -245,14 +254,16 @@ impl State {
             self.complain_if_missing(now_us);
             return;
         }
-        let Some(guest) = &mut self.guest else { return };
-        self.next_us = if guest.speaks() {
-            guest.speak(now_us, &link)
+        let Some(pmix_session) = &mut self.pmix_session else {
+            return;
+        };
+        self.next_us = if pmix_session.speaks() {
+            pmix_session.speak(now_us, &link)
         } else {
             None
         };
         self.not_before_us = self.next_us.unwrap_or(now_us);
-        self.cry();
+        self.notify_process();
     }
 
     /// Becomes a guest of MPI's PMIx, if that is there. `false`: not yet, or never (`done`).
@@ -270,8 +281,8 @@ impl State {
                 // Where it is refused the kernels and the agents are left, as with most launchers.
                 let is_alike = self.is_numbered_alike(session.rank());
                 let link = self.link.clone().filter(|_| is_alike);
-                let _ = link.map(|link| self.hearsay.listen(&session, &job, link));
-                self.guest = Some(Guest::new(session, job, is_alike));
+                let _ = link.map(|link| self.launcher_reports.listen(&session, &job, link));
+                self.pmix_session = Some(PmixSession::new(session, job, is_alike));
             }
             Err(Error::NotInitialized) => return false,
             Err(error) => return self.give_up(&error),
@@ -286,7 +297,7 @@ impl State {
         let Some(ours) = ours.filter(|ours| *ours != in_mpi) else {
             return true;
         };
-        if self.crier.fall_silent() {
+        if self.notifier.fall_silent() {
             complain_of_numbers(ours, in_mpi);
         }
         false
@@ -344,7 +355,7 @@ mod tests {
     #[test]
     fn before_mpi_the_porch_waits() {
         let mut state = State::new(true, true, true);
-        state.cry();
+        state.notify_process();
         assert!(!state.enter() && !state.done);
     }
 

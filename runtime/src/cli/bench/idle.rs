@@ -10,10 +10,10 @@
 use super::group::interrupted;
 use super::job::{Job, READY_DEADLINE};
 use super::{launch, machine};
-use crate::board::NodeState;
 use crate::cli::CliError;
 use crate::cli::process::{Process, is_interrupted, notice_interruption, wait_until};
 use crate::client::{self, Client};
+use crate::shm::NodeState;
 use crate::sys::schedule::ask_real_time;
 use clap::Args;
 use std::io::{BufRead, BufReader};
@@ -66,8 +66,8 @@ fn measure_idle(args: &IdleArgs, directory: &Path) -> Result<(), CliError> {
     for rank in &mut ranks {
         rank.wait_ready()?;
     }
-    let bare: Result<Vec<BareLoop>, CliError> = (1..=args.nodes)
-        .map(|index| BareLoop::start(args.nodes, index))
+    let bare: Result<Vec<RawLoop>, CliError> = (1..=args.nodes)
+        .map(|index| RawLoop::start(args.nodes, index))
         .collect();
     let bare = bare?;
     // The bare loops have found each other by then, and the agents are at rest.
@@ -225,7 +225,7 @@ pub(super) fn rank(nodes: usize) -> Result<(), CliError> {
 
 /// Options of `muster bench bare-loop`.
 #[derive(Args)]
-pub(crate) struct BareLoopArgs {
+pub(crate) struct RawLoopArgs {
     /// How many there are.
     count: u32,
     /// Which this one is, from 1.
@@ -239,7 +239,7 @@ const BEAT: Duration = Duration::from_millis(20);
 const BARE_LOOP_ROUNDS: u32 = 400_000;
 
 /// Beats to the next two and hears those before it.
-pub(super) fn bare_loop(args: &BareLoopArgs) -> Result<(), CliError> {
+pub(super) fn raw_loop(args: &RawLoopArgs) -> Result<(), CliError> {
     let failed = |error: std::io::Error| CliError::new("bench: bare loop", error);
     let address = |index: u32| format!("127.78.9.{}:7741", index % args.count + 1);
     let socket = UdpSocket::bind(address(args.index - 1)).map_err(failed)?;
@@ -259,9 +259,9 @@ pub(super) fn bare_loop(args: &BareLoopArgs) -> Result<(), CliError> {
 }
 
 /// A running bare loop, ended when dropped.
-struct BareLoop(Child);
+struct RawLoop(Child);
 
-impl BareLoop {
+impl RawLoop {
     fn start(count: u32, index: u32) -> Result<Self, CliError> {
         let own = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("muster"));
         launch::command(false, false)
@@ -275,7 +275,7 @@ impl BareLoop {
     }
 }
 
-impl Drop for BareLoop {
+impl Drop for RawLoop {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();

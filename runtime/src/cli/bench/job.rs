@@ -4,10 +4,10 @@
 //! bench, whatever ends that (see `launch`).
 
 use super::launch;
-use crate::board::{EventKind, NO_RANK, RankState};
 use crate::cli::CliError;
 use crate::cli::process::{monotonic_ns, wait_until};
 use crate::client::{Client, Options};
+use crate::shm::{EventKind, NO_RANK, RankState};
 use crate::sys::poll;
 use clap::Args;
 use std::io::{BufRead, BufReader};

@@ -62,7 +62,7 @@ pub(crate) enum BenchCommand {
     /// Wakes up as often as an agent of profile `standard`, receives and sends as much, and does
     /// nothing else.
     #[command(hide = true)]
-    BareLoop(idle::BareLoopArgs),
+    RawLoop(idle::RawLoopArgs),
     /// Becomes a program that ends when the bench ends.
     #[command(hide = true)]
     Launch(launch::LaunchArgs),
@@ -88,7 +88,7 @@ pub(crate) fn run(command: &BenchCommand) -> Result<(), CliError> {
         BenchCommand::Merge(args) => merge::run(args),
         BenchCommand::EventRank(args) => job::event_rank(args),
         BenchCommand::IdleRank { nodes } => idle::rank(*nodes),
-        BenchCommand::BareLoop(args) => idle::bare_loop(args),
+        BenchCommand::RawLoop(args) => idle::raw_loop(args),
         BenchCommand::Launch(args) => launch::run(args),
         BenchCommand::OpenRails(args) => cost::open_rails(args),
         BenchCommand::Spin => calm::spin(),

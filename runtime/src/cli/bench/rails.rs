@@ -13,7 +13,7 @@
 use super::figures::quantile;
 use super::flows::{Flow, bulk_flow, rail_flow, tcp_flow, udp_flow};
 use super::machine;
-use super::trips::{bare_trips, rail_trips, tcp_trips, udp_trips};
+use super::trips::{rail_trips, raw_trips, tcp_trips, udp_trips};
 use crate::cli::CliError;
 use crate::cli::show::Format;
 use crate::sys::clock::monotonic_ns;
@@ -72,7 +72,7 @@ pub(super) fn run(args: &RailsArgs) -> Result<(), CliError> {
         let turn = [
             udp_trips(rounds).map_err(sockets)?,
             tcp_trips(rounds).map_err(sockets)?,
-            bare_trips(rounds)?,
+            raw_trips(rounds)?,
             rail_trips(1, rounds)?,
             rail_trips(2, rounds)?,
         ];

@@ -2,7 +2,7 @@
 
 use super::rails::{Ends, now_us, open};
 use crate::cli::CliError;
-use muster_fabric::{BareEnd, Class, Route, Transport};
+use muster_fabric::{Class, RawEndpoint, Route, Transport};
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -90,10 +90,10 @@ pub(super) fn connection() -> io::Result<[TcpStream; 2]> {
 }
 
 /// The same by libfabric's own calls, on the provider of our rails.
-pub(super) fn bare_trips(rounds: u32) -> Result<Vec<f64>, CliError> {
+pub(super) fn raw_trips(rounds: u32) -> Result<Vec<f64>, CliError> {
     let failed = |e| CliError::new("bench rails: plain libfabric", e);
     let library = muster_fabric::load().map_err(|e| CliError::new("bench rails", e))?;
-    let [mut near, mut far] = BareEnd::pair(library, MESSAGE).map_err(failed)?;
+    let [mut near, mut far] = RawEndpoint::pair(library, MESSAGE).map_err(failed)?;
     let over = AtomicBool::new(false);
     let trips = std::thread::scope(|scope| {
         scope.spawn(|| {

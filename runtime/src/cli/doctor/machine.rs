@@ -2,7 +2,7 @@
 
 use super::{Finding, Level};
 use crate::cli::agents;
-use crate::doorman::base_directory;
+use crate::ipc::base_directory;
 use crate::sys::limits::{self, Limit};
 use crate::sys::lock::try_lock;
 use crate::watch::procfs;

@@ -115,7 +115,7 @@ fn ranks_in_words(ranks: &BTreeSet<u64>) -> String {
 
 /// All that happened, by time.
 #[derive(Debug, Default)]
-pub(super) struct Story<'a> {
+pub(super) struct Explanation<'a> {
     /// To the job.
     pub(super) incidents: Vec<Incident<'a>>,
     /// In the eyes of nodes that were cut off.
@@ -126,7 +126,11 @@ pub(super) struct Story<'a> {
 ///
 /// What several nodes say of one subject is one incident if the subject has not come back between, or if they say so
 /// within `close_us` of each other; what a node says again is another one.
-pub(super) fn gather<'a>(entries: &[Entry<'a>], apart: &Apart<'a>, close_us: u64) -> Story<'a> {
+pub(super) fn gather<'a>(
+    entries: &[Entry<'a>],
+    apart: &Apart<'a>,
+    close_us: u64,
+) -> Explanation<'a> {
     let (own, of_job) = split(entries, apart, close_us);
     let mut incidents: Vec<Incident<'a>> = Vec::new();
     let mut open: BTreeMap<Key<'_>, Open> = BTreeMap::new();
@@ -151,12 +155,12 @@ pub(super) fn gather<'a>(entries: &[Entry<'a>], apart: &Apart<'a>, close_us: u64
         open.insert(key, Open { index, is_over });
         incidents.push(Incident::new(entry));
     }
-    let mut story = Story {
+    let mut explanation = Explanation {
         incidents,
         views: Vec::new(),
     };
-    story.add_views(&own, apart, close_us);
-    story
+    explanation.add_views(&own, apart, close_us);
+    explanation
 }
 
 /// What happened, to which member, to which of its ranks.
@@ -170,7 +174,7 @@ struct Open {
     is_over: bool,
 }
 
-impl<'a> Story<'a> {
+impl<'a> Explanation<'a> {
     /// A cut off node that says what the job says is one more that says so. Everything else is its own view.
     fn add_views(&mut self, own: &[&Entry<'a>], apart: &Apart<'a>, close_us: u64) {
         let mut said: BTreeMap<Key<'_>, Vec<usize>> = BTreeMap::new();
@@ -289,8 +293,8 @@ mod tests {
 
     fn told(events: &[Value]) -> Vec<(String, Vec<String>, u64)> {
         let entries = entries(events);
-        let story = gather(&entries, &Apart::find(&entries, CLOSE_US), CLOSE_US);
-        assert!(story.views.is_empty(), "{:?}", story.views);
+        let explanation = gather(&entries, &Apart::find(&entries, CLOSE_US), CLOSE_US);
+        assert!(explanation.views.is_empty(), "{:?}", explanation.views);
         let one = |one: &Incident<'_>| {
             let nodes = one.nodes.iter().map(ToString::to_string).collect();
             (
@@ -299,7 +303,7 @@ mod tests {
                 one.last_us - one.first_us,
             )
         };
-        story.incidents.iter().map(one).collect()
+        explanation.incidents.iter().map(one).collect()
     }
 
     fn said(event: &str, node: &str, member: &str, at: u64) -> Value {
@@ -328,9 +332,9 @@ mod tests {
             said("node-failed", "n1", "n4", 3_000_000),
         ];
         let entries = entries(&events);
-        let story = gather(&entries, &Apart::default(), CLOSE_US);
-        assert_eq!(story.incidents.len(), 2);
-        let first = &story.incidents[0];
+        let explanation = gather(&entries, &Apart::default(), CLOSE_US);
+        assert_eq!(explanation.incidents.len(), 2);
+        let first = &explanation.incidents[0];
         assert_eq!(
             (first.nodes.clone(), first.last_us - first.first_us),
             (vec!["n1", "n2"], 500)

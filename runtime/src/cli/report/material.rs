@@ -35,10 +35,10 @@ impl Material {
         let entries = entries(&self.events);
         let close_us = close_us(&entries);
         let apart = Apart::find(&entries, close_us);
-        let story = gather(&entries, &apart, close_us);
+        let explanation = gather(&entries, &apart, close_us);
         Content {
-            summary: summary(&story.incidents, &entries, &apart),
-            story,
+            summary: summary(&explanation.incidents, &entries, &apart),
+            explanation,
             events: &self.events,
             unread: self.unread,
             left_out: self.left_out,

@@ -67,7 +67,7 @@ pub(crate) fn run(args: &ReportArgs) -> Result<(), CliError> {
         args.output.display(),
         content.summary,
         counted(material.events.len(), "event"),
-        counted(content.story.incidents.len(), "incident")
+        counted(content.explanation.incidents.len(), "incident")
     );
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! The page: a summary, the timeline as a drawing, every incident in a table, and in another one what nodes said
 //! while they were cut off.
 
-use super::incident::{Incident, Story, View};
+use super::incident::{Explanation, Incident, View};
 use super::timeline;
 use crate::cli::show::counted;
 use crate::journal::rfc3339;
@@ -23,7 +23,7 @@ tr.failure td{background:#fdecec}svg{width:100%;height:auto;background:#f8fafc;b
 /// What a page is made of.
 pub(super) struct Content<'a> {
     pub(super) summary: String,
-    pub(super) story: Story<'a>,
+    pub(super) explanation: Explanation<'a>,
     pub(super) events: &'a [Value],
     /// Lines that are no events.
     pub(super) unread: usize,
@@ -33,8 +33,12 @@ pub(super) struct Content<'a> {
 
 /// The page as text.
 pub(super) fn page(content: &Content<'_>) -> String {
-    let Content { story, events, .. } = content;
-    let incidents = &story.incidents;
+    let Content {
+        explanation,
+        events,
+        ..
+    } = content;
+    let incidents = &explanation.incidents;
     let mut page =
         String::from("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/>");
     let title = format!("Muster: job {}", names(events, "job").join(", "));
@@ -55,11 +59,11 @@ pub(super) fn page(content: &Content<'_>) -> String {
     }
     missing(&mut page, content);
     page.push_str("</p><p class=\"n\">Times come from each node's clock; clocks may differ.</p>");
-    timeline::draw(&mut page, story);
+    timeline::draw(&mut page, explanation);
     let has_days = span.is_some_and(|(first, last)| rfc3339(first)[..10] != rfc3339(last)[..10]);
     table(&mut page, incidents, has_days);
-    if !story.views.is_empty() {
-        views(&mut page, &story.views, has_days);
+    if !explanation.views.is_empty() {
+        views(&mut page, &explanation.views, has_days);
     }
     page.push_str("</body></html>\n");
     page

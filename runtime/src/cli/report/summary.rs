@@ -146,13 +146,13 @@ mod tests {
     fn told(events: &[Value]) -> (String, Vec<String>) {
         let entries = entries(events);
         let apart = Apart::find(&entries, CLOSE_US);
-        let story = gather(&entries, &apart, CLOSE_US);
+        let explanation = gather(&entries, &apart, CLOSE_US);
         let view = |view: &super::super::incident::View<'_>| {
             let members: Vec<&str> = view.members.iter().copied().collect();
             format!("{}: {} {}", view.node, view.event, members.join(" "))
         };
-        let summary = summary(&story.incidents, &entries, &apart);
-        (summary, story.views.iter().map(view).collect())
+        let summary = summary(&explanation.incidents, &entries, &apart);
+        (summary, explanation.views.iter().map(view).collect())
     }
 
     fn said(event: &str, node: &str, member: &str, ms: u64) -> Value {
@@ -322,8 +322,8 @@ mod tests {
         events.push(rank);
         let entries = entries(&events);
         let apart = Apart::find(&entries, CLOSE_US);
-        let story = gather(&entries, &apart, CLOSE_US);
-        let rank = story
+        let explanation = gather(&entries, &apart, CLOSE_US);
+        let rank = explanation
             .incidents
             .iter()
             .find(|one| one.event == "rank-failed")
@@ -333,7 +333,7 @@ mod tests {
             (vec!["n1"], vec!["n4"])
         );
         assert_eq!(rank.last_us, rank.first_us);
-        let failed = story
+        let failed = explanation
             .incidents
             .iter()
             .find(|one| one.event == "node-failed" && one.member == "n3");
@@ -341,7 +341,11 @@ mod tests {
         let of_n3 = |view: &super::super::incident::View<'_>| {
             view.event == "node-failed" && view.members.contains("n3")
         };
-        assert!(!story.views.iter().any(of_n3), "{:?}", story.views);
+        assert!(
+            !explanation.views.iter().any(of_n3),
+            "{:?}",
+            explanation.views
+        );
     }
 
     #[test]

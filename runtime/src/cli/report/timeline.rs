@@ -1,6 +1,6 @@
 //! The drawing: a lane a member, with its state as a bar and what happened to it as marks above the bar.
 
-use super::incident::{Incident, Story, View};
+use super::incident::{Explanation, Incident, View};
 use super::page::{ROWS_MAX, escaped};
 use muster_fabric::by_number;
 use std::collections::BTreeMap;
@@ -89,8 +89,8 @@ struct Lane<'a> {
 }
 
 /// Draws it.
-pub(super) fn draw(page: &mut String, story: &Story<'_>) {
-    let incidents = &story.incidents;
+pub(super) fn draw(page: &mut String, explanation: &Explanation<'_>) {
+    let incidents = &explanation.incidents;
     let mut lanes: BTreeMap<&str, Lane<'_>> = BTreeMap::new();
     for incident in incidents {
         lanes
@@ -99,7 +99,7 @@ pub(super) fn draw(page: &mut String, story: &Story<'_>) {
             .incidents
             .push(incident);
     }
-    for view in &story.views {
+    for view in &explanation.views {
         lanes.entry(view.node).or_default().views.push(view);
     }
     let mut order: Vec<(&str, Lane<'_>)> = lanes.into_iter().collect();

@@ -17,13 +17,13 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use signal_hook::consts::SIGKILL;
 
-use super::asked::Asked;
 use super::child::Followed;
+use super::shutdown::Shutdown;
 use crate::cli::process::{self, Process, wait_until};
 use crate::cli::{CliError, print_error};
 use crate::config::draw_key;
-use crate::doorman::locked_directory::{LockedDirectory, remove_abandoned};
-use crate::doorman::{Place, PlaceError};
+use crate::ipc::locked_directory::{LockedDirectory, remove_abandoned};
+use crate::ipc::{AgentDirectory, DirectoryError};
 use crate::launch::node::GIVEN_UP;
 use crate::launch::{Error, Plan, Signals};
 use crate::sys::poll::Epoll;
@@ -31,14 +31,14 @@ use crate::sys::poll::Epoll;
 /// By this a launcher knows that it is one of an emulated node, and which: `INDEX:NODES:DIRECTORY`.
 const VARIABLE: &str = "MUSTER_RUN_EMULATED";
 /// Most emulated nodes: each has an address in one loopback network.
-pub(super) const NODES_MOST: u32 = 64;
+pub(super) const NODES_MAX: u32 = 64;
 /// Most rails of one.
-pub(super) const RAILS_MOST: u32 = 8;
+pub(super) const RAILS_MAX: u32 = 8;
 /// How the directory of a job's files is called, with the number of its starter; and in it that of its agents.
 pub(crate) const PREFIX: &str = "muster-run-";
 pub(crate) const AGENTS: &str = "m";
 /// Most rails of all.
-pub(super) const ADDRESSES_MOST: u32 = 254;
+pub(super) const ADDRESSES_MAX: u32 = 254;
 /// Loopback networks of emulated nodes, and how many are looked at for one that nobody has.
 const NETWORKS: u32 = 150 * 250;
 const TRIES: u32 = 64;
@@ -73,24 +73,24 @@ pub(super) fn run(plan: &Plan, rails: u32, again: &[OsString]) -> Result<u8, Err
         launchers.0.push((node, launcher));
     }
     let mut statuses = Vec::new();
-    let mut asked = Asked::default();
+    let mut shutdown = Shutdown::default();
     // What made this process end launchers that did not.
     let mut killed_for = None;
     let mut ready = Vec::new();
     loop {
         for signal in signals.take() {
             launchers.signal(signal);
-            asked.note(signal);
+            shutdown.note(signal);
         }
-        if asked.kill_at().is_some_and(|at| Instant::now() >= at) {
+        if shutdown.kill_at().is_some_and(|at| Instant::now() >= at) {
             launchers.signal(SIGKILL);
-            killed_for = asked.first();
+            killed_for = shutdown.first();
         }
         launchers.reap(plan, &mut statuses);
         if launchers.0.is_empty() {
             break;
         }
-        let is_quiet = statuses.is_empty() && asked.kill_at().is_none();
+        let is_quiet = statuses.is_empty() && shutdown.kill_at().is_none();
         let rest = if is_quiet { REST } else { LOOK };
         if !statuses.is_empty() {
             launchers.end_the_stopped();
@@ -103,7 +103,7 @@ pub(super) fn run(plan: &Plan, rails: u32, again: &[OsString]) -> Result<u8, Err
     remove_abandoned();
     // Launchers that did not listen yet have died of it.
     let all_died = statuses.iter().all(Option::is_none);
-    Ok(match killed_for.or(asked.first().filter(|_| all_died)) {
+    Ok(match killed_for.or(shutdown.first().filter(|_| all_died)) {
         Some(signal) => 128 + signal as u8,
         None => plan.policy.of_nodes(&statuses),
     })
@@ -220,19 +220,19 @@ pub(super) fn directory_of(starter: u32) -> PathBuf {
 /// # Errors
 /// It is set and says nothing: taken for a starter this process would start one as lost as itself, and so on.
 pub(super) fn told() -> Result<Option<(usize, usize, PathBuf)>, CliError> {
-    let Some(words) = std::env::var_os(VARIABLE) else {
+    let Some(value) = std::env::var_os(VARIABLE) else {
         return Ok(None);
     };
-    let place = words.to_str().and_then(|words| {
-        let mut parts = words.splitn(3, ':');
+    let place = value.to_str().and_then(|value| {
+        let mut parts = value.splitn(3, ':');
         let node = parts.next()?.parse().ok()?;
         let count = parts.next()?.parse().ok()?;
         Some((node, count, parts.next()?.into()))
     });
     let unclear = || {
-        let words = words.display();
+        let value = value.display();
         let why = format!(
-            "{VARIABLE}={words} names no emulated node; unset it, it is set by muster run itself"
+            "{VARIABLE}={value} names no emulated node; unset it, it is set by muster run itself"
         );
         CliError::usage("run", why)
     };
@@ -253,7 +253,9 @@ impl Directory {
             return Err(unfit("it is not UTF-8".into()));
         }
         let agents = path.join(AGENTS);
-        if let Err(PlaceError::TooLong { most, .. }) = Place::find(None, None, Some(&agents)) {
+        if let Err(DirectoryError::TooLong { most, .. }) =
+            AgentDirectory::find(None, None, Some(&agents))
+        {
             let why = format!("paths of sockets in it are longer than {most} bytes");
             return Err(unfit(why));
         }

@@ -1,16 +1,16 @@
 //! `muster run`: the command line of the launcher.
 
-mod asked;
+mod arguments;
 mod child;
-mod ears;
 pub(crate) mod emulate;
-mod players;
-mod reader;
+mod launchers;
+mod output_reader;
 mod remote;
+mod shutdown;
+mod stderr_reader;
 mod step;
-mod words;
 
-pub(crate) use words::{foreign, with_mpirun};
+pub(crate) use arguments::{foreign, with_mpirun};
 
 use super::{CliError, complain, print_error, warn_of_strange_settings};
 use crate::config::parse_rails;
@@ -42,11 +42,11 @@ pub(crate) struct RunArgs {
     per_node: Option<u32>,
     /// Emulated nodes on this machine [default: those of the Slurm step, else 1].
     #[arg(long, value_name = "NODES")]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(emulate::NODES_MOST)))]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(emulate::NODES_MAX)))]
     nodes: Option<u32>,
     /// Rails (addresses) of each emulated node.
     #[arg(long, value_name = "RAILS", default_value_t = 1, requires = "nodes")]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(emulate::RAILS_MOST)))]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(emulate::RAILS_MAX)))]
     rails: u32,
     /// Hosts that are the nodes, as in n[1-4],x7; started over ssh.
     #[arg(long, value_name = "LIST", conflicts_with = "nodes")]
@@ -153,7 +153,7 @@ impl Place {
 }
 
 fn play(args: &RunArgs) -> Result<u8, CliError> {
-    step::forget_the_plugin(&words())?;
+    step::forget_the_plugin(&arguments())?;
     let place = place(args)?;
     let numbered = |count: usize| (1..=count).map(|node| format!("n{node}")).collect();
     let nodes: Vec<String> = match &place {
@@ -183,8 +183,8 @@ fn play(args: &RunArgs) -> Result<u8, CliError> {
         program.ranks = layout.ranks();
     }
     let is_emulated = matches!(place, Place::Starter(_) | Place::Emulated(..));
-    if is_emulated && layout.nodes().len() as u32 * args.rails > emulate::ADDRESSES_MOST {
-        let (nodes, rails, most) = (layout.nodes().len(), args.rails, emulate::ADDRESSES_MOST);
+    if is_emulated && layout.nodes().len() as u32 * args.rails > emulate::ADDRESSES_MAX {
+        let (nodes, rails, most) = (layout.nodes().len(), args.rails, emulate::ADDRESSES_MAX);
         let why = format!("{nodes} nodes of {rails} rails; there are {most} addresses for rails");
         return Err(CliError::usage("run", why));
     }
@@ -230,7 +230,7 @@ fn play(args: &RunArgs) -> Result<u8, CliError> {
         verbose: args.verbose,
     };
     let outcome = match place {
-        Place::Starter(_) => emulate::run(&plan, args.rails, &words()),
+        Place::Starter(_) => emulate::run(&plan, args.rails, &arguments()),
         Place::Emulated(own, _, files) => {
             return child::survey(|| {
                 let outcome = node::run(&plan, own, &files, &mut || {});
@@ -239,10 +239,10 @@ fn play(args: &RunArgs) -> Result<u8, CliError> {
         }
         Place::Remote(hosts) => {
             let how = (args.ssh.as_str(), args.fanout as usize);
-            return remote::run(&plan, &hosts, how, &args.export, &words());
+            return remote::run(&plan, &hosts, how, &args.export, &arguments());
         }
-        Place::Host(step) => return remote::serve(&plan, &step, &words()),
-        Place::Step(step) => return step::run(&plan, &step, &words()),
+        Place::Host(step) => return remote::serve(&plan, &step, &arguments()),
+        Place::Step(step) => return step::run(&plan, &step, &arguments()),
     };
     outcome.map_err(failed)
 }
@@ -320,9 +320,9 @@ fn here(hosts: &Hosts) -> Result<Place, CliError> {
 }
 
 /// Variables that have their value in the command line. Others a launcher has itself, or gets over ssh.
-fn exported(words: &[String]) -> Result<Vec<(OsString, OsString)>, String> {
+fn exported(arguments: &[String]) -> Result<Vec<(OsString, OsString)>, String> {
     let mut given = Vec::new();
-    for word in words {
+    for word in arguments {
         let (name, value) = match word.split_once('=') {
             Some((name, value)) => (name, Some(value)),
             None => (word.as_str(), None),
@@ -373,9 +373,9 @@ fn warn_of_rails() {
 }
 
 /// Ranks do not get what is not there, and a misspelt name is soon overlooked.
-fn warn_of_unset(words: &[String]) {
+fn warn_of_unset(arguments: &[String]) {
     let is_unset = |word: &&String| !word.contains('=') && std::env::var_os(word).is_none();
-    for name in words.iter().filter(is_unset) {
+    for name in arguments.iter().filter(is_unset) {
         let line = format!(
             "muster run: -x {name}: it is not set here, so the ranks do not get it; set it, or write -x {name}=VALUE\n"
         );
@@ -384,7 +384,7 @@ fn warn_of_unset(words: &[String]) {
 }
 
 /// This command line, for a launcher that is this program once more.
-fn words() -> Vec<OsString> {
+fn arguments() -> Vec<OsString> {
     std::env::args_os().skip(1).collect()
 }
 

@@ -4,16 +4,16 @@
 //! that he gets himself; a player whose cord goes slack stops. The cord is the launcher's standard input: ssh brings
 //! it there and closes it when it ends, so no launcher outlives whoever started it.
 
-use super::asked::Asked;
 use super::child::survey;
-use super::ears::say_here;
-use super::players::{Player, Players};
-use super::reader::{LOOK, Reader};
+use super::launchers::{RemoteLauncher, RemoteLaunchers};
+use super::output_reader::{LOOK, OutputReader};
+use super::shutdown::Shutdown;
+use super::stderr_reader::say_here;
 use super::step;
 use crate::cli::CliError;
 use crate::config::{draw_key, read_key};
 use crate::launch::node::watched;
-use crate::launch::{Hosts, Plan, Signals, Step, cord};
+use crate::launch::{Hosts, Plan, Signals, Step, stdin_control};
 use crate::sys::limits;
 use crate::sys::poll::Epoll;
 use crate::sys::process::send_signal;
@@ -68,70 +68,70 @@ pub(super) fn run(
         .collect();
     let epoll = Epoll::new().map_err(refused("epoll"))?;
     epoll.add(signals.as_fd(), 0).map_err(refused("signals"))?;
-    let mut players = Players::new(&epoll).map_err(refused("what hosts say"))?;
-    players.enlist(&hosts.names);
+    let mut launchers = RemoteLaunchers::new(&epoll).map_err(refused("what hosts say"))?;
+    launchers.enlist(&hosts.names);
     let start = |place: usize, host: &str| {
         let told = format!("{place}:{}:{}", plan.job, hosts.list());
-        let words = command_line(&told, export, again).map_err(refused("this program"))?;
-        let player = Player::start(ssh, place, host, &words, &key, &epoll);
+        let arguments = command_line(&told, export, again).map_err(refused("this program"))?;
+        let player = RemoteLauncher::start(ssh, place, host, &arguments, &key, &epoll);
         player.map_err(refused(&format!("{ssh} {host}")))
     };
-    let farewell = FAREWELL + plan.grace;
+    let detach = FAREWELL + plan.grace;
     let mut statuses = Vec::new();
     let mut over_at: Option<Instant> = None;
-    let mut asked = Asked::default();
+    let mut shutdown = Shutdown::default();
     let mut come_by = Some(Instant::now() + plan.patience);
     let mut ready = Vec::new();
-    let mut reader = None;
+    let mut output_reader = None;
     loop {
-        players.listen();
+        launchers.listen();
         if come_by.is_some_and(|at| Instant::now() >= at) {
             come_by = None;
-            players.drop_the_absent(plan.patience);
+            launchers.drop_the_absent(plan.patience);
         }
         for signal in signals.take() {
-            players.tell(signal);
-            asked.note(signal);
+            launchers.tell(signal);
+            shutdown.note(signal);
         }
-        if asked.any() {
-            players.dismiss();
-            over_at.get_or_insert(Instant::now() + farewell);
+        if shutdown.any() {
+            launchers.dismiss();
+            over_at.get_or_insert(Instant::now() + detach);
         }
-        if players.reap(&mut statuses) {
+        if launchers.reap(&mut statuses) {
             // Nobody needs time to end where nothing has failed.
             let is_well = statuses.iter().all(|status| *status == Some(0));
-            let time = if is_well { FAREWELL } else { farewell };
+            let time = if is_well { FAREWELL } else { detach };
             over_at.get_or_insert(Instant::now() + time);
         }
-        over_at = over_at.into_iter().chain(asked.kill_at()).min();
+        over_at = over_at.into_iter().chain(shutdown.kill_at()).min();
         if over_at.is_some_and(|at| Instant::now() >= at) {
             let now = Instant::now();
-            let patience = if asked.any() {
+            let patience = if shutdown.any() {
                 plan.grace
             } else {
                 plan.patience
             };
-            let reader = reader.get_or_insert_with(|| Reader::new(now));
-            if asked.kill_at().is_none() && reader.keeps_waiting(patience, now) {
+            let output_reader = output_reader.get_or_insert_with(|| OutputReader::new(now));
+            if shutdown.kill_at().is_none() && output_reader.keeps_waiting(patience, now) {
                 over_at = Some(now + LOOK);
             } else {
-                players.give_up(&mut statuses);
+                launchers.give_up(&mut statuses);
             }
         }
-        while let Some((place, host)) = players.next(fanout) {
-            let joined = players.join(start(place, &host)?);
+        while let Some((place, host)) = launchers.next(fanout) {
+            let joined = launchers.join(start(place, &host)?);
             joined.map_err(refused("what hosts say"))?;
         }
-        if players.are_over() {
-            players.finish(if asked.any() {
+        if launchers.are_over() {
+            launchers.finish(if shutdown.any() {
                 plan.grace
             } else {
                 plan.patience
             });
-            return Ok(match asked.first() {
+            return Ok(match shutdown.first() {
                 // Whoever asked twice has ended it, also where launchers were killed and have no status.
-                Some(signal) if asked.kill_at().is_some() => 128 + signal as u8,
-                _ if players.any_has_come => plan.policy.of_nodes(&statuses),
+                Some(signal) if shutdown.kill_at().is_some() => 128 + signal as u8,
+                _ if launchers.any_has_come => plan.policy.of_nodes(&statuses),
                 Some(signal) => 128 + signal as u8,
                 None => NOBODY_CAME,
             });
@@ -139,7 +139,7 @@ pub(super) fn run(
         let due = over_at
             .into_iter()
             .chain(come_by)
-            .chain(players.due())
+            .chain(launchers.due())
             .min();
         let rest = due.map_or(REST, |at| at.saturating_duration_since(Instant::now()));
         epoll
@@ -153,30 +153,30 @@ pub(super) fn run(
 /// # Errors
 /// It is set and says nothing: taken for a starter this process would start the job once more on all hosts.
 pub(super) fn told() -> Result<Option<Step>, CliError> {
-    let Some(words) = std::env::var_os(VARIABLE) else {
+    let Some(value) = std::env::var_os(VARIABLE) else {
         return Ok(None);
     };
-    let step = words.to_str().and_then(|words| {
-        let mut parts = words.splitn(3, ':');
+    let step = value.to_str().and_then(|value| {
+        let mut parts = value.splitn(3, ':');
         let place: usize = parts.next()?.parse().ok()?;
         let (job, list) = (parts.next()?, parts.next()?);
         let hosts = Hosts::parse(list).ok()?;
         (place < hosts.names.len()).then(|| hosts.step(place, job))
     });
     let unclear = || {
-        let words = words.display();
+        let value = value.display();
         let why =
-            format!("{VARIABLE}={words} names no host; unset it, it is set by muster run itself");
+            format!("{VARIABLE}={value} names no host; unset it, it is set by muster run itself");
         CliError::usage("run", why)
     };
     step.ok_or_else(unclear).map(Some)
 }
 
 /// The launcher of a host: runs its part of the job and answers its exit status.
-pub(super) fn serve(plan: &Plan, step: &Step, words: &[OsString]) -> Result<u8, CliError> {
+pub(super) fn serve(plan: &Plan, step: &Step, arguments: &[OsString]) -> Result<u8, CliError> {
     if std::env::var_os(step::VARIABLE).is_none() {
         let files = step::keep_key(step, &take_key()?)?;
-        return Err(step::execute(step, words, Some(&files), None));
+        return Err(step::execute(step, arguments, Some(&files), None));
     }
     // From here on signals end nothing by themselves.
     let signals = Signals::new().map_err(|cause| CliError::new("run: signals", cause))?;
@@ -222,10 +222,10 @@ fn follow_cord() {
             .strip_prefix("lost ")
             .and_then(|text| text.parse().ok())
         {
-            cord::lose(node);
+            stdin_control::lose(node);
         }
     }
-    cord::cut();
+    stdin_control::cut();
 }
 
 /// What a shell on the host is to run: this program with the same words, in the same directory.

@@ -7,8 +7,8 @@ use super::failed;
 use crate::cli::{CliError, print_error};
 use crate::client::SPANK_KEY;
 use crate::config::{leave_key, read_key_file};
-use crate::doorman::Place;
-use crate::doorman::locked_directory::{LockedDirectory, remove_abandoned};
+use crate::ipc::AgentDirectory;
+use crate::ipc::locked_directory::{LockedDirectory, remove_abandoned};
 use crate::launch::{Error, Plan, Step, files_name, is_of_the_plugin, node};
 use std::ffi::OsString;
 use std::fs;
@@ -32,14 +32,14 @@ const LATECOMERS: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Runs this node's part of the step and answers its exit status.
-pub(super) fn run(plan: &Plan, step: &Step, words: &[OsString]) -> Result<u8, CliError> {
+pub(super) fn run(plan: &Plan, step: &Step, arguments: &[OsString]) -> Result<u8, CliError> {
     if std::env::var_os(VARIABLE).is_some() {
         let outcome = serve(plan, step)?;
         return Ok(outcome.unwrap_or(node::OUTCAST));
     }
     let given = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     if given("MUSTER_KEY_FILE") {
-        return Err(execute(step, words, None, None));
+        return Err(execute(step, arguments, None, None));
     }
     let home = std::env::var_os("HOME").map_or_else(std::env::temp_dir, PathBuf::from);
     let refused = |why: String| CliError::new("run: the job's key", why);
@@ -51,7 +51,7 @@ pub(super) fn run(plan: &Plan, step: &Step, words: &[OsString]) -> Result<u8, Cl
             let _ = fs::remove_file(&shared);
         }
     })?;
-    Err(execute(step, words, Some(&own), Some(&shared)))
+    Err(execute(step, arguments, Some(&own), Some(&shared)))
 }
 
 /// A site that binds tasks gives a step with one task a node one core of it, unless it is asked for more.
@@ -108,7 +108,7 @@ pub(super) fn serve(plan: &Plan, step: &Step) -> Result<Option<u8>, CliError> {
         None => take_files(step)?,
     };
     // Where it cannot be, attaching says why.
-    if let Ok(agent) = Place::find(Some(&step.job), Some(&step.nodes[step.own]), None) {
+    if let Ok(agent) = AgentDirectory::find(Some(&step.job), Some(&step.nodes[step.own]), None) {
         let _ = files.note_agent(&agent);
     }
     let remove_key = || {
@@ -155,7 +155,7 @@ fn wait_for_latecomers(key: &Path) {
 
 /// What Slurm's plugin says is of its own agents; those of this job, behind a shell in such a step, meet elsewhere.
 /// Only returns if there is nothing to forget, or if it fails.
-pub(super) fn forget_the_plugin(words: &[OsString]) -> Result<(), CliError> {
+pub(super) fn forget_the_plugin(arguments: &[OsString]) -> Result<(), CliError> {
     if !std::env::var("MUSTER_JOB").is_ok_and(|job| is_of_the_plugin(&job)) {
         return Ok(());
     }
@@ -164,14 +164,14 @@ pub(super) fn forget_the_plugin(words: &[OsString]) -> Result<(), CliError> {
     for name in ["MUSTER_JOB", "MUSTER_NODE", "MUSTER_HOSTS", "MUSTER_PORT"] {
         command.env_remove(name);
     }
-    Err(failed(command.args(words).exec()))
+    Err(failed(command.args(arguments).exec()))
 }
 
 /// Only returns if it fails. `own` has the key that the agent reads, `shared` is what is to be removed when all have
 /// read it.
 pub(super) fn execute(
     step: &Step,
-    words: &[OsString],
+    arguments: &[OsString],
     own: Option<&LockedDirectory>,
     shared: Option<&Path>,
 ) -> CliError {
@@ -182,7 +182,7 @@ pub(super) fn execute(
     let given = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     let shared = shared.unwrap_or(Path::new(NO_KEY));
     command
-        .args(words)
+        .args(arguments)
         .env(VARIABLE, shared)
         .env_remove(SPANK_KEY);
     if let Some(files) = own {

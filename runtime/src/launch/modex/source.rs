@@ -6,13 +6,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use super::{BYTES_MOST, Blob};
+use super::{BYTES_MAX, Blob};
 
 /// Pauses before a server is asked again.
 const PAUSE_LEAST: Duration = Duration::from_millis(50);
-const PAUSE_MOST: Duration = Duration::from_secs(2);
+const PAUSE_MAX: Duration = Duration::from_secs(2);
 /// How long the server may take for a rank that has ended: it has read all of it by then.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+const LAST_OUTPUT: Duration = Duration::from_secs(1);
 
 /// A rank's data.
 #[derive(Debug, Default)]
@@ -80,7 +80,7 @@ impl Source {
         }
         if let Some(asked) = self.asked {
             let since = self.ended.map(|ended| ended.max(asked));
-            if since.is_none_or(|since| now.duration_since(since) < LAST_WORDS) {
+            if since.is_none_or(|since| now.duration_since(since) < LAST_OUTPUT) {
                 return Step::Wait;
             }
         } else if !has_ended || !self.asked_after_end {
@@ -105,7 +105,7 @@ impl Source {
         self.asked = None;
         let is_new = self.version == 0 || self.data != data;
         let pause = if is_new { PAUSE_LEAST } else { self.pause * 2 };
-        self.pause = pause.clamp(PAUSE_LEAST, PAUSE_MOST);
+        self.pause = pause.clamp(PAUSE_LEAST, PAUSE_MAX);
         self.next = Some(now + self.pause);
         if is_new {
             self.version += 1;
@@ -201,14 +201,14 @@ pub(super) fn moves(
         true
     };
     while ranks > room.ranks && free(&mut bytes, &mut ranks, &mut moves) {}
-    let most = room.bytes.min(BYTES_MOST);
+    let most = room.bytes.min(BYTES_MAX);
     let due = |lacks: bool| {
         let due = sources.iter().filter(|(_, source)| source.is_due());
         due.filter(move |(rank, _)| lacked.contains(rank) == lacks)
     };
     for (rank, source) in due(true) {
         let size = source.data.len();
-        if size > room.later.min(BYTES_MOST) || source.too_much {
+        if size > room.later.min(BYTES_MAX) || source.too_much {
             moves.push(Move::TooMuch(*rank));
             continue;
         }
@@ -267,7 +267,7 @@ mod tests {
             assert_eq!(source.version, 1);
         }
         assert_eq!(pauses[..2], [PAUSE_LEAST, 2 * PAUSE_LEAST]);
-        assert_eq!(pauses.last(), Some(&PAUSE_MOST));
+        assert_eq!(pauses.last(), Some(&PAUSE_MAX));
         source.take(b"two".to_vec(), at);
         assert_eq!((source.pause, source.version), (PAUSE_LEAST, 2));
     }
@@ -285,7 +285,7 @@ mod tests {
         let mut source = Source::default();
         assert_eq!(source.step(Some(0), false, now), Step::Ask);
         assert_eq!(source.step(Some(0), true, now), Step::Wait);
-        assert_eq!(source.step(Some(0), true, now + LAST_WORDS), Step::Rest);
+        assert_eq!(source.step(Some(0), true, now + LAST_OUTPUT), Step::Rest);
         assert!(source.last && source.version == 1);
     }
 
@@ -294,7 +294,7 @@ mod tests {
         let asked = Instant::now();
         let mut source = Source::default();
         assert_eq!(source.step(Some(0), false, asked), Step::Ask);
-        let ended = asked + 10 * LAST_WORDS;
+        let ended = asked + 10 * LAST_OUTPUT;
         assert_eq!(source.step(Some(0), true, ended), Step::Wait);
         assert!(!source.last);
         source.take(b"late".to_vec(), ended);
@@ -338,7 +338,7 @@ mod tests {
                     Move::TooMuch(rank) => _ = self.0.get_mut(rank).unwrap().give_up(),
                 }
             }
-            assert!(laid_bytes(&self.0) <= bytes.min(BYTES_MOST));
+            assert!(laid_bytes(&self.0) <= bytes.min(BYTES_MAX));
             moves
         }
 
@@ -394,7 +394,7 @@ mod tests {
         // Who asks later has to hear of it as well.
         assert_eq!(table.turn(&[0], 100, 9), [Move::TooMuch(0)]);
         assert!(table.0[&0].blob(0).unwrap().too_much);
-        let mut table = Table::new(&[BYTES_MOST + 1]);
+        let mut table = Table::new(&[BYTES_MAX + 1]);
         assert_eq!(table.turn(&[0], usize::MAX, 9), [Move::TooMuch(0)]);
         assert_eq!(table.0[&0].blob(0).unwrap().size, 0);
     }

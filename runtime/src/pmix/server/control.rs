@@ -5,8 +5,8 @@ use std::ffi::c_void;
 use pmix_sys as sys;
 
 use super::super::ffi::text;
+use super::collective::InfoAnswer;
 use super::infos::Infos;
-use super::meeting::InfoAnswer;
 use super::upcall::{Upcall, is_rank, queue, rank, slice};
 
 /// A signal for ranks, wherever they are.

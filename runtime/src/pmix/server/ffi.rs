@@ -8,7 +8,7 @@ use pmix_sys as sys;
 
 use super::super::ffi::process;
 use super::infos::Infos;
-use super::{Error, control, desk, meeting, modex, tool, upcall, words};
+use super::{Error, collective, control, log_message, modex, name_service, tool, upcall};
 
 // SAFETY of a call: none.
 type Version = unsafe extern "C" fn() -> *const c_char;
@@ -143,8 +143,8 @@ impl Library {
 
     pub(super) fn version(&self) -> String {
         // SAFETY: takes nothing and answers a terminated text that stays.
-        let words = unsafe { CStr::from_ptr((self.version)()) };
-        words.to_string_lossy().into_owned()
+        let log_message = unsafe { CStr::from_ptr((self.version)()) };
+        log_message.to_string_lossy().into_owned()
     }
 
     pub(super) fn init(&self, infos: &Infos) -> Result<(), Error> {
@@ -152,19 +152,19 @@ impl Library {
             client_connected2: Some(upcall::connected),
             client_finalized: Some(upcall::finalized),
             abort: Some(upcall::aborted),
-            fence_nb: Some(meeting::fence),
+            fence_nb: Some(collective::fence),
             direct_modex: Some(modex::direct_modex),
-            publish: Some(desk::publish),
-            lookup: Some(desk::lookup),
-            unpublish: Some(desk::unpublish),
+            publish: Some(name_service::publish),
+            lookup: Some(name_service::lookup),
+            unpublish: Some(name_service::unpublish),
             spawn: Some(upcall::spawn),
-            connect: Some(meeting::connect),
-            disconnect: Some(meeting::disconnect),
-            query: Some(desk::query),
+            connect: Some(collective::connect),
+            disconnect: Some(collective::disconnect),
+            query: Some(name_service::query),
             tool_connected: Some(tool::connected),
-            log: Some(words::log),
+            log: Some(log_message::log),
             job_control: Some(control::job_control),
-            group: Some(meeting::group),
+            group: Some(collective::group),
             // SAFETY: a struct of optional functions, all absent.
             ..unsafe { std::mem::zeroed() }
         };
@@ -356,8 +356,10 @@ unsafe fn length(place: *const c_char) -> usize {
         }
         let second = CStr::from_ptr(place.add(first)).to_bytes_with_nul().len();
         let third = CStr::from_ptr(place.add(first + second));
-        let words = third.to_string_lossy();
-        let size = words.trim_start_matches("size=").trim_end_matches(':');
+        let log_message = third.to_string_lossy();
+        let size = log_message
+            .trim_start_matches("size=")
+            .trim_end_matches(':');
         let packed: usize = size.parse().unwrap_or(0);
         first + second + third.to_bytes_with_nul().len() + packed
     }

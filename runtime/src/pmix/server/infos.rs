@@ -62,9 +62,9 @@ impl Infos {
         self.add(key, sys::PMIX_SIZE).value.data.size = number;
     }
 
-    pub(super) fn text(&mut self, key: &CStr, words: CString) {
-        let place = words.as_ptr().cast_mut();
-        self.texts.push(words);
+    pub(super) fn text(&mut self, key: &CStr, log_message: CString) {
+        let place = log_message.as_ptr().cast_mut();
+        self.texts.push(log_message);
         self.add(key, sys::PMIX_STRING).value.data.string = place;
     }
 
@@ -202,10 +202,10 @@ fn add_ranks(infos: &mut Infos, facts: &JobFacts) -> Result<(), Error> {
             one.place(sys::PMIX_LOCAL_RANK, place as u16);
             one.place(sys::PMIX_NODE_RANK, place as u16);
             // Ranks of other nodes share nothing with those of this one.
-            if let Some(seat) = facts.seats.get(place).filter(|_| node == facts.own) {
-                one.text(sys::PMIX_CPUSET, text(&seat.cpuset)?);
-                if !seat.locality.is_empty() {
-                    one.text(sys::PMIX_LOCALITY_STRING, text(&seat.locality)?);
+            if let Some(binding) = facts.seats.get(place).filter(|_| node == facts.own) {
+                one.text(sys::PMIX_CPUSET, text(&binding.cpuset)?);
+                if !binding.locality.is_empty() {
+                    one.text(sys::PMIX_LOCALITY_STRING, text(&binding.locality)?);
                 }
             }
             infos.nest(sys::PMIX_PROC_INFO_ARRAY, one);

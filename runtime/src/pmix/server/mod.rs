@@ -9,15 +9,15 @@
 //! is decided there. A process holds one server in its life, which is never started again: ranks do
 //! not reconnect.
 
+mod collective;
 mod control;
-mod desk;
 mod ffi;
 mod infos;
-mod meeting;
+mod log_message;
 mod modex;
+mod name_service;
 mod tool;
 mod upcall;
-mod words;
 
 use std::ffi::{CString, OsString};
 use std::path::{Path, PathBuf};
@@ -26,12 +26,12 @@ use std::time::Duration;
 
 use crate::sys::descriptor::EventFd;
 
+pub use collective::{Collective, Contribution, Done};
 pub use control::Signalling;
-pub use desk::{Lookup, Publishing, Query, Value};
-pub use meeting::{Contribution, Done, Meeting};
+pub use log_message::{LogMessage, Stream};
 pub use modex::{Found, Want};
+pub use name_service::{Lookup, Publishing, Query, Value};
 pub use upcall::Upcall;
-pub use words::{Stream, Words};
 
 /// How long the library may take to end.
 const FAREWELL: Duration = Duration::from_secs(5);
@@ -90,14 +90,14 @@ pub struct JobFacts {
     /// This node's place in the lists.
     pub own: usize,
     /// What each rank of this node is bound to; empty if they are not bound.
-    pub seats: Vec<Seat>,
+    pub seats: Vec<Binding>,
     /// Where ranks and server may put files; the caller's to remove.
     pub directory: PathBuf,
 }
 
 /// What a rank is bound to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seat {
+pub struct Binding {
     /// The processors, by the system's numbers.
     pub processors: Vec<usize>,
     /// The same as PMIx writes it: `hwloc:0-3`.
@@ -207,10 +207,10 @@ impl Server {
 }
 
 fn joined(ranks: &[u32]) -> String {
-    let words: Vec<String> = ranks.iter().map(u32::to_string).collect();
-    words.join(",")
+    let log_message: Vec<String> = ranks.iter().map(u32::to_string).collect();
+    log_message.join(",")
 }
 
-fn text(words: &str) -> Result<CString, Error> {
-    CString::new(words).map_err(|_| Error::BadText(words.to_owned()))
+fn text(log_message: &str) -> Result<CString, Error> {
+    CString::new(log_message).map_err(|_| Error::BadText(log_message.to_owned()))
 }

@@ -9,7 +9,7 @@ use std::ffi::{CStr, c_char, c_void};
 use pmix_sys as sys;
 
 use super::super::ffi::text;
-use super::meeting::{give, timeout};
+use super::collective::{give, timeout};
 use super::upcall::{Upcall, queue, slice};
 
 /// A rank of another node whose data is wanted.
@@ -97,11 +97,11 @@ fn required_key(info: &sys::pmix_info_t) -> Option<String> {
         return None;
     }
     // SAFETY: the type tag says which member of the union was written: a terminated text or NULL.
-    let words = unsafe {
-        let words = info.value.data.string;
-        (!words.is_null()).then(|| CStr::from_ptr(words))
+    let log_message = unsafe {
+        let log_message = info.value.data.string;
+        (!log_message.is_null()).then(|| CStr::from_ptr(log_message))
     };
-    words.map(|words| words.to_string_lossy().into_owned())
+    log_message.map(|log_message| log_message.to_string_lossy().into_owned())
 }
 
 /// What a server answers of a rank of its own; `rank` is what the question was asked with.

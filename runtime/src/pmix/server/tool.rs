@@ -40,8 +40,9 @@ fn own_name(infos: &[sys::pmix_info_t]) -> Option<sys::pmix_proc_t> {
         if key.as_c_str() == sys::PMIX_NSPACE && kind == sys::PMIX_STRING {
             // SAFETY: the type tag says which member of the union was written: a terminated text or NULL.
             unsafe {
-                let words = info.value.data.string;
-                namespace = (!words.is_null()).then(|| std::ffi::CStr::from_ptr(words).to_owned());
+                let log_message = info.value.data.string;
+                namespace = (!log_message.is_null())
+                    .then(|| std::ffi::CStr::from_ptr(log_message).to_owned());
             }
         }
         if key.as_c_str() == sys::PMIX_RANK && kind == sys::PMIX_PROC_RANK {

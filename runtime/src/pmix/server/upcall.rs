@@ -10,15 +10,15 @@ use pmix_sys as sys;
 use super::super::ffi::text;
 use super::super::lock;
 use super::Error;
+use super::collective::{Contribution, Done};
 use super::control::Signalling;
-use super::desk::{Lookup, Publishing, Query};
-use super::meeting::{Contribution, Done};
+use super::log_message::LogMessage;
 use super::modex::{Found, Want};
-use super::words::Words;
+use super::name_service::{Lookup, Publishing, Query};
 use crate::sys::descriptor::EventFd;
 
 /// Upcalls that may wait: each local rank has a few at most.
-const WAITING_MOST: usize = 65_536;
+const WAITING_MAX: usize = 65_536;
 
 /// Something that a rank of this node did or wants.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ pub enum Upcall {
         answer: Done,
     },
     /// All local ranks among these have come to a fence, or to something that is like one.
-    Meeting(Contribution),
+    Collective(Contribution),
     /// It leaves something for others to find.
     Publish(Publishing),
     /// It looks for what others have left.
@@ -62,7 +62,7 @@ pub enum Upcall {
     /// It wants a signal sent.
     Signal(Signalling),
     /// It wants something said where its own words go.
-    Words(Words),
+    LogMessage(LogMessage),
     /// It wants something that there is not, and has been refused.
     Refused {
         /// Which rank.
@@ -88,7 +88,7 @@ static LOST: AtomicU64 = AtomicU64::new(0);
 
 /// Opens the queue of this process's one server.
 pub(super) fn open(wake: EventFd, namespace: CString) -> Result<Receiver<Upcall>, Error> {
-    open_for(wake, namespace, WAITING_MOST)
+    open_for(wake, namespace, WAITING_MAX)
 }
 
 fn open_for(wake: EventFd, namespace: CString, most: usize) -> Result<Receiver<Upcall>, Error> {
@@ -268,8 +268,17 @@ mod tests {
         let come = || connected(&raw const one, none, none.cast(), 0, None, none);
         let go = || finalized(&raw const one, none, None, none);
         let end = || {
-            let words = c"enough".as_ptr();
-            aborted(&raw const one, none, 1, words, none.cast(), 0, None, none)
+            let log_message = c"enough".as_ptr();
+            aborted(
+                &raw const one,
+                none,
+                1,
+                log_message,
+                none.cast(),
+                0,
+                None,
+                none,
+            )
         };
         let before = lost();
         assert_eq!(come(), DONE);

@@ -1,0 +1,240 @@
+//! Which way bulk messages go: a path for each fragment, or a member that carries them all.
+//!
+//! The selection is that of datagrams, with other loads: how many bytes are not acknowledged on each rail and
+//! each path, since "sent" means only that a provider has copied them. So fragments of one message are spread
+//! over the rails that are equal otherwise, and of two that are not equally fast each carries its part. No
+//! message passes another: the next of a stream begins when the last is acknowledged as a whole. Where nobody
+//! acknowledges anything, that cannot be known: such a message takes one path, and what follows it the same, as
+//! long as that works and the peer's paths are not others, until something that went by it was acknowledged.
+
+use super::Fabric;
+use super::send::{input, load, rail_inputs};
+use crate::health::HealthConfig;
+use crate::nid::NIDS_MAX;
+use crate::peer::{Path, Peer, PeerHandle};
+use crate::rail::Rail;
+use crate::select::{self, Choice, PathInput, RailInput, Request, Standing, Tried};
+
+/// How a message goes.
+pub(super) enum Way {
+    /// Directly.
+    Path(Choice),
+    /// Carried by another member.
+    Through(PeerHandle),
+}
+
+impl Fabric {
+    /// Counts what is not acknowledged, on each path and each rail, before anything more is sent.
+    pub(super) fn weigh_bulk(&mut self) {
+        let rails = &mut self.rails;
+        rails
+            .iter_mut()
+            .flatten()
+            .for_each(|rail| rail.bulk_bytes = 0);
+        for handle in &self.bulk_peers {
+            let Some(peer) = self.peers.get_mut(*handle) else {
+                continue;
+            };
+            let Peer { paths, bulk, .. } = peer;
+            paths.iter_mut().for_each(|path| path.bulk_bytes = 0);
+            let streams = bulk.iter().flat_map(|bulk| bulk.streams());
+            for (id, bytes) in streams.flat_map(|stream| stream.sender.outstanding()) {
+                let Some(path) = paths.iter_mut().find(|path| path.id == id) else {
+                    continue;
+                };
+                path.bulk_bytes += bytes as u64;
+                if let Some(rail) = &mut rails[path.rail] {
+                    rail.bulk_bytes += bytes as u64;
+                }
+            }
+        }
+    }
+
+    /// Gives a stream the window of all rails that its fragments may be spread over.
+    pub(super) fn spread_stream(&mut self, handle: PeerHandle, urgent: bool) {
+        let stream = self.stream_of(handle, urgent);
+        if stream.is_none_or(|stream| stream.sender.timeout().is_none()) {
+            return;
+        }
+        let Some(peer) = self.peers.get(handle) else {
+            return;
+        };
+        let health = &self.config.health;
+        let mut leads = [false; NIDS_MAX];
+        for path in peer.paths.iter().filter(|path| !path.spare) {
+            leads[path.rail] |= bulk_input(&self.rails, peer, path, health).is_usable();
+        }
+        let rails = leads.iter().filter(|leads| **leads).count();
+        if let Some(stream) = self.stream_of(handle, urgent) {
+            stream.sender.spread(rails as u32);
+        }
+    }
+
+    /// The way of the next fragment: a path that works, else a member that carries it, else a path that was
+    /// not tried. Once it is chosen it is that, until it has taken the fragment or was in vain.
+    pub(super) fn bulk_route(
+        &mut self,
+        now_us: u64,
+        handle: PeerHandle,
+        urgent: bool,
+    ) -> Option<Way> {
+        self.stream_of(handle, urgent)?.sender.next()?;
+        self.keep_way(handle, urgent);
+        let stream = self.stream_of(handle, urgent)?;
+        if let Some(choice) = stream.choice {
+            return Some(Way::Path(choice));
+        }
+        if let Some(by) = stream.through {
+            return Some(Way::Through(by));
+        }
+        let anew = stream.anew;
+        let way = match self.new_bulk_way(now_us, handle, urgent) {
+            None if anew => {
+                let stream = self.stream_of(handle, urgent)?;
+                stream.tried = Tried::default();
+                stream.through_tried.clear();
+                self.new_bulk_way(now_us, handle, urgent)
+            }
+            way => way,
+        };
+        let peer = self.peers.get_mut(handle)?;
+        let mut id = None;
+        if let Some(Way::Path(choice)) = way {
+            let path = usize::from(choice.path);
+            peer.take(path);
+            id = Some(peer.paths[path].id);
+        }
+        let stream = peer.bulk.as_mut()?.stream(urgent);
+        stream.anew = false;
+        match way {
+            Some(Way::Path(choice)) => {
+                stream.choice = Some(choice);
+                stream.note_taken(id);
+                for left in std::mem::take(&mut stream.left) {
+                    if Some(left) != id {
+                        self.note_moved(handle, left, usize::from(choice.path));
+                    }
+                }
+            }
+            Some(Way::Through(by)) => {
+                stream.through = Some(by);
+                stream.carriers.retain(|one| *one != by);
+                stream.carriers.push(by);
+            }
+            None => {}
+        }
+        way
+    }
+
+    /// A new message takes the path of the one before, if that is to be kept and works.
+    fn keep_way(&mut self, handle: PeerHandle, urgent: bool) {
+        let Some(stream) = self.stream_of(handle, urgent) else {
+            return;
+        };
+        let kept = stream.choice.filter(|_| std::mem::take(&mut stream.kept));
+        let Some(at) = kept.map(|choice| usize::from(choice.path)) else {
+            return;
+        };
+        let Some(peer) = self.peers.get_mut(handle) else {
+            return;
+        };
+        let known = bulk_input(&self.rails, peer, &peer.paths[at], &self.config.health);
+        let id = peer.paths[at].id;
+        if known.is_usable() {
+            peer.take(at);
+        }
+        let Some(bulk) = &mut peer.bulk else {
+            return;
+        };
+        let stream = bulk.stream(urgent);
+        stream.follows = known.is_usable();
+        match stream.follows {
+            true => stream.note_taken(Some(id)),
+            false => stream.choice = None,
+        }
+    }
+
+    fn new_bulk_way(&mut self, now_us: u64, handle: PeerHandle, urgent: bool) -> Option<Way> {
+        let stream = self.stream_of(handle, urgent)?;
+        let (tried, through_tried) = (stream.tried, stream.through_tried.clone());
+        let back = stream.sender.back();
+        let back = back.and_then(|id| self.peers.path_by_id(handle, id));
+        let back = back.map(|path| (path.rail as u8, path.remote));
+        let path = self.choose_bulk(handle, tried, back);
+        match path {
+            Some((choice, true)) => Some(Way::Path(choice)),
+            _ => match self.bulk_carrier(now_us, handle, through_tried) {
+                Some(by) => Some(Way::Through(by)),
+                None => path.map(|(choice, _)| Way::Path(choice)),
+            },
+        }
+    }
+
+    /// The best path for bulk messages, and whether it works as far as is known.
+    pub(super) fn choose_bulk(
+        &mut self,
+        handle: PeerHandle,
+        tried: Tried,
+        back: Option<(u8, u8)>,
+    ) -> Option<(Choice, bool)> {
+        let peer = self.peers.get(handle)?;
+        let health = &self.config.health;
+        let mut inputs = std::mem::take(&mut self.inputs);
+        inputs.clear();
+        let of_path = |path: &Path| bulk_input(&self.rails, peer, path, health);
+        inputs.extend(peer.paths.iter().map(of_path));
+        let request = Request {
+            numa_range: self.config.numa_range,
+            tried,
+            back,
+        };
+        let rails = bulk_rail_inputs(&self.rails, self.memory_node);
+        let choice = select::choose(&request, &rails, &inputs);
+        let choice = choice.map(|choice| (choice, inputs[usize::from(choice.path)].is_usable()));
+        self.inputs = inputs;
+        choice
+    }
+}
+
+/// What is known about the rails for bulk messages: where they are, and what their bulk lanes hold.
+fn bulk_rail_inputs(rails: &[Option<Rail>], memory_node: Option<u32>) -> [RailInput; NIDS_MAX] {
+    let mut inputs = rail_inputs(rails, memory_node);
+    for (input, rail) in inputs.iter_mut().zip(rails) {
+        let Some((rail, lane)) = rail
+            .as_ref()
+            .and_then(|rail| Some((rail, rail.bulk.as_ref()?)))
+        else {
+            continue;
+        };
+        (input.credits, _) = load(lane.credits() as u32, lane.credits_most() as u32, 0);
+        input.queued_bytes = rail.bulk_bytes;
+    }
+    inputs
+}
+
+/// What is known about a path for bulk messages: what holds for datagrams, and the bulk lane's own.
+pub(super) fn bulk_input(
+    rails: &[Option<Rail>],
+    peer: &Peer,
+    path: &Path,
+    health: &HealthConfig,
+) -> PathInput {
+    let known = input(rails, peer, path, health);
+    let rail = rails[path.rail].as_ref();
+    let lacks_lane = rail.is_none_or(|rail| rail.bulk.is_none());
+    let deaf = rail.is_some_and(|rail| rail.bulk_deaf);
+    let own = if lacks_lane || path.bulk_health.is_blocked() {
+        Standing::Blocked
+    } else if deaf || path.bulk_health.is_failed() {
+        Standing::Avoided
+    } else {
+        Standing::Usable
+    };
+    PathInput {
+        standing: known.standing.max(own),
+        shunned_by: known.shunned_by.max(path.bulk_health.shunned_by(health)),
+        credits: u32::MAX - path.bulk_sends,
+        queued_bytes: path.bulk_bytes,
+        ..known
+    }
+}
