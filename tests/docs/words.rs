@@ -22,7 +22,7 @@ const PLAIN: [&str; 11] = [
 ];
 
 /// Words that are not used, and what is said in their place.
-const WORDS: [(&str, &str); 47] = [
+const WORDS: [(&str, &str); 65] = [
     ("board", "state table"),
     ("letterbox", "piggyback buffer"),
     ("parcel", "piggyback"),
@@ -66,6 +66,24 @@ const WORDS: [(&str, &str); 47] = [
     ("helpers", "indirect probes"),
     ("knock", "join"),
     ("patience", "time-out"),
+    ("boards", "state tables"),
+    ("doors", "listeners"),
+    ("bells", "doorbells"),
+    ("guests", "sessions"),
+    ("stranger", "unauthenticated sender, foreign process"),
+    ("player", "remote launcher"),
+    ("players", "remote launchers"),
+    ("tube", "pipe"),
+    ("tubes", "pipes"),
+    ("nudges", "wake-ups"),
+    ("keepers", "supervisors"),
+    ("ears", "event listener, reader"),
+    ("mouth", "output"),
+    ("cry", "notify"),
+    ("heat", "usage rate"),
+    ("errands", "operations"),
+    ("shelves", "fence data"),
+    ("pump", "bulk driver"),
     ("tales", "news"),
     ("whoever", "the noun"),
     ("everybody", "the noun: all members, all ranks"),

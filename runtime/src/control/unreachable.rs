@@ -182,14 +182,14 @@ mod tests {
         json!({ "self": "n1", "unreachable": unreachable })
     }
 
-    fn stranger(number: u64, expected: bool) -> Value {
+    fn outsider(number: u64, expected: bool) -> Value {
         json!({ "name": format!("n{number}"), "address": format!("10.0.0.{number}@udp0"), "expected": expected,
             "last_ms_ago": 400 * number })
     }
 
     #[test]
     fn a_missing_member_is_an_error_and_many_are_one() {
-        let all: Vec<Value> = (2..9).map(|number| stranger(number, true)).collect();
+        let all: Vec<Value> = (2..9).map(|number| outsider(number, true)).collect();
         let found = obstacles(&members(&json!({ "has_key": true, "another_key": all })));
         assert_eq!(found.len(), 1);
         assert!(found[0].is_error);
@@ -203,7 +203,7 @@ mod tests {
 
     #[test]
     fn an_unexpected_sender_no_key_and_no_answer_are_warnings() {
-        let one = [stranger(7, false)];
+        let one = [outsider(7, false)];
         let found = obstacles(&members(
             &json!({ "has_key": false, "another_key": one, "unanswered": ["a@udp0"] }),
         ));
@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn an_outcast_is_told_so_and_not_to_look_at_its_firewall() {
-        let unreachable = json!({ "has_key": true, "another_key": [stranger(7, true)], "unanswered": ["a@udp0"] });
+        let unreachable = json!({ "has_key": true, "another_key": [outsider(7, true)], "unanswered": ["a@udp0"] });
         let mut members = members(&unreachable);
         members["outcast"] = true.into();
         let found = obstacles(&members);
