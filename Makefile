@@ -34,7 +34,7 @@ $(STAMP): scripts/setup
 
 build: setup ## everything in release mode: muster, musterd, libmuster, the examples
 	$(if $(SLURM_HEADER),$(CARGO) build --release -p muster-slurm,@echo 'no Slurm headers: no plugin')
-	$(CARGO) build --release -p muster --bins
+	$(CARGO) build --release -p muster-agent -p muster-cli -p muster-lab --bins
 	$(CARGO) build --release -p muster-c
 	sh bindings-c/link.sh $(RELEASE)/libmuster_c.a $(RELEASE)/c
 	$(MPICC) -std=gnu11 -O2 -Wall -Wextra -Werror -I$(RELEASE)/c/include examples/ulfm_survive.c \

@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
-use muster::ipc::{ATTRIBUTE_VALUE_MAX, key_hash};
+use muster_ipc::{ATTRIBUTE_VALUE_MAX, key_hash};
 
 use crate::boundary::{check_room, count, enter};
 use crate::context::{self, muster_ctx_t};

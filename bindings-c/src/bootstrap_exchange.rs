@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_void};
 use std::time::Duration;
 
-use muster::client::RECORD_SIZE;
+use muster_client::RECORD_SIZE;
 
 use crate::boundary::{count, enter};
 use crate::context::{self, muster_ctx_t};

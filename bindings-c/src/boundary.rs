@@ -8,7 +8,7 @@ use std::ffi::{c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::error::{Code, Failure, remember};
-use muster::sys::cancel::Shield;
+use muster_sys::cancel::Shield;
 
 /// Runs the body of a call.
 #[inline]

@@ -10,9 +10,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use muster::client::{Client, Error};
-use muster::sys::descriptor::EventFd;
-use muster::sys::{poll, signal};
+use muster_client::{Client, Error};
+use muster_sys::descriptor::EventFd;
+use muster_sys::{poll, signal};
 
 use crate::boundary::enter;
 use crate::context::{self, muster_ctx_t};

@@ -10,12 +10,12 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
-use muster::bootstrap;
-use muster::client::{Client, Error, Options, shared};
-use muster::ipc::{DirectoryError, RefusalCode};
-use muster::shm::TableView;
-use muster::sys::cancel::Shield;
-use muster::sys::fork;
+use muster_client::bootstrap;
+use muster_client::{Client, Error, Options, shared};
+use muster_ipc::{DirectoryError, RefusalCode};
+use muster_shm::TableView;
+use muster_sys::cancel::Shield;
+use muster_sys::fork;
 
 use crate::boundary::enter;
 use crate::callback;

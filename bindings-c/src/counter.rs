@@ -2,8 +2,6 @@
 
 use std::ffi::{CStr, c_char, c_int};
 
-use muster::client;
-
 use crate::boundary::enter;
 use crate::context::{self, muster_ctx_t};
 use crate::error::{Code, Failure};
@@ -31,7 +29,7 @@ pub unsafe extern "C" fn muster_counter(
             let count = match found {
                 Some((_, count)) => *count,
                 // Not started by PMIx: there was nothing to count.
-                None if client::PMIX_COUNTERS.contains(&name.as_ref()) => 0,
+                None if muster_client::PMIX_COUNTERS.contains(&name.as_ref()) => 0,
                 None => return Err(argument(&unknown(&name, &all))),
             };
             // SAFETY: not NULL, and the caller lends it for writing.
@@ -43,7 +41,7 @@ pub unsafe extern "C" fn muster_counter(
 
 fn unknown(name: &str, all: &[(&'static str, u64)]) -> String {
     let mut names: Vec<&str> = all.iter().map(|(name, _)| *name).collect();
-    names.extend(client::PMIX_COUNTERS);
+    names.extend(muster_client::PMIX_COUNTERS);
     names.sort_unstable();
     names.dedup();
     format!(

@@ -2,9 +2,9 @@
 
 use std::ffi::{c_char, c_int};
 
-use muster::client::describe;
-use muster::shm::names::{CAUSES, KINDS, NODE_STATES, RANK_STATES, name};
-use muster::shm::{Cause, Event, EventKind, TableView};
+use muster_client::describe;
+use muster_shm::names::{CAUSES, KINDS, NODE_STATES, RANK_STATES, name};
+use muster_shm::{Cause, Event, EventKind, TableView};
 
 use crate::event::muster_event_t;
 

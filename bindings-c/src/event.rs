@@ -7,8 +7,8 @@ use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_void};
 use std::os::fd::AsRawFd;
 
-use muster::shm::{Event, TableView};
-use muster::sys::clock;
+use muster_shm::{Event, TableView};
+use muster_sys::clock;
 use std::time::Duration;
 
 use crate::boundary::{count, enter, write_text};
@@ -324,7 +324,7 @@ pub unsafe extern "C" fn muster_event_nodes(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use muster::shm::{Cause, EventKind};
+    use muster_shm::{Cause, EventKind};
 
     #[test]
     fn an_event_without_its_size_is_refused() {

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use muster::client::PIGGYBACK_MAX;
+use muster_client::PIGGYBACK_MAX;
 
 use crate::boundary::{check_room, count, enter, enter_quick};
 use crate::context::{self, muster_ctx_t};

@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_char, c_int};
 
-use muster::shm::{NodeState, RankState, TableView};
+use muster_shm::{NodeState, RankState, TableView};
 
 use crate::boundary::{check_room, count, enter_quick as enter, write_text};
 use crate::context::{self, muster_ctx_t};

@@ -3,8 +3,8 @@
 use std::ffi::c_int;
 use std::time::Duration;
 
-use muster::client::{Client, Error};
-use muster::shm::{NodeState, RankState};
+use muster_client::{Client, Error};
+use muster_shm::{NodeState, RankState};
 
 use crate::boundary::{count, enter};
 use crate::context::{self, muster_ctx_t};

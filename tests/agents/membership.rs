@@ -4,7 +4,7 @@
 //! Every wait is for an event. That something does *not* happen is shown by what comes after it:
 //! a rank's events have an order, so what is not there before a later one did not happen.
 
-use muster::ipc::AgentDirectory;
+use muster_ipc::AgentDirectory;
 use muster_tests::ranks::{Job, Rank, signal, wait_for_end};
 use muster_tests::{skipped, until};
 use rustix::process::Signal;

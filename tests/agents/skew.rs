@@ -1,11 +1,11 @@
 //! Library and agent of different releases: both say which versions they have and what to do, and nobody
 //! hangs or is disturbed. The other release is played by hand, byte by byte.
 
-use muster::ipc::{Attach, Attached, RefusalCode, ToAgent, ToClient, VERSION};
-use muster::shm::LAYOUT_VERSION;
-use muster::sys::memory::create_sealed;
-use muster::sys::poll;
-use muster::sys::socket::{PacketListener, Packets, Received};
+use muster_ipc::{Attach, Attached, RefusalCode, ToAgent, ToClient, VERSION};
+use muster_shm::LAYOUT_VERSION;
+use muster_sys::memory::create_sealed;
+use muster_sys::poll;
+use muster_sys::socket::{PacketListener, Packets, Received};
 use muster_tests::DEADLINE;
 use muster_tests::ranks::{Job, Rank};
 use std::fs::File;

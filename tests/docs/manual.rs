@@ -132,7 +132,7 @@ fn every_request_and_every_schema_is_on_the_protocols_page() {
         .iter()
         .find(|(path, _)| path.ends_with("muster-protocol.7"));
     let (_, page) = page.expect("muster-protocol.7");
-    let source = workspace().join("runtime/src/control");
+    let source = workspace().join("runtime/control/src");
     let parser = fs::read_to_string(source.join("question.rs")).expect("the parser");
     let arms = parser
         .lines()

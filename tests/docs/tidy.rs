@@ -11,12 +11,12 @@ const UNSAFE_ROOMS: [&str; 10] = [
     "slurm-plugin/src/start.rs",
     "fabric/libfabric-sys/",
     "fabric/src/provider/",
-    "runtime/src/sys/",
-    "runtime/src/pmix/ffi.rs",
-    "runtime/src/pmix/server/",
+    "runtime/sys/src/",
+    "runtime/pmix/src/ffi.rs",
+    "runtime/pmix/src/server/",
     "bindings-c/",
     // Plays the process that is killed, stopped, traced and dumped.
-    "runtime/tests/support/raw.rs",
+    "runtime/agent/tests/support/raw.rs",
 ];
 const LINES_MAX: usize = 800;
 const COLUMNS_MAX: usize = 120;

@@ -12,13 +12,13 @@ const PLAIN: [&str; 11] = [
     "docs/guide/src",
     "runtime/protocol/src",
     "runtime/protocol/tests",
-    "runtime/src/agent/journal_record.rs",
-    "runtime/src/agent/log_writer.rs",
-    "runtime/src/control",
-    "runtime/src/ipc/control_socket.rs",
-    "runtime/src/ipc/locked_directory.rs",
-    "runtime/src/journal",
-    "runtime/src/sys/priority_queue.rs",
+    "runtime/agent/src/journal_record.rs",
+    "runtime/agent/src/log_writer.rs",
+    "runtime/control/src",
+    "runtime/ipc/src/control_socket.rs",
+    "runtime/ipc/src/locked_directory.rs",
+    "runtime/agent/src/journal",
+    "runtime/sys/src/priority_queue.rs",
 ];
 
 /// Words that are not used, and what is said in their place.

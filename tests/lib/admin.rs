@@ -1,6 +1,7 @@
 //! The `muster` of one agent, as an administrator types it.
 
-use crate::{program, until};
+use crate::program;
+use crate::until;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;

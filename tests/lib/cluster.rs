@@ -2,8 +2,11 @@
 //! (network and host name), all of them in a pid namespace. Its first process ends with the thread that
 //! made the cluster, and with it ends everything that was ever started there.
 
+use crate::DEADLINE;
+use crate::lines_of;
 use crate::ranks::wait_for_end;
-use crate::{DEADLINE, lines_of, until, workspace};
+use crate::until;
+use crate::workspace;
 use rustix::process::{Pid, Signal, kill_process};
 use std::cell::RefCell;
 use std::fs;

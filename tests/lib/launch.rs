@@ -3,7 +3,9 @@
 //! The programs that are tested are the release ones of `make build`, compiled with each MPI's own
 //! compiler.
 
-use crate::{DEADLINE, make_program, workspace};
+use crate::DEADLINE;
+use crate::make_program;
+use crate::workspace;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;

@@ -2,7 +2,7 @@
 
 use crate::DEADLINE;
 use crate::ranks::{Job, Rank};
-use muster::sys::socket::Packets;
+use muster_sys::socket::Packets;
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;

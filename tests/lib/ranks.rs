@@ -5,9 +5,11 @@
 //! directory on their command line. Whatever a test started is ended, by pid, when the job is
 //! dropped, also when the test has failed.
 
-use crate::{DEADLINE, program, until};
-use muster::ipc::AgentDirectory;
-use muster::watch::procfs;
+use crate::DEADLINE;
+use crate::program;
+use crate::until;
+use muster_ipc::AgentDirectory;
+use muster_sys::procfs;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use std::cell::{Cell, RefCell};
@@ -65,7 +67,7 @@ impl Job {
             directory: Arc::new(directory),
             key,
             name: format!("test-{}-{job}", std::process::id()),
-            user: muster::sys::process::user_id(),
+            user: muster_sys::process::user_id(),
             port: PORT,
             net: (70 + number / 250 % 180, 1 + number % 250),
             nodes,
@@ -253,7 +255,7 @@ fn agents_with(word: &str) -> Vec<u32> {
 
 /// A program that runs as this user. Its environment is the caller's.
 pub fn as_user(user: u32, program: &str) -> Command {
-    if user == muster::sys::process::user_id() {
+    if user == muster_sys::process::user_id() {
         return Command::new(program);
     }
     let mut command = Command::new("setpriv");

@@ -1,8 +1,12 @@
 //! A `muster run` under test: what it says, and that nothing is left of it.
 
+use crate::DEADLINE;
 use crate::launch::{compile, processes_of, venv};
+use crate::lines_of_both;
+use crate::program;
 use crate::ranks::wait_for_end;
-use crate::{DEADLINE, lines_of_both, program, until, workspace};
+use crate::until;
+use crate::workspace;
 use rustix::process::Pid;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};

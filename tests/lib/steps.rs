@@ -1,7 +1,8 @@
 //! Steps of a Slurm job with an agent on each node: by the plugin, or as a step of their own.
 
 use crate::cluster::{Cluster, NODES, Process, Run};
-use crate::{program, workspace};
+use crate::program;
+use crate::workspace;
 use std::path::Path;
 use std::process::Command;
 

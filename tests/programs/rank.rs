@@ -13,9 +13,9 @@
 //! so many that it ended badly). `MUSTER_TEST_JOB_SIZE` is how many ranks it says that the job has;
 //! its end is the end of this process, so that no test leaves a rank behind.
 
-use muster::client::{AgentLink, Client, Error, Options, PIGGYBACK_MAX, PmixHooks};
-use muster::shm::{Event, NO_NODE, NO_RANK};
-use muster::sys::poll;
+use muster_client::{AgentLink, Client, Error, Options, PIGGYBACK_MAX, PmixHooks};
+use muster_shm::{Event, NO_NODE, NO_RANK};
+use muster_sys::poll;
 use std::fs::File;
 use std::io::{self, Write};
 use std::net::UdpSocket;

@@ -62,7 +62,7 @@ fn every_function_with_a_context_is_tried_without_one() {
     }
 }
 
-/// What has another word in Rust, where it is in the documentation of `muster::client`.
+/// What has another word in Rust, where it is in the documentation of `muster_client`.
 const OTHERWISE_IN_RUST: [&str; 12] = [
     "cause_name",
     "error_name",

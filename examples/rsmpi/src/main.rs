@@ -8,9 +8,7 @@
 //! `mpirun.openmpi --enable-recovery -n 4 muster-example-rsmpi 2`
 
 use mpi::traits::{Communicator, CommunicatorCollectives, Destination, Source};
-use muster::shm::{EventKind, RankState};
-use muster::bootstrap;
-use muster::client::{Client, Options};
+use muster::{Client, EventKind, Options, RankState, bootstrap};
 use std::collections::BTreeSet;
 use std::error::Error;
 use std::time::{Duration, Instant};
@@ -42,7 +40,7 @@ fn compute(world: &impl Communicator, victim: Option<&str>) -> Result<u32, Box<d
     let victim: Option<u32> = victim.map(str::parse).transpose()?;
     let muster = Client::attach(Options {
         job_size: ranks,
-        porch: bootstrap::porch(false),
+        pmix_integration: bootstrap::pmix_integration(false),
         ..Options::default()
     })?;
     let there = muster.wait_ranks(ranks, &[RankState::Alive], PATIENCE)?;

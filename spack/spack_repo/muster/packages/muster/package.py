@@ -212,10 +212,9 @@ class CargoBuilder(BuiltinCargoBuilder):
     def build(self, pkg, spec, prefix):
         self._cargo("build", "--release", "-p", "muster-c")
         if spec.satisfies("+agent"):
-            features = ["--no-default-features", "--features", "agent"]
-            if spec.satisfies("+hwloc"):
-                features[-1] = "agent,hwloc"
-            self._cargo("build", "--release", "-p", "muster", "--bins", *features)
+            programs = ["-p", "muster-agent", "-p", "muster-cli", "-p", "muster-lab", "--bins"]
+            features = [] if spec.satisfies("+hwloc") else ["--no-default-features"]
+            self._cargo("build", "--release", *programs, *features)
         if spec.satisfies("+slurm"):
             self._cargo("build", "--release", "-p", "muster-slurm")
         with working_dir(pkg.stage.source_path):

@@ -1,0 +1,154 @@
+//! Where people come: the control socket, the journal, and what the agent says of itself.
+
+use super::gossip_files::GossipFiles;
+use super::participant_discovery::ParticipantDiscovery;
+use crate::journal::{Journal, JournalDirectory};
+use muster_config::{AgentConfig, Setting};
+use muster_control::{Control, EventSource, name_for_all, protocol};
+use muster_ipc::AgentDirectory;
+use muster_shm::TableView;
+use muster_sys::clock::monotonic_ns;
+use muster_sys::schedule::is_real_time;
+use rustix::process::getpid;
+use rustix::thread::{CpuSet, sched_getaffinity};
+use serde_json::{Value, json};
+use std::path::Path;
+use std::sync::Arc;
+use tracing::warn;
+
+/// The desk of one agent.
+#[derive(Default)]
+pub(super) struct AdminEndpoint {
+    pub(super) control: Option<Control>,
+    pub(super) journal: Option<Journal>,
+    pub(super) gossip_files: Option<GossipFiles>,
+    /// Participants of age gossip that are still to come.
+    pub(super) participant_discovery: Option<ParticipantDiscovery>,
+    node: String,
+    job: String,
+    settings: Vec<Setting>,
+    since_ns: u64,
+}
+
+impl AdminEndpoint {
+    /// Opens it: the door at `path`, if there is a place for one. Whatever cannot be had, the agent goes
+    /// on without it.
+    pub(super) fn open(
+        config: &AgentConfig,
+        place: Option<&AgentDirectory>,
+        path: Option<&Path>,
+    ) -> Self {
+        let node = config.name.as_str().to_owned();
+        let job = place.map_or("-", job_of).to_owned();
+        let file = config.journal.as_ref().map(|journal| JournalDirectory {
+            path: journal.directory.join(file_name(&job, &node)),
+            bytes_max: journal.kilobytes_max << 10,
+        });
+        let journal = Journal::start(&node, &job, file);
+        let others = config.readable_in.as_ref().map(|directory| {
+            // Jobs of one user and node have different doors.
+            let which = place.and_then(|place| place.directory().file_name()?.to_str());
+            let which = which.map_or_else(|| plain(&node), str::to_owned);
+            directory.join(name_for_all(&which))
+        });
+        let open = |path: &Path| {
+            let events = journal
+                .clone()
+                .map(|journal| Arc::new(journal) as Arc<dyn EventSource>);
+            Control::open(path, others.as_deref(), events.as_ref())
+                .inspect_err(|cause| warn!(path = %path.display(), %cause, "no control socket"))
+                .ok()
+        };
+        let state = config.gossip_state.as_ref();
+        let state = state.map(|directory| match place {
+            Some(_) => directory.join(plain(&format!("{job}.{node}"))),
+            None => directory.join(plain(&node)),
+        });
+        Self {
+            control: path.and_then(open),
+            journal,
+            participant_discovery: config.gossip.as_ref().and_then(ParticipantDiscovery::of),
+            gossip_files: state.and_then(|directory| GossipFiles::start(&directory)),
+            node,
+            job,
+            settings: config.settings.clone(),
+            since_ns: monotonic_ns(),
+        }
+    }
+
+    pub(super) fn node(&self) -> &str {
+        &self.node
+    }
+
+    pub(super) fn job(&self) -> &str {
+        &self.job
+    }
+
+    /// Who the agent is.
+    pub(super) fn about(&self, table: Option<&TableView>) -> Value {
+        let slots = table.into_iter().flat_map(|table| {
+            let all = 0..table.limits().slots;
+            let facts = all
+                .map_while(|slot| table.slot(slot))
+                .map(|slot| slot.facts());
+            facts.collect::<Vec<_>>()
+        });
+        let clients = slots.filter(|facts| facts.occupancy == muster_shm::Occupancy::Taken);
+        let clients = clients.map(|facts| json!({ "pid": facts.pid, "rank": facts.rank }));
+        json!({
+            "schema": "muster/agent/v1",
+            "node": self.node,
+            "job": self.job,
+            "pid": getpid().as_raw_nonzero().get(),
+            "since_s": (monotonic_ns() - self.since_ns) / 1_000_000_000,
+            "real_time": is_real_time(),
+            "cores": cores(),
+            "clients": clients.collect::<Vec<_>>(),
+            "protocol": protocol::PROTOCOL,
+            "release": protocol::RELEASE,
+        })
+    }
+
+    /// What it was started with.
+    pub(super) fn settings(&self) -> Value {
+        let setting = |setting: &Setting| {
+            let Setting { key, value, origin } = setting;
+            json!({ "key": key, "value": value, "origin": origin })
+        };
+        let settings: Vec<Value> = self.settings.iter().map(setting).collect();
+        json!({ "schema": "muster/config/v1", "settings": settings })
+    }
+}
+
+/// The job in a key, which is UID:JOB:NODE.
+pub(super) fn job_of(place: &AgentDirectory) -> &str {
+    let without_user = place
+        .key()
+        .split_once(':')
+        .map_or("", |(_, spin_detector)| spin_detector);
+    let job = without_user.strip_suffix(place.node());
+    job.and_then(|job| job.strip_suffix(':'))
+        .unwrap_or(without_user)
+}
+
+fn file_name(job: &str, node: &str) -> String {
+    match job {
+        "-" => format!("muster-{}.jsonl", plain(node)),
+        job => format!("muster-{}-{}.jsonl", plain(job), plain(node)),
+    }
+}
+
+/// A name that a file may have.
+fn plain(name: &str) -> String {
+    let letter = |c: char| c.is_ascii_alphanumeric() || "._-@".contains(c);
+    name.chars()
+        .map(|c| if letter(c) { c } else { '_' })
+        .collect()
+}
+
+/// The hardware threads that the calling thread may run on.
+fn cores() -> Vec<usize> {
+    let set = sched_getaffinity(None).ok();
+    let within = |thread: &usize| set.as_ref().is_some_and(|set| set.is_set(*thread));
+    (0..CpuSet::MAX_CPU).filter(within).collect()
+}

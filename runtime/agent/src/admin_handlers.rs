@@ -1,0 +1,424 @@
+//! The side door, from the loop's side: questions answered and changes made, between two turns.
+//!
+//! A change is a step from one document to the next, which a control thread has validated; it is put in force as
+//! a whole or not at all; then
+//! everybody who must know is told: the loop's own descriptors, the other members (the node's address
+//! has changed with its rails), the ranks, and the worker after this one.
+
+use super::event_loop::{EventLoop, TOKEN_RAILS, instant};
+use super::rail_retry::Opening;
+use super::rails::Opened;
+use super::rank_service::RankService;
+use super::slice::Slice;
+use muster_config::{Change, RailsDocument, SEEDS_MAX};
+use muster_control::{
+    Control, Made, Pending, Question, Reply, Request, Sources, Validated, answer, done,
+};
+use muster_fabric::{HealthState, Nid, NidList, PeerHandle, Transport};
+use muster_protocol::{Input, MemberId, Target};
+use muster_sys::clock::monotonic_ns;
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::io::ErrorKind;
+use tracing::{error, info};
+
+/// What is said when time-outs of bulk messages are changed.
+const BIND_NOTHING: &str =
+    "; the time-outs are kept, and bind nothing so far: this agent sends no bulk messages";
+
+/// Who asked for a change is told after so long that its rails are still being opened.
+const PATIENCE_US: u64 = 1_500_000;
+/// A rail that is not open after so long holds up no further change.
+const GIVE_UP_US: u64 = 60_000_000;
+
+/// A change whose rails are being opened.
+pub(super) struct Begun {
+    /// What is asked for, and the document after it.
+    change: Change,
+    next: RailsDocument,
+    /// Where the answer goes, unless it was said already that it takes its time.
+    reply: Option<Reply>,
+    since_us: u64,
+    opening: Vec<Opening>,
+    opened: Vec<Opened>,
+}
+
+impl Begun {
+    /// When it needs a look.
+    pub(super) fn due_us(&self) -> Option<u64> {
+        let opening = self.opening.iter().map(|one| one.next_us);
+        let asked = self.reply.is_some().then_some(self.since_us + PATIENCE_US);
+        opening.chain(asked).min()
+    }
+}
+
+impl EventLoop {
+    /// Serves one request, and more if there is time.
+    pub(super) fn answer_requests(&mut self, slice: &Slice) {
+        for served in 0.. {
+            if served > 0 && slice.is_over() {
+                self.admin_endpoint
+                    .control
+                    .iter()
+                    .for_each(Control::look_again);
+                return;
+            }
+            let Some(pending) = self.admin_endpoint.control.as_ref().and_then(Control::take) else {
+                return;
+            };
+            let Pending {
+                request,
+                validated,
+                reply,
+                ..
+            } = pending;
+            let made = self.made(validated);
+            let value = match request {
+                Request::Ask(question) => self.answer_question(&question),
+                Request::Change(change) => {
+                    self.begin(change, made, reply);
+                    continue;
+                }
+                Request::Gossip(command) => done(made.and_then(|made| self.gossip(&command, made))),
+                Request::Zero => {
+                    self.fabric.zero_stats();
+                    done(Ok("the figures of rails and peers begin at zero".into()))
+                }
+                // The server thread has passed it on.
+                Request::Events { .. } => continue,
+            };
+            reply.send(value);
+        }
+    }
+
+    /// The result of a validation, if it was against the configuration in force.
+    fn made(&self, validated: Option<Validated>) -> Result<Option<Made>, String> {
+        let Some(validated) = validated else {
+            return Ok(None);
+        };
+        let control = self.admin_endpoint.control.as_ref();
+        match control.is_some_and(|control| control.is_current(&validated)) {
+            true => Ok(Some(validated.made)),
+            false => Err("something else was changed at the same moment; ask again".into()),
+        }
+    }
+
+    /// Publishes the configuration in force to the control threads.
+    pub(super) fn publish_config(&self) {
+        if let Some(control) = &self.admin_endpoint.control {
+            let gossips_at = self.engine.age().map(|_| self.fabric.local_nids());
+            control.publish_config(self.rails.document(), self.rails.open(), gossips_at);
+        }
+    }
+
+    fn answer_question(&mut self, question: &Question) -> Value {
+        if let Question::Explain { to, .. } = question {
+            // A member that nothing was sent to so far has no paths yet.
+            let _ = self.peer_of(Target::Member(MemberId::of(to)));
+        }
+        match question {
+            Question::About => {
+                return self
+                    .admin_endpoint
+                    .about(self.job.as_ref().map(RankService::table).as_ref());
+            }
+            Question::Config => return self.admin_endpoint.settings(),
+            Question::Gossip => return self.gossip_status(),
+            _ => {}
+        }
+        let counters: Vec<_> = self.counters().collect();
+        let rail_retry = self.rails.rail_retry().iter();
+        let rail_retry: Vec<_> = rail_retry
+            .map(|one| (one.nid.clone(), one.reason.clone()))
+            .collect();
+        let now = instant(monotonic_ns());
+        let known = Sources {
+            engine: &self.engine,
+            fabric: &self.fabric,
+            document: self.rails.document(),
+            rail_retry: &rail_retry,
+            choice: &self.rails.choice(),
+            agent: &counters,
+            unauthenticated: &self.unauthenticated.now(now.0, &self.engine),
+            node: self.admin_endpoint.node(),
+            job: self.admin_endpoint.job(),
+            now,
+        };
+        answer(question, &known)
+    }
+
+    /// Makes a change, or begins it if rails are to be opened: providers take their time with that, and the loop
+    /// has none.
+    fn begin(&mut self, change: Change, made: Result<Option<Made>, String>, reply: Reply) {
+        let next = match (&self.begun, made) {
+            (Some(begun), _) => Err(format!(
+                "another change is being made ({}), whose rails are being opened; try again when muster rails \
+                 shows them",
+                begun.change
+            )),
+            (None, Ok(Some(Made::Document(next)))) => Ok(next),
+            (None, Ok(_)) => Err(format!("{change}: it was not validated; ask again")),
+            (None, Err(why)) => Err(why),
+        };
+        let since_us = monotonic_ns() / 1000;
+        let next = next.and_then(|next| {
+            self.has_room_for(&next)?;
+            Ok((self.rails.begin(since_us, &self.fabric, &next), next))
+        });
+        let value = match next {
+            Err(why) => done(Err(why)),
+            Ok((opening, next)) if opening.is_empty() => {
+                done(self.change(&change, next, Vec::new()))
+            }
+            Ok((opening, next)) => {
+                self.begun = Some(Begun {
+                    change,
+                    next,
+                    reply: Some(reply),
+                    since_us,
+                    opening,
+                    opened: Vec::new(),
+                });
+                return;
+            }
+        };
+        reply.send(value);
+    }
+
+    /// Whether the engine has room for the peers of a document.
+    fn has_room_for(&self, next: &RailsDocument) -> Result<(), String> {
+        let before = &self.rails.document().peers;
+        if next.peers.len() <= before.len() {
+            return Ok(());
+        }
+        let peers: BTreeSet<Vec<u8>> = addresses(before).collect();
+        let most = room_for_peers(&peers, self.engine.seeds());
+        match next.peers.len() <= most {
+            true => Ok(()),
+            false => Err(format!(
+                "{} peers would be configured; beside its seeds this agent has room for {most}, and \
+                 finds the others by itself",
+                next.peers.len()
+            )),
+        }
+    }
+
+    /// Makes the change that was begun, if its rails are open or cannot be opened.
+    pub(super) fn go_on_with_change(&mut self) {
+        let Some(mut begun) = self.begun.take() else {
+            return;
+        };
+        let now_us = monotonic_ns() / 1000;
+        let mut opening = Vec::new();
+        for mut one in std::mem::take(&mut begun.opening) {
+            let ended = match one.next_us <= now_us {
+                true => one.look(now_us),
+                false => None,
+            };
+            match ended {
+                Some(opened) => begun.opened.push((one.nid, opened)),
+                None if now_us >= begun.since_us + GIVE_UP_US => {
+                    let why = "its provider has been opening it for too long, and is left to it";
+                    begun.opened.push((one.nid, Err(why.into())));
+                }
+                None => opening.push(one),
+            }
+        }
+        begun.opening = opening;
+        if begun.opening.is_empty() {
+            self.worked = true;
+            let result = self.change(&begun.change, begun.next, begun.opened);
+            match begun.reply {
+                Some(reply) => reply.send(done(result)),
+                None => {
+                    if let Err(why) = result {
+                        error!(change = %begun.change, why, "the change could not be made");
+                    }
+                }
+            }
+            return;
+        }
+        if now_us >= begun.since_us + PATIENCE_US
+            && let Some(reply) = begun.reply.take()
+        {
+            let text = format!(
+                "{}: begun; its rails are still being opened, and what becomes of it is logged: see muster rails",
+                begun.change
+            );
+            reply.send(done(Ok(text)));
+        }
+        self.begun = Some(begun);
+    }
+
+    /// Makes a change with the rails that were opened for it, and says what has become of it.
+    fn change(
+        &mut self,
+        change: &Change,
+        next: RailsDocument,
+        ready: Vec<Opened>,
+    ) -> Result<String, String> {
+        let before = self.rails.document().clone();
+        let opened = self.rails.open().to_vec();
+        let mtu_least = self.buffer.len();
+        let moved = match self.rails.apply(&mut self.fabric, next, mtu_least, ready) {
+            Ok(moved) => moved,
+            Err(refusal) => {
+                if refusal.moved {
+                    self.tell_of_rails();
+                    self.leave_to_next();
+                }
+                return Err(refusal.why);
+            }
+        };
+        self.knock_at_peers(&before);
+        if moved {
+            self.tell_of_rails();
+        } else if self.rails.document().relay && !before.relay {
+            self.peers.rails_changed();
+        }
+        self.leave_to_next();
+        info!(%change, "an administrator has changed the configuration of the rails");
+        let new = |nid: &&Nid| !opened.contains(nid);
+        let new: Vec<String> = self
+            .rails
+            .open()
+            .iter()
+            .filter(new)
+            .map(ToString::to_string)
+            .collect();
+        let mut done = match new.is_empty() {
+            true => format!("{change}: done"),
+            false => format!("{change}: done, {} is open", new.join(", ")),
+        };
+        if self.rails.document().timeouts != before.timeouts {
+            done += BIND_NOTHING;
+        }
+        let placed = |document: &RailsDocument| -> Vec<Vec<u32>> {
+            let rails = document.rails.iter();
+            rails.map(|rail| rail.partitions.clone()).collect()
+        };
+        if placed(self.rails.document()) != placed(&before)
+            && let Some(strange) = self.rails.strange_partitions()
+        {
+            done += &format!("; {strange}");
+        }
+        if let Some(idle) = self.rails.idle_rules(&self.fabric, &before) {
+            done += &format!("; {idle}");
+        }
+        let order = self.fabric.local_nids();
+        if matches!(change, Change::Replace(_)) && !self.rails.open().iter().eq(order.iter()) {
+            done += &format!(
+                "; the rails keep the order in which they were opened, {order}, until the agent is started anew"
+            );
+        }
+        Ok(done)
+    }
+
+    /// Rails of the plan that could not be opened again are tried now and then; as long as they are missing
+    /// they fail.
+    pub(super) fn reopen_rails(&mut self) {
+        let now_us = monotonic_ns() / 1000;
+        if self.rails.due_us().is_some_and(|due_us| due_us <= now_us) {
+            self.worked = true;
+            if self
+                .rails
+                .reopen(now_us, &mut self.fabric, self.buffer.len())
+            {
+                self.tell_of_rails();
+                self.leave_to_next();
+            }
+        }
+        let rail_retry = self.rails.rail_retry().iter().map(|one| &one.nid);
+        if self.status.set_missing(rail_retry) {
+            self.check_rails(self.engine.id());
+        }
+    }
+
+    /// What is judged by from now on, and what a worker after this one opens.
+    fn leave_to_next(&mut self) {
+        self.publish_config();
+        if let Some(job) = &mut self.job {
+            let address = self.fabric.local_nids().to_string();
+            job.set_rails(&address, self.rails.document(), self.rails.open());
+        }
+    }
+
+    /// Knocks at peers that are new in the document, and no more at those that are gone from it.
+    fn knock_at_peers(&mut self, before: &RailsDocument) {
+        let after = self.rails.document().peers.clone();
+        let set = |peers: &'_ [NidList]| -> BTreeSet<NidList> { peers.iter().cloned().collect() };
+        let (known, kept) = (set(&before.peers), set(&after));
+        for peer in before.peers.iter().filter(|peer| !kept.contains(peer)) {
+            let address = peer.to_string().into_bytes();
+            self.input(Input::Unseed { address: &address });
+            let is_member = self
+                .engine
+                .members()
+                .any(|member| member.address() == address);
+            if !is_member {
+                self.peers.release(&mut self.fabric, &address);
+            }
+        }
+        for peer in after.iter().filter(|peer| !known.contains(peer)) {
+            let address = peer.to_string().into_bytes();
+            self.input(Input::Seed { address: &address });
+        }
+    }
+
+    /// Rails were opened or closed.
+    fn tell_of_rails(&mut self) {
+        for fd in self.fabric.wait_fds() {
+            match self.epoll.add_edge(fd, TOKEN_RAILS) {
+                Err(cause) if cause.kind() != ErrorKind::AlreadyExists => {
+                    error!(%cause, "a rail cannot be waited for; it is read with the heartbeats");
+                }
+                _ => {}
+            }
+        }
+        self.rails_are_new = true;
+        self.peers.rails_changed();
+        let watched: Vec<PeerHandle> = self.watched.keys().copied().collect();
+        watched
+            .into_iter()
+            .for_each(|peer| self.fabric.unwatch(peer));
+        self.forget_silences();
+        let rails = self.fabric.rails();
+        // One that was closed and opened again has no fault that anybody knows of.
+        let may_fail = |rail, nid: &Nid| {
+            let same = rails
+                .iter()
+                .find(|one| (one.index, &one.nid) == (rail, nid));
+            same.is_some_and(|one| one.state != HealthState::Active)
+        };
+        self.status.keep(may_fail);
+        self.check_rails(self.engine.id());
+        let address = self.fabric.local_nids().to_string();
+        self.input(Input::Address(address.as_bytes()));
+    }
+}
+
+fn addresses(peers: &[NidList]) -> impl Iterator<Item = Vec<u8>> {
+    peers.iter().map(|peer| peer.to_string().into_bytes())
+}
+
+/// How many peers may be configured: beside them the engine knocks at seeds of the command line, and at
+/// those that ranks have brought.
+fn room_for_peers<'a>(peers: &BTreeSet<Vec<u8>>, seeds: impl Iterator<Item = &'a [u8]>) -> usize {
+    let others = seeds.filter(|seed| !peers.contains(*seed));
+    SEEDS_MAX.saturating_sub(others.count())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seeds_that_ranks_have_brought_leave_less_room_for_peers() {
+        let peers = BTreeSet::from([b"a".to_vec(), b"b".to_vec()]);
+        let seeds =
+            |texts: &[&'static str]| texts.iter().map(|one| one.as_bytes()).collect::<Vec<_>>();
+        let room = |texts: &[&'static str]| room_for_peers(&peers, seeds(texts).into_iter());
+        assert_eq!(room(&["a", "b"]), SEEDS_MAX);
+        assert_eq!(room(&["a", "of a rank", "b", "of another"]), SEEDS_MAX - 2);
+    }
+}

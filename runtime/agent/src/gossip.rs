@@ -1,0 +1,169 @@
+//! Age gossip, as an operator drives it: initialised anew, started, stopped, looked at; and its state as
+//! files.
+
+use super::event_loop::{EventLoop, instant};
+use super::gossip_files::local_factor;
+use super::participant_discovery::ParticipantDiscovery;
+use super::worker::next_incarnation;
+use muster_config::{GossipConfig, GroupName, Teller, draw_seed};
+use muster_control::{GossipCommand, Made};
+use muster_fabric::Transport;
+use muster_protocol::age::Participant;
+use muster_protocol::{Age, AgeConfig, CauseKind, Engine, Event, EventKind, Input};
+use muster_sys::clock::monotonic_ns;
+use serde_json::{Value, json};
+use tracing::{error, info, warn};
+
+/// AG-17: whatever changes somebody's health, with the clock, and with the message's where one brought
+/// it; ages alone say nothing.
+pub(super) fn log(age: &Age, event: &Event) {
+    let (clock, peer) = (age.clock(), age.name_of(event.member).unwrap_or("?"));
+    let is_silence = event.cause.kind == CauseKind::Silence;
+    let message_clock = age.message_clock().filter(|_| !is_silence);
+    let what = event.kind;
+    match what {
+        EventKind::NodeFailed | EventKind::NodeSuspect => {
+            warn!(clock, message_clock, peer, event = ?what, "gossip");
+        }
+        EventKind::Refused { parameter } => {
+            let parameter = parameter.name();
+            error!(
+                clock,
+                message_clock, peer, parameter, "gossip stops: another value there"
+            );
+        }
+        _ => info!(clock, message_clock, peer, event = ?what, "gossip"),
+    }
+}
+
+impl EventLoop {
+    /// Carries out one command; they come one at a time.
+    pub(super) fn gossip(
+        &mut self,
+        command: &GossipCommand,
+        made: Option<Made>,
+    ) -> Result<String, String> {
+        let Engine::Age(engine) = &mut self.engine else {
+            return Err("this agent runs the overlay; start it with --protocol age \
+                        (MUSTER_PROTOCOL=age)"
+                .into());
+        };
+        match command {
+            GossipCommand::Start => {
+                engine.resume_gossip();
+                info!(clock = engine.clock(), "gossip goes on");
+                Ok(format!("gossip goes on at clock {}", engine.clock()))
+            }
+            GossipCommand::Stop => {
+                engine.halt();
+                info!(clock = engine.clock(), "gossip is stopped");
+                Ok(format!("gossip is stopped at clock {}", engine.clock()))
+            }
+            GossipCommand::Init { .. } => {
+                let Some(Made::Gossip(gossip, config)) = made else {
+                    return Err("it was not validated; ask again".into());
+                };
+                // Where others tell who takes part, this node stays in its group.
+                let own = engine.config().participants.iter();
+                let own = own.clone().find(|one| one.nid == engine.config().own);
+                let group = own.map_or("", |own| &own.group);
+                let own_group = GroupName::new(group).map_err(|error| error.to_string())?;
+                if matches!(gossip.told_by, Some(Teller::Seeds(_))) {
+                    return Err(
+                        "seeds:N: seeds come when an agent starts, not later; name the participants, or a gossip \
+                         server (server:HOST:PORT)"
+                            .into(),
+                    );
+                }
+                let gossip = GossipConfig {
+                    own_group,
+                    own_name: Some(self.admin_endpoint.node().to_owned()),
+                    ..*gossip
+                };
+                self.init_gossip(&gossip, config.map(|config| *config))
+            }
+        }
+    }
+
+    /// A new engine in place of the old one, of which nothing is left; with this configuration, if it was made of
+    /// the parameters already. It waits to be started.
+    pub(super) fn init_gossip(
+        &mut self,
+        gossip: &GossipConfig,
+        made: Option<AgeConfig>,
+    ) -> Result<String, String> {
+        let local = self.fabric.local_nids();
+        let mut config = made.map_or_else(|| gossip.engine(&local), Ok)?;
+        let Engine::Age(before) = &mut self.engine else {
+            return Err("this agent runs the overlay".into());
+        };
+        let is_waiting = config.is_waiting;
+        config.key = before.config().key;
+        config.mtu = before.config().mtu;
+        config.incarnation = next_incarnation();
+        config.first_sequence = monotonic_ns() / 1000;
+        config.random_seed = draw_seed();
+        let mut engine = Age::new(config).map_err(|error| error.to_string())?;
+        before.disband();
+        self.tell_events(None).map_err(|error| error.to_string())?;
+        let _ = engine.handle(instant(monotonic_ns()), Input::Wake);
+        engine.halt();
+        let count = engine.config().participants.len();
+        self.engine = engine.into();
+        self.admin_endpoint.participant_discovery = ParticipantDiscovery::of(gossip);
+        if is_waiting {
+            info!("gossip is initialised, and waits for its participants");
+            return Ok("initialised; it begins when all participants are known".into());
+        }
+        info!(participants = count, "gossip is initialised");
+        Ok(format!(
+            "initialised with {count} participants; start it with muster gossip start"
+        ))
+    }
+
+    /// AG-17: parameters, clock, ages and members, for whoever looks.
+    pub(super) fn gossip_status(&self) -> Value {
+        let Some(engine) = self.engine.age() else {
+            return json!({ "error": "this agent runs the overlay, which has no ages" });
+        };
+        let config = engine.config();
+        let digest: String = engine
+            .participants_digest()
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        let ages: Vec<Value> = engine
+            .ages()
+            .map(|(participant, age)| {
+                let Participant { nid, name, .. } = participant;
+                let id = muster_protocol::MemberId::of(name);
+                let state = engine.member(id).map_or("unknown", |member| {
+                    muster_control::state_word(member.state())
+                });
+                json!({ "nid": nid, "name": name, "age": age, "state": state })
+            })
+            .collect();
+        json!({
+            "schema": "muster/gossip/v1",
+            "running": engine.is_gossiping(),
+            "waiting": config.is_waiting,
+            "refused": engine.refused().map(|(id, parameter)| json!({
+                "member": engine.name_of(id),
+                "parameter": parameter.name(),
+            })),
+            "clock": engine.clock(),
+            "cycles": engine.cycles(),
+            "own": config.own,
+            "interval_ms": config.interval_us as f64 / 1e3,
+            "round_trip_ms": config.round_trip_us as f64 / 1e3,
+            "suspect_after": config.suspect_after,
+            "dead_after": config.dead_after,
+            "obsolete_after": config.rules.obsolete_after,
+            "laziness": config.rules.laziness,
+            "local": local_factor(engine),
+            "random_seed": config.random_seed,
+            "digest": digest,
+            "participants": ages,
+        })
+    }
+}

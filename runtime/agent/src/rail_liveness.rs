@@ -1,0 +1,423 @@
+//! What the rails say of themselves and of the others', and what members say of theirs: step 4.
+//!
+//! A member is *degraded* as long as one of its rails is: silent to us while we hear it on another, or
+//! failed as it says itself; and as long as we hear it through others only. Of a late rail its member is
+//! asked for a sign, by all rails.
+
+use super::drops::in_text;
+use super::event_loop::{EventLoop, instant};
+use super::status::{RAILS_KEY, read};
+use muster_fabric::{
+    DropReason, FabricEvent, HealthState, Nid, NidList, Pace, PeerHandle, Transport,
+};
+use muster_protocol::{Event, EventKind, Input, MemberId, Reject, Target};
+use muster_sys::clock::monotonic_ns;
+use std::collections::BTreeMap;
+use tracing::{error, info, warn};
+
+impl EventLoop {
+    /// Step 4.
+    pub(super) fn hear_rails(&mut self) {
+        self.watch_beats();
+        while let Some(event) = self.fabric.poll_event() {
+            self.worked = true;
+            self.hear_rail(event);
+        }
+        self.go_on_with_change();
+        self.reopen_rails();
+        self.tell_status();
+    }
+
+    fn hear_rail(&mut self, event: FabricEvent) {
+        match event {
+            FabricEvent::PeerGone { peer } => {
+                if let Some(member) = self.watched.get(&peer).copied() {
+                    info!(id = member.0, "a peer's process has let go of its lifeline");
+                    self.input(Input::Unreachable(member));
+                }
+            }
+            FabricEvent::RailLate { peer, .. } => {
+                if let Some(member) = self.watched.get(&peer).copied() {
+                    self.input(Input::Ask(member));
+                }
+            }
+            FabricEvent::RailSilent {
+                peer,
+                rail,
+                silent_us,
+                worked: true,
+            } => {
+                self.note_silent(peer, rail, Some(silent_us));
+            }
+            FabricEvent::RailSilent { peer, rail, .. } => self.note_no_way(peer, rail),
+            FabricEvent::RailBack { peer, rail } => self.note_silent(peer, rail, None),
+            FabricEvent::PeerIndirect { peer } => self.note_indirect(peer, true),
+            FabricEvent::PeerDirect { peer } => self.note_indirect(peer, false),
+            FabricEvent::Stranger { nid } => self.meet(&nid),
+            FabricEvent::RailFailing { rail, reason } => self.note_own(rail, Some(&reason)),
+            FabricEvent::RailRecovered { rail } => self.note_own(rail, None),
+            FabricEvent::RailHealth {
+                rail,
+                state,
+                reason,
+            } => self.note_health(rail, state, &reason),
+            FabricEvent::RailSpeed {
+                rail,
+                mbits,
+                best_mbits,
+            } => self.note_speed(rail, mbits, best_mbits),
+            FabricEvent::Moved { from, to, .. } => {
+                let ((local, remote), (by, at)) = (from, to);
+                error!(%local, %remote, %by, %at, "a send failed by one pair and goes by another");
+            }
+            FabricEvent::BulkFailed {
+                message,
+                tried,
+                through,
+                ..
+            } => {
+                let through: Vec<String> = through.iter().map(ToString::to_string).collect();
+                error!(
+                    message,
+                    tried = in_text(&tried),
+                    through = through.join(", "),
+                    "a message reached its peer by no pair"
+                );
+            }
+            FabricEvent::NewsFailed { tried, .. } => {
+                let now_us = monotonic_ns() / 1000;
+                let reason = DropReason::ProviderError;
+                self.drops.dropped(now_us, reason, || tried);
+            }
+            FabricEvent::BulkDone { .. }
+            | FabricEvent::BulkSent { .. }
+            | FabricEvent::Asked { .. }
+            | FabricEvent::Answered { .. } => {}
+        }
+    }
+
+    /// A watched member is silent on one of our rails, or no more. dbg-020: the fabric has counted it.
+    fn note_silent(&mut self, peer: PeerHandle, rail: usize, silent_us: Option<u64>) {
+        let Some(member) = self.watched.get(&peer).copied() else {
+            return;
+        };
+        let rails = self.silent_rails.entry(member).or_default();
+        let changed = match silent_us {
+            Some(_) => rails.insert(rail),
+            None => rails.remove(&rail),
+        };
+        if !changed {
+            return;
+        }
+        let name = self.engine.name_of(member).unwrap_or("?");
+        match silent_us {
+            Some(us) => warn!(name, rail, us, "no message came by this rail, others did"),
+            None => info!(name, rail, "this rail is silent no more"),
+        }
+        self.check_rails(member);
+    }
+
+    /// A watched member was never heard on one of our rails: nothing has failed. It is avoided, and tried now
+    /// and then.
+    fn note_no_way(&self, peer: PeerHandle, rail: usize) {
+        let member = self.watched.get(&peer).copied();
+        let name = member.and_then(|member| self.engine.name_of(member));
+        if let Some(name) = name {
+            info!(
+                name,
+                rail, "no message ever came by this rail, others did: it is no way to this member"
+            );
+        }
+    }
+
+    /// A watched member is heard through others only, or directly again.
+    fn note_indirect(&mut self, peer: PeerHandle, indirect: bool) {
+        let Some(member) = self.watched.get(&peer).copied() else {
+            return;
+        };
+        let name = self.engine.name_of(member).unwrap_or("?");
+        if indirect {
+            warn!(name, "it is heard through other members only");
+            self.indirect.insert(member);
+        } else {
+            info!(name, "it is heard directly again");
+            self.indirect.remove(&member);
+        }
+        self.check_rails(member);
+    }
+
+    /// Something is to be carried for somebody whom the fabric does not know. If it is a member, it will
+    /// from now on.
+    fn meet(&mut self, nid: &Nid) {
+        let has = |address: &[u8]| {
+            let nids = String::from_utf8_lossy(address).parse::<NidList>();
+            nids.is_ok_and(|nids| nids.iter().any(|one| one == nid))
+        };
+        let mut members = self.engine.members();
+        let found = members.find(|member| member.state().in_view() && has(member.address()));
+        let id = found.map(|member| member.id());
+        drop(members);
+        if let Some(id) = id {
+            self.peer_of(Target::Member(id));
+        }
+    }
+
+    /// One of our own rails fails, and why, or works again. dbg-110: any change of state is an error.
+    fn note_own(&mut self, rail: usize, reason: Option<&str>) {
+        let rails = self.fabric.rails();
+        let Some(nid) = rails.into_iter().find(|view| view.index == rail) else {
+            return;
+        };
+        let nid = nid.nid;
+        if let Some(reason) = reason {
+            error!(rail = %nid, reason, "a rail of this node fails; the others carry");
+        } else {
+            error!(rail = %nid, "a rail of this node works again");
+        }
+        self.status.set(rail, nid, reason.is_some());
+        self.check_rails(self.engine.id());
+    }
+
+    /// The health of one of our own rails has fallen below its maximum, or reached it again. dbg-110: any change of
+    /// state is an error.
+    fn note_health(&self, rail: usize, state: HealthState, reason: &str) {
+        let rails = self.fabric.rails();
+        if let Some(view) = rails.into_iter().find(|view| view.index == rail) {
+            let (nid, state) = (view.nid, state.word());
+            error!(rail = %nid, state, reason, "the health of a rail of this node has changed");
+        }
+    }
+
+    /// One of our own rails is slower than it was, or as fast again. dbg-110: any change of state is an error.
+    fn note_speed(&mut self, rail: usize, mbits: u32, best_mbits: u32) {
+        let rails = self.fabric.rails();
+        let Some(nid) = rails.into_iter().find(|view| view.index == rail) else {
+            return;
+        };
+        let nid = nid.nid;
+        if mbits < best_mbits {
+            error!(rail = %nid, mbits, best_mbits, "a rail of this node is slower than it was");
+        } else {
+            error!(rail = %nid, mbits, "a rail of this node is as fast as ever again");
+        }
+    }
+
+    /// Tells the others which of our rails fail.
+    fn tell_status(&mut self) {
+        let (now_ns, engine) = (monotonic_ns(), &mut self.engine);
+        let told = self.status.tell(now_ns / 1000, |value| {
+            let key = RAILS_KEY;
+            match engine.handle(instant(now_ns), Input::Publish { key, value }) {
+                Ok(()) => true,
+                // An outcast's word counts no more.
+                Err(Reject::Stopped) => false,
+                // Values do not travel in age gossip: there is nobody who could be told.
+                Err(Reject::NoAttributes) => true,
+                Err(reject) => {
+                    warn!(?reject, "which rails fail cannot be told yet");
+                    false
+                }
+            }
+        });
+        if told {
+            // A later worker must not write another value under the same number.
+            self.snapshot_due_us = Some(0);
+        }
+    }
+
+    /// A member has said which of its rails fail, has gone, or is back.
+    pub(super) fn hear_status(&mut self, event: &Event) {
+        let gone = matches!(
+            event.kind,
+            EventKind::NodeFailed | EventKind::NodeLeft { .. }
+        );
+        let told = match event.kind {
+            EventKind::AttributeChanged { key, .. } => {
+                self.engine.changed_key(key) == Some(RAILS_KEY)
+            }
+            _ => false,
+        };
+        let member = event.member;
+        if !(gone || told) || member == self.engine.id() {
+            return;
+        }
+        let value = self.engine.attribute(member, RAILS_KEY).filter(|_| told);
+        let nids: Vec<Nid> = value.and_then(read).unwrap_or_default();
+        if nids.is_empty() && !self.told_failing.contains_key(&member) {
+            return;
+        }
+        if let Some(peer) = self.peer_of(Target::Member(member)) {
+            self.fabric.told_failing(peer, &nids);
+        }
+        match nids.is_empty() {
+            true => _ = self.told_failing.remove(&member),
+            false => _ = self.told_failing.insert(member, nids),
+        }
+        if !gone {
+            self.check_rails(member);
+        }
+    }
+
+    /// Says to the engine whether a member is degraded.
+    pub(super) fn check_rails(&mut self, member: MemberId) {
+        let silent = self.silent_rails.get(&member);
+        let degraded = silent.is_some_and(|rails| !rails.is_empty())
+            || self.indirect.contains(&member)
+            || self.told_failing.contains_key(&member)
+            || member == self.engine.id() && self.status.is_failing();
+        // Of one who is gone there is nothing to say.
+        if self
+            .engine
+            .member(member)
+            .is_some_and(|one| one.state().in_view())
+        {
+            self.input(Input::Degraded { member, degraded });
+        }
+    }
+
+    /// No rail of anybody is silent any more: those who watched have to begin anew.
+    pub(super) fn forget_silences(&mut self) {
+        self.watched.clear();
+        let indirect = std::mem::take(&mut self.indirect);
+        let silent = std::mem::take(&mut self.silent_rails).into_keys();
+        for member in silent.chain(indirect) {
+            self.check_rails(member);
+        }
+    }
+
+    /// Has the fabric watch exactly those who beat to us: only they speak regularly on every
+    /// rail, so only of them is silence on one rail a sign.
+    fn watch_beats(&mut self) {
+        if self.peers.begun_anew != self.begun_anew {
+            self.begun_anew = self.peers.begun_anew;
+            self.forget_silences();
+        }
+        if self.engine.observing().count() == self.watched.len()
+            && self.engine.observing().all(|id| self.is_watched(id))
+        {
+            return;
+        }
+        let observing: Vec<MemberId> = self.engine.observing().collect();
+        let wanted: BTreeMap<PeerHandle, MemberId> = observing
+            .into_iter()
+            .filter_map(|member| Some((self.peer_of(Target::Member(member))?, member)))
+            .collect();
+        let now_us = monotonic_ns() / 1000;
+        let gone: Vec<_> = self
+            .watched
+            .iter()
+            .filter(|(peer, member)| wanted.get(peer) != Some(member))
+            .map(|(peer, member)| (*peer, *member))
+            .collect();
+        for (peer, member) in gone {
+            self.fabric.unwatch(peer);
+            self.watched.remove(&peer);
+            let was_silent = self.silent_rails.remove(&member).is_some();
+            if self.indirect.remove(&member) || was_silent {
+                self.check_rails(member);
+            }
+        }
+        let rails = self.fabric.rails().len() as u64;
+        let pace = Pace::of_beats(self.heartbeat_us, self.deadline_us, rails);
+        for (peer, member) in wanted {
+            if self.watched.insert(peer, member).is_none() {
+                self.fabric.watch(now_us, peer, pace);
+            }
+        }
+    }
+
+    /// Whether a member is watched by what it is reached at now: with other rails it may be another peer.
+    fn is_watched(&self, id: MemberId) -> bool {
+        let address = self.engine.address_of(Target::Member(id));
+        let peer = address.and_then(|address| self.peers.known(address));
+        peer.is_some_and(|peer| self.watched.get(&peer) == Some(&id))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::admin_endpoint::AdminEndpoint;
+    use crate::cpu_placement::CpuPlacement;
+    use crate::rails::Rails;
+    use crate::signals::Signals;
+    use muster_config::RailsDocument;
+    use muster_fabric::{Fabric, FabricConfig, PathState};
+    use muster_protocol::{Config, Instant, Overlay, Profile};
+    use std::slice;
+
+    /// Two engines that know each other; they were told so by hand.
+    fn engines(addresses: [&str; 2]) -> [Overlay; 2] {
+        let mut engines = [("own", 0), ("other", 1)].map(|(name, at)| {
+            let mut config = Config::new(name, addresses[at].as_bytes(), Profile::Standard);
+            config.seeds = vec![addresses[0].as_bytes().to_vec()];
+            config.key = Some([7; 32]);
+            config.incarnation = 1;
+            Overlay::new(config).unwrap()
+        });
+        let mut buffer = vec![0; 1472];
+        for ms in 1.. {
+            let now = Instant(monotonic_ns() / 1000 + ms * 1000);
+            for from in [0, 1] {
+                let [one, other] = engines.get_disjoint_mut([from, 1 - from]).unwrap();
+                if one.poll_timeout() <= now {
+                    one.handle(now, Input::Wake).unwrap();
+                }
+                while let Some(transmit) = one.poll_transmit(now, &mut buffer) {
+                    let bytes = &buffer[..transmit.size];
+                    let _ = other.handle(now, Input::Datagram { bytes });
+                }
+            }
+            if engines.iter().all(|engine| engine.live() == 2) {
+                break;
+            }
+            assert!(ms < 10_000, "they never met");
+        }
+        engines
+    }
+
+    /// What a member has said of its rails holds for the peer that it is found at later, too.
+    #[test]
+    fn a_peer_that_is_made_later_has_the_rails_that_were_told_to_fail() {
+        let given = [
+            "127.59.5.1:0@udp0",
+            "127.59.5.2:7002@udp0,127.59.5.3:7002@udp0",
+        ];
+        let library = muster_fabric::load().expect("libfabric is installed where tests run");
+        let rail = vec![given[0].parse().unwrap()];
+        let fabric = Fabric::open(&FabricConfig::new(library, rail)).unwrap();
+        let own = fabric.local_nids();
+        let document = RailsDocument::import("version: 1\n").unwrap();
+        let rails = Rails::new(
+            document,
+            own.iter().cloned().collect(),
+            CpuPlacement::default(),
+        );
+        let [engine, _other] = engines([&own.to_string(), given[1]]);
+        let (signals, profile) = (Signals::install().unwrap(), Profile::Standard);
+        let admin_endpoint = AdminEndpoint::default();
+        let mut event_loop = EventLoop::new(
+            (fabric, rails),
+            engine.into(),
+            None,
+            admin_endpoint,
+            profile,
+            signals,
+        )
+        .unwrap();
+        let member = MemberId::of("other");
+        let bad: Nid = "127.59.5.3:7002@udp0".parse().unwrap();
+        event_loop.told_failing.insert(member, vec![bad.clone()]);
+        let failing = |event_loop: &mut EventLoop| -> Vec<Nid> {
+            let peer = event_loop.peer_of(Target::Member(member)).unwrap();
+            let paths = event_loop.fabric.paths(peer).into_iter();
+            let failed = paths.filter(|path| path.state == PathState::Failed);
+            failed.map(|path| path.nid).collect()
+        };
+        assert_eq!(failing(&mut event_loop), slice::from_ref(&bad));
+        // Nobody needed the address for a while.
+        let address = given[1].as_bytes();
+        event_loop.peers.release(&mut event_loop.fabric, address);
+        assert_eq!(failing(&mut event_loop), [bad]);
+    }
+}

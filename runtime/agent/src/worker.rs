@@ -1,0 +1,618 @@
+//! The worker: opens the rails, starts the engine, runs the loop.
+//!
+//! The first worker of an agent starts from the configuration; a later one takes up where the
+//! last one stopped, from the board and the resume record, and nobody elsewhere notices more
+//! than a late heartbeat.
+
+use super::admin_endpoint::AdminEndpoint;
+use super::cpu_placement::{self, CpuPlacement};
+use super::descriptors::Descriptors;
+use super::event_loop::{Ending, EventLoop};
+use super::log;
+use super::participant_discovery::ParticipantDiscovery;
+use super::printer;
+use super::rails::Rails;
+use super::rank_service::RankService;
+use super::resume::{Record, Resume};
+use super::service;
+use super::signals::Signals;
+use super::supervisor::{InheritedState, clear_away};
+use muster_config::{AgentConfig, GossipConfig, KeySource, RailEntry, RailsDocument, Stay};
+use muster_fabric::{
+    DefaultRails, Fabric, FabricConfig, Libfabric, LivenessConnection, Nid, NidError, NidList,
+    OpenError, PORT_DEFAULT, Transport,
+};
+use muster_ipc::control_socket::{MEMBER_SUFFIX, SOCKET};
+use muster_ipc::locked_directory::remove_abandoned;
+use muster_ipc::{AgentDirectory, base_directory};
+use muster_protocol::{Age, Config, Engine, Instant, Overlay, Policy};
+use muster_sys::clock::monotonic_ns;
+use muster_sys::limits::remedy;
+use muster_sys::signal::keeping_handlers;
+use rustix::process::getppid;
+use rustix::time::{ClockId, clock_gettime};
+use std::sync::Arc;
+use tracing::{error, info, warn};
+
+/// Exit code of a worker that is no longer needed.
+pub(super) const ENDED: i32 = 0;
+/// Exit code of a worker that cannot start, and never will.
+pub(super) const GAVE_UP: i32 = 70;
+
+/// Exit code of a worker that ends so that another one takes over.
+pub(super) const RENEWED: i32 = 75;
+
+/// How many ports are tried for rails that name none, and how far apart: agents of so many jobs of a node.
+const PORT_TRIES: usize = 64;
+const PORT_STEP: usize = 4;
+
+/// Runs a job's worker; returns its exit code.
+pub(super) fn run(
+    mut inherited: InheritedState,
+    place: &AgentDirectory,
+    config: &AgentConfig,
+) -> i32 {
+    log::in_own_thread();
+    let record = inherited.resume.read().unwrap_or_default();
+    let mut config = config.clone();
+    if let (Some(gossip), Some(record)) = (&mut config.gossip, &record) {
+        *gossip = ParticipantDiscovery::known(gossip, &record.participants);
+    }
+    let config = &config;
+    let resources = RailResources {
+        libfabric: inherited.libfabric,
+        liveness_connection: inherited.liveness_connection.clone(),
+        cpu_placement: CpuPlacement::look(inherited.machine.clone()),
+    };
+    let (rails, engine, record) = match start(resources, config, record) {
+        Ok(started) => started,
+        Err(reason) => {
+            error!(%reason, "the agent cannot start");
+            inherited.listener.refuse_all(&reason);
+            if let Some(mut words) = inherited.resume.last_report_writer() {
+                words.write(&reason);
+            }
+            return GAVE_UP;
+        }
+    };
+    let mut last_report = inherited.resume.last_report_writer();
+    match serve(rails, engine, record, inherited, place, config) {
+        Ok(Ending::InOrder | Ending::Asked) => ENDED,
+        Ok(Ending::Renewed) => RENEWED,
+        Ok(Ending::NameTaken) => {
+            if let Some(words) = &mut last_report {
+                words.write(&format!(
+                    "another living member of this job is named {}",
+                    config.name
+                ));
+            }
+            GAVE_UP
+        }
+        Err(cause) => {
+            let cause = format!("{cause}{}", remedy(&cause));
+            error!(cause, "the loop broke");
+            if let Some(words) = &mut last_report {
+                words.write(&cause);
+            }
+            1
+        }
+    }
+}
+
+/// Runs a member without a job, in the foreground, until it is asked to end.
+pub(super) fn run_alone(config: &AgentConfig) -> Result<(), String> {
+    // First of all: who is asked to end while it starts ends in order, too.
+    let signals = Signals::install().map_err(|error| format!("cannot receive signals: {error}"))?;
+    log::in_own_thread();
+    let libfabric = keeping_handlers(muster_fabric::load).map_err(|error| error.to_string())?;
+    let resources = RailResources {
+        libfabric,
+        liveness_connection: LivenessConnection::new().ok().map(Arc::new),
+        cpu_placement: CpuPlacement::look(cpu_placement::read_machine()),
+    };
+    let (rails, engine, _) = start(resources, config, None)?;
+    // A name may hold a slash, a file's name may not.
+    let file = config.name.as_str().replace('/', "_") + MEMBER_SUFFIX;
+    let path = base_directory().ok().map(|base| base.join(file));
+    let mut admin_endpoint = AdminEndpoint::open(config, None, path.as_deref());
+    note_seeds(&mut admin_endpoint, config);
+    let mut event_loop =
+        EventLoop::new(rails, engine, None, admin_endpoint, config.profile, signals)
+            .map_err(|error| format!("cannot start the loop: {error}"))?;
+    let ready = printer::print_ready(config.name.as_str());
+    service::tell(service::READY);
+    event_loop.watchdog = service::Watchdog::ask();
+    let ending = ready.and_then(|()| event_loop.run());
+    service::tell(service::STOPPING);
+    match ending {
+        // Nobody renews it.
+        Ok(Ending::InOrder | Ending::Asked | Ending::Renewed) => Ok(()),
+        Ok(Ending::NameTaken) => Err(format!(
+            "another living member is named {}; give this one another name with --name",
+            config.name
+        )),
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        Err(error) => Err(format!("the loop broke: {error}")),
+    }
+}
+
+fn serve(
+    rails: (Fabric, Rails),
+    engine: Engine,
+    record: Record,
+    inherited: InheritedState,
+    place: &AgentDirectory,
+    config: &AgentConfig,
+) -> std::io::Result<Ending> {
+    let InheritedState {
+        table,
+        listener,
+        resume,
+        supervisor,
+        renewals,
+        ..
+    } = inherited;
+    let signals = Signals::install()?;
+    let last = listener.share()?;
+    // Who waits for the first worker hears what it lacks; nobody waits for a later one.
+    let is_first = table.view().generation() == 1;
+    let job = RankService::start(&table, listener, resume, record, place, config, &engine)?;
+    let path = place.directory().join(SOCKET);
+    let mut admin_endpoint = AdminEndpoint::open(config, Some(place), Some(&path));
+    let failure = admin_endpoint
+        .journal
+        .as_ref()
+        .and_then(|journal| journal.failure());
+    let lack = failure.filter(|_| is_first).map(str::to_owned);
+    note_seeds(&mut admin_endpoint, config);
+    let mut event_loop = EventLoop::new(
+        rails,
+        engine,
+        Some(job),
+        admin_endpoint,
+        config.profile,
+        signals,
+    )?;
+    event_loop.descriptors = Descriptors::new(Some(supervisor), renewals);
+    event_loop.catch_up();
+    if config.stay != Stay::Lingering {
+        if let Some(what) = lack {
+            printer::print_lack(&what);
+        }
+        // Whoever started us may have gone; that is seen to elsewhere.
+        let _ = printer::print_ready(config.name.as_str());
+    }
+    let ending = event_loop.run()?;
+    info!(?ending, "the worker ends");
+    if ending == Ending::Renewed {
+        // As if it were killed: attached ranks and the peers wait for the next worker.
+        return Ok(ending);
+    }
+    event_loop.close(&ending);
+    if getppid() != Some(supervisor) {
+        // It was killed, and nobody else sees to what is left.
+        if ending == Ending::InOrder {
+            remove_abandoned();
+        }
+        clear_away(last, place);
+    }
+    Ok(ending)
+}
+
+/// Seeds of the command line may be participants of age gossip.
+fn note_seeds(admin_endpoint: &mut AdminEndpoint, config: &AgentConfig) {
+    if let Some(participant_discovery) = &mut admin_endpoint.participant_discovery {
+        for seed in &config.seeds {
+            participant_discovery.note(seed.to_string().as_bytes());
+        }
+    }
+}
+
+/// What the rails are opened with.
+struct RailResources {
+    libfabric: Libfabric,
+    liveness_connection: Option<Arc<LivenessConnection>>,
+    cpu_placement: CpuPlacement,
+}
+
+/// Opens the rails and starts the engine, anew or from a record.
+fn start(
+    resources: RailResources,
+    config: &AgentConfig,
+    record: Option<Record>,
+) -> Result<((Fabric, Rails), Engine, Record), String> {
+    let is_default = config.rails.rails.is_empty();
+    let choice = is_default.then(|| DefaultRails::choose(&resources.libfabric));
+    let (mut fabric, mut rails) = match &record {
+        Some(record) => open_again(resources, record)?,
+        None => {
+            let mut document = config.rails.clone();
+            if let Some(choice) = &choice {
+                document.rails = default_entries(choice, config.port)?;
+            }
+            let opened = open_rails(resources, document, config.port_may_move)?;
+            warn_of_seeds(&config.seeds, &opened.0.local_nids());
+            opened
+        }
+    };
+    if let Some(choice) = choice {
+        let first = record.is_none();
+        choice
+            .reasons()
+            .filter(|_| first)
+            .for_each(|reason| info!(reason, "default rails"));
+        rails.note_choice(choice);
+    }
+    let address = fabric.local_nids().to_string();
+    let mut record = record.unwrap_or_default();
+    let mut engine_config = engine_config(config, rails.document(), &address, fabric.mtu());
+    engine_config.key = engine_config.key.or(record.key);
+    if let Some(key) = engine_config.key {
+        fabric.set_key(key);
+    }
+    let engine = match &config.gossip {
+        Some(gossip) => start_gossip(gossip, &engine_config, &fabric.local_nids())?,
+        None => start_overlay(engine_config, &record)?,
+    };
+    record.set_rails(&address, rails.document(), rails.open());
+    info!(name = %config.name, rails = address, seed = config.random_seed, "rails are open");
+    Ok(((fabric, rails), engine, record))
+}
+
+/// The overlay, anew or as the last worker left it.
+fn start_overlay(config: Config, record: &Record) -> Result<Engine, String> {
+    let now = Instant(monotonic_ns() / 1000);
+    if !record.engine.is_empty() {
+        match Overlay::resume(config.clone(), &record.engine, now) {
+            Ok(engine) => return Ok(engine.into()),
+            // The others will see a new life of this node, which is the truth.
+            Err(reason) => warn!(%reason, "the last worker's record cannot be used"),
+        }
+    }
+    let engine = Overlay::new(config).map_err(|error| error.to_string())?;
+    Ok(engine.into())
+}
+
+/// Age gossip: nothing is taken over from a last worker, a few cycles bring all of it.
+fn start_gossip(gossip: &GossipConfig, like: &Config, local: &NidList) -> Result<Engine, String> {
+    let mut config = gossip.engine(local)?;
+    config.key = like.key;
+    config.incarnation = like.incarnation;
+    config.first_sequence = like.first_sequence;
+    config.random_seed = like.random_seed;
+    config.mtu = like.mtu;
+    let engine = Age::new(config).map_err(|error| error.to_string())?;
+    Ok(engine.into())
+}
+
+/// Says of seeds that no rail leads to them: others may, so that it is no error.
+fn warn_of_seeds(seeds: &[NidList], own: &NidList) {
+    let shares = |seed: &&NidList| {
+        let mut nids = seed.iter();
+        nids.any(|nid| own.iter().any(|rail| rail.net == nid.net))
+    };
+    for seed in seeds.iter().filter(|seed| !shares(seed)) {
+        warn!(
+            %seed,
+            rails = %own,
+            "a seed is on none of the nets of this node's rails: it is reached through other members, if at all; \
+             give both a rail on one net (--rail)"
+        );
+    }
+}
+
+/// Opens the rails of a document.
+fn open_rails(
+    resources: RailResources,
+    document: RailsDocument,
+    may_move: bool,
+) -> Result<(Fabric, Rails), String> {
+    let nids = document.rails.iter().map(|entry| entry.nid.clone());
+    let mut fabric = open_where_free(&resources, &document, nids.collect(), may_move)?;
+    // In the order in which they were given.
+    let opened = fabric.local_nids().iter().cloned().collect();
+    let mut rails = Rails::new(document, opened, resources.cpu_placement);
+    rails.settle(&mut fabric);
+    Ok((fabric, rails))
+}
+
+/// Opens the rails of the last worker, with the ports that they had: the others know us by them.
+fn open_again(resources: RailResources, record: &Record) -> Result<(Fabric, Rails), String> {
+    let nids = |text: &str| -> Result<Vec<Nid>, String> {
+        let list: NidList = text.parse().map_err(|error: NidError| error.to_string())?;
+        Ok(list.iter().cloned().collect())
+    };
+    let document = RailsDocument::import(&record.document).map_err(|error| error.to_string())?;
+    let (open, planned) = (nids(&record.rails)?, nids(&record.opened)?);
+    // What it missed itself is tried too, after those that it had.
+    let missed = planned.iter().filter(|nid| !open.contains(nid)).cloned();
+    let wanted = open.iter().cloned().chain(missed).collect();
+    let (mut fabric, lost) = open_what_opens(&resources, &document, wanted)?;
+    let mut rails = Rails::new(document, planned, resources.cpu_placement);
+    rails.note_lost(lost);
+    rails.settle(&mut fabric);
+    Ok((fabric, rails))
+}
+
+/// Opens all of these rails, or those that can be opened: a node with one dead rail goes on with the
+/// others. Says which could not be opened, and why.
+fn open_what_opens(
+    resources: &RailResources,
+    document: &RailsDocument,
+    nids: Vec<Nid>,
+) -> Result<(Fabric, Vec<(Nid, String)>), String> {
+    let why = match open(resources, document, nids.clone()) {
+        Ok(fabric) => return Ok((fabric, Vec::new())),
+        Err(why) => why,
+    };
+    let mut opened: Option<Fabric> = None;
+    let mut lost = Vec::new();
+    for nid in nids {
+        let again = match &mut opened {
+            Some(fabric) => fabric
+                .add_rail(&nid)
+                .map(drop)
+                .map_err(|one| one.to_string()),
+            None => open(resources, document, vec![nid.clone()]).map(|one| opened = Some(one)),
+        };
+        if let Err(reason) = again {
+            error!(rail = %nid, reason, "a rail of the worker before cannot be opened; it is tried again");
+            lost.push((nid, reason));
+        }
+    }
+    Ok((opened.ok_or(why)?, lost))
+}
+
+/// Opens rails; those that name no port at the first port that is free for all of them, if they may have
+/// another: the agent of another job on this node may have the first.
+fn open_where_free(
+    resources: &RailResources,
+    document: &RailsDocument,
+    mut nids: Vec<Nid>,
+    may_move: bool,
+) -> Result<Fabric, String> {
+    let is_unnamed = |nid: &Nid| nid.port == PORT_DEFAULT;
+    let unnamed: Vec<bool> = nids.iter().map(is_unnamed).collect();
+    let tries = if may_move { PORT_TRIES } else { 1 };
+    let mut refused = String::new();
+    for port in (PORT_DEFAULT..).step_by(PORT_STEP).take(tries) {
+        let moved = nids
+            .iter_mut()
+            .zip(&unnamed)
+            .filter(|(_, unnamed)| **unnamed);
+        moved.for_each(|(nid, _)| nid.port = port);
+        let error = match try_open(resources, document, nids.clone()) {
+            Ok(fabric) => {
+                if port != PORT_DEFAULT {
+                    warn!(
+                        port,
+                        "rails that name no port have this one: the first is in use on this node"
+                    );
+                }
+                return Ok(fabric);
+            }
+            Err(error) => error,
+        };
+        let (OpenError::PortInUse { nid, .. } | OpenError::NextPortInUse { nid, .. }) = &error
+        else {
+            return Err(error.to_string());
+        };
+        let mut own = nids.iter().zip(&unnamed);
+        if !own.any(|(one, unnamed)| *unnamed && one.to_string() == *nid) {
+            return Err(error.to_string());
+        }
+        refused = error.to_string();
+    }
+    let remedy = match may_move {
+        true => format!("; so are all that were tried, from {PORT_DEFAULT} on"),
+        false => {
+            "; if it is the agent of another job, MUSTER_PORT gives all nodes of this one another"
+                .into()
+        }
+    };
+    Err(refused + &remedy)
+}
+
+fn open(
+    resources: &RailResources,
+    document: &RailsDocument,
+    nids: Vec<Nid>,
+) -> Result<Fabric, String> {
+    try_open(resources, document, nids).map_err(|error| error.to_string())
+}
+
+fn try_open(
+    resources: &RailResources,
+    document: &RailsDocument,
+    nids: Vec<Nid>,
+) -> Result<Fabric, OpenError> {
+    let config = FabricConfig {
+        health: document.health,
+        relay: document.relay,
+        timeouts: document.timeouts,
+        liveness_connection: resources.liveness_connection.clone(),
+        ..FabricConfig::new(resources.libfabric, nids)
+    };
+    Fabric::open(&config)
+}
+
+fn engine_config(
+    config: &AgentConfig,
+    document: &RailsDocument,
+    address: &str,
+    mtu: usize,
+) -> Config {
+    let mut engine = Config::new(config.name.as_str(), address.as_bytes(), config.profile);
+    engine.group = config.group.as_str().to_owned();
+    engine.minority = config.minority;
+    let peers = document.peers.iter();
+    engine.seeds = config
+        .seeds
+        .iter()
+        .chain(peers)
+        .map(|seed| seed.to_string().into_bytes())
+        .collect();
+    engine.key = match config.key {
+        KeySource::Given(key) => Some(key),
+        KeySource::FromClients => None,
+    };
+    engine.incarnation = next_incarnation();
+    engine.previous_incarnation = config.former;
+    if config.former.is_some() {
+        // Of its ranks' MPI: their client, who started us, says so again when it attaches.
+        engine.policy = Policy::Stop;
+    }
+    // Microseconds run ahead of any number of frames, so a successor starts above us.
+    engine.first_sequence = monotonic_ns() / 1000;
+    engine.random_seed = config.random_seed;
+    engine.mtu = mtu.min(muster_protocol::MTU_MAX);
+    engine
+}
+
+/// A life's number: the time in nanoseconds.
+pub(super) fn next_incarnation() -> u64 {
+    let now = clock_gettime(ClockId::Realtime);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// The rails where none are configured. All of them are on one net: the numbers of nets would go by the order of this
+/// node's interfaces, which is not that of another node. The fabric pairs them by subnet.
+fn default_entries(choice: &DefaultRails, port: u16) -> Result<Vec<RailEntry>, String> {
+    let entry = |nid| RailEntry {
+        nid,
+        partitions: Vec::new(),
+    };
+    let nids = choice
+        .chosen
+        .iter()
+        .map(|interface| format!("{}:{port}@udp0", interface.address).parse());
+    let nids: Result<Vec<Nid>, _> = nids.collect();
+    let nids = nids.map_err(|error| error.to_string())?;
+    Ok(nids.into_iter().map(entry).collect())
+}
+
+/// Makes the record of a worker that has just started the last word.
+pub(super) fn keep(resume: &mut Resume, record: &Record) {
+    if let Err(cause) = resume.write(record) {
+        warn!(%cause, "what a later worker needs cannot be kept");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::await_free;
+    use super::*;
+    use std::net::UdpSocket;
+    use std::slice;
+
+    fn resources() -> RailResources {
+        RailResources {
+            libfabric: muster_fabric::load().expect("libfabric is installed where tests run"),
+            liveness_connection: None,
+            cpu_placement: CpuPlacement::default(),
+        }
+    }
+
+    /// Takes a port that was somebody's until now.
+    fn bind(nid: &Nid) -> UdpSocket {
+        await_free(|| UdpSocket::bind(nid.socket_address().unwrap()))
+    }
+
+    /// As [`open_again`], where all ports will be free in a moment.
+    fn open_all_again(record: &Record) -> (Fabric, Rails) {
+        await_free(|| {
+            let (fabric, rails) = open_again(resources(), record)?;
+            match rails.rail_retry() {
+                [] => Ok((fabric, rails)),
+                rail_retry => Err(rail_retry[0].reason.clone()),
+            }
+        })
+    }
+
+    fn record(fabric: &Fabric, rails: &Rails) -> Record {
+        let mut record = Record::default();
+        let address = fabric.local_nids().to_string();
+        record.set_rails(&address, rails.document(), rails.open());
+        record
+    }
+
+    /// A worker crashed, and one of its rails cannot be opened any more.
+    #[test]
+    fn a_later_worker_goes_on_with_the_rails_that_it_can_open() {
+        let text = "version: 1\nnets:\n  - net: udp0\n    rails:\n      - nid: 127.59.4.1:0@udp0\n      \
+                    - nid: 127.59.4.2:0@udp0\n";
+        let document = RailsDocument::import(text).unwrap();
+        let (fabric, rails) = open_rails(resources(), document, false).unwrap();
+        let record = record(&fabric, &rails);
+        let (dead, left) = (rails.open()[0].clone(), rails.open()[1].clone());
+        drop(fabric);
+        let taken = bind(&dead);
+        // The port of the other one, too, may be somebody else's for a moment.
+        let (fabric, rails) = await_free(|| {
+            let (fabric, rails) = open_again(resources(), &record)?;
+            match fabric.local_nids().to_string() == left.to_string() {
+                true => Ok((fabric, rails)),
+                false => Err(fabric.local_nids().to_string()),
+            }
+        });
+        assert_eq!(rails.open(), [dead.clone(), left.clone()]);
+        assert_eq!(rails.document().rails.len(), 2, "it stays configured");
+        let rail_retry = rails.rail_retry().iter().map(|one| one.nid.clone());
+        assert_eq!(rail_retry.collect::<Vec<_>>(), slice::from_ref(&dead));
+        assert_eq!(rails.lost(), 1);
+        // So does the one after it.
+        let record = self::record(&fabric, &rails);
+        drop((fabric, taken));
+        let (fabric, rails) = open_all_again(&record);
+        assert_eq!((fabric.rails().len(), rails.rail_retry().len()), (2, 0));
+        assert_eq!(rails.open(), [dead.clone(), left.clone()]);
+        drop(fabric);
+        let taken = [dead, left].map(|nid| bind(&nid));
+        let why = open_again(resources(), &record).map(drop).unwrap_err();
+        assert!(why.contains("in use"), "{why}");
+        drop(taken);
+    }
+
+    /// Jobs of one node are given the same rails, without a port. The second agent takes the next one; where
+    /// others expect it at the first, it says how a job is given another.
+    #[test]
+    fn a_rail_without_a_port_takes_the_next_free_one() {
+        let text = "version: 1\nnets:\n  - net: udp0\n    rails:\n      - nid: 127.59.5.1@udp0\n      \
+                    - nid: 127.59.5.2@udp0\n";
+        let document = RailsDocument::import(text).unwrap();
+        let ports =
+            |rails: &Rails| -> Vec<u16> { rails.open().iter().map(|nid| nid.port).collect() };
+        let (first, rails) = open_rails(resources(), document.clone(), true).unwrap();
+        assert_eq!(ports(&rails), [PORT_DEFAULT; 2]);
+        // One rail's port for beats is taken: both have the one after.
+        let other = UdpSocket::bind(("127.59.5.2", PORT_DEFAULT + 5)).unwrap();
+        let (second, rails) = open_rails(resources(), document.clone(), true).unwrap();
+        assert_eq!(ports(&rails), [PORT_DEFAULT + 8; 2]);
+        assert_eq!(
+            rails.document().rails[0].nid.port,
+            PORT_DEFAULT,
+            "as it was configured"
+        );
+        let record = record(&second, &rails);
+        drop((first, second, other));
+        // A later worker is where the first one was.
+        let (_, rails) = open_all_again(&record);
+        assert_eq!(ports(&rails), [PORT_DEFAULT + 8; 2]);
+
+        let taken = await_free(|| UdpSocket::bind(("127.59.5.1", PORT_DEFAULT)));
+        let why = open_rails(resources(), document, false)
+            .map(drop)
+            .unwrap_err();
+        assert!(
+            why.contains("in use") && why.contains("MUSTER_PORT"),
+            "{why}"
+        );
+        // A port that was named is not another one.
+        let named = text.replace("5.1@", "5.1:7745@");
+        let named = RailsDocument::import(&named).unwrap();
+        let also = UdpSocket::bind(("127.59.5.1", 7745)).unwrap();
+        let why = open_rails(resources(), named, true).map(drop).unwrap_err();
+        assert!(why.contains("7745") && why.contains("in use"), "{why}");
+        drop((taken, also));
+    }
+}

@@ -1,0 +1,151 @@
+//! Leaving after something went wrong: a porch that panics or takes its time, another thread than the
+//! one that attached.
+
+mod support;
+
+use std::sync::{Arc, Mutex, OnceLock};
+
+use muster_agent::watch::Finding;
+use muster_client::{AgentLink, Client, Error, Options, PmixHooks};
+use muster_shm::{Cause, Event, EventKind, Leave, TableView};
+use support::agent::{Agent, Order, options};
+use support::rank::{Rank, role as act};
+use tempfile::tempdir;
+
+#[test]
+fn role() {
+    act();
+}
+
+struct Panics;
+
+impl PmixHooks for Panics {
+    fn on_events(&self, _: &[Event], _: &TableView) {
+        panic!("as the test wants");
+    }
+}
+
+/// A panic on the library thread ends it: it is detached from then on, and leaves in order all the same.
+#[test]
+fn a_process_whose_library_thread_is_gone_leaves_in_order() {
+    let base = tempdir().unwrap();
+    let mut agent = Agent::start(base.path());
+    let client = Client::attach(Options {
+        pmix_integration: Some(Arc::new(Panics)),
+        ..options(base.path())
+    });
+    let client = client.unwrap();
+    let slot = agent.await_armed();
+    agent.order(Order::Event(Event::new(
+        EventKind::RankHung,
+        Cause::Stopped,
+    )));
+    assert_eq!(agent.await_finding(slot), Finding::Detached);
+    client.finalize(5).unwrap();
+    assert_eq!(agent.await_finding(slot), Finding::Left { exit_code: 5 });
+}
+
+/// What the agent would find if the process ended while its porch says farewell.
+struct Looks {
+    view: TableView,
+    client: OnceLock<Client>,
+    found: Mutex<Vec<Leave>>,
+}
+
+impl PmixHooks for Looks {
+    fn before_detach(&self) {
+        let (slot, _) = self.client.get().unwrap().slot();
+        let found = self.view.slot(slot).unwrap().leave().0;
+        self.found.lock().unwrap().push(found);
+    }
+}
+
+#[test]
+fn an_end_while_the_porch_says_farewell_is_in_order() {
+    for thread in [true, false] {
+        let base = tempdir().unwrap();
+        let mut agent = Agent::start(base.path());
+        let pmix_integration = Arc::new(Looks {
+            view: agent.view.clone(),
+            client: OnceLock::new(),
+            found: Mutex::default(),
+        });
+        let client = Client::attach(Options {
+            thread,
+            pmix_integration: Some(pmix_integration.clone()),
+            ..options(base.path())
+        });
+        let client = client.unwrap();
+        pmix_integration.client.set(client.clone()).unwrap();
+        let slot = agent.await_armed();
+        client.finalize(0).unwrap();
+        assert_eq!(
+            pmix_integration.found.lock().unwrap()[..],
+            [Leave::Announced]
+        );
+        assert_eq!(agent.await_finding(slot), Finding::Left { exit_code: 0 });
+    }
+}
+
+/// Dispatches on another thread while it is dispatched.
+#[derive(Default)]
+struct Asks {
+    client: OnceLock<Client>,
+    answers: Mutex<Vec<Result<(), Error>>>,
+}
+
+impl PmixHooks for Asks {
+    fn on_attached(&self, _: &AgentLink) {}
+
+    fn on_events(&self, _: &[Event], _: &TableView) {
+        // None while it attaches: what was before is told then.
+        let Some(client) = self.client.get().cloned() else {
+            return;
+        };
+        let answer = std::thread::spawn(move || client.dispatch())
+            .join()
+            .unwrap();
+        self.answers.lock().unwrap().push(answer);
+    }
+}
+
+#[test]
+fn nobody_waits_for_another_thread_that_dispatches() {
+    let base = tempdir().unwrap();
+    let mut agent = Agent::start(base.path());
+    let pmix_integration = Arc::new(Asks::default());
+    let client = Client::attach(Options {
+        thread: false,
+        pmix_integration: Some(pmix_integration.clone()),
+        ..options(base.path())
+    });
+    let client = client.unwrap();
+    pmix_integration.client.set(client.clone()).unwrap();
+    agent.await_armed();
+    agent.order(Order::Event(Event::new(
+        EventKind::RankHung,
+        Cause::Stopped,
+    )));
+    while pmix_integration.answers.lock().unwrap().is_empty() {
+        client.dispatch().unwrap();
+        std::thread::yield_now();
+    }
+    assert!(matches!(
+        pmix_integration.answers.lock().unwrap()[..],
+        [Ok(())]
+    ));
+    client.finalize(0).unwrap();
+}
+
+/// The thread that attached without a library thread is linked into its first board for life.
+#[test]
+fn the_board_that_a_thread_is_linked_into_stays() {
+    let base = tempdir().unwrap();
+    let mut agent = Agent::start(base.path());
+    let mut rank = Rank::start_with(base.path(), 0, "no", base.path());
+    agent.await_armed();
+    drop(agent);
+    let _agent = Agent::start(base.path());
+    rank.tell("leave-elsewhere");
+    rank.hear("left-elsewhere");
+}

@@ -1,0 +1,307 @@
+//! Clients that say anything at the agent's door: nothing panics, nothing stays, and whoever comes
+//! after them with the right words is let in.
+//!
+//! The descriptors of the process are counted, so these tests run one after the other, in a program of their own.
+
+use muster_agent::ipc_server::{GREETING_DEADLINE, IpcServer, Request};
+use muster_agent::watch::Watch;
+use muster_ipc::{AgentDirectory, Ask, Attach, Listener, ToAgent, ToClient};
+use muster_shm::{TableLimits, TableWriter};
+use muster_sys::poll;
+use muster_sys::socket::{Packets, Received};
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+const SLOTS: u32 = 4;
+
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+struct House {
+    ipc_server: IpcServer,
+    table: TableWriter,
+    watch: Watch,
+    place: AgentDirectory,
+}
+
+impl House {
+    /// As often as there is something to do, as the agent's loop does it.
+    fn serve(&mut self) -> usize {
+        self.serve_at(Instant::now())
+    }
+
+    fn serve_at(&mut self, now: Instant) -> usize {
+        let (mut requests, mut notices) = (Vec::new(), Vec::new());
+        while self.serve_once(now, &mut requests) {}
+        self.watch.take(&mut notices);
+        for notice in notices {
+            self.ipc_server
+                .settle(&notice, &mut self.table, &self.watch);
+        }
+        while let Some((_, ask)) = self.ipc_server.take_ask() {
+            let mut buffer = [0; 2048];
+            if let Ok(Received::Message(length, _)) = ask.receive(&mut buffer) {
+                let _ = Ask::decode(&buffer[..length]);
+            }
+        }
+        requests.len()
+    }
+
+    /// One call, of which there may be more to do.
+    fn serve_once(&mut self, now: Instant, requests: &mut Vec<Request>) -> bool {
+        let served = self
+            .ipc_server
+            .serve(now, &mut self.table, &self.watch, requests);
+        served.expect("the door stands")
+    }
+
+    fn attach_request(&self) -> Vec<u8> {
+        ToAgent::Attach(Attach {
+            pid: std::process::id(),
+            key: self.place.key().to_owned(),
+            rank: Some(3),
+            job_size: 8,
+            threadless: true,
+            ulfm: false,
+            wants_wake_up: true,
+            held: None,
+        })
+        .encode()
+    }
+}
+
+/// A small generator of fixed algorithm (xorshift), so that a seed says everything.
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % limit.max(1) as u64) as usize
+    }
+}
+
+fn mutated(mut bytes: Vec<u8>, chance: &mut Chance) -> Vec<u8> {
+    for _ in 0..chance.below(4) {
+        let at = chance.below(bytes.len() + 1);
+        match chance.below(4) {
+            0 => bytes
+                .iter_mut()
+                .skip(at)
+                .take(1)
+                .for_each(|b| *b ^= 1 << chance.below(8)),
+            1 => bytes.truncate(at),
+            2 => bytes.extend((0..chance.below(1500)).map(|_| at as u8)),
+            _ => bytes.iter_mut().skip(at).take(2).for_each(|b| *b = 0xff),
+        }
+    }
+    bytes
+}
+
+fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd")
+        .expect("/proc is mounted")
+        .count()
+}
+
+fn house(directory: &Path, job: &str) -> House {
+    let place = AgentDirectory::find(Some(job), Some("n1"), Some(directory)).expect("a place");
+    let limits = TableLimits {
+        nodes: 4,
+        ranks: 16,
+        slots: SLOTS,
+        events: 16,
+    };
+    let table = TableWriter::create(limits).expect("a board");
+    let watch = Watch::start(&table.view()).expect("a watch");
+    let listener = Listener::open(&place).expect("a door");
+    let ipc_server = IpcServer::new(listener, &place).expect("a doorman");
+    House {
+        ipc_server,
+        table,
+        watch,
+        place,
+    }
+}
+
+/// Whoever stands at the door and says nothing is put out after a while, and counted; who has said Hello stays, even
+/// if it was we who were late to hear it. So silent ones keep nobody out for long.
+#[test]
+fn who_never_says_hello_is_put_out() {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut house = house(directory.path(), "silent");
+    let begun = Instant::now();
+    let connect = |house: &House| Packets::connect(&house.place.socket()).expect("a listener");
+    let silent: Vec<Packets> = (0..SLOTS + 64).map(|_| connect(&house)).collect();
+    house.serve_at(begun);
+    let late = connect(&house);
+    house.serve_at(begun);
+    let turned_away = house.ipc_server.counters().turned_away;
+    assert_eq!(turned_away, 1, "as many are there as may be");
+    drop(late);
+    silent[1]
+        .send(&house.attach_request(), None)
+        .expect("room for a word");
+    let before = begun + GREETING_DEADLINE - Duration::from_millis(1);
+    assert!(!house.ipc_server.is_somebody_late(before));
+    let after = begun + GREETING_DEADLINE;
+    assert!(house.ipc_server.is_somebody_late(after));
+    assert_eq!(house.serve_at(after), 1, "one was heard");
+    assert!(!house.ipc_server.is_somebody_late(after));
+    let counters = house.ipc_server.counters();
+    let all = u64::from(SLOTS) + 64;
+    assert_eq!((counters.silent, counters.attached), (all - 1, 1));
+    let mut buffer = [0; 2048];
+    assert!(matches!(
+        silent[0].receive(&mut buffer),
+        Ok(Received::HungUp)
+    ));
+    assert!(matches!(
+        silent[1].receive(&mut buffer),
+        Ok(Received::Message(..))
+    ));
+}
+
+/// However many come at once, and whatever they say, one call of the doorman does a bounded part of it; who comes after
+/// them is let in all the same, and whom there is no room for wakes nobody for a while.
+#[test]
+fn a_flood_is_served_in_small_parts() {
+    const FLOOD: usize = 500;
+    const AT_ONCE: usize = 64;
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut house = house(directory.path(), "flood");
+    let connect = |house: &House| Packets::connect(&house.place.socket()).expect("a listener");
+    let told = |house: &House| {
+        let counters = house.ipc_server.counters();
+        (counters.malformed + counters.refused + counters.attached + counters.turned_away) as usize
+    };
+    let (now, mut requests) = (Instant::now(), Vec::new());
+    // Each says more than is read at once.
+    for _ in 0..FLOOD {
+        let client = connect(&house);
+        for _ in 0..8 {
+            let _ = client.send(&ToAgent::Ask.encode(), None);
+        }
+    }
+    let client = connect(&house);
+    client
+        .send(&house.attach_request(), None)
+        .expect("room for a word");
+    let (mut calls, mut before) = (0, 0);
+    while house.serve_once(now, &mut requests) {
+        let (done, after) = (told(&house) - before, told(&house));
+        assert!(done <= AT_ONCE, "one call served {done}");
+        (calls, before) = (calls + 1, after);
+    }
+    assert!(calls >= FLOOD / AT_ONCE, "{calls} calls");
+    assert_eq!(house.ipc_server.counters().attached, 1);
+
+    // Silent ones take all the room there is. The listening socket is not looked at until some time later.
+    let silent: Vec<Packets> = (0..SLOTS + 64).map(|_| connect(&house)).collect();
+    while house.serve_once(now, &mut requests) {}
+    let waiting: Vec<Packets> = (0..FLOOD).map(|_| connect(&house)).collect();
+    while house.serve_once(now, &mut requests) {}
+    let turned_away = house.ipc_server.counters().turned_away as usize;
+    assert!((1..=AT_ONCE).contains(&turned_away), "{turned_away}");
+    let idle = poll::readable(&[house.ipc_server.descriptor()], Some(Duration::ZERO));
+    assert!(!idle.expect("poll")[0], "nobody is woken for it");
+    let due = house.ipc_server.due().expect("a time");
+    assert!(now < due && due < now + GREETING_DEADLINE);
+    while house.serve_once(due, &mut requests) {}
+    let later = house.ipc_server.counters().turned_away as usize;
+    assert!(later > turned_away && later - turned_away <= AT_ONCE);
+    drop((silent, waiting));
+}
+
+/// A client that hands over something else than an eventfd is refused and told why; a write to it could wait for ever.
+#[test]
+fn a_pipe_is_no_eventfd() {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut house = house(directory.path(), "pipe");
+    let client = Packets::connect(&house.place.socket()).expect("a listener");
+    let (_reader, writer) = std::io::pipe().expect("a pipe");
+    let sent = client.send(&house.attach_request(), Some(writer.as_fd()));
+    sent.expect("room for a word");
+    house.serve();
+    house.ipc_server.wake_up();
+    let mut buffer = [0; 2048];
+    let Ok(Received::Message(length, _)) = client.receive(&mut buffer) else {
+        panic!("no answer");
+    };
+    let answer = ToClient::decode(&buffer[..length]);
+    assert!(
+        matches!(&answer, Ok(ToClient::Refused(_, reason)) if reason.contains("is no eventfd")),
+        "{answer:?}"
+    );
+}
+
+#[test]
+fn mad_clients_leave_nothing_behind() {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut house = house(directory.path(), "mad");
+    let before = descriptors();
+    let seed = 0x6d75_7374_6572;
+    println!("seed {seed}");
+    let mut chance = Chance(seed);
+    for _ in 0..2_000 {
+        let client = Packets::connect(&house.place.socket()).expect("somebody listens");
+        if chance.below(2) == 0 {
+            client
+                .send(&house.attach_request(), None)
+                .expect("room for a word");
+            house.serve();
+        }
+        let words = [
+            house.attach_request(),
+            ToAgent::Armed.encode(),
+            ToAgent::Seed("10.0.0.1:7741@udp0".into()).encode(),
+            ToAgent::Key([7; 32]).encode(),
+            ToAgent::Leaving(-9).encode(),
+            ToAgent::Ask.encode(),
+            ToClient::WakeUp.encode(),
+        ];
+        for _ in 0..1 + chance.below(20) {
+            let word = mutated(words[chance.below(words.len())].clone(), &mut chance);
+            let (ours, theirs) = Packets::pair().expect("a pair");
+            let question = mutated(Ask::Get { node: 1, key: b"k" }.encode(), &mut chance);
+            // Empty packets are none; a door that has hung up takes nothing.
+            let _ = ours.send(&question, None);
+            let _ = client.send(&word, Some(theirs.as_fd()));
+        }
+        assert!(house.serve() <= 64, "requests of one round are bounded");
+        assert!(house.ipc_server.client_count() <= SLOTS as usize);
+    }
+    house.serve();
+    house.serve();
+    assert!(
+        descriptors() <= before + SLOTS as usize,
+        "descriptors were kept"
+    );
+    let counters = house.ipc_server.counters();
+    assert!(
+        counters.malformed > 100 && counters.attached > 100,
+        "{counters:?}"
+    );
+
+    let client = Packets::connect(&house.place.socket()).expect("somebody listens");
+    client
+        .send(&house.attach_request(), None)
+        .expect("room for a word");
+    // The first round lets it in, the second one hears it.
+    house.serve();
+    house.serve();
+    let mut buffer = [0; 1024];
+    let Ok(Received::Message(length, _)) = client.receive(&mut buffer) else {
+        panic!("no answer");
+    };
+    assert!(matches!(
+        ToClient::decode(&buffer[..length]),
+        Ok(ToClient::Attached(_))
+    ));
+}

@@ -1,0 +1,262 @@
+//! Processes that attach, do as they are told, and die.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+
+use muster_client::{Client, Error, Options};
+use muster_shm::RankState;
+
+use super::{DEADLINE, agent, raw};
+
+const BASE: &str = "MUSTER_TEST_BASE";
+const RANK: &str = "MUSTER_TEST_RANK";
+const THREAD: &str = "MUSTER_TEST_THREAD";
+const WAIT: &str = "MUSTER_TEST_WAIT";
+
+/// A process of this test binary that attaches as a rank.
+pub struct Rank {
+    child: Child,
+    input: Option<ChildStdin>,
+    lines: Receiver<String>,
+}
+
+impl Rank {
+    /// Starts one; it attaches with a library thread.
+    pub fn start(base: &Path, rank: u32) -> Self {
+        Self::start_with(base, rank, "yes", base)
+    }
+
+    /// `thread`: "yes" for a library thread, "no" for none, "ends" for none and an attaching
+    /// thread that ends when told.
+    pub fn start_with(base: &Path, rank: u32, thread: &str, folder: &Path) -> Self {
+        let mut child = command(base, rank, thread)
+            .current_dir(folder)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let output = child.stdout.take().unwrap();
+        let (sender, lines) = channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(output).lines().map_while(Result::ok) {
+                // The test harness of the child talks too, and may do so on the same line.
+                if let Some((_, said)) = line.split_once('@') {
+                    let _ = sender.send(said.to_owned());
+                }
+            }
+        });
+        let input = child.stdin.take();
+        let rank = Self {
+            child,
+            input,
+            lines,
+        };
+        rank.hear("attached");
+        rank
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn tell(&mut self, order: &str) {
+        writeln!(self.input.as_mut().unwrap(), "{order}").unwrap();
+    }
+
+    /// Waits for a line of this beginning; the rest of it.
+    pub fn hear(&self, beginning: &str) -> String {
+        loop {
+            let line = self.lines.recv_timeout(DEADLINE);
+            let line = line.unwrap_or_else(|_| panic!("waiting for {beginning:?}"));
+            if let Some(rest) = line.strip_prefix(beginning) {
+                return rest.trim().to_owned();
+            }
+            assert!(!line.starts_with("error"), "rank says: {line}");
+        }
+    }
+
+    pub fn signal(&self, signal: i32) {
+        muster_sys::process::send_signal(self.pid(), signal).unwrap();
+    }
+
+    pub fn wait(&mut self) {
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Rank {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn command(base: &Path, rank: u32, thread: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["role", "--exact", "--nocapture", "--test-threads=1"]);
+    command
+        .env(BASE, base)
+        .env(RANK, rank.to_string())
+        .env(THREAD, thread);
+    command
+}
+
+/// To be called by the test named `role` of each test binary: does nothing in a test run.
+pub fn role() {
+    let Some(base) = std::env::var_os(BASE).map(PathBuf::from) else {
+        return;
+    };
+    let rank: u32 = std::env::var(RANK).unwrap().parse().unwrap();
+    let thread = std::env::var(THREAD).unwrap();
+    if std::env::var_os(WAIT).is_some() {
+        say("executed");
+        assert_eq!(order(), "attach");
+    }
+    let options = Options {
+        rank: Some(rank),
+        thread: thread == "yes",
+        ..agent::options(&base)
+    };
+    let attach = move || Client::attach(options).unwrap_or_else(|cause| fail(&cause));
+    if thread == "ends" {
+        // Attaches, promises ticks if it is told so, and ends; the process goes on.
+        let owner = std::thread::spawn(move || {
+            let client = attach();
+            say("attached");
+            let mut said = order();
+            if let Some(period_ms) = said.strip_prefix("promise ") {
+                client.tick_every(period_ms.parse().unwrap()).unwrap();
+                say("promised");
+                said = order();
+            }
+            assert_eq!(said, "end-thread");
+        });
+        owner.join().unwrap();
+        say("thread-ended");
+        raw::pause_forever();
+    }
+    let client = attach();
+    say("attached");
+    let mut ballast = Vec::new();
+    loop {
+        let order = order();
+        let (verb, value) = order.split_once(' ').unwrap_or((&order, ""));
+        match verb {
+            "finalize" => {
+                client
+                    .finalize(value.parse().unwrap_or(0))
+                    .unwrap_or_else(|cause| fail(&cause));
+                say("finalized");
+            }
+            "exit" => std::process::exit(value.parse().unwrap()),
+            "grow" => {
+                // Written, so that it is resident.
+                ballast.push(vec![1u8; value.parse::<usize>().unwrap() << 20]);
+                say("grown");
+            }
+            // The new image attaches when told, so that the test can look at what is between.
+            "exec" => fail(&command(&base, rank, &thread).env(WAIT, "").exec()),
+            "fork" => {
+                let child = raw::fork(|| raw::pause_forever());
+                say(&format!("child {child}"));
+            }
+            "core" => {
+                let lasts = raw::allow_core_dumps() && raw::make_dump_last();
+                say(if lasts { "core-lasts" } else { "core-short" });
+                raw::segmentation_fault();
+            }
+            "promise" => {
+                client
+                    .tick_every(value.parse().unwrap())
+                    .unwrap_or_else(|cause| fail(&cause));
+                say("promised");
+            }
+            // Ticks from now on, as long as the process runs.
+            "tick-on" => {
+                let client = client.clone();
+                std::thread::spawn(move || {
+                    while client.tick().is_ok() {
+                        std::thread::park_timeout(std::time::Duration::from_millis(5));
+                    }
+                });
+                say("ticking");
+            }
+            "tick" => client.tick().unwrap_or_else(|cause| fail(&cause)),
+            // The state of a rank, once it is the one that is waited for.
+            "await-rank" => {
+                let rank = value.parse().unwrap();
+                let states = [RankState::Failed, RankState::Left];
+                let found = client.wait_rank(rank, &states, DEADLINE);
+                say(&format!(
+                    "awaited {:?}",
+                    found.unwrap_or_else(|cause| fail(&cause))
+                ));
+            }
+            "slot" => {
+                let (slot, generation) = client.slot();
+                say(&format!("slot {slot} {generation}"));
+            }
+            "await-reattached" => {
+                while client.reattached() < value.parse().unwrap() {
+                    std::thread::yield_now();
+                }
+                say("reattached");
+            }
+            "stick" => {
+                say("sticking");
+                raw::sleep_uninterruptibly(Path::new(value));
+                say("unstuck");
+            }
+            // Another thread than the one that attached moves to the next agent, and leaves.
+            "leave-elsewhere" => {
+                let elsewhere = client.clone();
+                let other = std::thread::spawn(move || {
+                    while elsewhere.reattached() == 0 {
+                        let _ = elsewhere.dispatch();
+                    }
+                    elsewhere.finalize(0).unwrap_or_else(|cause| fail(&cause));
+                });
+                other.join().unwrap();
+                drop(client);
+                // It is linked in front of what this thread held on the first board.
+                assert_eq!(raw::RobustMutex::new().lock(), 0);
+                say("left-elsewhere");
+                raw::pause_forever();
+            }
+            "fork-calls" => {
+                let child = raw::fork(|| {
+                    let all = matches!(client.node_state(0), Err(Error::Forked))
+                        && matches!(client.next_event(), Err(Error::Forked))
+                        && matches!(client.dispatch(), Err(Error::Forked))
+                        && matches!(client.finalize(0), Err(Error::Forked));
+                    i32::from(!all)
+                });
+                say(&format!("forked {}", raw::reap(child)));
+            }
+            other => panic!("no such order: {other}"),
+        }
+    }
+}
+
+fn order() -> String {
+    let mut line = String::new();
+    // The test has ended, whatever became of it.
+    if std::io::stdin().read_line(&mut line).unwrap() == 0 {
+        std::process::exit(0);
+    }
+    line.trim().to_owned()
+}
+
+fn say(line: &str) {
+    let mut output = std::io::stdout().lock();
+    writeln!(output, "@{line}").unwrap();
+    output.flush().unwrap();
+}
+
+fn fail(cause: &dyn std::fmt::Display) -> ! {
+    say(&format!("error: {cause}"));
+    std::process::exit(2)
+}

@@ -1,0 +1,210 @@
+//! Which agent a command talks to: the one that was named, the one of this job, the only one.
+
+use super::jobs;
+use clap::Args;
+use muster_ipc::{AgentDirectory, DirectoryError, base_directory};
+use muster_launch::command::emulate::{AGENTS as RUN_AGENTS, PREFIX as RUN_PREFIX};
+use muster_sys::process::user_id;
+use muster_sys::stream;
+use muster_terminal::CliError;
+use std::fs::DirEntry;
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How long an agent may take to let somebody in, before it counts as there and busy.
+const PATIENCE: Duration = Duration::from_millis(200);
+
+/// Chooses an agent of this node.
+#[derive(Args)]
+pub(crate) struct AgentArgs {
+    /// The agent's control socket or its directory [default: by MUSTER_JOB].
+    ///
+    /// Or the directory of its job, such as /tmp/muster-run-PID. Default: an agent of the job MUSTER_JOB, such as
+    /// run-PID, else of the only job of this user on this node.
+    #[arg(long, value_name = "PATH", env = "MUSTER_CONTROL")]
+    agent: Option<PathBuf>,
+}
+
+pub(crate) use muster_ipc::control_socket::{MEMBER_SUFFIX, SOCKET};
+
+/// The control socket to use.
+pub(crate) fn find(args: &AgentArgs) -> Result<PathBuf, CliError> {
+    if let Some(path) = &args.agent {
+        let found = within(path);
+        return match found.is_empty() {
+            true => Ok(path.join(SOCKET)),
+            // What was typed goes before MUSTER_JOB.
+            false => jobs::choose(found, ""),
+        };
+    }
+    if let Ok(place) = AgentDirectory::from_environment() {
+        // Where somebody else could have put a socket, nobody is spoken to.
+        place.inspect().map_err(|error| no_place(&error))?;
+        let path = place.directory().join(SOCKET);
+        if answers(&path) {
+            return Ok(path);
+        }
+    }
+    let base = base_directory().map_err(|error| no_place(&error))?;
+    let found = living(&base);
+    match found.len() {
+        0 => {
+            let why = format!(
+                "none of yours runs on this node (looked in {})",
+                base.display()
+            );
+            let error = no_agent(why);
+            Err(match user_id() {
+                0 => error.hint(
+                    "start one with musterd, or through a job; to ask that of another user, as root may, \
+                     name its socket: --agent /tmp/muster-UID/DIRECTORY/control",
+                ),
+                _ => error,
+            })
+        }
+        _ => jobs::choose(found, &std::env::var("MUSTER_JOB").unwrap_or_default()),
+    }
+}
+
+/// A socket itself, or those in a directory: an agent's own, that of a job, or one of `muster run`.
+fn within(path: &Path) -> Vec<PathBuf> {
+    let own = path.join(SOCKET);
+    if !path.is_dir() {
+        return vec![path.to_owned()];
+    }
+    if own.exists() {
+        return vec![own];
+    }
+    let mut found = candidates(path);
+    found.extend(candidates(&path.join(RUN_AGENTS)));
+    found.retain(|path| answers(path));
+    found.sort();
+    found
+}
+
+/// The error for an agent that is not there: exit code 3.
+pub(crate) fn no_agent(why: String) -> CliError {
+    CliError::no_agent("no agent", why)
+        .hint("start one with musterd, or through a job; see muster(7)")
+}
+
+/// The end of an agent that was asked before: whoever watches a job sees it end so.
+pub(crate) fn ended(path: &Path) -> CliError {
+    let why = format!("the agent at {} has ended", path.display());
+    CliError::no_agent("no agent", why).hint(
+        "if the job kept a journal (MUSTER_JOURNAL=DIR), muster report DIR says what became of it",
+    )
+}
+
+fn no_place(error: &DirectoryError) -> CliError {
+    let denied = match error {
+        DirectoryError::Unsafe { .. } => true,
+        DirectoryError::System { cause, .. } => cause.kind() == ErrorKind::PermissionDenied,
+        _ => false,
+    };
+    let error = CliError::new("agents", error);
+    if denied { error.denied() } else { error }
+}
+
+/// The control sockets of all agents of this user on this node that answer, or the one that was named.
+pub(crate) fn find_all(args: &AgentArgs) -> Vec<PathBuf> {
+    if let Some(path) = &args.agent {
+        let found = within(path);
+        return match found.is_empty() {
+            true => vec![path.join(SOCKET)],
+            false => found,
+        };
+    }
+    base_directory().map_or(Vec::new(), |base| living(&base))
+}
+
+/// The sockets that answer, there and, unless the user has named a place, in those of `muster run`.
+fn living(base: &Path) -> Vec<PathBuf> {
+    let mut found = candidates(base);
+    if std::env::var_os("MUSTER_DIR").is_none_or(|named| named.is_empty()) {
+        found.extend(of_runs(&std::env::temp_dir()));
+    }
+    found.retain(|path| answers(path));
+    found.sort();
+    found
+}
+
+/// Sockets of agents that `muster run` has started for emulated nodes: in directories of its own, so that nothing is
+/// left of a job.
+fn of_runs(place: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(place).into_iter().flatten().flatten();
+    let is_own = |entry: &DirEntry| {
+        let name = entry.file_name();
+        let is_run = name.as_encoded_bytes().starts_with(RUN_PREFIX.as_bytes());
+        is_run
+            && entry.path().symlink_metadata().is_ok_and(|found| {
+                found.is_dir() && found.uid() == user_id() && found.mode() & 0o077 == 0
+            })
+    };
+    entries
+        .filter(is_own)
+        .flat_map(|entry| candidates(&entry.path().join(RUN_AGENTS)))
+        .collect()
+}
+
+/// The directory of the `muster run` whose agent has this socket.
+pub(super) fn run_of(socket: &Path) -> Option<&Path> {
+    let agents = socket.parent()?.parent()?;
+    let run = agents.parent()?;
+    let name = run.file_name()?.as_encoded_bytes();
+    let is_run = agents.ends_with(RUN_AGENTS) && name.starts_with(RUN_PREFIX.as_bytes());
+    is_run.then_some(run)
+}
+
+pub(crate) fn candidates(base: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(base) else {
+        return Vec::new();
+    };
+    let control = |entry: DirEntry| {
+        let path = entry.path();
+        let is_member = entry.file_name().to_string_lossy().ends_with(MEMBER_SUFFIX);
+        if is_member {
+            Some(path)
+        } else {
+            path.is_dir().then(|| path.join(SOCKET))
+        }
+    };
+    entries.flatten().filter_map(control).collect()
+}
+
+/// A dead agent's socket is there, but nobody answers.
+pub(crate) fn answers(path: &Path) -> bool {
+    stream::is_anybody_there(path, PATIENCE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt;
+
+    /// run-2.
+    #[test]
+    fn agents_of_a_run_are_found_where_nobody_else_could_have_put_them() {
+        let place = tempfile::tempdir().unwrap();
+        let make = |run: &str, mode: u32| {
+            let agents = place.path().join(run).join(RUN_AGENTS);
+            for node in ["a", "b"] {
+                fs::create_dir_all(agents.join(node)).unwrap();
+            }
+            fs::set_permissions(place.path().join(run), Permissions::from_mode(mode)).unwrap();
+            ["a", "b"].map(|node| agents.join(node).join(SOCKET))
+        };
+        let own = make("muster-run-7", 0o700);
+        make("muster-run-8", 0o755);
+        make("other-9", 0o700);
+        let mut found = of_runs(place.path());
+        found.sort();
+        assert_eq!(found, own);
+        let run = place.path().join("muster-run-7");
+        assert!(found.iter().all(|socket| run_of(socket) == Some(&run)));
+        assert_eq!(run_of(&place.path().join("key/control")), None);
+    }
+}

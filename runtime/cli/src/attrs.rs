@@ -1,0 +1,57 @@
+//! `muster attrs`: what nodes have published for each other.
+
+use super::names;
+use super::show::{ShowArgs, align, array, show, text};
+use clap::Args;
+use muster_control::Question;
+use muster_fabric::by_number;
+use muster_terminal::CliError;
+use serde_json::Value;
+
+/// Options of `muster attrs`.
+#[derive(Args)]
+pub(crate) struct AttrsArgs {
+    /// Of this member only.
+    name: Option<String>,
+    /// Those of muster run too, which its launchers leave for each other (run.*).
+    #[arg(long)]
+    all: bool,
+    #[command(flatten)]
+    show: ShowArgs,
+}
+
+/// Runs it.
+pub(crate) fn run(args: &AttrsArgs) -> Result<(), CliError> {
+    let name = args.name.as_deref().map(|name| names::one("attrs", name));
+    let table = if args.all { whole } else { brief };
+    show(&args.show, &Question::Attributes(name.transpose()?), table)
+}
+
+fn whole(answer: &Value) -> String {
+    table(answer, |_| true)
+}
+
+fn brief(answer: &Value) -> String {
+    table(answer, |key| !key.starts_with("run."))
+}
+
+fn table(answer: &Value, is_shown: fn(&str) -> bool) -> String {
+    // A value may be long: it stands at the end of the line.
+    let mut rows = vec![["NODE", "KEY", "VERSION", "VALUE"].map(String::from)];
+    let mut attributes: Vec<&Value> = array(answer, "attributes").iter().collect();
+    attributes.retain(|one| is_shown(text(one, "key")));
+    attributes.sort_by(|one, other| {
+        let by_node = by_number(text(one, "node"), text(other, "node"));
+        by_node.then_with(|| text(one, "key").cmp(text(other, "key")))
+    });
+    for one in attributes {
+        let value = match (one["value"].as_str(), one["value_hex"].as_str()) {
+            (Some(value), _) => value.to_owned(),
+            (None, Some(hex)) => format!("0x{hex}"),
+            (None, None) => "-".to_owned(),
+        };
+        let (node, key) = (text(one, "node").to_owned(), text(one, "key").to_owned());
+        rows.push([node, key, one["version"].to_string(), value]);
+    }
+    align(&rows)
+}

@@ -1,0 +1,5 @@
+//! The program `muster`; everything is in the library.
+
+fn main() -> std::process::ExitCode {
+    muster_cli::main()
+}

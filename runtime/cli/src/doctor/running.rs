@@ -1,0 +1,385 @@
+//! What the agents that run here say: releases, priority, cores, and who is heard over which pair of rails.
+
+use super::{Finding, Level};
+use crate::agents::{self, AgentArgs};
+use crate::show::{array, text};
+use muster_control::explanation::ranges;
+use muster_control::unreachable::{Obstacle, obstacles};
+use muster_control::{AskError, Followed, Follower, Question, ask};
+use muster_fabric::fold;
+use muster_terminal::CliError;
+use rustix::process::Pid;
+use rustix::thread::sched_getaffinity;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// NIDs that a finding names; it counts further ones.
+const NIDS_NAMED: usize = 3;
+
+/// Looks at every agent; the second is the matrix of who is heard over what.
+pub(super) fn look(args: &AgentArgs, listen_ms: u64) -> Result<(Vec<Finding>, Value), CliError> {
+    let paths = agents::find_all(args);
+    if paths.is_empty() {
+        let found = "none of yours runs on this node: what only they know was not looked at";
+        return Ok((vec![Finding::ok("agents", found)], json!([])));
+    }
+    let mut findings = Vec::new();
+    let mut asked_ones: Vec<(PathBuf, Value)> = Vec::new();
+    for path in &paths {
+        match ask(path, &Question::About) {
+            Ok(about) => asked_ones.push((path.clone(), about)),
+            Err(error) => {
+                findings.push(unasked(&error));
+            }
+        }
+    }
+    let names: Vec<&str> = asked_ones
+        .iter()
+        .map(|(_, about)| text(about, "node"))
+        .collect();
+    if !names.is_empty() {
+        let found = format!("{}, release {}", fold(names), env!("CARGO_PKG_VERSION"));
+        findings.push(Finding::ok("agents", found));
+    }
+    for (path, about) in &asked_ones {
+        findings.push(priority(about));
+        findings.extend(cores(about, &affinity));
+        findings.extend(refused(path, text(about, "node")));
+        findings.extend(unreachable(path));
+    }
+    let matrix = listen(&asked_ones, listen_ms, &mut findings);
+    findings.extend(firewall(&matrix));
+    Ok((findings, matrix.into()))
+}
+
+/// An agent that gives no answer, or none any more: what the others say counts all the same.
+fn unasked(error: &AskError) -> Finding {
+    let remedy = match error {
+        AskError::NoAgent { .. } => "start one with musterd, or name another with --agent",
+        AskError::Denied { .. } => "ask as its user or as root",
+        AskError::NoAnswer { .. } => {
+            "see whether it is stopped (ps -o stat), and its log; start it anew if so"
+        }
+        AskError::Skewed { .. } | AskError::Busy { .. } | AskError::Refused { .. } => {
+            "install one release on all nodes, and start the agent anew"
+        }
+    };
+    Finding::bad("agents", Level::Error, error.to_string(), remedy)
+}
+
+fn priority(about: &Value) -> Finding {
+    let node = text(about, "node");
+    match about["real_time"] == true {
+        true => Finding::ok("priority", format!("{node} runs in real time")),
+        false => Finding::bad(
+            "priority",
+            Level::Warning,
+            format!(
+                "{node} runs without real-time priority: its deadlines are up to three times as long"
+            ),
+            "an rtprio limit of 1, or CAP_SYS_NICE, for whoever starts it; see real time above",
+        ),
+    }
+}
+
+/// The hardware threads of a process; none if it has gone.
+fn affinity(pid: i32) -> Option<Vec<u64>> {
+    let set = sched_getaffinity(Some(Pid::from_raw(pid)?)).ok()?;
+    Some(
+        (0..1024)
+            .filter(|thread| set.is_set(*thread))
+            .map(|thread| thread as u64)
+            .collect(),
+    )
+}
+
+/// Whether ranks may run where the agent has to.
+fn cores(about: &Value, affinity: &dyn Fn(i32) -> Option<Vec<u64>>) -> Option<Finding> {
+    let node = text(about, "node");
+    let own: Vec<u64> = array(about, "cores")
+        .iter()
+        .filter_map(Value::as_u64)
+        .collect();
+    let pids = array(about, "clients")
+        .iter()
+        .filter_map(|client| client["pid"].as_i64());
+    let used: Vec<Vec<u64>> = pids.filter_map(|pid| affinity(pid as i32)).collect();
+    if used.is_empty() {
+        return None;
+    }
+    let is_used = |core: &&u64| used.iter().any(|cores| cores.contains(core));
+    let shared: Vec<u64> = own.iter().filter(is_used).copied().collect();
+    Some(if shared.len() < own.len() {
+        Finding::ok("cores", format!("{node} has one that no rank uses"))
+    } else if about["real_time"] == true {
+        Finding::ok(
+            "cores",
+            format!(
+                "{node} shares {} with ranks, and goes first there",
+                ranges(&shared)
+            ),
+        )
+    } else {
+        Finding::bad(
+            "cores",
+            Level::Warning,
+            format!(
+                "{node} shares all of its cores ({}) with ranks, and has to wait for its turn",
+                ranges(&shared)
+            ),
+            "leave a core to the agent (srun --core-spec=1, mpirun --cpu-set), or give it real-time priority",
+        )
+    })
+}
+
+/// Who is not heard at all, as far as the agent knows why.
+fn unreachable(path: &Path) -> Vec<Finding> {
+    // An agent that ends meanwhile is found by those who listen.
+    let Ok(members) = ask(path, &Question::Members) else {
+        return Vec::new();
+    };
+    let finding = |one: Obstacle| {
+        let level = match one.is_error {
+            true => Level::Error,
+            false => Level::Warning,
+        };
+        let what = if members["outcast"] == true {
+            "agents"
+        } else {
+            "keys"
+        };
+        Finding::bad(what, level, one.found, one.remedy)
+    };
+    obstacles(&members).into_iter().map(finding).collect()
+}
+
+/// Members that are refused: of another release, or set otherwise. Who was let in since is not.
+fn refused(path: &Path, node: &str) -> Vec<Finding> {
+    let mut follower = match Follower::open(path, 0, false) {
+        Ok(follower) => follower,
+        // One that keeps no journal says so elsewhere.
+        Err(_) => return Vec::new(),
+    };
+    let mut of_member: BTreeMap<String, String> = BTreeMap::new();
+    // An agent that ends meanwhile refuses nobody.
+    while let Ok(Followed::Event(event)) = follower.next(None) {
+        let member = text(&event, "member").to_owned();
+        match text(&event, "event") {
+            "node-refused" => {
+                of_member.insert(member, text(&event, "setting").to_owned());
+            }
+            "node-up" => {
+                of_member.remove(&member);
+            }
+            _ => {}
+        }
+    }
+    let mut settings: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (member, setting) in of_member {
+        settings.entry(setting).or_default().push(member);
+    }
+    let finding = |(setting, members): (String, Vec<String>)| {
+        let members = fold(members.iter().map(String::as_str));
+        let remedy = match setting.as_str() {
+            "wire version" => "install one release on all nodes",
+            _ => {
+                "give all nodes of the job the same setting; muster config show --origin says where it comes from"
+            }
+        };
+        let found = format!("{node} and {members} do not listen to each other: {setting} differs");
+        Finding::bad("versions", Level::Error, found, remedy)
+    };
+    settings.into_iter().map(finding).collect()
+}
+
+/// Who is heard over which pair within the time: a row for each NID of each living member.
+/// An agent that ends meanwhile is a finding.
+fn listen(agents: &[(PathBuf, Value)], listen_ms: u64, findings: &mut Vec<Finding>) -> Vec<Value> {
+    let mut said = |path: &Path, question: &Question| {
+        let answer = ask(path, question);
+        answer.map_err(|error| findings.push(unasked(&error))).ok()
+    };
+    let mut before = Vec::new();
+    for (path, about) in agents {
+        before.extend(said(path, &Question::peers()).map(|peers| (path, about, peers)));
+    }
+    if before.is_empty() {
+        return Vec::new();
+    }
+    std::thread::sleep(Duration::from_millis(listen_ms));
+    let mut matrix = Vec::new();
+    for (path, about, before) in &before {
+        let Some(now) = said(path, &Question::peers()) else {
+            continue;
+        };
+        let Some(members) = said(path, &Question::Members) else {
+            continue;
+        };
+        let living = |name: &str| {
+            array(&members, "members").iter().any(|member| {
+                text(member, "name") == name
+                    && member["self"] == false
+                    && ["alive", "degraded", "suspect"].contains(&text(member, "state"))
+            })
+        };
+        let peers = array(&now, "peers")
+            .iter()
+            .filter(|peer| living(text(peer, "name")));
+        for peer in peers {
+            matrix.extend(rows(text(about, "node"), peer, before));
+        }
+    }
+    matrix
+}
+
+fn rows(node: &str, peer: &Value, before: &Value) -> Vec<Value> {
+    let earlier = |nid: &str| {
+        let nids = array(before, "peers")
+            .iter()
+            .flat_map(|peer| array(peer, "nids"));
+        nids.filter(|one| text(one, "nid") == nid)
+            .filter_map(|one| one["receives"].as_u64())
+            .max()
+    };
+    let row = |nid: &Value| {
+        let came = nid["receives"].as_u64().unwrap_or(0);
+        let heard = came.saturating_sub(earlier(text(nid, "nid")).unwrap_or(0));
+        json!({ "at": node, "member": peer["name"], "nid": nid["nid"], "over": nid["rails"],
+            "state": nid["state"], "heard": heard, "heard_ever": came > 0 })
+    };
+    array(peer, "nids").iter().map(row).collect()
+}
+
+/// Pairs of a rail of ours and members that are not heard there, and whether they ever were.
+#[derive(Default)]
+struct Silence<'a> {
+    members: Vec<&'a str>,
+    nids: Vec<&'a str>,
+}
+
+/// A member that is heard over one pair and not over another: something is in between. One that is heard
+/// over none is no neighbour of ours, and others watch it. A rail that many are cut off from is one finding.
+fn firewall(matrix: &[Value]) -> Vec<Finding> {
+    let mut members: BTreeMap<(&str, &str), Vec<&Value>> = BTreeMap::new();
+    // A net that this node is not on is not cut.
+    let shared = matrix.iter().filter(|row| !array(row, "over").is_empty());
+    for row in shared {
+        members
+            .entry((text(row, "at"), text(row, "member")))
+            .or_default()
+            .push(row);
+    }
+    let mut cuts: BTreeMap<(&str, String, bool), Silence<'_>> = BTreeMap::new();
+    let mut heard = 0;
+    for ((at, member), rows) in members {
+        let silent: Vec<&&Value> = rows.iter().filter(|row| row["heard"] == 0).collect();
+        heard += rows.len() - silent.len();
+        if silent.len() == rows.len() {
+            continue;
+        }
+        for row in silent {
+            let over: Vec<&str> = array(row, "over")
+                .iter()
+                .filter_map(Value::as_str)
+                .collect();
+            let key = (at, over.join(", "), row["heard_ever"] == true);
+            let cut = cuts.entry(key).or_default();
+            cut.members.push(member);
+            cut.nids.push(text(row, "nid"));
+        }
+    }
+    let mut findings: Vec<Finding> = cuts
+        .iter()
+        .map(|((at, over, ever), cut)| cut.finding(at, over, *ever))
+        .collect();
+    if findings.is_empty() && !matrix.is_empty() {
+        findings.push(Finding::ok(
+            "rails",
+            format!("heard over {heard} of {} pairs, none is cut", matrix.len()),
+        ));
+    }
+    findings
+}
+
+impl Silence<'_> {
+    fn finding(&self, at: &str, over: &str, ever: bool) -> Finding {
+        let members = fold(self.members.iter().copied());
+        let since = if ever { "any more" } else { "ever" };
+        let more = match self.nids.len().saturating_sub(NIDS_NAMED) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let nids = self.nids[..self.nids.len().min(NIDS_NAMED)].join(", ");
+        let here = if over.is_empty() { "no rail" } else { over };
+        Finding::bad(
+            "rails",
+            Level::Error,
+            format!(
+                "{at} hears {members} over other rails, and not {since} from {nids}{more} ({here} here)"
+            ),
+            "open the ports of the rail in the firewall between them (udp: UDP P and P+1, TCP P+1; tcp: TCP P, P+1 and \
+             P+3; P is 7741 if it is not set; muster-rails(7)); see cable, switch and route of that interface",
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pair_that_is_cut_is_found_and_a_member_that_others_watch_is_not() {
+        let row = |member: &str, nid: &str, heard: u64| {
+            json!({ "at": "n1", "member": member, "nid": nid, "over": ["a@udp0"], "heard": heard,
+                "heard_ever": false })
+        };
+        let well = [
+            row("n2", "x@udp0", 9),
+            row("n2", "y@udp1", 9),
+            row("n9", "z@udp0", 0),
+        ];
+        let findings = firewall(&well);
+        assert!(
+            findings[0].level == Level::Ok && findings[0].found.contains("2 of 3"),
+            "{findings:?}"
+        );
+        let cut = [row("n2", "x@udp0", 9), row("n2", "y@udp1", 0)];
+        let findings = firewall(&cut);
+        assert_eq!(findings.len(), 1);
+        assert!(
+            findings[0].found.contains("n1 hears n2") && findings[0].found.contains("y@udp1"),
+            "{findings:?}"
+        );
+        assert!(findings[0].remedy.as_ref().unwrap().contains("7741"));
+        // A switch that is off cuts off everybody: one finding.
+        let many: Vec<Value> = (1..=9)
+            .flat_map(|number| {
+                let (member, nid) = (format!("n{number}"), format!("y{number}@udp1"));
+                [row(&member, "x@udp0", 9), row(&member, &nid, 0)]
+            })
+            .collect();
+        let findings = firewall(&many);
+        assert_eq!(findings.len(), 1);
+        let found = &findings[0].found;
+        let said =
+            "hears n[1-9] over other rails, and not ever from y1@udp1, y2@udp1, y3@udp1 and 6 more";
+        assert!(found.contains(said), "{found}");
+    }
+
+    #[test]
+    fn cores_that_ranks_use_too_matter_without_priority() {
+        let about = |real_time: bool| {
+            let clients = json!([{ "pid": 7 }]);
+            json!({ "node": "n1", "cores": [0, 1], "real_time": real_time, "clients": clients })
+        };
+        let level = |real_time, used: Option<Vec<u64>>| {
+            cores(&about(real_time), &move |_| used.clone()).map(|finding| finding.level)
+        };
+        assert_eq!(level(false, Some(vec![0, 1])), Some(Level::Warning));
+        assert_eq!(level(true, Some(vec![0, 1])), Some(Level::Ok));
+        assert_eq!(level(false, Some(vec![1])), Some(Level::Ok));
+        assert_eq!(level(false, None), None);
+    }
+}

@@ -1,0 +1,266 @@
+//! The command line `muster`: what an operator and a developer type.
+//!
+//! Each subcommand is a file. A failure is one line that says what failed and why, and a
+//! hint with the command that helps; never a panic text. Exit codes: 0 fine, 1 failed,
+//! 2 wrong usage, 3 no agent, 4 degraded, 5 time-out, 6 not allowed, 7 a configuration is wrong;
+//! 20, 21, 22 a simulated world failed (see `sim`).
+#![forbid(unsafe_code)]
+
+/// As the standard library's, but a reader that has gone (`muster members | head`) or a disk that is
+/// full is no panic; see [`print_out`].
+macro_rules! println {
+    ($($part:tt)*) => { muster_terminal::print_out(format_args!($($part)*), "\n") };
+}
+
+macro_rules! print {
+    ($($part:tt)*) => { muster_terminal::print_out(format_args!($($part)*), "") };
+}
+
+pub(crate) mod agents;
+mod attrs;
+mod check;
+mod doctor;
+mod document;
+mod events;
+mod explain;
+mod gossip;
+mod jobs;
+mod lab;
+mod metrics;
+mod names;
+mod peers;
+mod policy;
+mod rails;
+mod report;
+mod settings;
+mod show;
+mod stats;
+mod top;
+mod wait;
+mod yaml;
+
+use clap::error::ErrorKind;
+use clap::{ArgAction, CommandFactory, Parser, Subcommand};
+use muster_config::{forget_values, refusal};
+use muster_terminal::{CliError, complain, end_of_output, warn_of_strange_settings};
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+/// Failure detection and membership for HPC jobs.
+#[derive(Parser)]
+#[command(
+    name = "muster",
+    version,
+    about,
+    arg_required_else_help = true,
+    disable_help_flag = true
+)]
+struct Cli {
+    /// Print help; the manual page has more.
+    #[arg(short, long, global = true, display_order = 1000, action = ArgAction::HelpShort)]
+    help: Option<bool>,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Show every member that the agent knows: state, ranks, and how it is known.
+    Members(show::MembersArgs),
+    /// Show what is known about one member, from whom and since when.
+    Why(show::WhyArgs),
+    /// Show the agent's rails, or open and close some while it runs.
+    Rails(rails::RailsArgs),
+    /// Show the peers and each of their NIDs, or configure some.
+    Peers(peers::PeersArgs),
+    /// Show or change the rules by which rails and NIDs are preferred.
+    Policy(policy::PolicyArgs),
+    /// Say which rail the next message to a member takes, and what decided against each other one.
+    Explain(explain::ExplainArgs),
+    /// Show what the agent has concluded, and with --follow what it concludes from now on.
+    Events(events::EventsArgs),
+    /// Wait until members or ranks are in a state.
+    Wait(wait::WaitArgs),
+    /// Show members and rails again and again.
+    Top(top::TopArgs),
+    /// Say in one verdict whether all is well; for monitoring with --nagios.
+    Check(check::CheckArgs),
+    /// Write one page about what became of a job, with its timeline, from journals.
+    Report(report::ReportArgs),
+    /// Look for what keeps agents from working well on this node, and say the remedy.
+    Doctor(doctor::DoctorArgs),
+    /// Show the attributes that nodes have published.
+    Attrs(attrs::AttrsArgs),
+    /// Print all figures as OpenMetrics, or write them for node_exporter.
+    Metrics(metrics::MetricsArgs),
+    /// Show the agent's settings and where they came from, or check a file.
+    #[command(subcommand)]
+    Config(settings::ConfigCommand),
+    /// Show the figures of the agent, of nets, rails, peers or NIDs, and set them to zero.
+    Stats(stats::StatsArgs),
+    /// Drive age gossip on an agent that runs it: init, start, stop, status.
+    Gossip(gossip::GossipArgs),
+    /// Print the configuration of rails, peers and policy as YAML.
+    Export(document::ExportArgs),
+    /// Put a configuration that was exported in force, in place of the one that is.
+    Import(document::ImportArgs),
+    /// Launch an MPI job that lives through the loss of ranks and nodes.
+    Run(muster_launch::command::RunArgs),
+    /// Start a real MPI job on emulated nodes, kill a rank, silence a node, and show who
+    /// was told what, when and why.
+    Demo(lab::LabArgs),
+    /// Measure what Muster costs on this machine.
+    Bench(lab::LabArgs),
+    /// Run the protocols in a simulated world, where one seed decides everything.
+    Sim(lab::LabArgs),
+    /// Write manual pages and shell completions under a directory such as PREFIX/share.
+    #[command(hide = true)]
+    Manual(lab::LabArgs),
+}
+
+/// The command line `muster`; `muster-lab` puts its own commands in the place of their names.
+#[must_use]
+pub fn command() -> clap::Command {
+    Cli::command()
+}
+
+/// Runs the command line of this process and returns its exit code.
+pub fn main() -> ExitCode {
+    muster_sys::process::forget_empty_settings();
+    let words = muster_launch::command::with_mpirun(std::env::args_os().collect());
+    if let Some(code) = lab::hand_over(&words) {
+        return code;
+    }
+    let cli = match Cli::try_parse_from(&words) {
+        Ok(cli) => cli,
+        Err(error) => return misread(error, &words),
+    };
+    // `muster run` says it once for all its launchers; monitoring and packaging read what is printed.
+    let is_said_elsewhere = matches!(
+        cli.command,
+        Command::Run(_) | Command::Demo(_) | Command::Manual(_)
+    );
+    if !is_said_elsewhere && !check::is_plugin() {
+        warn_of_strange_settings();
+    }
+    let outcome = match cli.command {
+        Command::Members(args) => show::members(&args),
+        Command::Why(args) => show::why(&args),
+        Command::Rails(args) => rails::run(&args),
+        Command::Peers(args) => peers::run(&args),
+        Command::Policy(args) => policy::run(&args),
+        Command::Explain(args) => explain::run(&args),
+        Command::Events(args) => events::run(&args),
+        Command::Wait(args) => wait::run(&args),
+        Command::Top(args) => top::run(&args),
+        Command::Check(args) => check::run(&args),
+        Command::Report(args) => report::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
+        Command::Attrs(args) => attrs::run(&args),
+        Command::Metrics(args) => metrics::run(&args),
+        Command::Config(command) => settings::run(&command),
+        Command::Stats(args) => stats::run(&args),
+        Command::Gossip(args) => gossip::run(&args),
+        Command::Export(args) => document::export(&args),
+        Command::Import(args) => document::import(&args),
+        Command::Run(args) => return muster_launch::command::run(&args),
+        Command::Demo(args) | Command::Bench(args) | Command::Sim(args) | Command::Manual(args) => {
+            return lab::run(&args.arguments);
+        }
+    };
+    match outcome {
+        Ok(()) => end_of_output(),
+        Err(error) => complain(&error),
+    }
+}
+
+/// Says what is wrong with the command line, or what it asked for, such as help.
+fn misread(mut error: clap::Error, words: &[OsString]) -> ExitCode {
+    forget_values(&mut error);
+    let foreign = || match error.kind() {
+        ErrorKind::UnknownArgument => muster_launch::command::foreign(words),
+        _ => None,
+    };
+    let refused = refusal(&error, Cli::command(), words).or_else(foreign);
+    match refused {
+        _ if error.use_stderr() && check::is_plugin() => check::refuse_as_plugin(
+            &refused.map_or_else(|| error.to_string(), |refused| refused.to_string()),
+        ),
+        Some(refused) => complain(&CliError::usage(refused.what, refused.why).hint(refused.remedy)),
+        None => error.exit(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::{Arg, Command};
+
+    /// Each command with the words that lead to it.
+    fn commands(command: &Command, above: &[&str], into: &mut Vec<(Vec<String>, Command)>) {
+        let words = [above, &[command.get_name()]].concat();
+        for below in command.get_subcommands() {
+            commands(below, &words, into);
+        }
+        into.push((
+            words.into_iter().map(str::to_owned).collect(),
+            command.clone(),
+        ));
+    }
+
+    /// How a value is given: behind its option, or in its place.
+    fn given(arg: &Arg, value: &str) -> Option<String> {
+        match (arg.get_long(), arg.get_short()) {
+            _ if !arg.get_action().takes_values() => None,
+            (Some(long), _) => Some(format!("--{long}={value}")),
+            (None, Some(short)) => Some(format!("-{short}{value}")),
+            (None, None) => Some(value.to_owned()),
+        }
+    }
+
+    /// Whatever an option of any command refuses is named, with the reason in plain words, and with what it takes.
+    #[test]
+    fn every_refused_value_comes_with_its_reason_and_a_remedy() {
+        let mut refused = 0;
+        for root in [Cli::command(), muster_agent::command()] {
+            let mut all = Vec::new();
+            commands(&root, &[], &mut all);
+            for (words, command) in all {
+                for (arg, value) in command
+                    .get_arguments()
+                    .flat_map(|arg| ["", "-1", "?", "5h", "1e99"].map(|value| (arg, value)))
+                {
+                    let Some(last) = given(arg, value) else {
+                        continue;
+                    };
+                    let line: Vec<OsString> =
+                        words.iter().chain([&last]).map(OsString::from).collect();
+                    let Err(error) = root.clone().try_get_matches_from(&line) else {
+                        continue;
+                    };
+                    let Some(refusal) = refusal(&error, root.clone(), &line) else {
+                        continue;
+                    };
+                    let said = refusal.to_string();
+                    assert!(
+                        refusal.what.ends_with(&format!("{value:?}")),
+                        "{line:?}: {said}"
+                    );
+                    for word in ["invalid", "is not in", "parse", "target type"] {
+                        assert!(!refusal.why.contains(word), "{line:?}: {said}");
+                    }
+                    let help = format!("; see {} --help", words.join(" "));
+                    assert!(
+                        refusal
+                            .remedy
+                            .strip_suffix(&help)
+                            .is_some_and(|remedy| remedy.len() > 10),
+                        "{line:?}: {said}"
+                    );
+                    refused += 1;
+                }
+            }
+        }
+        assert!(refused > 500, "{refused}");
+    }
+}

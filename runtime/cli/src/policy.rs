@@ -1,0 +1,135 @@
+//! `muster policy`: the rules by which nets, interfaces and pairs are preferred, and whether members
+//! are reached through others.
+
+use super::show::{ShowArgs, align, array, change, show, text};
+use clap::{Args, Subcommand, ValueEnum};
+use muster_config::{Change, RuleChoice, SUBJECTS, subject};
+use muster_control::{Question, Request};
+use muster_fabric::{Net, NidPattern, Rule, Subject};
+use muster_terminal::CliError;
+use serde_json::Value;
+
+/// Options of `muster policy`.
+#[derive(Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct PolicyArgs {
+    #[command(subcommand)]
+    command: Option<PolicyCommand>,
+    #[command(flatten)]
+    show: ShowArgs,
+}
+
+#[derive(Subcommand)]
+enum PolicyCommand {
+    /// Show the rules in force (the same as no command).
+    Show(ShowArgs),
+    /// Add a rule: what it is about, and how strongly it prefers that.
+    Add(AddArgs),
+    /// Take a rule out, by its number or by what it is about.
+    Del(DelArgs),
+    /// Reach members through others where no direct pair works, and carry for others; or not.
+    Relay(RelayArgs),
+}
+
+#[derive(Args)]
+struct RelayArgs {
+    /// On or off.
+    state: Switch,
+    #[command(flatten)]
+    show: ShowArgs,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Switch {
+    /// The default.
+    On,
+    /// Nothing goes through others, nothing is carried for them.
+    Off,
+}
+
+#[derive(Args)]
+struct AboutArgs {
+    /// All rails on this net.
+    #[arg(long)]
+    net: Option<Net>,
+    /// Local interfaces: 10.0.[0-3].*@udp0, eth[0-1]@udp0 or *@udp0; repeat it for more.
+    #[arg(long, value_name = "PATTERN")]
+    local: Vec<NidPattern>,
+    /// Remote NIDs, paired with each of the local ones; repeat it for more.
+    #[arg(long, value_name = "PATTERN", requires = "local")]
+    remote: Vec<NidPattern>,
+}
+
+#[derive(Args)]
+struct AddArgs {
+    #[command(flatten)]
+    about: AboutArgs,
+    /// 0 is preferred most, 255 least; what no rule names comes after that.
+    #[arg(long, default_value_t = 0)]
+    priority: u8,
+    /// Messages in a row before another path takes its turn.
+    #[arg(long)]
+    messages: Option<u32>,
+    #[command(flatten)]
+    show: ShowArgs,
+}
+
+#[derive(Args)]
+struct DelArgs {
+    /// The rule's number, as shown.
+    #[arg(conflicts_with_all = ["net", "local", "remote"])]
+    number: Option<usize>,
+    #[command(flatten)]
+    about: AboutArgs,
+    #[command(flatten)]
+    show: ShowArgs,
+}
+
+/// Runs `muster policy`.
+pub(crate) fn run(args: &PolicyArgs) -> Result<(), CliError> {
+    match &args.command {
+        None => show(&args.show, &Question::Policy, table),
+        Some(PolicyCommand::Show(args)) => show(args, &Question::Policy, table),
+        Some(PolicyCommand::Add(args)) => {
+            let rule = Rule {
+                subject: about(&args.about)?,
+                priority: args.priority,
+                messages: args.messages,
+            };
+            change(&args.show, &Request::Change(Change::AddRule(rule)))
+        }
+        Some(PolicyCommand::Relay(args)) => {
+            let on = args.state == Switch::On;
+            change(&args.show, &Request::Change(Change::SetRelay(on)))
+        }
+        Some(PolicyCommand::Del(args)) => {
+            let choice = match args.number {
+                Some(number) => RuleChoice::Number(number),
+                None => RuleChoice::About(about(&args.about)?),
+            };
+            change(&args.show, &Request::Change(Change::RemoveRule(choice)))
+        }
+    }
+}
+
+fn about(args: &AboutArgs) -> Result<Subject, CliError> {
+    let (local, remote) = (args.local.clone(), args.remote.clone());
+    subject(args.net, local, remote).ok_or_else(|| {
+        CliError::usage("policy", SUBJECTS).hint("give --net, or --local, or --local and --remote")
+    })
+}
+
+fn table(answer: &Value) -> String {
+    let mut rows = vec![["RULE", "PRIORITY", "MESSAGES", "ABOUT"].map(String::from)];
+    for rule in array(answer, "rules") {
+        rows.push([
+            rule["number"].to_string(),
+            rule["priority"].to_string(),
+            rule["messages"]
+                .as_u64()
+                .map_or("-".into(), |count| count.to_string()),
+            text(rule, "about").to_owned(),
+        ]);
+    }
+    align(&rows) + &format!("relay {}\n", text(answer, "relay"))
+}

@@ -1,0 +1,102 @@
+//! A line of a journal, as far as a report looks at it.
+
+use crate::show::text;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// Clocks are converted for each line, which may swap two lines of one moment: the order of the file holds then.
+const SWAPPED_US: u64 = 1_000;
+/// The longest deadline of a profile, for journals that do not say theirs.
+const DEADLINE_MS: f64 = 1_000.0;
+/// Within so many deadlines of each other, nodes conclude the same from the same silence.
+const CLOSE_DEADLINES: f64 = 2.0;
+
+/// An event that an agent has written down.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry<'a> {
+    pub(super) at_us: u64,
+    /// What happened, in the journal's word.
+    pub(super) event: &'a str,
+    /// The node whose agent says so.
+    pub(super) node: &'a str,
+    /// The node that it happened to; empty if the event is about none.
+    pub(super) member: &'a str,
+    /// The rank that it happened to, if it is about one.
+    pub(super) rank: Option<u64>,
+    pub(super) line: &'a Value,
+}
+
+impl Entry<'_> {
+    /// Whether a node says this of another one.
+    pub(super) fn is_of_another(&self) -> bool {
+        !self.member.is_empty() && self.member != self.node
+    }
+
+    /// When the member was heard for the last time before this was concluded.
+    pub(super) fn heard_us(&self) -> u64 {
+        let silent_ms = self.line["silent_ms"].as_f64().unwrap_or(0.0);
+        self.at_us.saturating_sub((silent_ms * 1000.0) as u64)
+    }
+}
+
+/// All events by time; those of one node stay in the order in which it wrote them.
+pub(super) fn entries(events: &[Value]) -> Vec<Entry<'_>> {
+    let mut last: BTreeMap<&str, u64> = BTreeMap::new();
+    let entry = |line| {
+        let event: &Value = line;
+        let node = text(event, "node");
+        let at_us = event["unix_us"].as_u64()?;
+        let before = last.insert(node, at_us).unwrap_or(0);
+        let is_swapped = at_us < before && before - at_us < SWAPPED_US;
+        let at_us = if is_swapped { before } else { at_us };
+        last.insert(node, at_us);
+        Some(Entry {
+            at_us,
+            event: text(event, "event"),
+            node,
+            member: event["member"].as_str().unwrap_or(""),
+            rank: event["rank"].as_u64(),
+            line: event,
+        })
+    };
+    let mut entries: Vec<Entry<'_>> = events.iter().filter_map(entry).collect();
+    entries.sort_by_key(|entry| entry.at_us);
+    entries
+}
+
+/// How long after each other two nodes may conclude the same, by the longest deadline in these journals.
+pub(super) fn close_us(entries: &[Entry<'_>]) -> u64 {
+    let deadlines = entries
+        .iter()
+        .filter_map(|entry| entry.line["deadline_ms"].as_f64());
+    let longest_ms = deadlines.reduce(f64::max).unwrap_or(DEADLINE_MS);
+    (CLOSE_DEADLINES * longest_ms * 1000.0) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn lines_of_one_node_that_are_a_microsecond_apart_keep_their_order() {
+        let line = |node: &str, event: &str, at: u64| json!({ "event": event, "node": node, "unix_us": at });
+        let events = [
+            line("n1", "node-failed", 5_000_821),
+            line("n1", "minority", 5_000_820),
+            line("n2", "node-up", 5_000_000),
+            // A clock that was set back by more than that is believed.
+            line("n1", "majority", 4_000_000),
+        ];
+        let order: Vec<&str> = entries(&events).iter().map(|entry| entry.event).collect();
+        assert_eq!(order, ["majority", "node-up", "node-failed", "minority"]);
+    }
+
+    #[test]
+    fn what_is_close_follows_from_the_deadline() {
+        let mut line = json!({ "event": "node-failed", "node": "n1", "unix_us": 1 });
+        assert_eq!(close_us(&entries(&[line.clone()])), 2_000_000);
+        line["deadline_ms"] = 60.5.into();
+        assert_eq!(close_us(&entries(&[line])), 121_000);
+    }
+}

@@ -1,0 +1,82 @@
+//! What a report is made of: the lines of all journals.
+
+use super::apart::Apart;
+use super::entry::{close_us, entries};
+use super::incident::gather;
+use super::page::Content;
+use super::summary::summary;
+use crate::agents::{self, AgentArgs};
+use crate::show::asked;
+use muster_control::{Followed, Follower};
+use muster_terminal::CliError;
+use serde_json::Value;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+
+/// Lines of all journals together: more would be a page that no browser shows.
+const LINES_MAX: usize = 1 << 20;
+/// Longest line.
+const LINE_BYTES_MAX: u64 = 1 << 20;
+
+/// Everything that was read.
+#[derive(Debug, Default)]
+pub(super) struct Material {
+    pub(super) events: Vec<Value>,
+    /// Lines that are no events, of a file that was cut for instance.
+    pub(super) unread: usize,
+    /// Events beyond what a page can hold.
+    pub(super) left_out: usize,
+}
+
+impl Material {
+    /// What happened, as the page shows it.
+    pub(super) fn content(&self) -> Content<'_> {
+        let entries = entries(&self.events);
+        let close_us = close_us(&entries);
+        let apart = Apart::find(&entries, close_us);
+        let explanation = gather(&entries, &apart, close_us);
+        Content {
+            summary: summary(&explanation.incidents, &entries, &apart),
+            explanation,
+            events: &self.events,
+            unread: self.unread,
+            left_out: self.left_out,
+        }
+    }
+
+    pub(super) fn ask(&mut self, agent: &AgentArgs) -> Result<(), CliError> {
+        let path = agents::find(agent)?;
+        let mut follower = Follower::open(&path, 0, false).map_err(asked)?;
+        while let Followed::Event(event) = follower.next(None).map_err(asked)? {
+            self.take(event);
+        }
+        Ok(())
+    }
+
+    pub(super) fn read(&mut self, path: &Path) -> std::io::Result<()> {
+        let mut file = BufReader::new(File::open(path)?);
+        let mut line = Vec::new();
+        while file
+            .by_ref()
+            .take(LINE_BYTES_MAX)
+            .read_until(b'\n', &mut line)?
+            > 0
+        {
+            match serde_json::from_slice::<Value>(&line) {
+                Ok(event) if event["event"].is_string() => self.take(event),
+                _ if line.trim_ascii().is_empty() => {}
+                _ => self.unread += 1,
+            }
+            line.clear();
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, event: Value) {
+        match self.events.len() < LINES_MAX {
+            true => self.events.push(event),
+            false => self.left_out += 1,
+        }
+    }
+}

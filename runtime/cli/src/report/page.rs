@@ -1,0 +1,261 @@
+//! The page: a summary, the timeline as a drawing, every incident in a table, and in another one what nodes said
+//! while they were cut off.
+
+use super::incident::{Explanation, Incident, View};
+use super::timeline;
+use crate::show::counted;
+use muster_agent::journal::rfc3339;
+use muster_fabric::fold;
+use serde_json::Value;
+use std::fmt::Write as _;
+
+/// Incidents that are drawn and listed; the table says how many more there are.
+pub(super) const ROWS_MAX: usize = 5000;
+
+/// Everything but a time and the word of an event breaks where it must, so that the tables fit a narrow page.
+const STYLE: &str = "body{font:14px/1.45 system-ui,sans-serif;margin:2em auto;max-width:960px;padding:0 1em;\
+color:#1d2430;overflow-wrap:anywhere}h1{font-size:1.5em}h2{font-size:1.15em;margin-top:1.5em}\
+table{border-collapse:collapse;width:100%}th,td{text-align:left;padding:.25em .6em .25em 0;\
+border-bottom:1px solid #dde2ea;vertical-align:top}.t{white-space:nowrap}th{overflow-wrap:normal}\
+tr.failure td{background:#fdecec}svg{width:100%;height:auto;background:#f8fafc;border:1px solid #dde2ea}\
+.n{color:#5b6675}@media(max-width:700px){body{padding:0 .5em;margin:1em auto}table{font-size:12px}}";
+
+/// What a page is made of.
+pub(super) struct Content<'a> {
+    pub(super) summary: String,
+    pub(super) explanation: Explanation<'a>,
+    pub(super) events: &'a [Value],
+    /// Lines that are no events.
+    pub(super) unread: usize,
+    /// Events beyond what a page holds.
+    pub(super) left_out: usize,
+}
+
+/// The page as text.
+pub(super) fn page(content: &Content<'_>) -> String {
+    let Content {
+        explanation,
+        events,
+        ..
+    } = content;
+    let incidents = &explanation.incidents;
+    let mut page =
+        String::from("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/>");
+    let title = format!("Muster: job {}", names(events, "job").join(", "));
+    let _ = write!(
+        page,
+        "<meta name=\"viewport\" content=\"width=device-width\"/><title>{0}</title><style>{STYLE}</style></head>\
+         <body><h1>{0}</h1><p><b>{1}.</b> {2} from {3} in the journals of {4}.",
+        escaped(&title),
+        content.summary,
+        counted(incidents.len(), "incident"),
+        counted(events.len(), "event"),
+        escaped(&fold(names(events, "node").iter().map(String::as_str)))
+    );
+    let last_us = incidents.iter().map(|one| one.last_us).max();
+    let span = incidents.first().map(|one| one.first_us).zip(last_us);
+    if let Some((first_us, last_us)) = span {
+        let _ = write!(page, " From {} to {}.", rfc3339(first_us), rfc3339(last_us));
+    }
+    missing(&mut page, content);
+    page.push_str("</p><p class=\"n\">Times come from each node's clock; clocks may differ.</p>");
+    timeline::draw(&mut page, explanation);
+    let has_days = span.is_some_and(|(first, last)| rfc3339(first)[..10] != rfc3339(last)[..10]);
+    table(&mut page, incidents, has_days);
+    if !explanation.views.is_empty() {
+        views(&mut page, &explanation.views, has_days);
+    }
+    page.push_str("</body></html>\n");
+    page
+}
+
+/// What is not on the page, and why.
+fn missing(page: &mut String, content: &Content<'_>) {
+    for (count, what) in [
+        (
+            content.unread,
+            "lines could not be read and are missing here.",
+        ),
+        (
+            content.left_out,
+            "events are beyond what a page holds, and are missing here.",
+        ),
+        (
+            gaps(content.events),
+            "lines are missing in the journals themselves: they could not be written.",
+        ),
+    ] {
+        if count > 0 {
+            let _ = write!(page, " <b>{count} {what}</b>");
+        }
+    }
+}
+
+/// A time of day, with the date where a page has several.
+fn moment(at_us: u64, has_days: bool) -> String {
+    let whole = rfc3339(at_us);
+    let time = whole[11..].trim_end_matches('Z');
+    match has_days {
+        true => format!("{} {time}", &whole[..10]),
+        false => time.to_owned(),
+    }
+}
+
+/// The values of a key, each once.
+fn names(events: &[Value], key: &str) -> Vec<String> {
+    let mut names: Vec<String> = events
+        .iter()
+        .filter_map(|event| event[key].as_str())
+        .map(str::to_owned)
+        .collect();
+    names.sort();
+    names.dedup();
+    names
+}
+
+fn gaps(events: &[Value]) -> usize {
+    let gaps = events
+        .iter()
+        .filter(|event| event["event"] == "journal-gap");
+    gaps.filter_map(|event| event["lines"].as_u64())
+        .sum::<u64>() as usize
+}
+
+fn table(page: &mut String, incidents: &[Incident<'_>], has_days: bool) {
+    page.push_str(
+        "<table><thead><tr><th>Time (UTC)</th><th>Event</th><th>Member</th><th>How it is known</th>\
+        <th>Told by</th><th>Spread between observers</th></tr></thead><tbody>",
+    );
+    for incident in incidents.iter().take(ROWS_MAX) {
+        let class = if incident.is_failure() {
+            " class=\"failure\""
+        } else {
+            ""
+        };
+        let spread = (incident.last_us - incident.first_us) as f64 / 1000.0;
+        let _ = write!(
+            page,
+            "<tr{class}><td class=\"t\">{}</td><td class=\"t\">{}</td><td>{}</td><td>{}</td><td>{}</td>\
+             <td>{spread:.2} ms</td></tr>",
+            moment(incident.first_us, has_days),
+            escaped(incident.event),
+            escaped(&incident.whom()),
+            escaped(&incident.known),
+            escaped(&told_by(incident)),
+        );
+    }
+    page.push_str("</tbody></table>");
+    more(page, incidents.len());
+}
+
+/// `n[1-3] (3)`, and who could not say so before it had come back.
+fn told_by(incident: &Incident<'_>) -> String {
+    let nodes = fold(incident.nodes.iter().copied());
+    let told = format!("{nodes} ({})", incident.nodes.len());
+    match incident.later.is_empty() {
+        true => told,
+        false => format!("{told}; {}, cut off", fold(incident.later.iter().copied())),
+    }
+}
+
+fn views(page: &mut String, views: &[View<'_>], has_days: bool) {
+    page.push_str(
+        "<h2>What nodes said while they were cut off</h2><p class=\"n\">Their own view: it is not what happened to \
+         the job. It ends with what they said when they had the others back.</p><table><thead><tr><th>Time (UTC)</th>\
+         <th>Node</th><th>Event</th><th>Members</th><th>How it is known</th></tr></thead><tbody>",
+    );
+    for view in views.iter().take(ROWS_MAX) {
+        let _ = write!(
+            page,
+            "<tr><td class=\"t\">{}</td><td>{}</td><td class=\"t\">{}</td><td>{}</td><td>{}</td></tr>",
+            moment(view.first_us, has_days),
+            escaped(view.node),
+            escaped(view.event),
+            escaped(&view.whom()),
+            escaped(&view.known),
+        );
+    }
+    page.push_str("</tbody></table>");
+    more(page, views.len());
+}
+
+fn more(page: &mut String, rows: usize) {
+    if rows > ROWS_MAX {
+        let _ = write!(page, "<p>{} more are left out.</p>", rows - ROWS_MAX);
+    }
+}
+
+/// As text of a page, whatever is in it: what is no letter at all has a sign in its place.
+pub(super) fn escaped(text: &str) -> String {
+    text.replace(char::is_control, "\u{fffd}")
+        .replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::material::Material;
+    use super::*;
+    use serde_json::json;
+
+    fn page_of(events: &[Value], unread: usize) -> String {
+        let material = Material {
+            events: events.to_vec(),
+            unread,
+            left_out: 0,
+        };
+        page(&material.content())
+    }
+
+    #[test]
+    fn names_from_outside_are_text_and_nothing_is_loaded() {
+        let event = |node: &str, at: u64| {
+            json!({ "event": "node-failed", "node": node, "member": "<script>&\"", "unix_us": at, "job": "j",
+                "cause": "silence on every rail", "silent_ms": 60.04, "reporters": ["n1", "?", "n2"], "ranks": [3] })
+        };
+        let events = [
+            event("n1", 1_000_000),
+            event("n2", 1_001_500),
+            json!({ "event": "journal-gap", "lines": 4 }),
+        ];
+        let page = page_of(&events, 2);
+        for there in [
+            "<b>1 node failed with 1 rank.</b> 1 incident from 3 events in the journals of n[1-2].",
+            "&lt;script&gt;&amp;&quot; with rank 3",
+            "silent for 60.0 ms",
+            "1.50 ms",
+            "by n[1-2] and 1 unknown",
+            "2 lines could not be read",
+            "4 lines are missing",
+            "n[1-2] (2)",
+            "<svg ",
+        ] {
+            assert!(page.contains(there), "{there}: {page}");
+        }
+        assert!(
+            !page.contains("<script") && !page.contains("http"),
+            "{page}"
+        );
+    }
+
+    /// Times do not wrap, and everything else may: no row is wider than the page.
+    #[test]
+    fn times_are_short_and_have_a_date_where_it_matters() {
+        let event =
+            |at: u64| json!({ "event": "node-up", "node": "n1", "member": "n2", "unix_us": at });
+        let day_us = 86_400_000_000;
+        let page = page_of(&[event(1), event(1_000_000)], 0);
+        assert!(
+            page.contains("<td class=\"t\">00:00:01.000000</td>"),
+            "{page}"
+        );
+        assert!(page.contains("overflow-wrap:anywhere") && page.contains(".t{white-space:nowrap}"));
+        let page = page_of(&[event(1), event(day_us)], 0);
+        assert!(
+            page.contains("<td class=\"t\">1970-01-02 00:00:00.000000</td>"),
+            "{page}"
+        );
+    }
+}

@@ -1,0 +1,327 @@
+//! `muster members` and `why`, and what all commands share that ask an agent: its answer as a table, as
+//! JSON or as YAML.
+
+use super::agents::{self, AgentArgs};
+use super::names;
+use super::yaml::Yaml;
+use clap::{Args, ValueEnum};
+use muster_control::explanation::{self, ranges};
+use muster_control::unreachable::obstacles;
+use muster_control::{AskError, Question, Request, request};
+use muster_fabric::{by_number, fold};
+use muster_terminal::CliError;
+use muster_terminal::paint;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::ErrorKind;
+use std::path::Path;
+
+/// Longest time that can be waited for, in seconds: a year.
+pub(super) const TIMEOUT_MAX_S: u64 = 31_536_000;
+
+/// Options of every command that shows something.
+#[derive(Args)]
+pub(crate) struct ShowArgs {
+    #[command(flatten)]
+    pub(super) agent: AgentArgs,
+    /// How to print it.
+    #[arg(short, long, value_name = "FORMAT", default_value = "table")]
+    pub(super) output: Shape,
+}
+
+/// Options of `muster members`.
+#[derive(Args)]
+pub(crate) struct MembersArgs {
+    /// Only these, such as n[1-4].
+    only: Vec<String>,
+    /// Only those in one of these states, with commas between them.
+    #[arg(short, long, value_name = "STATES", value_delimiter = ',',
+        value_parser = ["alive", "degraded", "suspect", "failed", "left", "unknown"])]
+    state: Vec<String>,
+    /// One row for each state, with the names folded: n[01-04,07].
+    #[arg(short, long)]
+    fold: bool,
+    #[command(flatten)]
+    show: ShowArgs,
+}
+
+/// Options of `muster why`.
+#[derive(Args)]
+pub(crate) struct WhyArgs {
+    /// The member's name, or a rank's number.
+    #[arg(value_name = "NAME|RANK")]
+    name: String,
+    #[command(flatten)]
+    show: ShowArgs,
+}
+
+/// How an answer is printed.
+#[derive(Clone, Copy, ValueEnum)]
+pub(super) enum Shape {
+    /// For people.
+    Table,
+    /// For programs; with the name of a schema.
+    Json,
+    /// The same as YAML.
+    Yaml,
+}
+
+/// Runs `muster members`.
+pub(crate) fn members(args: &MembersArgs) -> Result<(), CliError> {
+    let names = names::members("members", &args.only)?;
+    let mut answer = ask(&args.show, &Request::Ask(Question::Members))?;
+    args.choose(&names, &mut answer)?;
+    let table = if args.fold {
+        folded_table
+    } else {
+        members_table
+    };
+    print_answer(args.show.output, &answer, |answer| {
+        paint::table(&table(answer), &paint::STATES, paint::is_coloured()) + &notes(answer)
+    });
+    Ok(())
+}
+
+impl MembersArgs {
+    /// Those that were asked for, in the order in which people look for them.
+    fn choose(&self, names: &[String], answer: &mut Value) -> Result<(), CliError> {
+        let Some(members) = answer["members"].as_array_mut() else {
+            return Ok(());
+        };
+        let is_known = |name: &&String| members.iter().any(|one| text(one, "name") == *name);
+        let strangers = names.iter().filter(|name| !is_known(name));
+        let strangers: Vec<&str> = strangers.map(String::as_str).collect();
+        if !strangers.is_empty() {
+            let why = format!("no member named {} is known", fold(strangers));
+            return Err(CliError::new("members", why).hint("muster members"));
+        }
+        members.retain(|member| {
+            let (name, state) = (text(member, "name"), text(member, "state"));
+            let is_named = names.is_empty() || names.iter().any(|one| one == name);
+            is_named && (self.state.is_empty() || self.state.iter().any(|one| one == state))
+        });
+        members.sort_by(|one, other| by_number(text(one, "name"), text(other, "name")));
+        Ok(())
+    }
+}
+
+fn folded_table(answer: &Value) -> String {
+    let mut states: BTreeMap<(&str, String), Vec<&Value>> = BTreeMap::new();
+    for member in array(answer, "members") {
+        let (state, cause) = (text(member, "state"), text(member, "cause"));
+        let cause = match state == "left" && !explanation::failed_ranks(member).is_empty() {
+            true => format!("{cause}, after a rank failed"),
+            false => cause.to_owned(),
+        };
+        let key = (state, cause);
+        states.entry(key).or_default().push(member);
+    }
+    let mut rows = vec![["NAMES", "STATE", "COUNT", "RANKS", "CAUSE"].map(String::from)];
+    for ((state, cause), members) in states {
+        let ranks = members.iter().flat_map(|member| array(member, "ranks"));
+        let mut ranks: Vec<u64> = ranks.filter_map(|fact| fact["rank"].as_u64()).collect();
+        ranks.sort_unstable();
+        rows.push([
+            fold(members.iter().map(|member| text(member, "name"))),
+            state.to_owned(),
+            members.len().to_string(),
+            ranges(&ranks),
+            cause,
+        ]);
+    }
+    align(&rows)
+}
+
+/// Runs `muster why NAME` or `muster why RANK`.
+pub(crate) fn why(args: &WhyArgs) -> Result<(), CliError> {
+    let question = Question::Why(names::one("why", &args.name)?);
+    show(&args.show, &question, |member| {
+        text(member, "explanation").to_owned()
+    })
+}
+
+/// Asks, and prints the answer.
+pub(super) fn show(
+    args: &ShowArgs,
+    question: &Question,
+    table: fn(&Value) -> String,
+) -> Result<(), CliError> {
+    let answer = ask(args, &Request::Ask(question.clone()))?;
+    print_answer(args.output, &answer, table);
+    Ok(())
+}
+
+/// Has the agent change something, and prints what it did.
+pub(super) fn change(args: &ShowArgs, request: &Request) -> Result<(), CliError> {
+    let answer = ask(args, request)?;
+    print_answer(args.output, &answer, |answer| {
+        format!("{}\n", text(answer, "done"))
+    });
+    Ok(())
+}
+
+/// The answer of the agent that was chosen.
+pub(super) fn ask(args: &ShowArgs, what: &Request) -> Result<Value, CliError> {
+    let path = agents::find(&args.agent)?;
+    request(&path, what).map_err(asked)
+}
+
+/// Why an agent gave no answer, with its exit code.
+pub(super) fn asked(error: AskError) -> CliError {
+    match error {
+        AskError::NoAgent { ref cause, .. } if cause.kind() == ErrorKind::PermissionDenied => {
+            CliError::new("not allowed", error).denied()
+        }
+        AskError::NoAgent { .. } => agents::no_agent(error.to_string()),
+        AskError::NoAnswer { .. } => CliError::timed_out("no answer", error),
+        AskError::Denied { .. } => CliError::new("not allowed", error).denied(),
+        AskError::Skewed { .. } => CliError::new("another release", error),
+        AskError::Busy { .. } | AskError::Refused { .. } => CliError::new("refused", error),
+    }
+}
+
+/// The same of an agent that has answered before: one that is not there any more has ended.
+pub(super) fn asked_again(path: &Path, error: AskError) -> CliError {
+    match error {
+        AskError::NoAnswer { ref cause, .. } if cause.kind() != ErrorKind::UnexpectedEof => {
+            asked(error)
+        }
+        AskError::NoAgent { .. } | AskError::NoAnswer { .. } => agents::ended(path),
+        error => asked(error),
+    }
+}
+
+/// Prints an answer as was asked for.
+pub(super) fn print_answer(output: Shape, answer: &Value, table: impl Fn(&Value) -> String) {
+    match output {
+        Shape::Table => print!("{}", table(answer)),
+        Shape::Json => println!("{answer:#}"),
+        Shape::Yaml => print!("{}", Yaml(answer)),
+    }
+}
+
+/// Why HEARD of living members may be older than their deadline; empty where it is not.
+pub(super) fn note_unwatched(members: &[Value]) -> String {
+    let is_old = |member: &&Value| {
+        let ms = |key: &str| member[key].as_f64().unwrap_or(0.0);
+        text(member, "state") == "alive" && ms("heard_ms_ago") > ms("deadline_ms")
+    };
+    let names: Vec<&str> = members
+        .iter()
+        .filter(is_old)
+        .map(|one| text(one, "name"))
+        .collect();
+    match names.is_empty() {
+        true => String::new(),
+        false => format!(
+            "\n{}: HEARD is older than the deadline, since this node does not watch them all the time; other members \
+             do, and tell of a failure\n",
+            fold(names)
+        ),
+    }
+}
+
+/// Below the table: why some were not heard lately, who is missing in it, and why.
+fn notes(answer: &Value) -> String {
+    let unwatched = note_unwatched(array(answer, "members"));
+    let notes = obstacles(answer).into_iter();
+    let notes = notes.map(|one| format!("\n{}\n  remedy: {}\n", one.found, one.remedy));
+    unwatched + &notes.collect::<String>()
+}
+
+fn members_table(answer: &Value) -> String {
+    let mut rows =
+        vec![["NAME", "STATE", "RANKS", "HEARD", "HOW KNOWN", "RAILS"].map(String::from)];
+    for member in array(answer, "members") {
+        let heard = member["heard_ms_ago"]
+            .as_f64()
+            .map_or("-".into(), |ms| format!("{ms:.0} ms"));
+        let marker = if member["self"] == true { " *" } else { "" };
+        rows.push([
+            format!("{}{marker}", text(member, "name")),
+            text(member, "state").to_owned(),
+            explanation::ranks(member),
+            heard,
+            explanation::known(member),
+            text(member, "address").to_owned(),
+        ]);
+    }
+    align(&rows)
+}
+
+pub(super) fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+    value[key].as_str().unwrap_or("-")
+}
+
+pub(super) fn array<'a>(value: &'a Value, key: &str) -> &'a [Value] {
+    value[key].as_array().map_or(&[], Vec::as_slice)
+}
+
+/// `1 error`, `2 errors`.
+pub(super) fn counted(count: usize, what: &str) -> String {
+    match count {
+        1 => format!("1 {what}"),
+        count => format!("{count} {what}s"),
+    }
+}
+
+/// Columns as wide as their widest cell, two blanks between them.
+pub(super) fn align<const N: usize>(rows: &[[String; N]]) -> String {
+    let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..N).map(width).collect();
+    let mut table = String::new();
+    for row in rows {
+        let mut line = String::new();
+        for (cell, width) in row.iter().zip(&widths) {
+            let _ = write!(line, "{cell:<width$}  ");
+        }
+        table.push_str(line.trim_end());
+        table.push('\n');
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn an_old_heard_of_a_living_member_is_explained() {
+        let member = |name: &str, state: &str, heard_ms: f64| {
+            json!({
+                "name": name, "state": state, "heard_ms_ago": heard_ms, "deadline_ms": 62.0
+            })
+        };
+        let well = [member("n1", "alive", 20.0), member("n2", "failed", 900.0)];
+        assert_eq!(note_unwatched(&well), "");
+        let old = [
+            member("n3", "alive", 2411.0),
+            member("n4", "alive", 2000.0),
+            member("n5", "alive", 9.0),
+        ];
+        assert!(note_unwatched(&old).starts_with("\nn[3-4]: HEARD is older"));
+    }
+
+    #[test]
+    fn the_table_says_who_and_how_it_is_known() {
+        let answer = json!({ "members": [
+            { "name": "n1", "self": true, "state": "alive", "cause": "joined", "address": "a@udp0",
+              "ranks": [{"rank": 0}, {"rank": 1}], "reporters": [] },
+            { "name": "n22", "self": false, "state": "failed", "cause": "silence on every rail",
+              "heard_ms_ago": 61.2, "address": "b@udp0", "ranks": [], "reporters": ["n1", "n2", "n3"] },
+        ]});
+        let expected = "\
+NAME  STATE   RANKS  HEARD  HOW KNOWN                         RAILS
+n1 *  alive   0-1    -      joined                            a@udp0
+n22   failed  -      61 ms  silence on every rail, by n[1-3]  b@udp0
+";
+        let folded = |text: &str| {
+            text.lines()
+                .map(|l| l.split_whitespace().collect::<Vec<_>>().join(" "))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(folded(&members_table(&answer)), folded(expected));
+    }
+}

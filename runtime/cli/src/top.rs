@@ -1,0 +1,230 @@
+//! `muster top`: the members and rails of a job, again and again.
+//!
+//! On a terminal each picture is drawn over the last one; anywhere else they follow each other, and
+//! without a number there is one. Keys are not read: Ctrl-C ends it.
+
+use super::agents::{self, AgentArgs};
+use super::show::{Shape, align, array, asked, asked_again, note_unwatched, print_answer, text};
+use clap::Args;
+use muster_control::{AskError, Question, ask, explanation};
+use muster_fabric::by_number;
+use muster_terminal::CliError;
+use muster_terminal::paint;
+use serde_json::{Value, json};
+use std::io::{IsTerminal, stdout};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Options of `muster top`.
+#[derive(Args)]
+pub(crate) struct TopArgs {
+    /// Seconds between two refreshes, and over which rates are taken.
+    #[arg(short, long, value_name = "SECONDS", default_value_t = 1.0, value_parser = delay)]
+    delay: f64,
+    /// Number of refreshes [default: unlimited on a terminal, else 1].
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    number: Option<u64>,
+    /// Rows of members: those that are not alive first.
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    most: u64,
+    #[command(flatten)]
+    agent: AgentArgs,
+    /// How to print it.
+    #[arg(short, long, value_name = "FORMAT", default_value = "table")]
+    output: Shape,
+}
+
+/// Home, and everything below it cleared.
+const CLEAR: &str = "\x1b[H\x1b[J";
+
+/// Runs it.
+pub(crate) fn run(args: &TopArgs) -> Result<(), CliError> {
+    let path = agents::find(&args.agent)?;
+    let is_screen = stdout().is_terminal() && matches!(args.output, Shape::Table);
+    let last = args.number.unwrap_or(if is_screen { u64::MAX } else { 1 });
+    let mut before = Look::take(&path).map_err(asked)?;
+    for _ in 0..last {
+        std::thread::sleep(Duration::from_secs_f64(args.delay));
+        let now = Look::take(&path).map_err(|error| asked_again(&path, error))?;
+        let picture = now.since(&before, usize::try_from(args.most).unwrap_or(usize::MAX));
+        let coloured = paint::is_coloured();
+        print_answer(args.output, &picture, |picture| {
+            let clear = if is_screen { CLEAR } else { "" };
+            format!("{clear}{}", draw(picture, coloured))
+        });
+        if muster_terminal::is_output_over() {
+            return Ok(());
+        }
+        before = now;
+    }
+    Ok(())
+}
+
+fn delay(text: &str) -> Result<f64, String> {
+    let seconds = text
+        .parse()
+        .ok()
+        .filter(|seconds| (0.1..=3600.0).contains(seconds));
+    seconds.ok_or_else(|| "it is no number from 0.1 to 3600".into())
+}
+
+/// What the agent says at one moment.
+struct Look {
+    at: Instant,
+    about: Value,
+    members: Value,
+    rails: Value,
+    stats: Value,
+}
+
+impl Look {
+    fn take(path: &Path) -> Result<Self, AskError> {
+        let say = |question| ask(path, &question);
+        Ok(Self {
+            at: Instant::now(),
+            about: say(Question::About)?,
+            members: say(Question::Members)?,
+            rails: say(Question::Rails)?,
+            stats: say(Question::Stats)?,
+        })
+    }
+
+    /// The picture, with rates since an earlier look.
+    fn since(&self, before: &Self, most: usize) -> Value {
+        let seconds = (self.at - before.at).as_secs_f64();
+        let rails: Vec<Value> = array(&self.rails, "rails")
+            .iter()
+            .map(|rail| {
+                let then = array(&before.rails, "rails")
+                    .iter()
+                    .find(|one| one["nid"] == rail["nid"]);
+                let rate = |key: &str| {
+                    let earlier = then.and_then(|then| then[key].as_u64()).unwrap_or(0);
+                    rail[key].as_u64().unwrap_or(0).saturating_sub(earlier) as f64 / seconds
+                };
+                json!({ "nid": rail["nid"], "state": rail["state"], "health": rail["health"],
+                "sends_s": rate("sends"), "send_bytes_s": rate("send_bytes"),
+                "receives_s": rate("receives"), "receive_bytes_s": rate("receive_bytes"),
+                "timeouts": rail["timeouts"] })
+            })
+            .collect();
+        let mut members = array(&self.members, "members").to_vec();
+        let place = |member: &Value| match text(member, "state") {
+            "failed" => 0,
+            "suspect" => 1,
+            "degraded" => 2,
+            "alive" => 3,
+            _ => 4,
+        };
+        members.sort_by(|a, b| {
+            let by_name = by_number(text(a, "name"), text(b, "name"));
+            place(a).cmp(&place(b)).then(by_name)
+        });
+        let counted = |state: &str| {
+            members
+                .iter()
+                .filter(|one| text(one, "state") == state)
+                .count()
+        };
+        let counts = json!({ "alive": counted("alive"), "degraded": counted("degraded"),
+            "suspect": counted("suspect"), "failed": counted("failed"), "left": counted("left") });
+        let all = members.len();
+        members.truncate(most);
+        json!({
+            "schema": "muster/top/v1",
+            "node": self.about["node"],
+            "job": self.about["job"],
+            "real_time": self.about["real_time"],
+            "lateness_ms": self.stats["lateness_ms"],
+            "seconds": seconds,
+            "counts": counts,
+            "known": all,
+            "members": members,
+            "rails": rails,
+        })
+    }
+}
+
+fn draw(picture: &Value, coloured: bool) -> String {
+    let priority = match picture["real_time"] == true {
+        true => "real-time",
+        false => "no real-time priority",
+    };
+    let late = picture["lateness_ms"].as_f64().unwrap_or(0.0);
+    let mut text_out = format!(
+        "{} of job {}: {priority}, timers {late:.1} ms late\n",
+        text(picture, "node"),
+        text(picture, "job")
+    );
+    let counts = ["alive", "degraded", "suspect", "failed", "left"].map(|state| {
+        let count = picture["counts"][state].as_u64().unwrap_or(0);
+        let state_now = if count > 0 { state } else { "-" };
+        paint::state(&format!("{count} {state}"), state_now, coloured)
+    });
+    text_out += &format!("members: {}\n\n", counts.join(", "));
+    let mut rows =
+        vec![["NAME", "STATE", "RANKS", "HEARD", "DEADLINE", "HOW KNOWN"].map(String::from)];
+    for member in array(picture, "members") {
+        let ms = |key: &str| {
+            member[key]
+                .as_f64()
+                .map_or("-".into(), |ms| format!("{ms:.0} ms"))
+        };
+        let marker = if member["self"] == true { " *" } else { "" };
+        rows.push([
+            format!("{}{marker}", text(member, "name")),
+            text(member, "state").to_owned(),
+            explanation::ranks(member),
+            ms("heard_ms_ago"),
+            ms("deadline_ms"),
+            explanation::known(member),
+        ]);
+    }
+    text_out += &paint::table(&align(&rows), &paint::STATES, coloured);
+    let (shown, known) = (
+        array(picture, "members").len() as u64,
+        picture["known"].as_u64(),
+    );
+    if let Some(more) = known
+        .and_then(|known| known.checked_sub(shown))
+        .filter(|more| *more > 0)
+    {
+        text_out += &format!("and {more} more\n");
+    }
+    text_out += &note_unwatched(array(picture, "members"));
+    text_out + "\n" + &draw_rails(picture, coloured)
+}
+
+fn draw_rails(picture: &Value, coloured: bool) -> String {
+    let titles = [
+        "RAIL",
+        "STATE",
+        "HEALTH",
+        "SENT/S",
+        "BYTES/S",
+        "RECEIVED/S",
+        "BYTES/S",
+        "TIMEOUTS",
+    ];
+    let mut rows = vec![titles.map(String::from)];
+    for rail in array(picture, "rails") {
+        // A rail that is not open has no figures.
+        let count = |key: &str| {
+            rail[key]
+                .as_u64()
+                .map_or("-".into(), |count| count.to_string())
+        };
+        let rate = |key: &str| format!("{:.0}", rail[key].as_f64().unwrap_or(0.0));
+        rows.push([
+            text(rail, "nid").to_owned(),
+            text(rail, "state").to_owned(),
+            count("health"),
+            rate("sends_s"),
+            rate("send_bytes_s"),
+            rate("receives_s"),
+            rate("receive_bytes_s"),
+            count("timeouts"),
+        ]);
+    }
+    paint::table(&align(&rows), &["active", "degraded", "failed"], coloured)
+}

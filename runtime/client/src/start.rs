@@ -1,0 +1,444 @@
+//! Finding the agent of this place, or starting one.
+//!
+//! Intuition: many ranks arrive at an empty house at once. Whoever gets the key (a file lock)
+//! starts the servant, the others wait at the door. The lock dies with its holder, so a rank that
+//! is killed while it starts an agent blocks nobody.
+
+use std::ffi::{CString, OsStr, OsString};
+use std::fs::File;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::{Error, Setting};
+use muster_ipc::{AgentDirectory, DirectoryError};
+use muster_sys::socket::{Packets, Peer};
+use muster_sys::{lock, memory, process, spawn};
+
+/// The first and the longest pause between two looks for a socket.
+const PAUSE_FIRST: Duration = Duration::from_millis(1);
+const PAUSE_LONGEST: Duration = Duration::from_millis(20);
+/// The longest pause where somebody listens and takes no more connections now.
+const PAUSE_BUSY: Duration = Duration::from_millis(250);
+/// The most that is read of what a program said when it did not start, in bytes.
+const SAID_MAX: usize = 2048;
+
+/// What an agent is started for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Start {
+    /// There was none, as far as this process knows.
+    First,
+    /// This process had one, which was lost.
+    Again,
+}
+
+/// Connects to the agent, after starting one if there is none and that is allowed.
+pub(super) fn connect(
+    setting: &Setting,
+    may_start: Option<Start>,
+    until: Instant,
+) -> Result<Packets, Error> {
+    let place = &setting.place;
+    // Before anybody there is spoken to: it must be one of this user.
+    place.inspect()?;
+    let begun = Instant::now();
+    let (mut pause, mut busy) = (Pause::of(PAUSE_LONGEST), Pause::of(PAUSE_BUSY));
+    let mut last = String::from("nobody listens");
+    loop {
+        let found = try_connect(place, &mut last)?;
+        let is_busy = matches!(found, Found::Busy);
+        match found {
+            Found::Agent(socket) => return Ok(socket),
+            // Another one could not listen there.
+            Found::Busy => {}
+            Found::Nobody => {
+                if let Some(start) = may_start
+                    && let Some(socket) = try_start(setting, start, until, &mut last)?
+                {
+                    return Ok(socket);
+                }
+            }
+        }
+        if setting.is_stopping() {
+            return Err(Error::Finalized);
+        }
+        if Instant::now() >= until {
+            let waited_ms = begun.elapsed().as_millis() as u64;
+            return Err(Error::Deadline {
+                socket: place.socket(),
+                waited_ms,
+                last,
+            });
+        }
+        match is_busy {
+            true => busy.take(until),
+            false => pause.take(until),
+        }
+    }
+}
+
+/// Whether somebody listens there now, and may be trusted to be an agent of this user.
+pub(super) fn is_anybody_there(place: &AgentDirectory) -> bool {
+    let found = |found| !matches!(found, Found::Nobody);
+    place.inspect().is_ok() && try_connect(place, &mut String::new()).is_ok_and(found)
+}
+
+/// Who listens at a place.
+enum Found {
+    Agent(Packets),
+    /// Somebody whose queue of connections is full.
+    Busy,
+    Nobody,
+}
+
+impl Found {
+    fn agent(self) -> Option<Packets> {
+        match self {
+            Self::Agent(socket) => Some(socket),
+            Self::Busy | Self::Nobody => None,
+        }
+    }
+}
+
+fn try_connect(place: &AgentDirectory, last: &mut String) -> Result<Found, Error> {
+    match Packets::connect(&place.socket()) {
+        Ok(socket) if socket.peer().is_ok_and(Peer::is_trusted) => Ok(Found::Agent(socket)),
+        Ok(_) => {
+            let path = place.socket();
+            let why = "somebody else listens there".into();
+            Err(DirectoryError::Unsafe { path, why }.into())
+        }
+        Err(cause) => match cause.raw_os_error() {
+            Some(libc::EAGAIN) => {
+                *last = "the agent's queue of connections is full".into();
+                Ok(Found::Busy)
+            }
+            Some(libc::ENOENT | libc::ECONNREFUSED | libc::EINTR) => {
+                *last = cause.to_string();
+                Ok(Found::Nobody)
+            }
+            _ => Err(Error::System {
+                what: "connect to the agent",
+                cause,
+            }),
+        },
+    }
+}
+
+/// Starts an agent if the lock is free, and waits for it. `None` if somebody else is starting one.
+fn try_start(
+    setting: &Setting,
+    what: Start,
+    until: Instant,
+    last: &mut String,
+) -> Result<Option<Packets>, Error> {
+    let place = &setting.place;
+    if setting.environment.lacks_plugin {
+        // One of our own would have another key, and meet nobody.
+        return Err(Error::PluginMissing {
+            socket: place.socket(),
+        });
+    }
+    place.prepare()?;
+    let held = match lock::try_lock(&place.start_lock()) {
+        Ok(held) => held.map(StartLock),
+        // An agent that ends takes the directory away: once more from the beginning.
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => None,
+        Err(cause) => return Err(Error::system("lock start.lock")(cause)),
+    };
+    if held.is_none() {
+        *last = "somebody else is starting an agent".into();
+        return Ok(None);
+    }
+    // Whoever had the lock before us may have been successful.
+    match try_connect(place, last)? {
+        Found::Agent(socket) => return Ok(Some(socket)),
+        Found::Busy => return Ok(None),
+        Found::Nobody => {}
+    }
+    let started = find(setting).and_then(|path| start(setting, what, path));
+    let mut started = started.inspect_err(|_| place.leave())?;
+    let mut pause = Pause::of(PAUSE_LONGEST);
+    while Instant::now() < until {
+        let socket = try_connect(place, last)?.agent();
+        // It detaches before it listens, so the child is over or just about to be; it is waited
+        // for, as it would stay a zombie in this process.
+        let detached = started.has_detached().inspect_err(|_| place.leave())?;
+        if let Some(socket) = socket.filter(|_| detached) {
+            return Ok(Some(socket));
+        }
+        pause.take(until);
+    }
+    *last = format!(
+        "{} was started and does not listen; see {}",
+        started.path.display(),
+        place.log().display()
+    );
+    Ok(None)
+}
+
+/// Given back as soon as this process has done with it: a child that another thread forks meanwhile
+/// has the same open file, and would keep it.
+struct StartLock(File);
+
+impl Drop for StartLock {
+    fn drop(&mut self) {
+        lock::unlock(&self.0);
+    }
+}
+
+/// A program that was started and has not detached yet.
+struct Started {
+    path: PathBuf,
+    pid: u32,
+    detached: bool,
+    /// Where it says why it does not start.
+    errors: File,
+}
+
+impl Started {
+    /// Whether it has detached; an error if it gave up.
+    fn has_detached(&mut self) -> Result<bool, Error> {
+        if self.detached {
+            return Ok(true);
+        }
+        let ended = match process::try_reap(self.pid) {
+            Ok(None) => return Ok(false),
+            Ok(Some(0)) => None,
+            Ok(Some(status)) if libc::WIFSIGNALED(status) => {
+                Some(format!("killed by signal {}", libc::WTERMSIG(status)))
+            }
+            Ok(Some(status)) => Some(format!("exit code {}", libc::WEXITSTATUS(status))),
+            // The application reaps all children itself: what was said has to do.
+            Err(_) if self.said().is_empty() => None,
+            Err(_) => Some("its exit code is not known".into()),
+        };
+        let Some(ended) = ended else {
+            self.detached = true;
+            return Ok(true);
+        };
+        Err(Error::AgentStart {
+            path: self.path.clone(),
+            reason: match self.said() {
+                said if said.is_empty() => format!("it ended ({ended}) and said nothing"),
+                said => format!("{said} ({ended})"),
+            },
+        })
+    }
+
+    /// What it said, on one line and without its name.
+    fn said(&self) -> String {
+        let mut bytes = [0; SAID_MAX];
+        let length = self.errors.read_at(&mut bytes, 0).unwrap_or(0);
+        let text = String::from_utf8_lossy(&bytes[..length]);
+        let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+        let line = lines.collect::<Vec<_>>().join("; ");
+        line.strip_prefix("musterd: ").unwrap_or(&line).to_owned()
+    }
+}
+
+fn start(setting: &Setting, what: Start, path: PathBuf) -> Result<Started, Error> {
+    let place = &setting.place;
+    let failed = |cause: io::Error| {
+        let reason = format!("{cause}; set MUSTER_AGENT to the path of a musterd that can be run");
+        Error::AgentStart {
+            path: path.clone(),
+            reason,
+        }
+    };
+    let directory = place.directory().as_os_str();
+    let texts = [
+        "musterd".as_ref(),
+        "--job".as_ref(),
+        OsStr::new(place.key()),
+        "--dir".as_ref(),
+    ];
+    // The others may have buried this node meanwhile, and MPI with them.
+    let again = what == Start::Again && setting.feeds_mpi.load(Ordering::Acquire);
+    let again = again.then_some("--again".as_ref());
+    let texts = texts.into_iter().chain([directory]).chain(again);
+    let arguments: Result<Vec<_>, _> = texts.map(|text| CString::new(text.as_bytes())).collect();
+    let arguments = arguments.map_err(|cause| failed(cause.into()))?;
+    let errors = memory::create_file(c"muster-start").map_err(failed)?;
+    let environment = &setting.environment.lines;
+    let pid = spawn::spawn(&path, &arguments, environment, errors.as_fd()).map_err(failed)?;
+    Ok(Started {
+        path,
+        pid,
+        detached: false,
+        errors,
+    })
+}
+
+/// What the environment says about agents to start. Taken once, by the thread that attaches: the library
+/// thread must not look at what the application may be changing.
+#[derive(Debug)]
+pub(super) struct Environment {
+    /// `MUSTER_AGENT`.
+    agent: Option<PathBuf>,
+    /// `PATH`.
+    path: OsString,
+    /// What an agent gets.
+    lines: Vec<CString>,
+    /// The job's key that srun has sent is still there: nobody has taken it for an agent.
+    lacks_plugin: bool,
+}
+
+/// As the plugin of Slurm calls it.
+pub const SPANK_KEY: &str = "SLURM_MUSTER_KEY";
+
+impl Environment {
+    pub(super) fn take() -> Self {
+        let agent = std::env::var_os("MUSTER_AGENT").filter(|path| !path.is_empty());
+        Self {
+            agent: agent.map(PathBuf::from),
+            path: std::env::var_os("PATH").unwrap_or_default(),
+            lines: environment(std::env::vars_os()),
+            lacks_plugin: std::env::var_os(SPANK_KEY).is_some(),
+        }
+    }
+}
+
+/// This process's environment without what would make the agent part of it (preloaded libraries
+/// and the identity of an MPI process) and without empty settings, which count as not given.
+fn environment(variables: impl Iterator<Item = (OsString, OsString)>) -> Vec<CString> {
+    let of_the_rank = |name: &OsStr| {
+        let name = name.as_bytes();
+        name == b"LD_PRELOAD" || name.starts_with(b"PMIX_") || name.starts_with(b"PMI_")
+    };
+    let not_given =
+        |name: &OsStr, value: &OsStr| value.is_empty() && name.as_bytes().starts_with(b"MUSTER_");
+    let lines = variables
+        .filter(|(name, value)| !of_the_rank(name) && !not_given(name, value))
+        .map(|(name, value)| CString::new([name.as_bytes(), b"=", value.as_bytes()].concat()));
+    lines.filter_map(Result::ok).collect()
+}
+
+/// The program to start: what was asked for, else beside the library or the program, else in PATH.
+fn find(setting: &Setting) -> Result<PathBuf, Error> {
+    let environment = &setting.environment;
+    let given = setting
+        .options
+        .agent
+        .as_ref()
+        .or(environment.agent.as_ref());
+    if let Some(path) = given {
+        return Ok(path.clone());
+    }
+    let mut candidates = Vec::new();
+    for home in [process::own_object(), std::env::current_exe().ok()]
+        .into_iter()
+        .flatten()
+    {
+        if let Some(folder) = home.parent() {
+            candidates.push(folder.join("../bin/musterd"));
+            candidates.push(folder.join("musterd"));
+        }
+    }
+    let folders = std::env::split_paths(&environment.path);
+    candidates.extend(folders.map(|folder| folder.join("musterd")));
+    let found = candidates.iter().find(|candidate| candidate.is_file());
+    found.cloned().ok_or_else(|| {
+        let beside = candidates
+            .iter()
+            .take(4)
+            .map(|path| path.display().to_string());
+        let searched = beside.collect::<Vec<_>>().join(", ") + ", PATH";
+        Error::AgentMissing {
+            socket: setting.place.socket(),
+            searched,
+        }
+    })
+}
+
+/// A pause that doubles up to its longest. Who waits differs by chance, so that many do not come back at once.
+pub(super) struct Pause {
+    next: Duration,
+    longest: Duration,
+}
+
+impl Pause {
+    /// The first one is a millisecond.
+    pub(super) fn of(longest: Duration) -> Self {
+        Self {
+            next: PAUSE_FIRST,
+            longest,
+        }
+    }
+
+    /// For who was hung up on: the agent has no room for it now, or ends.
+    pub(super) fn busy() -> Self {
+        Self::of(PAUSE_BUSY)
+    }
+
+    /// Waits, but not beyond `until`.
+    pub(super) fn take(&mut self, until: Instant) {
+        let left = until.saturating_duration_since(Instant::now());
+        std::thread::sleep(self.draw(chance()).min(left));
+    }
+
+    /// Half of it, and of the other half as much as chance (0 to 1) has it.
+    fn draw(&mut self, chance: f64) -> Duration {
+        let pause = self.next;
+        self.next = (pause * 2).min(self.longest);
+        pause / 2 + (pause / 2).mul_f64(chance)
+    }
+}
+
+/// Between 0 and 1; of no strength.
+fn chance() -> f64 {
+    let drawn = RandomState::new().build_hasher().finish();
+    f64::from(drawn as u32) / f64::from(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_turned_away_comes_back_later_and_later_and_not_all_at_once() {
+        let mut pause = Pause::busy();
+        let mut waited = Duration::ZERO;
+        for _ in 0..20 {
+            let longest = pause.next;
+            let drawn = pause.draw(chance());
+            assert!(drawn >= longest / 2 && drawn <= longest && longest <= PAUSE_BUSY);
+            waited += drawn;
+        }
+        assert!(waited > 5 * PAUSE_BUSY, "{waited:?}");
+        let (first, last) = (Pause::busy().draw(0.0), Pause::busy().draw(1.0));
+        assert_eq!((first, last), (PAUSE_FIRST / 2, PAUSE_FIRST));
+        let begun = Instant::now();
+        pause.take(begun);
+        assert!(
+            pause.next == PAUSE_BUSY,
+            "and does not outstay its deadline"
+        );
+    }
+
+    #[test]
+    fn the_agent_does_not_inherit_what_makes_a_process_a_rank() {
+        let names = [
+            "LD_PRELOAD",
+            "PMIX_RANK",
+            "PMI_FD",
+            "LD_LIBRARY_PATH",
+            "MUSTER_JOB",
+        ];
+        let variables = names.into_iter().map(|name| (name.into(), "x=y".into()));
+        let empty = ("MUSTER_RAILS".into(), "".into());
+        let kept = environment(variables.chain([empty]));
+        assert_eq!(
+            kept,
+            [
+                c"LD_LIBRARY_PATH=x=y".to_owned(),
+                c"MUSTER_JOB=x=y".to_owned()
+            ]
+        );
+    }
+}

@@ -1,0 +1,445 @@
+//! What an agent is told before it starts: names, rails, seeds, timing, key.
+//!
+//! Values come from the command line of `musterd` and from `MUSTER_*` variables (a flag
+//! wins over its variable). Everything is checked here, once; later code may rely on it.
+#![forbid(unsafe_code)]
+
+mod change;
+mod gossip;
+mod group;
+mod hosts;
+mod key;
+mod line;
+mod peers;
+mod profile;
+mod rails;
+mod refusal;
+mod unknown;
+mod yaml;
+
+pub use change::{Change, ChangeError, Limit, RuleChoice};
+pub use gossip::{GossipConfig, ParticipantEntry, Teller};
+pub use gossip::{LIST_MAX, read_written, written};
+pub use group::{GroupName, parse_minority};
+pub use hosts::{participants_of_hosts, seeds_of_hosts};
+pub use key::{
+    KeyError, KeySource, draw_key, draw_seed, leave_key, read_key, read_key_file, standing_key,
+};
+pub use line::{SUBJECTS, subject};
+pub use muster_protocol::{Minority, Profile};
+pub use peers::{PEERS_AT_ONCE_MAX, peers_of};
+pub use profile::{ProfileError, parse_profile};
+pub use rails::switch_word;
+pub use rails::{RailEntry, RailsDocument};
+pub use refusal::{Refusal, forget_values, refusal};
+pub use unknown::{check_log, strange_settings, unknown_settings};
+pub use yaml::{DOCUMENT_MAX, YamlError};
+
+use muster_fabric::{Nid, NidError, NidList};
+use muster_sys::file::{read_text, text_of};
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use thiserror::Error;
+
+/// Longest member name in bytes.
+pub const NAME_BYTES_MAX: usize = 63;
+/// Most rails of one agent.
+pub const RAILS_MAX: usize = muster_fabric::NIDS_MAX;
+/// Most seed addresses.
+pub const SEEDS_MAX: usize = 1024;
+
+/// Longest linger time in milliseconds: a day.
+pub const LINGER_MS_MAX: u64 = 86_400_000;
+
+/// Bounds of a journal's file, in KiB.
+pub const JOURNAL_KB: std::ops::RangeInclusive<u64> = 4..=1 << 20;
+
+/// Everything an agent needs to know to start.
+#[derive(Clone, Debug)]
+pub struct AgentConfig {
+    /// The member's name, unique among the members of its job.
+    pub name: MemberName,
+    /// What it shares with those that may fail together with it.
+    pub group: GroupName,
+    /// What it does on the smaller side of a split.
+    pub minority: Minority,
+    /// Its rails (none: see [`muster_fabric::DefaultRails`]), peers, policy and limits.
+    pub rails: RailsDocument,
+    /// Addresses of members to join, one entry a member.
+    pub seeds: Vec<NidList>,
+    /// Heartbeat and deadline.
+    pub profile: Profile,
+    /// Age gossip instead of the overlay.
+    pub gossip: Option<GossipConfig>,
+    /// Where the state of age gossip is written to, if it is.
+    pub gossip_state: Option<PathBuf>,
+    /// Where the job key comes from.
+    pub key: KeySource,
+    /// How long an agent without clients stays.
+    pub linger: Duration,
+    /// How long it stays while nobody needs it.
+    pub stay: Stay,
+    /// The port of rails that are given none.
+    pub port: u16,
+    /// A rail that names no port takes the next free one where its own is taken: the others hear of it
+    /// from PMIx or MPI, nobody was told to expect it at one.
+    pub port_may_move: bool,
+    /// The life of an agent that was lost, in whose place this one is: the others are asked what became of it.
+    pub former: Option<u64>,
+    /// Seed of all randomness in this agent; printed in its log.
+    pub random_seed: u64,
+    /// Where its events are written to, if they are.
+    pub journal: Option<JournalConfig>,
+    /// The directory of the socket at which other users may ask, if they may.
+    pub readable_in: Option<PathBuf>,
+    /// All of it as it was given, for `muster config show`.
+    pub settings: Vec<Setting>,
+}
+
+/// Where events are written to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JournalConfig {
+    /// The directory of the files, one a job and node, with the part before it.
+    pub directory: PathBuf,
+    /// The longest of these, in KiB.
+    pub kilobytes_max: u64,
+}
+
+/// One setting, and where it came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setting {
+    /// Its name, as an option has it.
+    pub key: String,
+    /// Its value in words.
+    pub value: String,
+    /// An option, a variable, a file, or the default.
+    pub origin: String,
+}
+
+/// How long an agent of a job stays without clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stay {
+    /// As long as it lingers: the clients started it, and can again.
+    Lingering,
+    /// While its standard input is open, and until the last client has gone.
+    WithInput,
+    /// Until it is asked to end.
+    UntilAsked,
+}
+
+/// A checked member name: 1 to 63 printable ASCII characters without spaces.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberName(String);
+
+impl MemberName {
+    /// Checks a name.
+    ///
+    /// # Errors
+    /// Refuses a name that is empty, too long, or holds anything but printable ASCII.
+    pub fn new(name: &str) -> Result<Self, ConfigError> {
+        let name = name.to_owned();
+        match flaw_of_name(&name) {
+            Some(why) => Err(ConfigError::Name { name, why }),
+            None => Ok(Self(name)),
+        }
+    }
+
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for MemberName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Why a text can be no member's name, if it cannot.
+pub fn flaw_of_name(name: &str) -> Option<&'static str> {
+    match name {
+        "" => Some("it is empty"),
+        _ if name.len() > NAME_BYTES_MAX => Some("it is longer than 63 bytes"),
+        _ if !name.bytes().all(|b| b.is_ascii_graphic()) => {
+            Some("only printable ASCII without spaces is allowed")
+        }
+        _ => None,
+    }
+}
+
+/// Why a configuration was refused. Nothing was started.
+#[derive(Debug, Error)]
+pub enum ConfigError {
+    /// A member name that cannot be used.
+    #[error("name {name:?}: {why}; give another one with --name or MUSTER_NODE")]
+    Name {
+        /// The name as given.
+        name: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// A group that cannot be used.
+    #[error("group {name:?}: {why}; give another one with --group or MUSTER_GROUP, or none")]
+    Group {
+        /// The name as given.
+        name: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// A policy that does not exist.
+    #[error(
+        "minority {text:?} does not exist; choose continue or hold (--minority, MUSTER_MINORITY)"
+    )]
+    Minority {
+        /// The policy as given.
+        text: String,
+    },
+    /// A rail that cannot be understood.
+    #[error(
+        "rail {text:?}: {source} (--rail, MUSTER_RAILS: ADDRESS[:PORT]@NET or INTERFACE[:PORT]@NET, such as \
+         10.0.0.1@udp0)"
+    )]
+    Rail {
+        /// The rail as given.
+        text: String,
+        /// What the parser found.
+        source: NidError,
+    },
+    /// A seed that cannot be understood.
+    #[error(
+        "seed {text:?}: {source} (--seed, MUSTER_SEEDS: ADDRESS[:PORT]@NET[,ADDRESS[:PORT]@NET...])"
+    )]
+    Seed {
+        /// The seed as given.
+        text: String,
+        /// What the parser found.
+        source: NidError,
+    },
+    /// Hosts that cannot be looked for.
+    #[error(
+        "hosts {text:?}: {why}; write names that have addresses, as in n[1-4], and give a rail with a \
+         port or MUSTER_PORT (--hosts, MUSTER_HOSTS)"
+    )]
+    Hosts {
+        /// The hosts as given.
+        text: String,
+        /// What is wrong with them.
+        why: String,
+    },
+    /// Somebody is to serve a job, and there is none.
+    #[error(
+        "there is no job to serve; export MUSTER_JOB=NAME to this agent and to the ranks, for example \
+         MUSTER_JOB=$SLURM_JOB_ID"
+    )]
+    NoJob,
+    /// More of something than an agent can have.
+    #[error("{count} {what} were given, but at most {limit} are possible; leave some out")]
+    TooMany {
+        /// What there is too much of.
+        what: &'static str,
+        /// How many there were.
+        count: usize,
+        /// How many there may be.
+        limit: usize,
+    },
+    /// A linger time that cannot be used.
+    #[error(
+        "linger time {text:?}: give 0 to {LINGER_MS_MAX} milliseconds (--linger-ms, MUSTER_LINGER_MS)"
+    )]
+    Linger {
+        /// The time as given.
+        text: String,
+    },
+    /// A bound of the journal that cannot be used.
+    #[error(
+        "journal bound {text:?}: give {} to {} KiB (--journal-kb, MUSTER_JOURNAL_KB)",
+        JOURNAL_KB.start(), JOURNAL_KB.end()
+    )]
+    JournalBound {
+        /// The bound as given.
+        text: String,
+    },
+    /// A file of rails, peers and policy that cannot be read.
+    #[error("config {path}: {source}; name a readable file with --config or MUSTER_CONFIG")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// Such a file that is not right.
+    #[error("config {path}, {source}; muster-config(5) has every key (--config, MUSTER_CONFIG)")]
+    Document {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, and where.
+        source: YamlError,
+    },
+    /// Rails that do not go together.
+    #[error("rails: {0}; give others with --rail or MUSTER_RAILS")]
+    Rails(String),
+    /// What age gossip is told that cannot be understood.
+    #[error("gossip, {text:?}: {why} ({place})")]
+    Gossip {
+        /// The option and the variable.
+        place: &'static str,
+        /// The words as given.
+        text: String,
+        /// What is wrong with them.
+        why: String,
+    },
+    /// A profile that does not exist.
+    #[error(transparent)]
+    Profile(#[from] ProfileError),
+    /// A job key that cannot be used.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// The directory of keys and sockets cannot be used.
+    #[error("{0}")]
+    Directory(String),
+}
+
+/// Parses rails; each entry may itself be a comma-separated list.
+///
+/// # Errors
+/// The first rail that cannot be understood, or too many of them.
+pub fn parse_rails(texts: &[String]) -> Result<Vec<Nid>, ConfigError> {
+    let mut rails = Vec::new();
+    for text in texts.iter().flat_map(|text| text.split(',')).map(str::trim) {
+        let nid = text.parse().map_err(|source| ConfigError::Rail {
+            text: text.to_owned(),
+            source,
+        })?;
+        rails.push(nid);
+    }
+    limit("rails", rails.len(), RAILS_MAX)?;
+    Ok(rails)
+}
+
+/// Reads a document of rails, peers and policy; `-` is standard input.
+///
+/// # Errors
+/// A file that cannot be read, or the first thing that is wrong in it, with line and column.
+pub fn read_document(path: &Path) -> Result<RailsDocument, ConfigError> {
+    let read = match path == Path::new("-") {
+        true => text_of(std::io::stdin(), DOCUMENT_MAX),
+        false => read_text(path, DOCUMENT_MAX),
+    };
+    let text = read.map_err(|source| ConfigError::File {
+        path: path.to_owned(),
+        source,
+    })?;
+    RailsDocument::import(&text).map_err(|source| {
+        let path = path.to_owned();
+        ConfigError::Document { path, source }
+    })
+}
+
+/// Parses seeds, separated by white space; each is one member's list of NIDs.
+///
+/// # Errors
+/// The first seed that cannot be understood, or too many of them.
+pub fn parse_seeds(texts: &[String]) -> Result<Vec<NidList>, ConfigError> {
+    let parse = |text: &str| {
+        text.parse().map_err(|source| ConfigError::Seed {
+            text: text.to_owned(),
+            source,
+        })
+    };
+    let texts = texts.iter().flat_map(|text| text.split_whitespace());
+    let seeds: Vec<NidList> = texts.map(parse).collect::<Result<_, _>>()?;
+    limit("seeds", seeds.len(), SEEDS_MAX)?;
+    Ok(seeds)
+}
+
+/// Parses a linger time in milliseconds.
+///
+/// # Errors
+/// Anything but a whole number up to [`LINGER_MS_MAX`].
+pub fn parse_linger(text: &str) -> Result<Duration, ConfigError> {
+    let number = text.parse().ok().filter(|ms| *ms <= LINGER_MS_MAX);
+    number
+        .map(Duration::from_millis)
+        .ok_or_else(|| ConfigError::Linger {
+            text: text.to_owned(),
+        })
+}
+
+/// Parses the bound of a journal's file.
+///
+/// # Errors
+/// Anything but a whole number within [`JOURNAL_KB`].
+pub fn parse_journal_kb(text: &str) -> Result<u64, ConfigError> {
+    let number = text.parse().ok().filter(|kb| JOURNAL_KB.contains(kb));
+    number.ok_or_else(|| ConfigError::JournalBound {
+        text: text.to_owned(),
+    })
+}
+
+fn limit(what: &'static str, count: usize, limit: usize) -> Result<(), ConfigError> {
+    if count > limit {
+        Err(ConfigError::TooMany { what, count, limit })
+    } else {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bad_name_is_refused_with_the_reason() {
+        for (name, why) in [("", "empty"), ("a b", "printable"), ("\u{e4}", "printable")] {
+            let error = MemberName::new(name).unwrap_err().to_string();
+            assert!(error.contains(why) && error.contains("--name"), "{error}");
+        }
+        assert!(
+            MemberName::new(&"x".repeat(64))
+                .unwrap_err()
+                .to_string()
+                .contains("63")
+        );
+        assert_eq!(MemberName::new("n1").unwrap().as_str(), "n1");
+    }
+
+    #[test]
+    fn a_bad_rail_or_seed_is_named_in_the_error() {
+        let error = parse_rails(&["127.0.0.1@udp0,nonsense".into()])
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("nonsense") && error.contains("@udp0"),
+            "{error}"
+        );
+        let error = parse_seeds(&["127.0.0.1:99999@udp0".into()])
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("99999"), "{error}");
+        let many = vec!["127.0.0.1@udp0".to_owned(); 9];
+        assert!(parse_rails(&many).unwrap_err().to_string().contains("8"));
+    }
+
+    #[test]
+    fn a_journals_bound_has_a_range() {
+        assert_eq!(parse_journal_kb("4").unwrap(), 4);
+        for text in ["", "3", "1M", "9999999"] {
+            let error = parse_journal_kb(text).unwrap_err().to_string();
+            assert!(error.contains("4 to 1048576 KiB"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_linger_time_has_a_unit_and_a_limit() {
+        assert_eq!(parse_linger("100").unwrap(), Duration::from_millis(100));
+        for text in ["", "soon", "-1", "86400001", "18446744073709551615"] {
+            let error = parse_linger(text).unwrap_err().to_string();
+            assert!(
+                error.contains(text) && error.contains("MUSTER_LINGER_MS"),
+                "{error}"
+            );
+        }
+    }
+}

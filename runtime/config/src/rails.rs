@@ -1,0 +1,769 @@
+//! The rails' configuration as a document: nets with their rails, peers, policy, limits.
+//!
+//! What `export` writes `import` reads, and the other way round: dump, load, dump gives the same text.
+//! Reading checks everything before anything is believed: unknown keys, NIDs that are none, a NID on
+//! another net than the one that it stands under, NIDs of two peers, rules that contradict. Every
+//! error says line and column; after one nothing was read.
+
+use super::line::{SUBJECTS, subject};
+use super::yaml::{self, Key, Node, Place, Quoted, Value, YamlError};
+use muster_fabric::{
+    Address, HealthConfig, NIDS_MAX, Net, Nid, NidList, NidPattern, Policy, Rule, Subject, Timeouts,
+};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+/// The version of the document.
+const VERSION: u32 = 1;
+
+/// Peers in a document, at most.
+const PEERS_MAX: usize = 65_536;
+
+/// CPU partitions of one rail, at most.
+const PARTITIONS_MAX: usize = 1024;
+
+/// A rail of this node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RailEntry {
+    /// Its NID; of a local interface, so an interface's name is good too.
+    pub nid: Nid,
+    /// CPU partitions that it serves; all, if empty.
+    pub partitions: Vec<u32>,
+}
+
+/// Everything about rails that is configured.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RailsDocument {
+    /// The rails, in order of preference within each net.
+    pub rails: Vec<RailEntry>,
+    /// The peers that are configured by hand.
+    pub peers: Vec<NidList>,
+    /// Rails up to this distance are as good as the nearest.
+    pub numa_range: u32,
+    /// Reach members through others where no direct pair works, and carry for others likewise.
+    pub relay: bool,
+    /// How errors and successes move a health.
+    pub health: HealthConfig,
+    /// Which rails, NIDs and pairs are preferred.
+    pub policy: Policy,
+    /// How long bulk messages may take.
+    pub timeouts: Timeouts,
+}
+
+impl Default for RailsDocument {
+    fn default() -> RailsDocument {
+        RailsDocument {
+            rails: Vec::new(),
+            peers: Vec::new(),
+            numa_range: 0,
+            relay: true,
+            health: HealthConfig::default(),
+            policy: Policy::default(),
+            timeouts: Timeouts::default(),
+        }
+    }
+}
+
+impl RailsDocument {
+    /// Puts rails of one net together, in the order in which the nets first appear: the order in which
+    /// they are written and read.
+    pub fn group_by_net(&mut self) {
+        let nets: Vec<Net> = self.rails.iter().map(|rail| rail.nid.net).collect();
+        let first = |rail: &RailEntry| nets.iter().position(|net| *net == rail.nid.net);
+        self.rails.sort_by_key(first);
+    }
+
+    /// Whether it can be kept and read again, which a later worker of the agent has to; or what is wrong.
+    pub fn check(&self) -> Result<(), String> {
+        match Self::import(&self.export()) {
+            Ok(read) if read == *self => Ok(()),
+            Ok(_) => Err("it reads back otherwise than it was written".into()),
+            Err(error) => Err(error.reason),
+        }
+    }
+
+    /// The document as YAML. Rails stand under their nets, in the order in which the nets first appear.
+    #[must_use]
+    pub fn export(&self) -> String {
+        let mut text = String::new();
+        self.write(&mut text).expect("a string takes everything");
+        text
+    }
+
+    fn write(&self, to: &mut String) -> std::fmt::Result {
+        writeln!(to, "version: {VERSION}")?;
+        match self.rails.is_empty() {
+            true => writeln!(to, "nets: []")?,
+            false => writeln!(to, "nets:")?,
+        }
+        let mut nets: Vec<Net> = Vec::new();
+        for rail in &self.rails {
+            if !nets.contains(&rail.nid.net) {
+                nets.push(rail.nid.net);
+            }
+        }
+        for net in nets {
+            writeln!(to, "  - net: {net}\n    rails:")?;
+            for rail in self.rails.iter().filter(|rail| rail.nid.net == net) {
+                writeln!(to, "      - nid: {}", Quoted(&rail.nid.to_string()))?;
+                if !rail.partitions.is_empty() {
+                    writeln!(to, "        partitions: {}", list(&rail.partitions))?;
+                }
+            }
+        }
+        match self.peers.is_empty() {
+            true => writeln!(to, "peers: []")?,
+            false => writeln!(to, "peers:")?,
+        }
+        for peer in &self.peers {
+            let nids: Vec<&Nid> = peer.iter().collect();
+            writeln!(to, "  - nids: {}", list(&nids))?;
+        }
+        writeln!(to, "numa_range: {}", self.numa_range)?;
+        writeln!(to, "relay: {}", switch_word(self.relay))?;
+        let health = &self.health;
+        writeln!(to, "health:")?;
+        writeln!(to, "  sensitivity: {}", health.sensitivity)?;
+        writeln!(to, "  recovery: {}", health.recovery)?;
+        writeln!(to, "  shun_below: {}", health.shun_below)?;
+        writeln!(to, "  pause_min_us: {}", health.pause_min_us)?;
+        writeln!(to, "  pause_max_us: {}", health.pause_max_us)?;
+        match self.policy.rules().is_empty() {
+            true => writeln!(to, "policy: []")?,
+            false => writeln!(to, "policy:")?,
+        }
+        for rule in self.policy.rules() {
+            match &rule.subject {
+                Subject::Net(net) => writeln!(to, "  - net: {net}")?,
+                Subject::Local(local) => writeln!(to, "  - local: {}", list(local))?,
+                Subject::Pairs { local, remote } => {
+                    writeln!(to, "  - local: {}", list(local))?;
+                    writeln!(to, "    remote: {}", list(remote))?;
+                }
+            }
+            writeln!(to, "    priority: {}", rule.priority)?;
+            if let Some(messages) = rule.messages {
+                writeln!(to, "    messages: {messages}")?;
+            }
+        }
+        let times = &self.timeouts;
+        writeln!(to, "timeouts:")?;
+        writeln!(to, "  transport_us: {}", times.transport_us)?;
+        writeln!(to, "  retry_us: {}", times.retry_us)?;
+        writeln!(to, "  reply_us: {}", times.reply_us)?;
+        if let Some(upper_us) = times.upper_us {
+            writeln!(to, "  upper_us: {upper_us}")?;
+        }
+        writeln!(to, "  retries_max: {}", times.retries_max)
+    }
+
+    /// Reads a document. What it does not mention is as it is by default.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, with its line and column.
+    pub fn import(text: &str) -> Result<RailsDocument, YamlError> {
+        let root = yaml::parse(text)?;
+        let mut document = RailsDocument::default();
+        let mut version = None;
+        for (key, node) in map(&root)? {
+            match key.name.as_str() {
+                "version" => version = Some(number::<u32>(node)?),
+                "nets" => document.rails = nets(node)?,
+                "peers" => document.peers = peers(node)?,
+                "numa_range" => document.numa_range = number(node)?,
+                "relay" => document.relay = switch(node)?,
+                "health" => document.health = health(node)?,
+                "policy" => document.policy = policy(node)?,
+                "timeouts" => document.timeouts = timeouts(node)?,
+                _ => {
+                    let known = "version, nets, peers, numa_range, relay, health, policy, timeouts";
+                    return Err(unknown(key, known));
+                }
+            }
+        }
+        match version {
+            Some(VERSION) => Ok(document),
+            Some(other) => {
+                let reason =
+                    format!("version {other} is not known; this program reads version {VERSION}");
+                Err(root.place.error(reason))
+            }
+            None => Err(root.place.error(format!(
+                "the key version is missing; write version: {VERSION}"
+            ))),
+        }
+    }
+}
+
+/// Values in brackets, quoted where YAML wants it.
+fn list<T: ToString>(values: &[T]) -> String {
+    let texts: Vec<String> = values
+        .iter()
+        .map(|value| Quoted(&value.to_string()).to_string())
+        .collect();
+    format!("[{}]", texts.join(", "))
+}
+
+fn unknown(key: &Key, known: &str) -> YamlError {
+    key.place.error(format!(
+        "the key {:?} is not known here; known are {known}",
+        key.name
+    ))
+}
+
+fn map(node: &Node) -> Result<&[(Key, Node)], YamlError> {
+    match &node.value {
+        Value::Map(entries) => Ok(entries),
+        _ => Err(node.place.error("keys and values are expected here")),
+    }
+}
+
+fn items(node: &Node) -> Result<&[Node], YamlError> {
+    match &node.value {
+        Value::List(items) => Ok(items),
+        _ => Err(node.place.error("a list is expected here, as in [a, b]")),
+    }
+}
+
+fn text(node: &Node) -> Result<&str, YamlError> {
+    match &node.value {
+        Value::Text(text) => Ok(text),
+        _ => Err(node.place.error("a single value is expected here")),
+    }
+}
+
+fn number<T: std::str::FromStr>(node: &Node) -> Result<T, YamlError> {
+    let digits = text(node)?;
+    let plain = digits.bytes().all(|byte| byte.is_ascii_digit());
+    let parsed = digits.parse().ok().filter(|_| plain);
+    parsed.ok_or_else(|| {
+        node.place.error(format!(
+            "{digits:?} is no number from 0 to {}",
+            u64::MAX >> (u64::BITS - 8 * size_of::<T>() as u32)
+        ))
+    })
+}
+
+/// What is written for a switch.
+pub fn switch_word(on: bool) -> &'static str {
+    if on { "on" } else { "off" }
+}
+
+fn switch(node: &Node) -> Result<bool, YamlError> {
+    match text(node)? {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        other => Err(node.place.error(format!("{other:?} is neither on nor off"))),
+    }
+}
+
+/// A value that reads itself.
+fn parsed<T>(node: &Node) -> Result<T, YamlError>
+where
+    T: std::str::FromStr,
+    T::Err: std::fmt::Display,
+{
+    text(node)?
+        .parse()
+        .map_err(|error: T::Err| node.place.error(error.to_string()))
+}
+
+/// A key that must be there.
+fn needed<T>(value: Option<T>, name: &str, place: Place) -> Result<T, YamlError> {
+    value.ok_or_else(|| place.error(format!("the key {name} is missing here")))
+}
+
+/// Whether two rails are one interface.
+fn is_same(one: &Nid, other: &Nid) -> bool {
+    one.address == other.address && one.net.kind.shares_devices(other.net.kind)
+}
+
+fn nets(node: &Node) -> Result<Vec<RailEntry>, YamlError> {
+    let mut all: Vec<RailEntry> = Vec::new();
+    for entry in items(node)? {
+        let (mut net, mut rails): (Option<Net>, Option<&Node>) = (None, None);
+        for (key, node) in map(entry)? {
+            match key.name.as_str() {
+                "net" => net = Some(parsed(node)?),
+                "rails" => rails = Some(node),
+                _ => return Err(unknown(key, "net, rails")),
+            }
+        }
+        let net = needed(net, "net", entry.place)?;
+        for item in items(needed(rails, "rails", entry.place)?)? {
+            let rail = rail(item)?;
+            if rail.nid.net != net {
+                let reason = format!("{} stands under the net {net}, and is on another", rail.nid);
+                return Err(item.place.error(reason));
+            }
+            if let Some(other) = all.iter().find(|other| is_same(&other.nid, &rail.nid)) {
+                let what = match other.nid == rail.nid {
+                    true => format!("{} is there twice", rail.nid),
+                    false => format!("{} is the same interface as {}", rail.nid, other.nid),
+                };
+                let reason = format!("{what}; name each interface once");
+                return Err(item.place.error(reason));
+            }
+            if all.len() >= NIDS_MAX {
+                return Err(item
+                    .place
+                    .error(format!("at most {NIDS_MAX} rails are allowed")));
+            }
+            all.push(rail);
+        }
+    }
+    Ok(all)
+}
+
+fn rail(node: &Node) -> Result<RailEntry, YamlError> {
+    let (mut nid, mut partitions) = (None, Vec::new());
+    for (key, node) in map(node)? {
+        match key.name.as_str() {
+            "nid" => nid = Some(parsed(node)?),
+            "partitions" => {
+                let given = items(node)?;
+                if given.len() > PARTITIONS_MAX {
+                    return Err(node
+                        .place
+                        .error(format!("at most {PARTITIONS_MAX} partitions are allowed")));
+                }
+                partitions = given.iter().map(number).collect::<Result<Vec<u32>, _>>()?;
+            }
+            _ => return Err(unknown(key, "nid, partitions")),
+        }
+    }
+    Ok(RailEntry {
+        nid: needed(nid, "nid", node.place)?,
+        partitions,
+    })
+}
+
+fn peers(node: &Node) -> Result<Vec<NidList>, YamlError> {
+    let mut peers = Vec::new();
+    let mut seen: BTreeMap<Nid, usize> = BTreeMap::new();
+    for entry in items(node)? {
+        let mut nids = None;
+        for (key, node) in map(entry)? {
+            match key.name.as_str() {
+                "nids" => nids = Some(node),
+                _ => return Err(unknown(key, "nids")),
+            }
+        }
+        let node = needed(nids, "nids", entry.place)?;
+        let mut list: Vec<Nid> = Vec::new();
+        for item in items(node)? {
+            let nid: Nid = parsed(item)?;
+            if matches!(nid.address, Address::Interface(_)) {
+                let reason =
+                    format!("{nid} names an interface of this node; a peer's NID needs an address");
+                return Err(item.place.error(reason));
+            }
+            if let Some(line) = seen.insert(nid.clone(), item.place.line) {
+                let reason = format!(
+                    "{nid} belongs to the peer in line {line} already; a NID has one owner"
+                );
+                return Err(item.place.error(reason));
+            }
+            list.push(nid);
+        }
+        peers.push(NidList::new(list).map_err(|error| node.place.error(error.to_string()))?);
+        if peers.len() > PEERS_MAX {
+            return Err(entry
+                .place
+                .error(format!("at most {PEERS_MAX} peers are allowed")));
+        }
+    }
+    Ok(peers)
+}
+
+fn health(node: &Node) -> Result<HealthConfig, YamlError> {
+    let mut health = HealthConfig::default();
+    for (key, node) in map(node)? {
+        match key.name.as_str() {
+            "sensitivity" => health.sensitivity = number(node)?,
+            "recovery" => health.recovery = number(node)?,
+            "shun_below" => health.shun_below = number(node)?,
+            "pause_min_us" => health.pause_min_us = number(node)?,
+            "pause_max_us" => health.pause_max_us = number(node)?,
+            _ => {
+                let known = "sensitivity, recovery, shun_below, pause_min_us, pause_max_us";
+                return Err(unknown(key, known));
+            }
+        }
+    }
+    match health.fault() {
+        None => Ok(health),
+        Some(reason) => Err(node.place.error(reason)),
+    }
+}
+
+fn timeouts(node: &Node) -> Result<Timeouts, YamlError> {
+    let mut times = Timeouts::default();
+    for (key, node) in map(node)? {
+        match key.name.as_str() {
+            "transport_us" => times.transport_us = number(node)?,
+            "retry_us" => times.retry_us = number(node)?,
+            "reply_us" => times.reply_us = number(node)?,
+            // As everywhere: 0 is for ever.
+            "upper_us" => times.upper_us = Some(number(node)?).filter(|upper_us| *upper_us > 0),
+            "retries_max" => times.retries_max = number(node)?,
+            _ => {
+                let known = "transport_us, retry_us, reply_us, upper_us, retries_max";
+                return Err(unknown(key, known));
+            }
+        }
+    }
+    match times.fault() {
+        None => Ok(times),
+        Some(reason) => Err(node.place.error(reason)),
+    }
+}
+
+fn policy(node: &Node) -> Result<Policy, YamlError> {
+    let rules: Result<Vec<Rule>, YamlError> = items(node)?.iter().map(rule).collect();
+    Policy::new(rules?).map_err(|error| node.place.error(error.to_string()))
+}
+
+fn rule(node: &Node) -> Result<Rule, YamlError> {
+    let (mut net, mut local, mut remote) = (None, Vec::new(), Vec::new());
+    let (mut priority, mut messages) = (0, None);
+    let patterns = |node: &Node| -> Result<Vec<NidPattern>, YamlError> {
+        items(node)?.iter().map(parsed).collect()
+    };
+    for (key, node) in map(node)? {
+        match key.name.as_str() {
+            "net" => net = Some(parsed(node)?),
+            "local" => local = patterns(node)?,
+            "remote" => remote = patterns(node)?,
+            "priority" => priority = number(node)?,
+            "messages" => messages = Some(number(node)?),
+            _ => return Err(unknown(key, "net, local, remote, priority, messages")),
+        }
+    }
+    let subject = subject(net, local, remote).ok_or_else(|| node.place.error(SUBJECTS))?;
+    Ok(Rule {
+        subject,
+        priority,
+        messages,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const WHOLE: &str = r#"version: 1
+nets:
+  - net: udp0
+    rails:
+      - nid: 10.0.0.1@udp0
+        partitions: [0, 1]
+      - nid: "eth-1:0@udp0"
+  - net: tcp1
+    rails:
+      - nid: 10.1.0.1:99@tcp1
+peers:
+  - nids: [10.0.0.2@udp0, 10.1.0.2@tcp1]
+  - nids: [10.0.0.3@udp0]
+numa_range: 21
+relay: off
+health:
+  sensitivity: 100
+  recovery: 50
+  shun_below: 500
+  pause_min_us: 1000
+  pause_max_us: 2000
+policy:
+  - net: o2ib0
+    priority: 0
+  - local: ["eth[0-1]@udp0"]
+    priority: 3
+    messages: 7
+  - local: ["*@udp0"]
+    remote: ["10.0.[1-3].*@udp0", 10.9.9.9@udp0]
+    priority: 255
+timeouts:
+  transport_us: 50000
+  retry_us: 7000000
+  reply_us: 10000000
+  upper_us: 20000000
+  retries_max: 3
+"#;
+
+    /// muster-config(5) explains every key that some place of a document takes, with the default of each
+    /// that has one, and its example is a document.
+    #[test]
+    fn the_page_has_every_key_and_its_default() {
+        let page = include_str!("../../../docs/man/muster-config.5");
+        let places = [
+            "",
+            "nets:\n  - ",
+            "nets:\n  - net: udp0\n    rails:\n      - ",
+            "peers:\n  - ",
+            "health:\n  ",
+            "policy:\n  - ",
+            "timeouts:\n  ",
+        ];
+        let defaults = RailsDocument::default().export();
+        let mut explained = 0;
+        for place in places {
+            let error = RailsDocument::import(&format!("{place}no_key: 1")).unwrap_err();
+            let (_, known) = error.reason.split_once("known are ").expect("all of them");
+            for key in known.split(", ") {
+                let item = page.split_once(&format!(".It Li {key}\n"));
+                let (_, item) = item.unwrap_or_else(|| panic!("the page lacks {key}"));
+                let item = item.split(".It Li ").next().unwrap_or_default();
+                let lines = defaults.lines().map(str::trim);
+                let number = lines.filter_map(|line| line.split_once(": "));
+                for (_, number) in number.filter(|(name, _)| *name == key && *name != "version") {
+                    let words = item.replace('\n', " ");
+                    let is_there = number.starts_with('[')
+                        || words.contains(&format!("default {number}"))
+                        || words.contains(&format!("default .Li {number}"));
+                    assert!(is_there, "{key}: {number} in {item}");
+                }
+                explained += 1;
+            }
+        }
+        assert!(explained >= 25, "{explained} keys");
+        let (_, example) = page.split_once("-offset indent\n").expect("an example");
+        let example = example.split(".Ed").next().unwrap_or_default();
+        let document = RailsDocument::import(example).expect("the example is a document");
+        assert_eq!(document.rails.len(), 2);
+    }
+
+    /// cfg-045, cfg-050, cfg-055, cfg-170: dump, load, dump.
+    #[test]
+    fn a_document_is_written_as_it_was_read() {
+        let document = RailsDocument::import(WHOLE).unwrap();
+        assert_eq!(document.export(), WHOLE);
+        assert_eq!((document.rails.len(), document.peers.len()), (3, 2));
+        let plain = RailsDocument::default();
+        assert_eq!(RailsDocument::import(&plain.export()), Ok(plain));
+        assert_eq!(
+            RailsDocument::import("version: 1"),
+            Ok(RailsDocument::default())
+        );
+    }
+
+    /// cfg-065, cfg-070, cfg-165.
+    #[test]
+    fn what_is_wrong_is_refused_with_line_and_column() {
+        let refusal = |from: &str, to: &str| {
+            assert!(WHOLE.contains(from), "{from}");
+            RailsDocument::import(&WHOLE.replacen(from, to, 1))
+                .unwrap_err()
+                .to_string()
+        };
+        for (from, to, expected) in [
+            (
+                "numa_range",
+                "numa_rage",
+                "line 14, column 1: the key \"numa_rage\" is not known here; known are version",
+            ),
+            (
+                "partitions",
+                "cpts",
+                "line 6, column 9: the key \"cpts\" is not known here",
+            ),
+            (
+                "    messages",
+                "    mesages",
+                "line 27, column 5: the key \"mesages\"",
+            ),
+            (
+                "version: 1",
+                "version: 2",
+                "line 1, column 1: version 2 is not known",
+            ),
+            (
+                "version: 1\n",
+                "",
+                "line 1, column 1: the key version is missing",
+            ),
+            (
+                "10.0.0.1@udp0",
+                "10.0.0.1@tcp1",
+                "line 5, column 9: 10.0.0.1@tcp1 stands under the net udp0",
+            ),
+            (
+                "10.0.0.3@udp0",
+                "10.1.0.2@tcp1",
+                "line 13, column 12: 10.1.0.2@tcp1 belongs to the peer in line 12",
+            ),
+            (
+                "10.0.0.3@udp0",
+                "eth0@udp0",
+                "line 13, column 12: eth0@udp0 names an interface",
+            ),
+            (
+                "10.0.0.3@udp0",
+                "10.0.0.3",
+                "line 13, column 12: \"10.0.0.3\" is no NID",
+            ),
+            (
+                "net: udp0",
+                "net: ether",
+                "line 3, column 10: \"ether\" is no net",
+            ),
+            (
+                "relay: off",
+                "relay: maybe",
+                "line 15, column 8: \"maybe\" is neither on nor off",
+            ),
+            (
+                "priority: 255",
+                "priority: 256",
+                "line 30, column 15: \"256\" is no number",
+            ),
+            (
+                "recovery: 50",
+                "recovery: 0",
+                "line 17, column 3: health recovery 0",
+            ),
+            (
+                "retry_us: 7000000",
+                "retry_us: 10000000",
+                "line 32, column 3: the retry time-out, 10000000 us, is not shorter than the reply",
+            ),
+            (
+                "  upper_us",
+                "  lower_us",
+                "line 35, column 3: the key \"lower_us\"",
+            ),
+            (
+                "messages: 7",
+                "messages: 0",
+                "line 23, column 3: the rule about",
+            ),
+            (
+                "  - net: o2ib0",
+                "  - remote: [10.9.9.9@udp0]",
+                "line 23, column 5: a rule is about",
+            ),
+            (
+                "\"eth[0-1]@udp0\"",
+                "\"eth[1-0]@udp0\"",
+                "line 25, column 13: ",
+            ),
+            (
+                "eth-1:0@udp0",
+                "10.0.0.1@udp0",
+                "line 7, column 9: 10.0.0.1@udp0 is there twice",
+            ),
+        ] {
+            let said = refusal(from, to);
+            assert!(said.starts_with(expected), "{to}: {said}");
+        }
+    }
+
+    fn any_rule() -> impl Strategy<Value = Rule> {
+        let patterns = || {
+            let pattern = prop_oneof![
+                "[a-z]{1,5}[0-9]@udp[0-9]",
+                "10\\.[0-9]\\.\\[1-9\\]\\.\\*@tcp",
+                "\\*@o2ib[0-9]"
+            ];
+            let parse =
+                |texts: Vec<String>| texts.iter().map(|text| text.parse().unwrap()).collect();
+            proptest::collection::vec(pattern, 1..4).prop_map(parse)
+        };
+        let subject = prop_oneof![
+            (0..99u16).prop_map(|number| Subject::Net(format!("udp{number}").parse().unwrap())),
+            patterns().prop_map(Subject::Local),
+            (patterns(), patterns()).prop_map(|(local, remote)| Subject::Pairs { local, remote }),
+        ];
+        (subject, any::<u8>(), proptest::option::of(1..1000u32)).prop_map(
+            |(subject, priority, messages)| Rule {
+                subject,
+                priority,
+                messages,
+            },
+        )
+    }
+
+    fn any_document() -> impl Strategy<Value = RailsDocument> {
+        let rails = proptest::collection::vec(
+            (0..3u8, proptest::collection::vec(0..64u32, 0..3)),
+            0..NIDS_MAX,
+        );
+        let peers = proptest::collection::vec(1..4u8, 0..20);
+        let rules = proptest::collection::vec(any_rule(), 0..5);
+        (rails, peers, rules, any::<u32>(), 0..=1000u16).prop_map(
+            |(rails, peers, rules, numa_range, sensitivity)| {
+                let nid = |text: String| text.parse::<Nid>().unwrap();
+                // Under their nets, as a document has them.
+                let mut rails: Vec<RailEntry> = (0..)
+                    .zip(rails)
+                    .map(|(host, (net, partitions)): (u8, _)| RailEntry {
+                        nid: nid(format!("10.0.0.{host}@udp{net}")),
+                        partitions,
+                    })
+                    .collect();
+                rails.sort_by_key(|rail| rail.nid.net);
+                let peer = |(host, count): (usize, u8)| {
+                    let nids = (0..count)
+                        .map(|net| nid(format!("10.1.{}.{}@udp{net}", host / 200, host % 200)));
+                    NidList::new(nids.collect()).unwrap()
+                };
+                RailsDocument {
+                    rails,
+                    peers: peers.into_iter().enumerate().map(peer).collect(),
+                    numa_range,
+                    relay: numa_range % 2 == 0,
+                    health: HealthConfig {
+                        sensitivity,
+                        ..HealthConfig::default()
+                    },
+                    policy: Policy::new(rules).unwrap_or_default(),
+                    timeouts: Timeouts {
+                        upper_us: (sensitivity > 500).then_some(20_000_000),
+                        retries_max: 1 + u32::from(sensitivity),
+                        ..Timeouts::default()
+                    },
+                }
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn every_document_survives_the_round_trip(document in any_document()) {
+            let text = document.export();
+            let read = RailsDocument::import(&text);
+            prop_assert_eq!(read.as_ref(), Ok(&document), "{}", text);
+            prop_assert_eq!(read.unwrap().export(), text);
+        }
+
+        #[test]
+        fn a_document_with_a_letter_changed_is_read_or_refused(at in 0..WHOLE.len(), letter in "[ -~\n]") {
+            let mut text = WHOLE.to_owned();
+            text.replace_range(at..=at, &letter);
+            if let Err(error) = RailsDocument::import(&text) {
+                prop_assert!(error.line >= 1 && error.line <= WHOLE.lines().count() + 1, "{error}");
+            }
+        }
+    }
+
+    /// cfg-040: rails of different kinds of device may have one address; two of one interface may not, whatever their
+    /// ports.
+    #[test]
+    fn an_address_has_one_rail_for_each_kind_of_device() {
+        let text = |net: &str| {
+            format!(
+                "version: 1\nnets:\n  - net: udp0\n    rails:\n      - nid: 10.0.0.1@udp0\n  \
+                 - net: {net}\n    rails:\n      - nid: 10.0.0.1:8000@{net}\n"
+            )
+        };
+        for other in ["shm0", "o2ib0"] {
+            let both = RailsDocument::import(&text(other)).unwrap();
+            assert_eq!(both.rails.len(), 2, "{other}");
+        }
+        let refused = RailsDocument::import(&text("udp1")).unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            "line 8, column 9: 10.0.0.1:8000@udp1 is the same interface as 10.0.0.1@udp0; name each interface once"
+        );
+    }
+}

@@ -1,0 +1,415 @@
+//! What is said of a word on the command line that an option cannot take: the value, the reason, and what
+//! to type instead.
+//!
+//! One place for every option of every command: what an option takes is asked of its own parser, so that a
+//! range stands in the code once. Words that are not known, missing or too many are left to clap, which says
+//! how the command is used.
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Arg, Command, Error};
+use std::error::Error as _;
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::net::AddrParseError;
+use std::num::{ParseFloatError, ParseIntError};
+
+/// A value that was refused.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// Where it was given, and what it is: an option or a variable with its value.
+    pub what: String,
+    /// What is wrong with it.
+    pub why: String,
+    /// What is accepted, with an example.
+    pub remedy: String,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}\nhint: {}", self.what, self.why, self.remedy)
+    }
+}
+
+/// What is wrong with a value; none if this error is about something else. `words` is the whole command line.
+pub fn refusal(error: &Error, mut command: Command, words: &[OsString]) -> Option<Refusal> {
+    command.build();
+    let command = innermost(&command, words);
+    match error.kind() {
+        ErrorKind::InvalidUtf8 => no_text(command, words),
+        ErrorKind::InvalidValue | ErrorKind::ValueValidation => value(error, command, words),
+        _ => None,
+    }
+}
+
+/// Of a misspelt option clap says that it could be a value, after --. That is never meant.
+pub fn forget_values(error: &mut Error) {
+    let is_of_values = match error.get(ContextKind::Suggested) {
+        Some(ContextValue::StyledStrs(tips)) => tips
+            .iter()
+            .any(|tip| tip.to_string().contains("as a value")),
+        _ => false,
+    };
+    if is_of_values {
+        error.remove(ContextKind::Suggested);
+    }
+}
+
+/// The subcommand that was meant.
+fn innermost<'a>(mut command: &'a Command, words: &[OsString]) -> &'a Command {
+    for word in words.iter().skip(1).filter_map(|word| word.to_str()) {
+        command = command.find_subcommand(word).unwrap_or(command);
+    }
+    command
+}
+
+fn value(error: &Error, command: &Command, words: &[OsString]) -> Option<Refusal> {
+    let named = text(error, ContextKind::InvalidArg)?;
+    let given = text(error, ContextKind::InvalidValue).unwrap_or_default();
+    let arg = command
+        .get_arguments()
+        .find(|arg| arg.to_string() == named)?;
+    let place = Place::of(arg, words);
+    let accepted = Accepted::by(arg);
+    let why = match error.source() {
+        _ if given.is_empty() => "it is empty".to_owned(),
+        Some(cause) => reason(cause, &given, &accepted),
+        None => "unknown value".to_owned(),
+    };
+    Some(Refusal {
+        what: format!("{} {given:?}", place.name),
+        why,
+        remedy: remedy(arg, &place, &accepted, command),
+    })
+}
+
+/// A word or a variable that is not UTF-8, where text is needed.
+fn no_text(command: &Command, words: &[OsString]) -> Option<Refusal> {
+    let word = words.iter().find(|word| word.to_str().is_none());
+    let variable = || {
+        let mut variables = command.get_arguments().filter_map(Arg::get_env);
+        variables.find_map(|name| {
+            let value = std::env::var_os(name).filter(|value| value.to_str().is_none())?;
+            Some(format!(
+                "{} {:?}",
+                name.to_string_lossy(),
+                value.to_string_lossy()
+            ))
+        })
+    };
+    Some(Refusal {
+        what: word
+            .map(|word| format!("{:?}", word.to_string_lossy()))
+            .or_else(variable)?,
+        why: "it is no text in UTF-8".into(),
+        remedy: format!(
+            "only paths may have other bytes; see {} --help",
+            name(command)
+        ),
+    })
+}
+
+fn text(error: &Error, kind: ContextKind) -> Option<String> {
+    match error.get(kind)? {
+        ContextValue::String(text) => Some(text.clone()),
+        _ => None,
+    }
+}
+
+/// As it is typed, with the commands above it.
+fn name(command: &Command) -> &str {
+    command.get_bin_name().unwrap_or(command.get_name())
+}
+
+/// Where a value came from, and how another one is given there.
+struct Place {
+    name: String,
+    /// Between the name and a value.
+    link: &'static str,
+}
+
+impl Place {
+    /// An option that was not typed took its variable.
+    fn of(arg: &Arg, words: &[OsString]) -> Self {
+        let long = arg.get_long().map(|long| format!("--{long}"));
+        let short = arg.get_short().map(|short| format!("-{short}"));
+        let is_typed = |word: &OsString| {
+            let word = word.to_string_lossy();
+            let option = word.split('=').next().unwrap_or_default();
+            long.as_deref() == Some(option)
+                || short
+                    .as_deref()
+                    .is_some_and(|short| word.starts_with(short))
+        };
+        let variable = arg.get_env().and_then(OsStr::to_str);
+        let is_long = |word: &OsString| word.to_string_lossy().starts_with("--");
+        let typed = words.iter().find(|word| is_typed(word));
+        let option = match typed.is_some_and(is_long) {
+            true => long.as_ref(),
+            false => short.as_ref().or(long.as_ref()),
+        };
+        match (variable, option) {
+            (Some(variable), _) if typed.is_none() => Self {
+                name: variable.to_owned(),
+                link: "=",
+            },
+            (_, Some(option)) => Self {
+                name: option.clone(),
+                link: " ",
+            },
+            (_, None) => Self {
+                name: placeholder(arg),
+                link: " ",
+            },
+        }
+    }
+}
+
+/// NAME of `<NAME>`.
+fn placeholder(arg: &Arg) -> String {
+    let names = arg.get_value_names().unwrap_or_default();
+    names
+        .first()
+        .map_or_else(|| arg.get_id().to_string(), ToString::to_string)
+}
+
+/// What the parser of an option takes.
+enum Accepted {
+    Words(Vec<String>),
+    /// Whole numbers, as far as is known from and to which.
+    Whole(Option<(i128, i128)>),
+    Decimal,
+    /// Its own error says it.
+    Other,
+}
+
+impl Accepted {
+    /// Asks the parser about values that hardly anything takes.
+    fn by(arg: &Arg) -> Self {
+        // A switch has a value in its variable alone.
+        if !arg.get_action().takes_values() {
+            return Self::Words(["true", "false"].map(str::to_owned).into());
+        }
+        let words = arg.get_possible_values();
+        if !words.is_empty() {
+            let shown = words.iter().filter(|word| !word.is_hide_set());
+            return Self::Words(shown.map(|word| word.get_name().to_owned()).collect());
+        }
+        let say = |value: &str| {
+            let asked = Arg::new("value")
+                .value_parser(arg.get_value_parser().clone())
+                .allow_hyphen_values(true);
+            let asked = Command::new("asked")
+                .arg(asked)
+                .try_get_matches_from(["asked", value]);
+            asked
+                .err()
+                .and_then(|error| Some((error.source()?.to_string(), is_number(error.source()?))))
+        };
+        let extremes = [i64::MIN.to_string(), u64::MAX.to_string(), "0".into()];
+        let range = extremes
+            .iter()
+            .filter_map(|value| say(value))
+            .find_map(|(said, _)| range(&said));
+        match (range, say("?").map(|(_, kind)| kind)) {
+            (Some(range), _) => Self::Whole(Some(range)),
+            (None, Some(Some(Number::Whole))) => Self::Whole(None),
+            (None, Some(Some(Number::Decimal))) => Self::Decimal,
+            _ => Self::Other,
+        }
+    }
+
+    fn in_words(&self) -> Option<String> {
+        match self {
+            Self::Words(words) => {
+                let (last, before) = words.split_last()?;
+                Some(match before {
+                    [] => last.clone(),
+                    _ => format!("{} or {last}", before.join(", ")),
+                })
+            }
+            Self::Whole(Some((low, high))) if is_bound(*high) => {
+                Some(format!("a whole number from {low} to {high}"))
+            }
+            Self::Whole(Some((low, _))) => Some(format!("a whole number, {low} or more")),
+            Self::Whole(None) => Some("a whole number, 0 or more".into()),
+            Self::Decimal => Some("a number".into()),
+            Self::Other => None,
+        }
+    }
+}
+
+enum Number {
+    Whole,
+    Decimal,
+}
+
+fn is_number(cause: &(dyn std::error::Error + 'static)) -> Option<Number> {
+    if cause.is::<ParseIntError>() {
+        return Some(Number::Whole);
+    }
+    cause.is::<ParseFloatError>().then_some(Number::Decimal)
+}
+
+/// The bounds in clap's "5 is not in 1..=4".
+fn range(said: &str) -> Option<(i128, i128)> {
+    let (_, bounds) = said.split_once(" is not in ")?;
+    let (low, high) = bounds.split_once("..")?;
+    let high = match high.strip_prefix('=') {
+        Some(last) => last.parse().ok()?,
+        None => high.parse::<i128>().map_or(i128::MAX, |end| end - 1),
+    };
+    Some((low.parse().ok()?, high))
+}
+
+/// Whether a bound is one of the thing, not of the type that the number has here.
+fn is_bound(high: i128) -> bool {
+    let types = [u32::MAX.into(), i64::MAX.into(), u64::MAX.into(), i128::MAX];
+    !types
+        .into_iter()
+        .any(|most: i128| high == most || high == most - 1)
+}
+
+fn reason(cause: &(dyn std::error::Error + 'static), given: &str, accepted: &Accepted) -> String {
+    let range = match accepted {
+        Accepted::Whole(range) => range.or(Some((0, i128::MAX))),
+        _ => None,
+    };
+    match (range, given.parse::<i128>()) {
+        (Some((low, _)), Ok(number)) if number < low => return format!("it is below {low}"),
+        (Some((_, high)), Ok(number)) if number > high && is_bound(high) => {
+            return format!("it is above {high}");
+        }
+        (Some(_), Ok(_)) => return "it is too large".into(),
+        _ => {}
+    }
+    if cause.is::<AddrParseError>() {
+        return "it is no address with a port".into();
+    }
+    match is_number(cause) {
+        Some(Number::Whole) => "it is no whole number".into(),
+        Some(Number::Decimal) => "it is no number".into(),
+        // The value stands before it already.
+        None => {
+            let said = cause.to_string();
+            said.strip_prefix(&format!("{given:?} "))
+                .map_or(said.clone(), |rest| format!("it {rest}"))
+        }
+    }
+}
+
+/// What is accepted, an example, what it is for, and where there is more.
+fn remedy(arg: &Arg, place: &Place, accepted: &Accepted, command: &Command) -> String {
+    let example = match (arg.get_default_values().first(), accepted) {
+        (Some(usual), _) => usual.to_str().map(str::to_owned),
+        (None, Accepted::Whole(Some((low @ 1.., _)))) => Some(low.to_string()),
+        _ => None,
+    };
+    let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+    // What it is for; not the defaults and cases behind that.
+    let help = [" [", ". ", "; "].into_iter().fold(&help[..], |help, end| {
+        help.split(end).next().unwrap_or(help)
+    });
+    let help = help.trim_end_matches('.');
+    let mut remedy = match accepted.in_words() {
+        Some(accepted) => format!("give {accepted}"),
+        None => format!("{}: {help}", place.name),
+    };
+    if let Some(example) =
+        example.filter(|example| accepted.in_words().is_some() || !remedy.contains(&example[..]))
+    {
+        remedy += &format!(", such as {}{}{example}", place.name, place.link);
+    }
+    if !matches!(accepted, Accepted::Other) && !help.is_empty() {
+        remedy += &format!(" ({help})");
+    }
+    remedy + &format!("; see {} --help", name(command))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::builder::PossibleValuesParser;
+    use clap::value_parser;
+
+    fn command() -> Command {
+        let option = |name: &'static str| Arg::new(name).long(name);
+        let wait = Command::new("wait").args([
+            option("count")
+                .short('c')
+                .value_parser(value_parser!(u64).range(1..))
+                .help("How many. All of them."),
+            option("timeout")
+                .value_parser(value_parser!(u32).range(0..=90))
+                .default_value("60")
+                .help("How long [s]"),
+            option("shift").value_parser(value_parser!(f64)),
+            option("state").value_parser(PossibleValuesParser::new(["alive", "failed", "left"])),
+            option("name").value_parser(value_parser!(String)),
+        ]);
+        Command::new("muster").subcommand(wait)
+    }
+
+    fn said(words: &[&OsStr]) -> String {
+        let line: Vec<OsString> = [&["muster", "wait"].map(OsStr::new), words]
+            .concat()
+            .into_iter()
+            .map(Into::into)
+            .collect();
+        let error = command().try_get_matches_from(&line).unwrap_err();
+        refusal(&error, command(), &line)
+            .map_or_else(|| "nothing".into(), |refusal| refusal.to_string())
+    }
+
+    #[test]
+    fn a_refusal_has_value_reason_and_what_is_taken() {
+        for (words, wanted) in [
+            (
+                &["--count", "0"][..],
+                "--count \"0\": it is below 1\nhint: give a whole number, 1 or more, such as --count 1 (How many)",
+            ),
+            (
+                &["-c", "4x"],
+                "-c \"4x\": it is no whole number\nhint: give a whole number, 1 or more, such as -c 1 (How many)",
+            ),
+            (&["--count=-7"], "--count \"-7\": it is below 1"),
+            (
+                &["--count=99999999999999999999"],
+                "--count \"99999999999999999999\": it is too large",
+            ),
+            (
+                &["--timeout=91"],
+                "--timeout \"91\": it is above 90\nhint: give a whole number from 0 to 90, such as --timeout 60",
+            ),
+            (&["--timeout", ""], "--timeout \"\": it is empty"),
+            (&["--timeout"], "--timeout \"\": it is empty"),
+            (
+                &["--shift=a"],
+                "--shift \"a\": it is no number\nhint: give a number",
+            ),
+            (
+                &["--state=dead"],
+                "--state \"dead\": unknown value\nhint: give alive, failed or left",
+            ),
+            (&["--nonsense"], "nothing"),
+        ] {
+            let words: Vec<&OsStr> = words.iter().map(OsStr::new).collect();
+            let said = said(&words);
+            assert!(said.starts_with(wanted), "{said}");
+            assert!(
+                said == "nothing"
+                    || said.ends_with("; see muster wait --help") == said.contains("hint"),
+                "{said}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_no_text_is_shown_as_far_as_it_is() {
+        use std::os::unix::ffi::OsStrExt;
+        let said = said(&[OsStr::new("--name"), OsStr::from_bytes(b"n\xff")]);
+        assert!(
+            said.starts_with("\"n\u{fffd}\": it is no text in UTF-8\nhint: "),
+            "{said}"
+        );
+    }
+}

@@ -1,0 +1,256 @@
+//! The answers: what the engine and the fabric know, as JSON with a named schema.
+
+use super::Question;
+use super::{explanation, metrics, rails, rank, unreachable};
+use muster_config::RailsDocument;
+use muster_fabric::{Fabric, Nid};
+use muster_protocol::{
+    CauseKind, Engine, Instant, MemberId, MemberView, NodeState, Observation, ObservationKind,
+    Phase, RankState,
+};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+
+/// What an agent knows when it is asked.
+pub struct Sources<'a> {
+    /// The membership protocol.
+    pub engine: &'a Engine,
+    /// The rails and peers.
+    pub fabric: &'a Fabric,
+    /// The configuration of the rails that is in force.
+    pub document: &'a RailsDocument,
+    /// Rails of it that are not open, and why.
+    pub rail_retry: &'a [(Nid, String)],
+    /// How the rails were chosen where none are configured, in words.
+    pub choice: &'a [String],
+    /// What neither engine nor fabric counts.
+    pub agent: &'a [(&'static str, u64)],
+    /// Who knocks with another key.
+    pub unauthenticated: &'a [unreachable::UnauthenticatedSender],
+    /// Name of the agent's node.
+    pub node: &'a str,
+    /// Name of the agent's job.
+    pub job: &'a str,
+    /// The time of the answer.
+    pub now: Instant,
+}
+
+/// Answers a question.
+pub fn answer(question: &Question, known: &Sources<'_>) -> Value {
+    let (engine, fabric, now) = (known.engine, known.fabric, known.now);
+    match question {
+        Question::Members => members(known),
+        Question::Why(name) => why(engine, name, now),
+        Question::Rails => rails::rails(fabric, known.rail_retry, known.choice),
+        Question::Rail { net, index } => rails::one(fabric, *net, *index),
+        Question::Nets => rails::nets(fabric),
+        Question::Peers { most, behind } => rails::peers(engine, fabric, *most, *behind),
+        Question::Policy => rails::policy(known.document),
+        Question::Relays => rails::relays(engine, fabric),
+        Question::Explain { from, to } => rails::explain(engine, fabric, from.as_deref(), to),
+        Question::Export => {
+            json!({ "schema": "muster/export/v1", "yaml": known.document.export() })
+        }
+        Question::Stats => stats(known),
+        Question::Attributes(name) => attributes(engine, name.as_deref()),
+        Question::Metrics => {
+            json!({ "schema": "muster/metrics/v1", "text": metrics::text(known) })
+        }
+        // The agent answers these without a look at the engine.
+        Question::About | Question::Config | Question::Gossip => {
+            json!({ "error": "not to be asked here" })
+        }
+    }
+}
+
+/// The answer to a change that was made, or why it was not.
+pub fn done(result: Result<String, String>) -> Value {
+    match result {
+        Ok(done) => json!({ "schema": "muster/change/v1", "done": done }),
+        Err(why) => json!({ "error": why }),
+    }
+}
+
+fn members(known: &Sources<'_>) -> Value {
+    let (engine, now) = (known.engine, known.now);
+    let members: Vec<Value> = engine
+        .members()
+        .map(|view| member(engine, &view, now))
+        .collect();
+    json!({
+        "schema": "muster/members/v1",
+        "self": engine.name_of(engine.id()),
+        "alive": engine.live(),
+        "outcast": is_outcast(engine),
+        "members": members,
+        "unreachable": unreachable::value(engine, known.unauthenticated),
+    })
+}
+
+/// The others have given this node up, and it does not come back: what it knows of them is old.
+fn is_outcast(engine: &Engine) -> bool {
+    engine.phase() == Phase::Stopped && engine.counters().outcasts > 0
+}
+
+pub(super) fn member(engine: &Engine, view: &MemberView<'_>, now: Instant) -> Value {
+    let is_self = view.id() == engine.id();
+    let heard = view.last_heard();
+    let ranks: Vec<Value> = view
+        .ranks()
+        .map(|fact| json!({ "rank": fact.rank, "state": rank_word(fact.state) }))
+        .collect();
+    json!({
+        "name": view.name(),
+        "group": view.group(),
+        "state": state_word(view.state()),
+        "self": is_self,
+        "incarnation": view.version().incarnation,
+        "minor": view.version().minor,
+        "address": String::from_utf8_lossy(view.address()),
+        "ranks": ranks,
+        "cause": cause_word(view.cause()),
+        "reporters": names(engine, view.reporters().iter()),
+        "heard_ms_ago": (!is_self && heard.0 > 0).then(|| now.since(heard) as f64 / 1000.0),
+        "deadline_ms": engine.deadline_us(view.id()) as f64 / 1000.0,
+        "exit_code": (view.state() == NodeState::Left).then(|| view.exit_code()),
+    })
+}
+
+/// What is known of a member, or of a rank and its node, and how. Who is named like a rank goes before it.
+fn why(engine: &Engine, name: &str, now: Instant) -> Value {
+    let id = MemberId::of(name);
+    let found = match (engine.member(id), name.parse()) {
+        (Some(view), _) => Some((id, member(engine, &view, now))),
+        (None, Ok(number)) => rank::find(engine, number, now),
+        (None, Err(_)) => None,
+    };
+    let Some((id, mut value)) = found else {
+        let what = match name.parse::<u32>() {
+            Ok(_) => "member or rank",
+            Err(_) => "member",
+        };
+        return json!({ "error": format!("no {what} named {name} is known; see muster members") });
+    };
+    let evidence: Vec<Value> = engine
+        .why(id)
+        .map(|observation| evidence(engine, observation, now))
+        .collect();
+    value["schema"] = "muster/why/v1".into();
+    value["evidence"] = evidence.into();
+    value["explanation"] = explanation::explain(&value).into();
+    value
+}
+
+fn evidence(engine: &Engine, observation: &Observation, now: Instant) -> Value {
+    let (what, cause) = match observation.kind {
+        ObservationKind::Joined => ("joined", None),
+        ObservationKind::Probed => ("was silent and probed", None),
+        ObservationKind::Vouched => ("was found alive by an indirect probe", None),
+        ObservationKind::FoundSilent => ("was found silent by an indirect probe", None),
+        ObservationKind::Reported(cause) => ("was reported", Some(cause)),
+        ObservationKind::Refuted => ("refuted the reports", None),
+        ObservationKind::Failed(cause) => ("was declared failed", Some(cause)),
+        ObservationKind::Left => ("said goodbye", None),
+        ObservationKind::Degraded => ("lost a rail", None),
+        ObservationKind::Recovered => ("has all its rails", None),
+        ObservationKind::Unreachable => ("could not be reached", None),
+    };
+    json!({
+        "ms_ago": now.since(observation.at) as f64 / 1000.0,
+        "what": what,
+        "cause": cause.map(cause_word),
+        "by": engine.name_of(observation.by),
+        "incarnation": observation.version.incarnation,
+        "minor": observation.version.minor,
+    })
+}
+
+/// What nodes have published: values that are texts as such, others in hexadecimal.
+fn attributes(engine: &Engine, name: Option<&str>) -> Value {
+    if let Some(name) = name.filter(|name| engine.member(MemberId::of(name)).is_none()) {
+        return json!({ "error": format!("no member named {name} is known; see muster members") });
+    }
+    let printable = |bytes: &[u8]| {
+        let text = str::from_utf8(bytes).ok()?;
+        (!text.chars().any(char::is_control)).then(|| text.to_owned())
+    };
+    let hex = |bytes: &[u8]| {
+        bytes
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect::<String>()
+    };
+    let mut all = Vec::new();
+    for view in engine
+        .members()
+        .filter(|view| name.is_none_or(|name| name == view.name()))
+    {
+        for (key, value, version) in engine.attributes(view.id()) {
+            all.push(json!({
+                "node": view.name(),
+                "key": printable(key).unwrap_or_else(|| format!("0x{}", hex(key))),
+                "value": printable(value),
+                "value_hex": printable(value).is_none().then(|| hex(value)),
+                "version": version,
+            }));
+        }
+    }
+    json!({ "schema": "muster/attributes/v1", "attributes": all })
+}
+
+fn stats(known: &Sources<'_>) -> Value {
+    let mut counters = Map::new();
+    known.engine.counters().each(|name, value| {
+        counters.insert(name.to_owned(), value.into());
+    });
+    json!({
+        "schema": "muster/stats/v1",
+        "lateness_ms": known.engine.lateness_us() as f64 / 1000.0,
+        "counters": counters,
+        "agent": known.agent.iter().copied().collect::<BTreeMap<_, _>>(),
+        "fabric": rails::totals(known.fabric),
+    })
+}
+
+fn names(engine: &Engine, ids: impl Iterator<Item = MemberId>) -> Vec<String> {
+    ids.map(|id| engine.name_of(id).unwrap_or("?").to_owned())
+        .collect()
+}
+
+/// The name of a state of a node in answers.
+pub fn state_word(state: NodeState) -> &'static str {
+    match state {
+        NodeState::Unknown => "unknown",
+        NodeState::Alive => "alive",
+        NodeState::Degraded => "degraded",
+        NodeState::Suspect => "suspect",
+        NodeState::Failed => "failed",
+        NodeState::Left => "left",
+    }
+}
+
+pub(super) fn rank_word(state: RankState) -> &'static str {
+    match state {
+        RankState::Unknown => "unknown",
+        RankState::Alive => "alive",
+        RankState::Hung => "hung",
+        RankState::Failed => "failed",
+        RankState::Left => "left",
+    }
+}
+
+/// The name of a cause in answers.
+pub fn cause_word(cause: CauseKind) -> &'static str {
+    match cause {
+        CauseKind::Joined => "joined",
+        CauseKind::Silence => "silence on every rail",
+        CauseKind::Unreachable => "unreachable",
+        CauseKind::Unanswered => "no answer to a request",
+        CauseKind::Told => "told",
+        CauseKind::Announced => "announced",
+        CauseKind::Refuted => "refuted",
+        CauseKind::Superseded => "a newer life",
+        CauseKind::Rails => "rails",
+        CauseKind::Claimed => "claimed by others",
+    }
+}

@@ -1,0 +1,203 @@
+//! What the members of a group cost while nothing happens: CPU, wake-ups, bytes, memory.
+//!
+//! Time and wake-ups are the scheduler's figures, bytes on the wire those of the members' own
+//! interfaces, memory the kernel's. Only the bytes "by own counters" are a member's word, and
+//! stand beside the others to be compared.
+
+use super::figures::Metric;
+use super::group::Group;
+use super::launch;
+use super::member::{Home, Member, Terms};
+use clap::Args;
+use muster_control::{Question, ask};
+use muster_fabric::{Fabric, FabricConfig};
+use muster_ipc::control_socket::MEMBER_SUFFIX;
+use muster_terminal::CliError;
+use muster_terminal::process::{Process, wait_until};
+use serde_json::Value;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+/// What IP and UDP put around each message.
+const IP_UDP_BYTES: u64 = 28;
+/// What follows a boot has come to rest after this.
+const SETTLE: Duration = Duration::from_secs(2);
+const READY_DEADLINE: Duration = Duration::from_secs(30);
+/// How long a process that only opens rails stays if nobody ends it.
+const OPEN_RAILS_TIME: Duration = Duration::from_secs(600);
+
+/// One look at a member.
+struct Look {
+    at: Instant,
+    cpu_ns: u64,
+    slices: u64,
+    /// Sent by its own counters, with IP and UDP.
+    sent_counted: Option<u64>,
+    /// Sent by its interfaces' counters.
+    sent_on_wire: Option<u64>,
+}
+
+/// Lets the group alone for so long, and adds what each member cost to its figures.
+pub(super) fn measure(group: &mut Group<'_>, quiet: Duration) {
+    wait_until(SETTLE, || false);
+    let directory = group.directory().to_owned();
+    let in_namespaces = group.home() == Home::Namespace;
+    let look = |member: &Member| look(member, &directory, in_namespaces);
+    let before: Vec<Option<Look>> = group.members.iter().map(look).collect();
+    wait_until(quiet, || false);
+    let after: Vec<Option<Look>> = group.members.iter().map(look).collect();
+    for (before, after) in before.iter().zip(&after) {
+        let (Some(before), Some(after)) = (before, after) else {
+            continue;
+        };
+        let seconds = (after.at - before.at).as_secs_f64();
+        let mut rate = |metric, from: Option<u64>, to: Option<u64>, unit: f64| {
+            if let (Some(from), Some(to)) = (from, to) {
+                let grown = to.saturating_sub(from) as f64;
+                group.figures.add(metric, grown / unit / seconds);
+            }
+        };
+        if in_namespaces {
+            let (from, to) = (before.sent_on_wire, after.sent_on_wire);
+            rate(Metric::SentOnWire, from, to, 1.0);
+            continue;
+        }
+        rate(Metric::Cpu, Some(before.cpu_ns), Some(after.cpu_ns), 1e6);
+        rate(
+            Metric::Wakeups,
+            Some(before.slices),
+            Some(after.slices),
+            1.0,
+        );
+        rate(
+            Metric::SentCounted,
+            before.sent_counted,
+            after.sent_counted,
+            1.0,
+        );
+    }
+    let memory: Vec<u64> = group
+        .members
+        .iter()
+        .filter_map(|member| member.process()?.private_kb())
+        .collect();
+    for kb in memory.into_iter().filter(|_| !in_namespaces) {
+        group.figures.add(Metric::Memory, kb as f64);
+    }
+}
+
+fn look(member: &Member, directory: &Path, in_namespaces: bool) -> Option<Look> {
+    let process = member.process()?;
+    let (cpu_ns, slices) = process.schedule()?;
+    Some(Look {
+        at: Instant::now(),
+        cpu_ns,
+        slices,
+        sent_counted: if in_namespaces {
+            None
+        } else {
+            sent_counted(directory, &member.name)
+        },
+        sent_on_wire: process.sent_on("rail"),
+    })
+}
+
+/// From `muster rails` of the member; none for those that are no agents of ours.
+fn sent_counted(directory: &Path, name: &str) -> Option<u64> {
+    let answer = ask_member(directory, name, &Question::Rails)?;
+    let rails = answer["rails"].as_array()?;
+    let sum = |key: &str| -> u64 { rails.iter().filter_map(|rail| rail[key].as_u64()).sum() };
+    Some(sum("send_bytes") + IP_UDP_BYTES * sum("sends"))
+}
+
+/// The version of a member as another one knows it: incarnation and minor.
+pub(super) fn version_seen(directory: &Path, by: &str, name: &str) -> Option<(u64, u64)> {
+    let answer = ask_member(directory, by, &Question::Members)?;
+    let members = answer["members"].as_array()?;
+    let member = members.iter().find(|member| member["name"] == name)?;
+    Some((member["incarnation"].as_u64()?, member["minor"].as_u64()?))
+}
+
+/// What one member knows of another, and from whom, for people.
+pub(super) fn story(directory: &Path, by: &str, name: &str) -> Option<String> {
+    let answer = ask_member(directory, by, &Question::Why(name.to_owned()))?;
+    answer["explanation"].as_str().map(str::to_owned)
+}
+
+/// How often a member's loop ran for so long that it lost its real-time priority; none of other systems.
+pub(super) fn demotions(directory: &Path, name: &str) -> u64 {
+    let answer = ask_member(directory, name, &Question::Stats);
+    let demotions = answer.and_then(|answer| answer["agent"]["priority_demotions"].as_u64());
+    demotions.unwrap_or(0)
+}
+
+/// How late a member was, by its own counters.
+pub(super) fn lateness(directory: &Path, name: &str) -> Option<String> {
+    let answer = ask_member(directory, name, &Question::Stats)?;
+    Some(format!(
+        "{} ms late of late, {} times in all, {} times put back to normal priority",
+        answer["lateness_ms"],
+        answer["counters"]["own_late"],
+        answer["agent"]["priority_demotions"]
+    ))
+}
+
+fn ask_member(directory: &Path, name: &str, question: &Question) -> Option<Value> {
+    let path = directory.join(format!("{name}{MEMBER_SUFFIX}"));
+    path.exists().then(|| ask(&path, question).ok())?
+}
+
+/// Private memory in kB of a process that has loaded libfabric and opened a member's rails, and
+/// does nothing else: what of a member's memory is not its own.
+pub(super) fn rails_alone_kb(terms: &Terms) -> Option<u64> {
+    let mut command = launch::command(false, false);
+    command.args([
+        "--",
+        std::env::current_exe().ok()?.to_str()?,
+        "bench",
+        "open-rails",
+    ]);
+    for rail in 0..terms.rails {
+        command.args(["--rail", &format!("{}@udp{rail}", terms.address(1, rail))]);
+    }
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .ok()?;
+    let process = Process::find(child.id())?;
+    // It has settled when its memory no longer grows.
+    let mut last = None;
+    let settled = wait_until(READY_DEADLINE, || {
+        std::thread::sleep(Duration::from_millis(300));
+        let now = process.private_kb();
+        let is_open = process.open_files() > 8 && now == last;
+        last = now;
+        is_open
+    });
+    let _ = child.kill();
+    let _ = child.wait();
+    last.filter(|_| settled)
+}
+
+/// Options of `muster bench open-rails`.
+#[derive(Args)]
+pub(crate) struct OpenRailsArgs {
+    #[arg(long = "rail")]
+    rails: Vec<String>,
+}
+
+/// Opens rails and waits to be ended.
+pub(super) fn open_rails(args: &OpenRailsArgs) -> Result<(), CliError> {
+    let failed = |why: String| CliError::new("bench: cannot open the rails", why);
+    let libfabric = muster_fabric::load().map_err(|error| failed(error.to_string()))?;
+    let rails =
+        muster_config::parse_rails(&args.rails).map_err(|error| failed(error.to_string()))?;
+    let config = FabricConfig::new(libfabric, rails);
+    let fabric = Fabric::open(&config).map_err(|error| failed(error.to_string()))?;
+    std::thread::sleep(OPEN_RAILS_TIME);
+    drop(fabric);
+    Ok(())
+}

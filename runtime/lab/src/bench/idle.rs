@@ -1,0 +1,283 @@
+//! `muster bench idle`: what agents and ranks cost that have nothing to do.
+//!
+//! Idle cost is a feature: a detector that disturbs the application has failed. Figures come
+//! from `/proc/PID/schedstat`, summed over threads: time on a CPU, and how often the scheduler
+//! put the process there. Two processes of the same run serve as a yardstick: absolute figures
+//! mean something only with the machine named. So a bare loop runs beside them: it wakes up every
+//! 20 ms as an agent of profile `standard` does, takes what has come, sends two datagrams and has no
+//! protocol at all. What it costs is what this machine charges for having an agent's habits.
+
+use super::group::interrupted;
+use super::job::{Job, READY_DEADLINE};
+use super::{launch, machine};
+use clap::Args;
+use muster_client::Client;
+use muster_shm::NodeState;
+use muster_sys::schedule::ask_real_time;
+use muster_terminal::CliError;
+use muster_terminal::process::{Process, is_interrupted, notice_interruption, wait_until};
+use std::io::{BufRead, BufReader};
+use std::net::UdpSocket;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+/// Quiet time before the measurement.
+const SETTLE: Duration = Duration::from_secs(2);
+
+/// What a rank says when it sees all nodes.
+const READY: &str = "ready";
+
+/// Options of `muster bench idle`.
+#[derive(Args)]
+pub(crate) struct IdleArgs {
+    /// Length of the measurement in seconds.
+    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    seconds: u64,
+    /// Number of nodes, each with its agent and one rank.
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(2..=64))]
+    nodes: u32,
+    /// Timing profile of the agents.
+    #[arg(long, default_value = "standard", value_parser = ["fast", "standard", "quiet"])]
+    profile: String,
+}
+
+/// Runs the measurement.
+pub(super) fn run(args: &IdleArgs) -> Result<(), CliError> {
+    notice_interruption();
+    let directory = machine::scratch()?;
+    println!("{}", machine::text(&machine::describe()));
+    measure_idle(args, directory.path())
+}
+
+fn measure_idle(args: &IdleArgs, directory: &Path) -> Result<(), CliError> {
+    let job = Job {
+        name: "bench-idle",
+        net: 78,
+        rails: 2,
+        profile: args.profile.clone(),
+        directory: directory.to_owned(),
+    };
+    job.prepare()?;
+    let mut ranks: Vec<IdleRank> = Vec::new();
+    for node in 1..=args.nodes {
+        ranks.push(IdleRank::start(args, &job, node)?);
+    }
+    for rank in &mut ranks {
+        rank.wait_ready()?;
+    }
+    let bare: Result<Vec<RawLoop>, CliError> = (1..=args.nodes)
+        .map(|index| RawLoop::start(args.nodes, index))
+        .collect();
+    let bare = bare?;
+    // The bare loops have found each other by then, and the agents are at rest.
+    wait_until(SETTLE, || false);
+    let agents = job.agents();
+    println!(
+        "{} nodes, one agent and one rank each, profile {}, {} s; nothing happens",
+        args.nodes, args.profile, args.seconds
+    );
+    let groups = [
+        (
+            "agent (worker)",
+            select(&agents, |process| is_worker(process, &agents)),
+        ),
+        (
+            "agent (keeper)",
+            select(&agents, |process| !is_worker(process, &agents)),
+        ),
+        (
+            "rank (libmuster)",
+            ranks
+                .iter()
+                .filter_map(|r| Process::find(r.child.id()))
+                .collect(),
+        ),
+        (
+            "bare loop",
+            bare.iter()
+                .filter_map(|b| Process::find(b.0.id()))
+                .collect(),
+        ),
+    ];
+    let before = sample(&groups);
+    wait_until(Duration::from_secs(args.seconds), || false);
+    let after = sample(&groups);
+    if is_interrupted() {
+        return Err(interrupted());
+    }
+    println!(
+        "{:<18}{:>14}{:>14}{:>14}{:>14}",
+        "each", "CPU ms/s", "wake-ups/s", "us a wake-up", "private kB"
+    );
+    for (index, (name, processes)) in groups.iter().enumerate() {
+        let count = (processes.len().max(1) as u64 * args.seconds) as f64;
+        let (cpu, slices) = (
+            after[index].0 - before[index].0,
+            after[index].1 - before[index].1,
+        );
+        let private: u64 = processes.iter().filter_map(Process::private_kb).sum();
+        println!(
+            "{name:<18}{:>14.3}{:>14.1}{:>14.1}{:>14.0}",
+            cpu as f64 / 1e6 / count,
+            slices as f64 / count,
+            cpu as f64 / 1e3 / slices.max(1) as f64,
+            private as f64 / processes.len().max(1) as f64
+        );
+    }
+    for rank in ranks {
+        rank.end();
+    }
+    job.await_end()
+}
+
+fn select(processes: &[Process], wanted: impl Fn(&Process) -> bool) -> Vec<Process> {
+    processes
+        .iter()
+        .filter(|process| wanted(process))
+        .cloned()
+        .collect()
+}
+
+/// The worker is the child of another agent process, the keeper.
+fn is_worker(process: &Process, agents: &[Process]) -> bool {
+    process
+        .parent()
+        .is_some_and(|parent| agents.iter().any(|agent| agent.pid == parent))
+}
+
+fn sample(groups: &[(&str, Vec<Process>)]) -> Vec<(u64, u64)> {
+    let sum = |processes: &Vec<Process>| {
+        let figures = processes.iter().filter_map(Process::schedule);
+        figures.fold((0, 0), |sum, figure| (sum.0 + figure.0, sum.1 + figure.1))
+    };
+    groups.iter().map(|(_, processes)| sum(processes)).collect()
+}
+
+/// A process that attaches and then does nothing.
+struct IdleRank {
+    child: Child,
+    node: u32,
+}
+
+impl IdleRank {
+    fn start(args: &IdleArgs, job: &Job, node: u32) -> Result<Self, CliError> {
+        let nodes = args.nodes.to_string();
+        let child = job
+            .command(node, node - 1, &["idle-rank", &nodes])
+            .spawn()
+            .map_err(|e| CliError::new("bench: cannot start a rank", e))?;
+        Ok(Self { child, node })
+    }
+
+    /// Waits until the rank sees all nodes.
+    fn wait_ready(&mut self) -> Result<(), CliError> {
+        let mut line = String::new();
+        if let Some(output) = self.child.stdout.take() {
+            // The end of its output, or its word; it has a deadline of its own.
+            let _ = BufReader::new(output).read_line(&mut line);
+        }
+        if line.trim() == READY {
+            return Ok(());
+        }
+        let what = format!("bench: the rank on n{}", self.node);
+        Err(CliError::new(what, "it ended before it saw all nodes"))
+    }
+
+    fn end(mut self) {
+        drop(self.child.stdin.take());
+        // Its end has a deadline; dropping kills it.
+        wait_until(READY_DEADLINE, || {
+            !matches!(self.child.try_wait(), Ok(None))
+        });
+    }
+}
+
+impl Drop for IdleRank {
+    fn drop(&mut self) {
+        // Its agent ends by itself when it has gone.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Attaches, says when it sees all nodes, and waits for the end of its standard input
+/// without doing anything.
+pub(super) fn rank(nodes: usize) -> Result<(), CliError> {
+    let client = Client::attach(muster_client::Options::default())
+        .map_err(|error| CliError::new("bench: cannot attach", error))?;
+    let alive = || {
+        let count = client.node_count().unwrap_or(0);
+        let is_alive = |node: &u32| matches!(client.node_state(*node), Ok(NodeState::Alive));
+        (0..count).filter(is_alive).count()
+    };
+    if !wait_until(READY_DEADLINE, || alive() >= nodes) {
+        let why = format!("only {} of {nodes} nodes are alive", alive());
+        return Err(CliError::timed_out("bench", why));
+    }
+    println!("{READY}");
+    // Sleeps until the parent closes the other end.
+    let _ = std::io::stdin().read_line(&mut String::new());
+    client
+        .finalize(0)
+        .map_err(|error| CliError::new("bench: cannot leave", error))
+}
+
+/// Options of `muster bench bare-loop`.
+#[derive(Args)]
+pub(crate) struct RawLoopArgs {
+    /// How many there are.
+    count: u32,
+    /// Which this one is, from 1.
+    index: u32,
+}
+
+/// Length of an agent's beat with its frame.
+const BEAT_BYTES: usize = 59;
+const BEAT: Duration = Duration::from_millis(20);
+/// Longest life of a bare loop that nobody ends: longer than any measurement.
+const BARE_LOOP_ROUNDS: u32 = 400_000;
+
+/// Beats to the next two and hears those before it.
+pub(super) fn raw_loop(args: &RawLoopArgs) -> Result<(), CliError> {
+    let failed = |error: std::io::Error| CliError::new("bench: bare loop", error);
+    let address = |index: u32| format!("127.78.9.{}:7741", index % args.count + 1);
+    let socket = UdpSocket::bind(address(args.index - 1)).map_err(failed)?;
+    socket.set_nonblocking(true).map_err(failed)?;
+    // As an agent does; where it may not, neither may an agent.
+    let _ = ask_real_time(50_000);
+    let mut buffer = [0; 2048];
+    for _ in 0..BARE_LOOP_ROUNDS {
+        std::thread::sleep(BEAT);
+        while socket.recv(&mut buffer).is_ok() {}
+        for next in [args.index, args.index + 1] {
+            // One that is not there yet, or no longer.
+            let _ = socket.send_to(&buffer[..BEAT_BYTES], address(next));
+        }
+    }
+    Ok(())
+}
+
+/// A running bare loop, ended when dropped.
+struct RawLoop(Child);
+
+impl RawLoop {
+    fn start(count: u32, index: u32) -> Result<Self, CliError> {
+        let own = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("muster"));
+        launch::command(false, false)
+            .arg("--")
+            .arg(own)
+            .args(["bench", "raw-loop", &count.to_string(), &index.to_string()])
+            .stdin(Stdio::null())
+            .spawn()
+            .map(Self)
+            .map_err(|e| CliError::new("bench: cannot start a bare loop", e))
+    }
+}
+
+impl Drop for RawLoop {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

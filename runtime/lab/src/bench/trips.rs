@@ -1,0 +1,189 @@
+//! Round trips of a datagram between two ends of one process, a thread each, both looking without sleeping.
+
+use super::rails::{Ends, now_us, open};
+use muster_fabric::{Class, RawEndpoint, Route, Transport};
+use muster_terminal::CliError;
+use std::io::{self, Read, Write};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Bytes of a message: a heartbeat with some news.
+const MESSAGE: usize = 128;
+/// No answer takes this long.
+const LOST_AFTER: Duration = Duration::from_secs(2);
+
+/// Round trips in microseconds.
+pub(super) fn udp_trips(rounds: u32) -> io::Result<Vec<f64>> {
+    let [near, far] = [
+        UdpSocket::bind("127.0.0.1:0")?,
+        UdpSocket::bind("127.0.0.1:0")?,
+    ];
+    near.connect(far.local_addr()?)?;
+    far.connect(near.local_addr()?)?;
+    near.set_nonblocking(true)?;
+    far.set_nonblocking(true)?;
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut bytes = [0; MESSAGE];
+            while !over.load(Ordering::Acquire) {
+                if let Ok(length) = far.recv(&mut bytes) {
+                    let _ = far.send(&bytes[..length]);
+                }
+            }
+        });
+        let bytes = [7; MESSAGE];
+        let trips = trips(
+            rounds,
+            || near.send(&bytes).map(|_| ()),
+            || Ok(near.recv(&mut [0; MESSAGE]).is_ok()),
+        );
+        over.store(true, Ordering::Release);
+        trips
+    })
+}
+
+/// The same over a connection.
+pub(super) fn tcp_trips(rounds: u32) -> io::Result<Vec<f64>> {
+    let [mut near, mut far] = connection()?;
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let (mut bytes, mut have) = ([0; MESSAGE], 0);
+            while !over.load(Ordering::Acquire) {
+                have += far.read(&mut bytes[have..]).unwrap_or(0);
+                if have == MESSAGE {
+                    have = 0;
+                    // Two messages are never on their way: there is room for one.
+                    let _ = far.write_all(&bytes);
+                }
+            }
+        });
+        let (bytes, mut have) = ([7; MESSAGE], 0);
+        let mut sender = near.try_clone()?;
+        let trips = trips(
+            rounds,
+            || sender.write_all(&bytes),
+            || {
+                have += near.read(&mut [0; MESSAGE][have..]).unwrap_or(0);
+                let whole = have == MESSAGE;
+                have %= MESSAGE;
+                Ok(whole)
+            },
+        );
+        over.store(true, Ordering::Release);
+        trips
+    })
+}
+
+/// Two ends of a connection that send at once and never block.
+pub(super) fn connection() -> io::Result<[TcpStream; 2]> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let near = TcpStream::connect(listener.local_addr()?)?;
+    let (far, _) = listener.accept()?;
+    for end in [&near, &far] {
+        end.set_nodelay(true)?;
+        end.set_nonblocking(true)?;
+    }
+    Ok([near, far])
+}
+
+/// The same by libfabric's own calls, on the provider of our rails.
+pub(super) fn raw_trips(rounds: u32) -> Result<Vec<f64>, CliError> {
+    let failed = |e| CliError::new("bench rails: plain libfabric", e);
+    let library = muster_fabric::load().map_err(|e| CliError::new("bench rails", e))?;
+    let [mut near, mut far] = RawEndpoint::pair(library, MESSAGE).map_err(failed)?;
+    let over = AtomicBool::new(false);
+    let trips = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Acquire) {
+                if far.receive() {
+                    far.send(&[7; MESSAGE]);
+                }
+            }
+        });
+        let near = std::cell::RefCell::new(&mut near);
+        let send = || {
+            near.borrow_mut().send(&[7; MESSAGE]);
+            Ok(())
+        };
+        let trips = trips(rounds, send, || Ok(near.borrow_mut().receive()));
+        over.store(true, Ordering::Release);
+        trips
+    });
+    trips.map_err(|e| CliError::new("bench rails: plain libfabric", e))
+}
+
+/// The same over our rails.
+pub(super) fn rail_trips(rails: usize, rounds: u32) -> Result<Vec<f64>, CliError> {
+    let Ends {
+        mut near,
+        mut far,
+        to_far,
+        to_near,
+    } = open(rails)?;
+    let over = AtomicBool::new(false);
+    let trips = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut answer = [0; MESSAGE];
+            while !over.load(Ordering::Acquire) {
+                let mut come = 0;
+                far.poll(now_us(), &mut |arrival| {
+                    come += 1;
+                    let length = arrival.bytes.len().min(MESSAGE);
+                    answer[..length].copy_from_slice(&arrival.bytes[..length]);
+                });
+                for _ in 0..come {
+                    far.send(now_us(), to_near, Class::News, Route::Next, &answer);
+                }
+            }
+        });
+        let bytes = [7; MESSAGE];
+        let near = std::cell::RefCell::new(&mut near);
+        let trips = trips(
+            rounds,
+            || {
+                near.borrow_mut()
+                    .send(now_us(), to_far, Class::News, Route::Next, &bytes);
+                Ok(())
+            },
+            || {
+                let mut come = false;
+                near.borrow_mut().poll(now_us(), &mut |_| come = true);
+                Ok(come)
+            },
+        );
+        over.store(true, Ordering::Release);
+        trips
+    });
+    trips.map_err(|e| CliError::new("bench rails", e))
+}
+
+/// Times `rounds` of them. A message that got lost is sent again and its trip not counted.
+fn trips(
+    rounds: u32,
+    mut send: impl FnMut() -> io::Result<()>,
+    mut receive: impl FnMut() -> io::Result<bool>,
+) -> io::Result<Vec<f64>> {
+    let mut times = Vec::with_capacity(rounds as usize);
+    let mut losses = 0;
+    while times.len() < rounds as usize {
+        let start = Instant::now();
+        send()?;
+        loop {
+            if receive()? {
+                times.push(start.elapsed().as_nanos() as f64 / 1000.0);
+                break;
+            }
+            if start.elapsed() > LOST_AFTER {
+                losses += 1;
+                if losses > 3 {
+                    return Err(io::Error::other("no answer comes"));
+                }
+                break;
+            }
+        }
+    }
+    Ok(times)
+}

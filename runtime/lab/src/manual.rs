@@ -1,0 +1,305 @@
+//! `muster manual DIR`: manual pages and completions, made from the command lines themselves.
+//!
+//! So a page cannot say what a command does not take. Pages about ideas and about the C API are
+//! written by hand and lie in `docs/man`; `make install` puts both in one place.
+
+use clap::{Args, Command};
+use clap_complete::Shell;
+use clap_mangen::Man;
+use clap_mangen::roff::{Roff, bold, roman};
+use muster_terminal::CliError;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// What the exit codes mean, for every command.
+const EXIT_CODES: [(&str, &str); 12] = [
+    ("0", "all is well"),
+    (
+        "1",
+        "it failed; standard error says what, why, and what to do",
+    ),
+    ("2", "wrong usage"),
+    ("3", "no agent answers"),
+    (
+        "4",
+        "muster check: not all is well; muster wait: who should live has failed; muster doctor: something \
+         is to be mended",
+    ),
+    ("5", "a deadline passed"),
+    (
+        "6",
+        "the agent is somebody else's, or others can change its place",
+    ),
+    ("7", "musterd, muster import: the configuration was refused"),
+    (
+        "20",
+        "muster sim: a promise was broken in the simulated world",
+    ),
+    ("21", "muster sim: it did not come to rest in time"),
+    ("22", "muster sim: the code panicked"),
+    (
+        "0..3",
+        "muster check --nagios: OK, WARNING, CRITICAL, UNKNOWN, in place of all these",
+    ),
+];
+
+/// What to type, for pages that are looked up for it; a test reads each as its command does.
+const EXAMPLES: [(&str, &str); 31] = [
+    (
+        "muster members",
+        "all members, their ranks, and how each state is known",
+    ),
+    (
+        "muster members --fold --state failed,suspect",
+        "who is not well, as n[01-04,07]",
+    ),
+    ("muster why n4", "who said what about n4, and when"),
+    ("muster why 3", "the same about the node of rank 3"),
+    (
+        "muster rails add 10.1.0.1@udp1",
+        "open a rail; the others learn of it at once",
+    ),
+    (
+        "muster rails set --sensitivity 200",
+        "an error costs an interface less trust",
+    ),
+    (
+        "muster peers n[2-3]",
+        "the NIDs of two members, with what went over each",
+    ),
+    (
+        "muster policy add --net udp1 --priority 0",
+        "prefer this net to all others while it works",
+    ),
+    ("muster policy del 1", "take the first rule out"),
+    (
+        "muster explain n2",
+        "which rail the next message to n2 takes, and why",
+    ),
+    (
+        "muster events --follow -o json",
+        "each event a line of JSON, until the agent ends",
+    ),
+    (
+        "muster events --member n[1-4] --count 1 --timeout 60",
+        "the first about one of these, or exit code 5",
+    ),
+    (
+        "muster wait n[01-16] --timeout 30",
+        "until all live; exit code 5 if it takes longer, 4 if one has failed",
+    ),
+    (
+        "muster wait --ranks 0-3 --state failed",
+        "until these ranks are lost",
+    ),
+    (
+        "muster top --delay 5",
+        "members and rails, every five seconds",
+    ),
+    (
+        "muster check --nagios --members 16",
+        "a line for monitoring; WARNING below 16 members",
+    ),
+    (
+        "muster report /var/log/muster -o job.html",
+        "a page with a timeline, from journals",
+    ),
+    (
+        "muster doctor",
+        "what is wrong on this node, with the remedy",
+    ),
+    ("muster attrs n2", "what n2 has published"),
+    (
+        "muster metrics --textfile /var/lib/node_exporter/muster.prom",
+        "for node_exporter",
+    ),
+    (
+        "muster config show --origin",
+        "each setting, and where it came from",
+    ),
+    (
+        "muster config check node.yaml",
+        "whether a file is right, without an agent",
+    ),
+    (
+        "muster stats --per rail --rate 1000",
+        "what goes over each rail in a second",
+    ),
+    ("muster gossip status", "clock and ages"),
+    ("muster export", "rails, peers and policy, as YAML"),
+    (
+        "muster import node.yaml",
+        "put them in force, whole or not at all",
+    ),
+    (
+        "muster run --nodes 4 -n 8 -- ./app",
+        "a job on four emulated nodes of this machine",
+    ),
+    (
+        "muster run --hosts n[1-4] --label -- ./app",
+        "a rank on each host, over ssh",
+    ),
+    (
+        "muster demo --out demo.json",
+        "the demonstration, and its figures in a file",
+    ),
+    (
+        "musterd --name a --rail 127.0.1.1@udp0 --print-events plain",
+        "a member without a job, in the foreground",
+    ),
+    (
+        "musterd --serve --rail eth0@udp0 --hosts n[1-4]",
+        "the agent of the job that MUSTER_JOB names",
+    ),
+];
+
+/// When the pages were last looked through: without a date the next field would stand in its place.
+const DATE: &str = "2026-11-22";
+
+/// Options of `muster manual`.
+#[derive(Args)]
+pub(crate) struct ManualArgs {
+    /// The directory; pages go to its man/man1 and man/man8, completions to where shells look.
+    directory: PathBuf,
+}
+
+/// Writes everything; `muster` is the command line of this program.
+pub(crate) fn write(args: &ManualArgs, muster: Command) -> Result<(), CliError> {
+    let failed = |error| CliError::new(format!("write under {}", args.directory.display()), error);
+    write_all(&args.directory, muster).map_err(failed)
+}
+
+fn write_all(directory: &Path, mut muster: Command) -> io::Result<()> {
+    muster.build();
+    write_pages(&directory.join("man/man1"), &muster, "1")?;
+    let mut musterd = muster_agent::command();
+    musterd.build();
+    write_pages(&directory.join("man/man8"), &musterd, "8")?;
+    for command in [&mut muster, &mut musterd] {
+        let name = command.get_name().to_owned();
+        for (shell, place) in [
+            (Shell::Bash, format!("bash-completion/completions/{name}")),
+            (Shell::Zsh, format!("zsh/site-functions/_{name}")),
+            (
+                Shell::Fish,
+                format!("fish/vendor_completions.d/{name}.fish"),
+            ),
+        ] {
+            let mut text = Vec::new();
+            clap_complete::generate(shell, command, &name, &mut text);
+            write_file(&directory.join(place), &text)?;
+        }
+    }
+    Ok(())
+}
+
+/// A page for a command and for each of its subcommands.
+fn write_pages(directory: &Path, command: &Command, section: &str) -> io::Result<()> {
+    let shown = command.get_subcommands().filter(|sub| {
+        // `help` says nothing that the page does not.
+        !sub.is_hide_set() && sub.get_name() != "help"
+    });
+    for subcommand in shown {
+        write_pages(directory, subcommand, section)?;
+    }
+    let name = command.get_display_name().unwrap_or(command.get_name());
+    let page = directory.join(format!("{name}.{section}"));
+    write_file(&page, &page_of(command, name, section)?)
+}
+
+fn page_of(command: &Command, name: &str, section: &str) -> io::Result<Vec<u8>> {
+    let man = Man::new(command.clone().disable_help_subcommand(true))
+        .title(name)
+        .section(section)
+        .date(DATE)
+        .source(format!("Muster {}", env!("CARGO_PKG_VERSION")))
+        .manual("Muster Manual");
+    let mut page = Vec::new();
+    man.render_title(&mut page)?;
+    man.render_name_section(&mut page)?;
+    man.render_synopsis_section(&mut page)?;
+    man.render_description_section(&mut page)?;
+    if command
+        .get_arguments()
+        .any(|argument| !argument.is_hide_set())
+    {
+        man.render_options_section(&mut page)?;
+    }
+    if command
+        .get_subcommands()
+        .any(|sub| sub.get_name() != "help")
+    {
+        man.render_subcommands_section(&mut page)?;
+    }
+    let mut end = Roff::new();
+    // A page that leads to others has the examples of none.
+    let of_it = format!("{} ", name.replace('-', " "));
+    let is_of_it = |typed: &&(&str, &str)| {
+        !command.has_subcommands() && format!("{} ", typed.0).starts_with(&of_it)
+    };
+    let examples: Vec<_> = EXAMPLES.iter().filter(is_of_it).collect();
+    if !examples.is_empty() {
+        end.control("SH", ["EXAMPLES"]);
+    }
+    for (typed, what) in examples {
+        end.control("TP", []);
+        end.text([bold(*typed)]);
+        end.text([roman(*what)]);
+    }
+    end.control("SH", ["EXIT STATUS"]);
+    for (code, meaning) in EXIT_CODES {
+        end.control("TP", ["4"]);
+        end.text([bold(code)]);
+        end.text([roman(meaning)]);
+    }
+    end.control("SH", ["FILES"]);
+    end.control("TP", []);
+    end.text([bold("/tmp/muster-UID")]);
+    end.text([roman(
+        "sockets, keys and logs of agents; MUSTER_DIR names another place, see muster(7)",
+    )]);
+    end.control("SH", ["SEE ALSO"]);
+    end.text([
+        bold("muster"),
+        roman("(1), "),
+        bold("musterd"),
+        roman("(8), "),
+        bold("muster_init"),
+        roman("(3), "),
+        bold("muster"),
+        roman("(7)"),
+    ]);
+    end.to_writer(&mut page)?;
+    Ok(page)
+}
+
+fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    fs::write(path, bytes)
+        .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a page says to type is taken by its command, and lands on a page.
+    #[test]
+    fn every_example_is_a_command_line() {
+        for (typed, what) in EXAMPLES {
+            let root = match typed.starts_with("musterd ") {
+                true => muster_agent::command(),
+                false => crate::whole_command(),
+            };
+            let parsed = root.try_get_matches_from(typed.split(' '));
+            assert!(
+                parsed.is_ok() && !what.is_empty(),
+                "{typed}: {:?}",
+                parsed.err()
+            );
+        }
+    }
+}

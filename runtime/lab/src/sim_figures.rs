@@ -1,0 +1,444 @@
+//! `muster sim figures`: whole zones, measured and drawn. All figures are simulated.
+//!
+//! Each zone is a world of its own, by its timing, its size and its seed; they run beside each
+//! other, and the answer does not depend on how many at a time.
+
+use super::sim::{Output, print_json};
+use super::sim_plot::{self, Axis, Scale, Series};
+use super::{sim_burns, sim_markdown};
+use clap::{Args, ValueEnum};
+use muster_sim::{Cpus, Measured, Network, Scenario, Timing, ZoneSetting, engine_memory, study};
+use muster_terminal::CliError;
+use serde::Serialize;
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::time::Instant;
+
+/// The paper's boot of 2048 members in one zone, in milliseconds (two processes a machine, tau
+/// 200 ms, Theta 1, Kr 3, Ks 1).
+pub(super) const PAPER_BOOT: (usize, f64) = (2048, 5_700.0);
+/// The paper's time at the high priority monitor, in milliseconds: about, at any size.
+pub(super) const PAPER_MONITOR_MS: f64 = 30.0;
+/// What IPv4 and UDP add to a datagram.
+const HEADERS: u64 = 28;
+
+/// How the study is printed.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Form {
+    /// One JSON document.
+    Json,
+    /// Tables for a document.
+    Markdown,
+}
+
+/// Options of `muster sim figures`.
+#[derive(Args)]
+pub(crate) struct FiguresArgs {
+    /// Sizes of the zone.
+    #[arg(long, value_delimiter = ',', default_value = "128,256,512,1024,2048",
+          value_parser = clap::value_parser!(u32).range(4..=4096))]
+    members: Vec<u32>,
+    /// How many leave, join, crash or fall silent at once.
+    #[arg(long, value_delimiter = ',', default_value = "1,4,16",
+          value_parser = clap::value_parser!(u32).range(1..=512))]
+    counts: Vec<u32>,
+    /// The first seed.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// How many seeds; what is printed are medians, and for the boot the extremes too.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    seeds: u64,
+    /// Round trip of the simulated network, in microseconds, with a tenth of jitter.
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(10..=1_000_000))]
+    round_trip_us: u64,
+    /// How long a datagram keeps a CPU busy, at its sender and at its receiver, in microseconds.
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=100_000))]
+    service_us: u64,
+    /// How many members share a CPU.
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
+    shared_by: u32,
+    /// Only one of the two timings: ours, or the plain algorithm with the paper's parameters.
+    #[arg(long, value_parser = ["ours", "paper"])]
+    timing: Option<String>,
+    /// Zones at the same time; else one a core. A zone of 2048 takes gigabytes.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=64))]
+    threads: Option<u32>,
+    /// How to print.
+    #[arg(short, long, default_value = "json")]
+    output: Form,
+    /// Draw the boot times into this SVG file.
+    #[arg(long)]
+    plot: Option<PathBuf>,
+    /// Make the figures of the gossip simulation paper instead, in this directory: plots and a table.
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Runs of each point of these figures.
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    runs: u64,
+    /// Measure only what the engine of one member takes of the heap, in zones of these sizes.
+    #[arg(long)]
+    memory: bool,
+}
+
+/// One zone, by all its seeds.
+#[derive(Serialize)]
+pub(super) struct ZoneFigures {
+    pub(super) timing: &'static str,
+    heartbeat_ms: u64,
+    deadline_ms: u64,
+    tau_ms: u64,
+    theta: usize,
+    successors: usize,
+    neighbours: usize,
+    pub(super) members: usize,
+    pub(super) measured: Vec<Figure>,
+}
+
+/// One measurement: medians over the seeds.
+#[derive(Serialize)]
+pub(super) struct Figure {
+    pub(super) what: &'static str,
+    pub(super) at_once: usize,
+    /// Until all views were right; nothing if they were not within two minutes, with some seed.
+    pub(super) all_views_right_ms: Option<f64>,
+    /// The least and the greatest of the seeds.
+    pub(super) range_ms: Option<(f64, f64)>,
+    pub(super) half_of_views_right_ms: f64,
+    pub(super) most_views_right_ms: f64,
+    /// Until the monitor's view was right.
+    pub(super) monitor_ms: Option<f64>,
+    counted_ms: f64,
+    pub(super) datagrams_per_member: u64,
+    pub(super) bytes_per_member: u64,
+    /// With the headers of IPv4 and UDP.
+    pub(super) wire_bytes_per_member: u64,
+    copies_per_fact: f64,
+    false_failures: u64,
+    datagrams_lost_in_full_sockets: u64,
+}
+
+/// The whole study.
+#[derive(Serialize)]
+pub(super) struct Study {
+    simulated: bool,
+    pub(super) seed: u64,
+    pub(super) seeds: u64,
+    pub(super) round_trip_us: u64,
+    pub(super) service_us: u64,
+    pub(super) members_per_cpu: usize,
+    pub(super) counts: Vec<usize>,
+    paper_boot_2048_ms: f64,
+    paper_monitor_ms: f64,
+    pub(super) zones: Vec<ZoneFigures>,
+}
+
+/// What one engine takes.
+#[derive(Serialize)]
+pub(super) struct Memory {
+    pub(super) members: usize,
+    pub(super) engine_bytes: u64,
+    pub(super) bytes_per_member: u64,
+}
+
+impl Figure {
+    /// Of the same measurement with different seeds.
+    fn of(seeds: &[&Measured]) -> Self {
+        let median = |of: &dyn Fn(&Measured) -> u64| {
+            let mut values: Vec<u64> = seeds.iter().map(|one| of(one)).collect();
+            values.sort_unstable();
+            values[values.len() / 2]
+        };
+        let ms = |us: u64| us as f64 / 1e3;
+        let took: Option<Vec<u64>> = seeds.iter().map(|one| one.took_us).collect();
+        let extremes = took.as_deref().map(|took| {
+            let (least, most) = (took.iter().min(), took.iter().max());
+            (ms(*least.unwrap_or(&0)), ms(*most.unwrap_or(&0)))
+        });
+        let copies: f64 = seeds.iter().map(|one| one.copies()).sum();
+        Self {
+            what: seeds[0].what,
+            at_once: seeds[0].count,
+            all_views_right_ms: took.map(|_| ms(median(&|one| one.took_us.unwrap_or(0)))),
+            range_ms: extremes,
+            half_of_views_right_ms: ms(median(&|one| one.half_us)),
+            most_views_right_ms: ms(median(&|one| one.most_us)),
+            monitor_ms: seeds[0]
+                .monitor_us
+                .map(|_| ms(median(&|one| one.monitor_us.unwrap_or(0)))),
+            counted_ms: ms(median(&|one| one.counted_us)),
+            datagrams_per_member: median(&|one| one.datagrams_each),
+            bytes_per_member: median(&|one| one.bytes_each),
+            wire_bytes_per_member: median(&|one| one.bytes_each + HEADERS * one.datagrams_each),
+            copies_per_fact: (copies / seeds.len() as f64 * 100.0).round() / 100.0,
+            false_failures: seeds.iter().map(|one| one.false_failures).sum(),
+            datagrams_lost_in_full_sockets: seeds.iter().map(|one| one.overrun).sum(),
+        }
+    }
+}
+
+impl ZoneFigures {
+    fn of(setting: &ZoneSetting, seeds: &[Vec<Measured>]) -> Self {
+        let timing = &setting.timing;
+        let figures = (0..seeds[0].len()).map(|index| {
+            let same: Vec<&Measured> = seeds.iter().map(|measured| &measured[index]).collect();
+            Figure::of(&same)
+        });
+        Self {
+            timing: timing.name,
+            heartbeat_ms: timing.profile.heartbeat_us() / 1000,
+            deadline_ms: timing.profile.deadline_us() / 1000,
+            tau_ms: timing.mode.tau_us() / 1000,
+            theta: timing.theta,
+            successors: timing.successors,
+            neighbours: timing.neighbours,
+            members: setting.members,
+            measured: figures.collect(),
+        }
+    }
+}
+
+/// Measures, prints, draws.
+pub(crate) fn main(args: &FiguresArgs) -> Result<(), CliError> {
+    if let Some(directory) = &args.out {
+        let threads = args.threads.map_or_else(cores, |threads| threads as usize);
+        return sim_burns::main(directory, args.runs, args.seed, threads);
+    }
+    let counts: Vec<usize> = args.counts.iter().map(|count| *count as usize).collect();
+    let network = Network::with_round_trip(args.round_trip_us);
+    let cpus = Cpus {
+        service_us: args.service_us,
+        shared_by: args.shared_by as usize,
+    };
+    let wanted = |timing: &Timing| {
+        args.timing
+            .as_deref()
+            .is_none_or(|only| only == timing.name)
+    };
+    let timings = [Timing::OURS, Timing::PAPER].into_iter().filter(wanted);
+    let settings: Vec<ZoneSetting> = timings
+        .flat_map(|timing| args.members.iter().map(move |members| (timing, *members)))
+        .map(|(timing, members)| ZoneSetting {
+            members: members as usize,
+            timing,
+            network: network.clone(),
+            cpus,
+        })
+        .collect();
+    if args.memory {
+        return memory(args, &settings);
+    }
+    let ended = counts.iter().sum::<usize>() * 3;
+    if let Some(few) = args.members.iter().find(|few| (**few as usize) < ended + 2) {
+        let why = format!("--counts {counts:?} end {ended} members of a zone of {few}");
+        return Err(CliError::usage("sim figures", why).hint("larger zones or smaller counts"));
+    }
+    let threads = args.threads.map_or_else(cores, |threads| threads as usize);
+    let seeds: Vec<u64> = (0..args.seeds)
+        .map(|more| args.seed.wrapping_add(more))
+        .collect();
+    let study = Study {
+        simulated: true,
+        seed: args.seed,
+        seeds: args.seeds,
+        round_trip_us: args.round_trip_us,
+        service_us: args.service_us,
+        members_per_cpu: cpus.shared_by,
+        paper_boot_2048_ms: PAPER_BOOT.1,
+        paper_monitor_ms: PAPER_MONITOR_MS,
+        zones: measure(&settings, &seeds, &counts, threads),
+        counts,
+    };
+    match args.output {
+        Form::Json => print_json(&study)?,
+        Form::Markdown => print!("{}", sim_markdown::study(&study)),
+    }
+    match &args.plot {
+        Some(path) => draw_boot(&study, path)
+            .map_err(|error| CliError::new(format!("sim: {}", path.display()), error)),
+        None => Ok(()),
+    }
+}
+
+/// Draws the boot times beside the paper's point.
+fn draw_boot(study: &Study, path: &Path) -> Result<(), Box<dyn Error>> {
+    let title = format!(
+        "Boot of one zone until all views are right (simulated, {} us a datagram)",
+        study.service_us
+    );
+    let timings = [
+        ("ours", "ours: 20/60 ms, tau 1 ms, two observers"),
+        ("paper", "the plain algorithm, tau 200 ms, one"),
+    ];
+    let mut series: Vec<Series> = timings
+        .into_iter()
+        .map(|(timing, label)| {
+            let boots = boots(study, timing);
+            let points = boots.iter().map(|(x, y, _)| (*x, *y)).collect();
+            let spans = boots.into_iter().map(|(x, _, span)| (x, span));
+            Series {
+                spans: spans.collect(),
+                ..Series::marked(label, points)
+            }
+        })
+        .collect();
+    let paper = vec![(PAPER_BOOT.0 as f64, PAPER_BOOT.1 / 1e3)];
+    series.push(Series::marked("measured by the paper", paper));
+    let axis = |label, scale, span| Axis { label, scale, span };
+    let x = axis("members", Scale::Log2, (64.0, 4096.0));
+    let y = axis("seconds", Scale::Log10, (0.001, 100.0));
+    sim_plot::draw(path, &title, (&x, &y), &series, None)
+}
+
+/// Members, seconds, least and most seconds.
+fn boots(study: &Study, timing: &str) -> Vec<(f64, f64, (f64, f64))> {
+    let zones = study.zones.iter().filter(|zone| zone.timing == timing);
+    zones
+        .filter_map(|zone| {
+            let boot = zone.measured.iter().find(|figure| figure.what == "boot")?;
+            let (low, high) = boot.range_ms?;
+            let right_s = boot.all_views_right_ms? / 1e3;
+            Some((zone.members as f64, right_s, (low / 1e3, high / 1e3)))
+        })
+        .collect()
+}
+
+/// A scenario with a plan: one size, one seed.
+pub(super) fn run_plan(scenario: &Scenario, seed: u64, output: Output) -> Result<(), CliError> {
+    let drawn = scenario.draw(seed);
+    let Some(plan) = &drawn.study else {
+        return Ok(());
+    };
+    let network = drawn.network.network();
+    let setting = |timing| ZoneSetting {
+        members: usize::try_from(drawn.zone.members.low).unwrap_or(2),
+        timing,
+        network: network.clone(),
+        cpus: plan.cpus(),
+    };
+    let settings: Vec<ZoneSetting> = plan.timings().map(setting).collect();
+    let study = Study {
+        simulated: true,
+        seed,
+        seeds: 1,
+        round_trip_us: network.delay_min_us + network.delay_max_us,
+        service_us: plan.service_us,
+        members_per_cpu: plan.shared_by,
+        counts: plan.counts.clone(),
+        paper_boot_2048_ms: PAPER_BOOT.1,
+        paper_monitor_ms: PAPER_MONITOR_MS,
+        zones: measure(&settings, &[seed], &plan.counts, cores()),
+    };
+    match output {
+        Output::Json => print_json(&study)?,
+        Output::Text => print!("{}", sim_markdown::study(&study)),
+    }
+    let figures = study.zones.iter().flat_map(|zone| &zone.measured);
+    for figure in figures.filter(|figure| figure.what != "idle") {
+        let late = figure.all_views_right_ms.is_none();
+        if late || figure.false_failures > 0 {
+            let (kind, code) = if late {
+                ("liveness", 21)
+            } else {
+                ("correctness", 20)
+            };
+            let why = format!(
+                "{} of {}: some view was not right",
+                figure.what, figure.at_once
+            );
+            return Err(CliError::new(format!("sim: {kind}"), why).exit_code(code));
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// All zones with all seeds, the largest first; in the order of the settings.
+fn measure(
+    settings: &[ZoneSetting],
+    seeds: &[u64],
+    counts: &[usize],
+    threads: usize,
+) -> Vec<ZoneFigures> {
+    let mut jobs: Vec<(usize, u64)> = (0..settings.len())
+        .flat_map(|index| seeds.iter().map(move |seed| (index, *seed)))
+        .collect();
+    jobs.sort_by_key(|(index, _)| usize::MAX - settings[*index].members);
+    let (next, jobs) = (AtomicUsize::new(0), &jobs);
+    let (done, results) = mpsc::channel();
+    let mut measured: Vec<Vec<(u64, Vec<Measured>)>> =
+        settings.iter().map(|_| Vec::new()).collect();
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            let (done, next) = (done.clone(), &next);
+            scope.spawn(move || {
+                while let Some((index, seed)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let measured = measure_one(&settings[*index], *seed, counts);
+                    done.send((*index, *seed, measured)).ok();
+                }
+            });
+        }
+        drop(done);
+        for (index, seed, one) in results {
+            measured[index].push((seed, one));
+        }
+    });
+    let zones = settings.iter().zip(measured);
+    zones
+        .map(|(setting, mut seeds)| {
+            seeds.sort_by_key(|(seed, _)| *seed);
+            let seeds: Vec<_> = seeds.into_iter().map(|(_, measured)| measured).collect();
+            ZoneFigures::of(setting, &seeds)
+        })
+        .collect()
+}
+
+/// One zone with one seed; how it goes is said on standard error.
+fn measure_one(setting: &ZoneSetting, seed: u64, counts: &[usize]) -> Vec<Measured> {
+    let mut since = Instant::now();
+    let (timing, members) = (setting.timing.name, setting.members);
+    study(seed, setting, counts, |one| {
+        let right = one
+            .took_us
+            .map_or_else(String::new, |us| format!(" {} ms,", us as f64 / 1e3));
+        eprintln!(
+            "{timing} {members} seed {seed}: {} {}:{right} took {:.1} s to simulate",
+            one.what,
+            one.count,
+            since.elapsed().as_secs_f64()
+        );
+        since = Instant::now();
+    })
+}
+
+fn memory(args: &FiguresArgs, settings: &[ZoneSetting]) -> Result<(), CliError> {
+    let heap = muster_sys::heap::in_use;
+    if heap().is_none() {
+        let why = "the C library of this machine does not count what is in use";
+        return Err(CliError::new("sim figures: --memory", why).hint("measure on one with glibc"));
+    }
+    let ours = settings
+        .iter()
+        .filter(|setting| setting.timing == Timing::OURS);
+    let taken: Vec<Memory> = ours
+        .map(|setting| {
+            let engine_bytes = engine_memory(args.seed, setting, || heap().unwrap_or(0));
+            Memory {
+                members: setting.members,
+                engine_bytes,
+                bytes_per_member: engine_bytes / setting.members as u64,
+            }
+        })
+        .collect();
+    match args.output {
+        Form::Json => print_json(&taken),
+        Form::Markdown => {
+            print!("{}", sim_markdown::memory(&taken));
+            Ok(())
+        }
+    }
+}

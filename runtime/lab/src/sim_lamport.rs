@@ -1,0 +1,344 @@
+//! `muster sim lamport`: how far Lamport clocks drift apart, and which thresholds of age gossip are safe.
+//! All simulated.
+
+use super::sim_figures::cores;
+use super::sim_plot::{self, Axis, Scale, Series as Line};
+use clap::Args;
+use muster_protocol::age::config::log2;
+use muster_sim::{LamportFound, LamportSetting, study_lamport};
+use muster_terminal::CliError;
+use std::error::Error;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// The least part that a plot shows.
+const LEAST: f64 = 1e-9;
+
+/// Options of `muster sim lamport`.
+#[derive(Args)]
+pub(crate) struct LamportArgs {
+    /// Numbers of participants.
+    #[arg(long, value_delimiter = ',', default_value = "16,96,1024,4096,16384,65536",
+          value_parser = clap::value_parser!(u32).range(4..=1 << 20))]
+    members: Vec<u32>,
+    /// The first seed.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// How many seeds; what they find is counted together. Above 4096 participants there is one.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    seeds: u64,
+    /// Draw `lamport-*.svg` and write the table `lamport-table.md` into this directory; else the table
+    /// is printed.
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+/// What happens to messages and participants.
+#[derive(Clone, Copy)]
+struct Conditions {
+    name: &'static str,
+    loss_permille: u32,
+    /// The longest way, in thousandths of a cycle; the shortest is a tenth of it.
+    delay_permille: u64,
+    stops_ppm: u64,
+    is_lazy: bool,
+    /// Whether obsolete messages are thrown away; else they are only counted.
+    throws: bool,
+}
+
+const PLAIN: Conditions = Conditions {
+    name: "nothing",
+    loss_permille: 0,
+    delay_permille: 500,
+    stops_ppm: 0,
+    is_lazy: true,
+    throws: false,
+};
+const LOSSY: Conditions = Conditions {
+    name: "10 % lost",
+    loss_permille: 100,
+    ..PLAIN
+};
+const CONDITIONS: [Conditions; 8] = [
+    PLAIN,
+    Conditions {
+        name: "not lazy",
+        is_lazy: false,
+        ..PLAIN
+    },
+    Conditions {
+        name: "5 % lost",
+        loss_permille: 50,
+        ..PLAIN
+    },
+    LOSSY,
+    Conditions {
+        name: "10 % lost, stops",
+        stops_ppm: 1000,
+        ..LOSSY
+    },
+    Conditions {
+        name: "10 % lost, stops, thrown away",
+        stops_ppm: 1000,
+        throws: true,
+        ..LOSSY
+    },
+    Conditions {
+        name: "10 % lost, jitter",
+        delay_permille: 3000,
+        ..LOSSY
+    },
+    Conditions {
+        name: "10 % lost, jitter, thrown away",
+        delay_permille: 3000,
+        throws: true,
+        ..LOSSY
+    },
+];
+
+impl Conditions {
+    fn setting(&self, members: usize) -> LamportSetting {
+        let log2 = log2(members);
+        LamportSetting {
+            members,
+            loss_permille: self.loss_permille,
+            delay_permille: self.delay_permille,
+            stops_ppm: self.stops_ppm,
+            stop_cycles: 20,
+            laziness: if self.is_lazy { log2 / 4 } else { 0 },
+            obsolete_after: match self.throws {
+                true => obsolete_after(members),
+                false => u64::MAX,
+            },
+            // As many counted ages at every size, within bounds.
+            cycles: (50, (200_000 / members as u64).clamp(20, 4000)),
+        }
+    }
+}
+
+/// The engine's default.
+fn obsolete_after(members: usize) -> u64 {
+    u64::from(log2(members)) + 4
+}
+
+type Found = Vec<Vec<LamportFound>>;
+
+/// Measures, prints or writes.
+pub(crate) fn main(args: &LamportArgs) -> Result<(), CliError> {
+    let sizes: Vec<usize> = args
+        .members
+        .iter()
+        .map(|members| *members as usize)
+        .collect();
+    let seeds: Vec<u64> = (0..args.seeds)
+        .map(|more| args.seed.wrapping_add(more))
+        .collect();
+    let found = measure(&sizes, &seeds);
+    let text = table(&sizes, &found, &seeds);
+    let Some(directory) = &args.out else {
+        print!("{text}");
+        return Ok(());
+    };
+    let failed = |error: &dyn std::fmt::Display| {
+        CliError::new(format!("sim lamport: {}", directory.display()), error)
+    };
+    std::fs::create_dir_all(directory).map_err(|error| failed(&error))?;
+    let path = directory.join("lamport-table.md");
+    std::fs::write(&path, text).map_err(|error| failed(&error))?;
+    draw_all(&sizes, &found, directory).map_err(|error| failed(&error))?;
+    println!("{}", path.display());
+    Ok(())
+}
+
+/// By size, then by conditions; the answer does not depend on the number of threads.
+fn measure(sizes: &[usize], seeds: &[u64]) -> Found {
+    let jobs: Vec<(usize, usize)> = (0..sizes.len())
+        .rev()
+        .flat_map(|size| (0..CONDITIONS.len()).map(move |at| (size, at)))
+        .collect();
+    let mut found = vec![vec![LamportFound::default(); CONDITIONS.len()]; sizes.len()];
+    let (next, results) = (AtomicUsize::new(0), Mutex::new(&mut found));
+    // What is said while it runs, since it takes minutes.
+    let done = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..cores() {
+            scope.spawn(|| {
+                while let Some(&(size, at)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let setting = CONDITIONS[at].setting(sizes[size]);
+                    let few = if sizes[size] > 4096 { 1 } else { seeds.len() };
+                    let runs = seeds[..few]
+                        .iter()
+                        .map(|seed| study_lamport(&setting, *seed));
+                    let all = runs.reduce(|all, one| all.and(&one)).unwrap_or_default();
+                    if let Ok(mut found) = results.lock() {
+                        found[size][at] = all;
+                        let count = done.fetch_add(1, Ordering::Relaxed) + 1;
+                        let (of, members, what) = (jobs.len(), sizes[size], CONDITIONS[at].name);
+                        eprintln!("{count} of {of} parts done: {members} participants, {what}");
+                    }
+                }
+            });
+        }
+    });
+    found
+}
+
+fn table(sizes: &[usize], found: &Found, seeds: &[u64]) -> String {
+    let mut text = format!(
+        "Simulated, {} seeds from {} (one above 4096 participants), counted together: parts of all ages \
+         that somebody alive holds of somebody alive, and of all messages; log is log2 N.\n\n\
+         | N | what happens | mean age | oldest | older than log | 1.5 log | 2 log | 2 log + 4 | 3 log + 4 | steps a \
+         cycle | further behind than log | log + 4 | 2 log | furthest | obsolete | entries a reply |\n\
+         |---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
+        seeds.len(),
+        seeds[0]
+    );
+    for (members, found) in sizes.iter().zip(found) {
+        let log = usize::from(log2(*members));
+        for (conditions, one) in CONDITIONS.iter().zip(found) {
+            let ages = [log, log * 3 / 2, 2 * log, 2 * log + 4, 3 * log + 4];
+            let ages = ages.map(|threshold| part(one.older_than(threshold)));
+            let behind =
+                [log, log + 4, 2 * log].map(|threshold| part(one.further_behind(threshold)));
+            let obsolete = match conditions.throws {
+                true => part(one.obsolete as f64 / one.arrived.max(1) as f64),
+                false => String::new(),
+            };
+            // Writing into a String cannot fail.
+            let _ = writeln!(
+                text,
+                "| {members} | {} | {:.1} | {} | {} | {:.2} | {} | {} | {obsolete} | {:.1} |",
+                conditions.name,
+                one.mean_age(),
+                one.oldest(),
+                ages.join(" | "),
+                one.clock_rate,
+                behind.join(" | "),
+                one.furthest(),
+                one.reply_entries,
+            );
+        }
+    }
+    text
+}
+
+fn part(part: f64) -> String {
+    match part {
+        0.0 => "0".to_owned(),
+        part => format!("{part:.1e}"),
+    }
+}
+
+type Series = (String, Vec<(f64, f64)>);
+
+fn draw_all(sizes: &[usize], found: &Found, directory: &Path) -> Result<(), Box<dyn Error>> {
+    let lossy = CONDITIONS
+        .iter()
+        .position(|one| one.name == LOSSY.name)
+        .unwrap_or(0);
+    // By multiples of log2 N, so that all sizes lie beside each other.
+    let ages = sizes.iter().zip(found).map(|(members, found)| {
+        let log = usize::from(log2(*members));
+        let points = (0..=4 * log + 4).map(|age| (age, found[lossy].older_than(age)));
+        let points = points.filter(|(_, part)| *part > LEAST);
+        let points = points.map(|(age, part)| (age as f64 / log as f64, part));
+        (format!("N = {members}"), points.collect())
+    });
+    draw_tails(
+        &ages.collect::<Vec<Series>>(),
+        &directory.join("lamport-ages.svg"),
+        (
+            "Living members older than a threshold, 10 % lost",
+            "threshold / log2 N",
+            5.0,
+        ),
+    )?;
+    let size = sizes.iter().position(|members| *members >= 96).unwrap_or(0);
+    let behind = CONDITIONS
+        .iter()
+        .zip(&found[size])
+        .filter(|(one, _)| !one.throws);
+    let behind = behind.map(|(conditions, one)| {
+        let points = (0..=one.furthest()).map(|steps| (steps as f64, one.further_behind(steps)));
+        let points = points.filter(|(_, part)| *part > LEAST);
+        (conditions.name.to_owned(), points.collect())
+    });
+    let title = format!(
+        "Messages whose clock is further behind, N = {}",
+        sizes[size]
+    );
+    draw_tails(
+        &behind.collect::<Vec<Series>>(),
+        &directory.join("lamport-behind.svg"),
+        (&title, "steps", 60.0),
+    )?;
+    draw_sizes(sizes, found, lossy, &directory.join("lamport-sizes.svg"))
+}
+
+fn draw_tails(
+    series: &[Series],
+    path: &Path,
+    (title, label, right): (&str, &str, f64),
+) -> Result<(), Box<dyn Error>> {
+    let lines = series.iter().map(|(name, points)| {
+        let points = points.iter().copied().filter(|(x, _)| *x <= right);
+        Line::line(name, points.collect())
+    });
+    let lines: Vec<Line> = lines.collect();
+    let axis = |label, scale, span| Axis { label, scale, span };
+    let x = axis(label, Scale::Linear, (0.0, right));
+    let y = axis("part of all", Scale::Log10, (LEAST, 1.0));
+    let title = format!("{title} (simulated)");
+    sim_plot::draw(path, &title, (&x, &y), &lines, None)
+}
+
+/// Ages by size, and the thresholds that they have to stay below.
+fn draw_sizes(
+    sizes: &[usize],
+    found: &Found,
+    lossy: usize,
+    path: &Path,
+) -> Result<(), Box<dyn Error>> {
+    let by_size = |of: &dyn Fn(usize) -> f64| -> Vec<(f64, f64)> {
+        let places = sizes.iter().enumerate();
+        places
+            .map(|(at, members)| (*members as f64, of(at)))
+            .collect()
+    };
+    let log = |at: usize| f64::from(log2(sizes[at]));
+    let series: [Series; 5] = [
+        (
+            "mean age".into(),
+            by_size(&|at| found[at][lossy].mean_age()),
+        ),
+        (
+            "oldest".into(),
+            by_size(&|at| found[at][lossy].oldest() as f64),
+        ),
+        ("log2 N".into(), by_size(&log)),
+        (
+            "suspect: 2 log2 N + 4".into(),
+            by_size(&|at| 2.0 * log(at) + 4.0),
+        ),
+        (
+            "failed: 3 log2 N + 4".into(),
+            by_size(&|at| 3.0 * log(at) + 4.0),
+        ),
+    ];
+    let ends = series.iter().flat_map(|(_, points)| points);
+    let (first, last, top) = ends.fold(
+        (f64::MAX, 1.0_f64, 1.0_f64),
+        |(first, last, top), (x, y)| (first.min(*x), last.max(*x), top.max(*y)),
+    );
+    let lines = series
+        .into_iter()
+        .map(|(name, points)| Line::marked(name, points));
+    let lines: Vec<Line> = lines.collect();
+    let axis = |label, scale, span| Axis { label, scale, span };
+    let x = axis("N", Scale::Log2, (first.min(last), last));
+    let y = axis("cycles", Scale::Linear, (0.0, top * 1.1));
+    let title = "Ages of the living, 10 % lost (simulated)";
+    sim_plot::draw(path, title, (&x, &y), &lines, None)
+}

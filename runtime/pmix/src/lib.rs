@@ -1,0 +1,327 @@
+//! The PMIx of this process: the instance that MPI loaded, and no other.
+//!
+//! Think of a guest in somebody else's house. MPI opened the door (`PMIx_Init`), MPI will close
+//! it (`PMIx_Finalize`); a guest comes in only while the door is open, takes one key of his own
+//! so that nobody locks him in or out, and gives the key back when he leaves or when the house is
+//! pulled down (`exit`). So: the library is looked up among those already loaded, nothing is
+//! called before `PMIx_Initialized` says yes, and one counted reference is held and released.
+//!
+//! What it is not: no PMIx of our own (a second libpmix in a process breaks MPI; a launcher, which is
+//! no MPI process, is another thing: [`server`]), no fence (it can
+//! match another rank's `MPI_Finalize` and wedge the job), no call that waits for another node
+//! (values of other nodes are asked for with [`Session::ask`] and come to an [`Inbox`]), and no
+//! event that leaves the process (wider ranges hang or kill jobs under several launchers).
+#![deny(unsafe_code)]
+
+mod event_listener;
+#[allow(unsafe_code)]
+mod ffi;
+mod inbox;
+mod job;
+#[cfg(feature = "server")]
+#[allow(unsafe_code)]
+pub mod server;
+mod status_code;
+
+use std::ffi::{CStr, CString};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+pub use event_listener::Listener;
+pub use ffi::Status;
+pub use inbox::{Answer, Inbox, Ticket};
+pub use job::{Job, JobNode};
+pub use status_code::StatusCode;
+
+/// Why PMIx could not be used. Nothing was changed by a call that failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// MPI has not initialised PMIx yet, or has finalized it: try again at a later call.
+    #[error("PMIx is not initialised: MPI_Init has not been called yet, or MPI is finalized")]
+    NotInitialized,
+    /// The reference was released (finalize, or the process is exiting), or belongs to the parent
+    /// of this forked process.
+    #[error("the reference to PMIx was released")]
+    Released,
+    /// Another part of this process holds the one reference.
+    #[error("this process holds its reference to PMIx already")]
+    Held,
+    /// The library refused.
+    #[error("{call} failed with {status}")]
+    Refused {
+        /// The name of the PMIx function.
+        call: &'static str,
+        /// What it answered.
+        status: Status,
+    },
+    /// The launcher's PMIx server knows the key with another type than the standard's.
+    #[error("PMIx answered {key} of rank {rank} with a value of type {found}")]
+    UnexpectedType {
+        /// The key.
+        key: String,
+        /// The rank that was asked about.
+        rank: u32,
+        /// The number of the PMIx data type.
+        found: u16,
+    },
+    /// libpmix has as many notices in hand as we give it: try again later.
+    #[error("libpmix has not yet dealt with the notices that it was given")]
+    Busy,
+    /// A key or value holds a NUL byte, or is too long for PMIx.
+    #[error("{0:?} cannot be given to PMIx: it holds a NUL byte or is too long")]
+    BadText(String),
+}
+
+/// The libpmix that is loaded in this process.
+#[derive(Clone, Copy)]
+pub struct Pmix {
+    library: ffi::Library,
+}
+
+impl Pmix {
+    /// Looks among the loaded libraries. `None` when there is no libpmix (yet): not an MPI
+    /// program, an MPI with a built-in PMIx, or one that loads it in `MPI_Init`.
+    pub fn find() -> Option<Self> {
+        ffi::Library::find().map(|library| Self { library })
+    }
+
+    /// Whether MPI (or the program itself) has initialised PMIx and not yet finalized it.
+    pub fn initialized(&self) -> bool {
+        self.library.initialized()
+    }
+
+    /// Takes the one reference of this process.
+    ///
+    /// PMIx cannot be asked how many hold it. If MPI is finalized between the question whether it is up and
+    /// our `PMIx_Init` (microseconds, on another thread), PMIx is initialised anew, for us alone; it then
+    /// goes when the reference is given back, at `finalize` or at exit. A process that ends MPI as soon as
+    /// it has begun can leave before that.
+    ///
+    /// # Errors
+    /// [`Error::NotInitialized`] while MPI is not up (try again later), [`Error::Held`] if a
+    /// [`Session`] lives already, [`Error::Refused`] if PMIx refuses. No reference is held then.
+    pub fn hold(self) -> Result<Session, Error> {
+        let mut holder = lock(&HOLDER);
+        if holder.is_some() && HOLDER_PID.load(Ordering::Acquire) == std::process::id() {
+            return Err(Error::Held);
+        }
+        if !self.initialized() {
+            return Err(Error::NotInitialized);
+        }
+        let (namespace, rank) = self.library.init()?;
+        *holder = Some(self.library);
+        HOLDER_PID.store(std::process::id(), Ordering::Release);
+        ffi::release_at_exit();
+        Ok(Session {
+            library: self.library,
+            namespace,
+            rank,
+        })
+    }
+}
+
+/// Who holds the reference; the exit handler must find it without a `Session` at hand.
+static HOLDER: Mutex<Option<ffi::Library>> = Mutex::new(None);
+/// The process that took it, 0 for none: a forked child inherits memory, not the reference.
+static HOLDER_PID: AtomicU32 = AtomicU32::new(0);
+/// Calls into libpmix that are running.
+static CALLS: AtomicU32 = AtomicU32::new(0);
+/// How long these are waited for before the reference is given back. They take microseconds; one that is
+/// stuck in libpmix must not keep the process from ending.
+const CALLS_DEADLINE: Duration = Duration::from_secs(1);
+
+/// A call into libpmix: while it runs the reference is not given back.
+#[derive(Debug)]
+struct Call;
+
+impl Call {
+    /// Fails when the reference was given back, or is about to be.
+    fn begin() -> Result<Self, Error> {
+        // Counted first and looked afterwards; who releases marks first and counts afterwards. So one of
+        // both sees the other.
+        CALLS.fetch_add(1, Ordering::SeqCst);
+        let call = Self;
+        if HOLDER_PID.load(Ordering::SeqCst) != std::process::id() {
+            return Err(Error::Released);
+        }
+        Ok(call)
+    }
+
+    /// Waits until none is running; `false` if one still is at the deadline.
+    fn await_none(deadline: Duration) -> bool {
+        let until = Instant::now() + deadline;
+        while CALLS.load(Ordering::SeqCst) > 0 {
+            if Instant::now() >= until {
+                return false;
+            }
+            std::thread::sleep(Duration::from_micros(100));
+        }
+        true
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        CALLS.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Gives the reference back, once, and only in the process that took it. At exit other threads run on:
+/// calls that are under way are waited for, and later ones are refused.
+fn release() {
+    // Before the lock, which a forked child may find locked by a thread that it does not have.
+    if HOLDER_PID.load(Ordering::Acquire) != std::process::id() {
+        return;
+    }
+    let mut holder = lock(&HOLDER);
+    let held = holder.take();
+    HOLDER_PID.store(0, Ordering::SeqCst);
+    drop(holder);
+    if let Some(library) = held {
+        let _ = Call::await_none(CALLS_DEADLINE);
+        event_listener::deafen();
+        library.stop_listening();
+        library.finalize();
+    }
+}
+
+/// A panic in another thread leaves these locks' data whole: each is a single assignment.
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// The reference to PMIx, given back on drop (and at exit, should it still live then).
+pub struct Session {
+    library: ffi::Library,
+    namespace: CString,
+    rank: u32,
+}
+
+impl Session {
+    /// The namespace of this process: the launcher's name for the job.
+    pub fn namespace(&self) -> &CStr {
+        &self.namespace
+    }
+
+    /// The rank of this process in its namespace.
+    pub fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    /// Which rank is on which node. Answered by this process's own copy of the job data.
+    ///
+    /// # Errors
+    /// As the launcher's server knows too little of the job, or [`Error::Released`].
+    pub fn job(&self) -> Result<Job, Error> {
+        let _call = Call::begin()?;
+        Job::read(self)
+    }
+
+    /// Puts a string for the ranks of the job under `key`; seen by them after [`Self::commit`].
+    ///
+    /// # Errors
+    /// [`Error::BadText`], [`Error::Refused`] or [`Error::Released`]; nothing was put then.
+    pub fn put(&self, key: &CStr, value: &str) -> Result<(), Error> {
+        let _call = Call::begin()?;
+        let text = CString::new(value).map_err(|_| Error::BadText(value.to_owned()))?;
+        self.library.put(key, &text)
+    }
+
+    /// Hands what was put to the local PMIx server. Does not wait for any other process.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] or [`Error::Released`].
+    pub fn commit(&self) -> Result<(), Error> {
+        let _call = Call::begin()?;
+        self.library.commit()
+    }
+
+    /// Asks for the string that `rank` put under `key`. The answer comes to the inbox, whenever
+    /// that rank has committed it; the asker keeps his own deadline and calls
+    /// [`Inbox::forget`] when he has waited enough. With `refresh` the answer is sought anew even
+    /// if this process has data of that rank.
+    ///
+    /// # Errors
+    /// [`Error::BadText`], [`Error::Refused`] or [`Error::Released`]; no answer will come then.
+    pub fn ask(
+        &self,
+        rank: u32,
+        key: &CStr,
+        refresh: bool,
+        inbox: &Inbox,
+    ) -> Result<Ticket, Error> {
+        let _call = Call::begin()?;
+        let ticket = inbox.expect();
+        self.library
+            .get_nonblocking(&self.namespace, rank, key, refresh, ticket)
+            .inspect_err(|_| inbox.forget(ticket))?;
+        Ok(ticket)
+    }
+
+    /// Tells this process, and only it, what has become of `rank`. Handlers that were registered for
+    /// this very code hear it; default handlers, which end jobs, do not.
+    ///
+    /// # Errors
+    /// [`Error::NotInitialized`] if PMIx was finalized, [`Error::Busy`], [`Error::Refused`],
+    /// [`Error::Released`].
+    pub fn notify(&self, status_code: StatusCode, rank: u32) -> Result<(), Error> {
+        let _call = Call::begin()?;
+        self.library
+            .notify(status_code.code(), &self.namespace, rank)
+    }
+
+    /// Has `listener` told of each rank of this job of which the launcher says that it ended badly, until
+    /// the reference is released. It is called on libpmix's thread and must not wait for anything. Which
+    /// launcher says so, and when, is the launcher's business; many say nothing.
+    ///
+    /// # Errors
+    /// [`Error::Released`].
+    pub fn listen(&self, listener: Listener) -> Result<(), Error> {
+        let _call = Call::begin()?;
+        event_listener::listen(&self.namespace, listener);
+        self.library.listen();
+        Ok(())
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        release();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// This test program has no libpmix, so there is nothing to find and nothing is loaded.
+    #[test]
+    fn a_process_without_mpi_has_no_pmix() {
+        assert!(Pmix::find().is_none());
+        assert!(Pmix::find().is_none(), "looking must not load it");
+    }
+
+    /// Released twice, or by a process that never held: no call into a library, no panic.
+    #[test]
+    fn releasing_what_is_not_held_does_nothing() {
+        release();
+        release();
+        assert_eq!(HOLDER_PID.load(Ordering::Acquire), 0);
+    }
+
+    /// Without a reference no call begins, and none is left counted; one that runs is waited for.
+    #[test]
+    fn a_running_call_is_waited_for() {
+        assert!(matches!(Call::begin(), Err(Error::Released)));
+        assert!(Call::await_none(Duration::ZERO));
+        CALLS.fetch_add(1, Ordering::SeqCst);
+        let running = Call;
+        assert!(!Call::await_none(Duration::from_millis(1)));
+        let waiting = std::thread::spawn(|| Call::await_none(Duration::from_secs(60)));
+        drop(running);
+        assert!(waiting.join().unwrap());
+    }
+}

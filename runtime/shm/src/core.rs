@@ -1,0 +1,235 @@
+//! The mapped board and the checked way to each of its fields; shared by writer, view and watch.
+
+use std::hash::{BuildHasher, RandomState};
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+use super::layout::{
+    ENTRY_SIZE, GROUP_SIZE, LINE_SIZE, Layout, MAGIC, NAME_SIZE, PIGGYBACKS_SIZE, STAMPS_SIZE,
+    clients, header,
+};
+use super::{LAYOUT_VERSION, TableError, TableLimits, TrafficStamp};
+use muster_sys::memory::{self, Access, SharedMap};
+
+/// A mapping whose layout was checked.
+#[derive(Debug)]
+pub struct StateTable {
+    pub(super) map: SharedMap,
+    pub(super) layout: Layout,
+    /// A number that tells one board from another.
+    pub(super) identity: u64,
+    /// What the marks of clients are made with; only the agent has it, and its workers inherit it.
+    marks: Option<RandomState>,
+}
+
+impl StateTable {
+    /// Maps the agent's half, for reading, and the clients' half, of which somebody sent the descriptors, after
+    /// checking seals, magic, version and sizes.
+    pub(super) fn attach(halves: [BorrowedFd<'_>; 2]) -> Result<Self, TableError> {
+        let not = |why: String| TableError::NotABoard { why };
+        let mut size = 0;
+        for half in halves {
+            let seals = memory::seals(half);
+            let seals = seals.map_err(|cause| not(format!("no sealed memory: {cause}")))?;
+            if seals & memory::REQUIRED_SEALS != memory::REQUIRED_SEALS {
+                return Err(not("its size is not sealed".into()));
+            }
+            let bytes = memory::size(half).map_err(system("learn the board's size"))?;
+            if bytes < 4096 || bytes > isize::MAX as u64 / 2 {
+                return Err(not(format!("{bytes} bytes")));
+            }
+            size += bytes;
+        }
+        let [fd, clients] = halves;
+        // First the header alone: nothing more is trusted before it was checked.
+        let head = SharedMap::map(fd, 4096, Access::Read).map_err(system("map the board"))?;
+        if head.long(header::MAGIC).load(Ordering::Acquire) != MAGIC {
+            return Err(not("it does not begin with the magic number".into()));
+        }
+        let found = head.word(header::VERSION).load(Ordering::Relaxed);
+        if found != LAYOUT_VERSION {
+            return Err(TableError::Version {
+                found,
+                known: LAYOUT_VERSION,
+            });
+        }
+        let read = |offset: usize| head.word(offset).load(Ordering::Relaxed);
+        let layout = Layout::new(TableLimits {
+            nodes: read(header::NODES),
+            ranks: read(header::RANKS),
+            slots: read(header::SLOTS),
+            events: read(header::EVENTS),
+        })
+        .map_err(|cause| not(cause.to_string()))?;
+        let said = head.long(header::SIZE).load(Ordering::Relaxed);
+        let own_size = memory::size(fd).map_err(system("learn the board's size"))?;
+        if layout.size as u64 != size || said != size || own_size != layout.clients as u64 {
+            return Err(not(format!(
+                "{size} bytes where its limits make {}",
+                layout.size
+            )));
+        }
+        let identity = head.long(header::IDENTITY).load(Ordering::Relaxed);
+        let map = map_halves([fd, clients], &layout, Access::Read)?;
+        Ok(Self {
+            map,
+            layout,
+            identity,
+            marks: None,
+        })
+    }
+
+    /// Maps fresh, zeroed memory of the layout's halves and writes the header, magic last.
+    pub(super) fn found(
+        halves: [BorrowedFd<'_>; 2],
+        layout: Layout,
+        identity: u64,
+    ) -> Result<Self, TableError> {
+        let map = map_halves(halves, &layout, Access::Write)?;
+        let write = |offset: usize, value: u32| map.word(offset).store(value, Ordering::Relaxed);
+        write(header::VERSION, LAYOUT_VERSION);
+        write(header::NODES, layout.limits.nodes);
+        write(header::RANKS, layout.limits.ranks);
+        write(header::SLOTS, layout.limits.slots);
+        write(header::EVENTS, layout.limits.events);
+        map.long(header::SIZE)
+            .store(layout.size as u64, Ordering::Relaxed);
+        map.long(header::IDENTITY)
+            .store(identity, Ordering::Relaxed);
+        map.long(header::MAGIC).store(MAGIC, Ordering::Release);
+        Ok(Self {
+            map,
+            layout,
+            identity,
+            marks: Some(RandomState::new()),
+        })
+    }
+
+    /// What the client in a slot marks with what it writes there, so that nobody else can write it by mistake:
+    /// a number that is known to the agent and to that client. 0 on a client's side.
+    pub(super) fn mark(&self, slot: u32, generation: u32) -> u64 {
+        let number = |marks: &RandomState| marks.hash_one((slot, generation));
+        // Neither zeros nor ones make sense together with it.
+        self.marks
+            .as_ref()
+            .map_or(0, |marks| number(marks) & !(3 << 62) | 1 << 63)
+    }
+
+    /// Those who wait for a change of a state sleep on it.
+    pub(super) fn changed(&self) -> &AtomicU32 {
+        self.map.word(self.layout.clients + clients::CHANGED)
+    }
+
+    pub(super) fn header_field(&self, offset: usize) -> &AtomicU32 {
+        self.map.word(offset)
+    }
+
+    pub(super) fn header_long(&self, offset: usize) -> &AtomicU64 {
+        self.map.long(offset)
+    }
+
+    /// How many nodes have an index, never more than there is room for.
+    #[inline]
+    pub(super) fn node_count(&self) -> u32 {
+        let count = self.map.word(header::NODE_COUNT).load(Ordering::Acquire);
+        count.min(self.layout.limits.nodes)
+    }
+
+    /// How many ranks there are, never more than there is room for.
+    #[inline]
+    pub(super) fn rank_count(&self) -> u32 {
+        let count = self.map.word(header::RANK_COUNT).load(Ordering::Acquire);
+        count.min(self.layout.limits.ranks)
+    }
+
+    #[inline]
+    pub(super) fn node_state(&self, node: u32) -> Option<&AtomicU8> {
+        let inside = node < self.layout.limits.nodes;
+        inside.then(|| self.map.byte(self.layout.node_states + node as usize))
+    }
+
+    #[inline]
+    pub(super) fn rank_state(&self, rank: u32) -> Option<&AtomicU8> {
+        let inside = rank < self.layout.limits.ranks;
+        inside.then(|| self.map.byte(self.layout.rank_states + rank as usize))
+    }
+
+    /// The rank's node index plus one; zero is "not known".
+    #[inline]
+    pub(super) fn rank_node(&self, rank: u32) -> Option<&AtomicU32> {
+        let inside = rank < self.layout.limits.ranks;
+        inside.then(|| self.map.word(self.layout.rank_nodes + rank as usize * 4))
+    }
+
+    /// The eight words of a node's name.
+    pub(super) fn name_fields(&self, node: u32) -> Option<impl Iterator<Item = &AtomicU64>> {
+        let start = self.layout.names + node as usize * NAME_SIZE;
+        let inside = node < self.layout.limits.nodes;
+        inside.then(|| (0..NAME_SIZE / 8).map(move |word| self.map.long(start + word * 8)))
+    }
+
+    /// The four words of the name of a node's group.
+    pub(super) fn group_futexes(&self, node: u32) -> Option<impl Iterator<Item = &AtomicU64>> {
+        let start = self.layout.groups + node as usize * GROUP_SIZE;
+        let inside = node < self.layout.limits.nodes;
+        inside.then(|| (0..GROUP_SIZE / 8).map(move |word| self.map.long(start + word * 8)))
+    }
+
+    /// Number plus one of the last event that listed the node; zero if none did.
+    pub(super) fn group_event(&self, node: u32) -> Option<&AtomicU64> {
+        let inside = node < self.layout.limits.nodes;
+        inside.then(|| self.map.long(self.layout.group_events + node as usize * 8))
+    }
+
+    /// The stamp of the entry where this event lies or will lie, and the offset of its words.
+    #[inline]
+    pub(super) fn entry(&self, sequence: u64) -> (&AtomicU64, usize) {
+        let place = (sequence & u64::from(self.layout.limits.events - 1)) as usize;
+        let start = self.layout.event_ring + place * ENTRY_SIZE;
+        (self.map.long(start), start + 8)
+    }
+
+    #[inline]
+    pub(super) fn head(&self) -> &AtomicU64 {
+        self.map.long(header::HEAD)
+    }
+
+    /// When ranks of this node last had something from a node that there is room for, or sent something there.
+    #[inline]
+    pub(super) fn traffic(&self, node: u32, traffic: TrafficStamp) -> Option<&AtomicU64> {
+        let start = self.layout.traffic + node as usize * STAMPS_SIZE;
+        (node < self.layout.limits.nodes).then(|| self.map.long(start + traffic as usize * 8))
+    }
+
+    /// How many parcels found their box full, or were lost in it.
+    pub(super) fn piggybacks_lost(&self) -> &AtomicU64 {
+        self.map.long(self.layout.parcels)
+    }
+
+    /// Where a node's box lies, for what is carried from there or to there.
+    #[inline]
+    pub(super) fn piggyback(&self, node: u32, way: TrafficStamp) -> Option<usize> {
+        let boxes = self.layout.parcels + LINE_SIZE;
+        let start = boxes + node as usize * PIGGYBACKS_SIZE + way as usize * LINE_SIZE;
+        (node < self.layout.limits.nodes).then_some(start)
+    }
+
+    /// The tick line of a slot that exists.
+    pub fn tick(&self, slot: u32) -> &AtomicU64 {
+        self.map.long(self.layout.ticks + slot as usize * LINE_SIZE)
+    }
+}
+
+fn map_halves(
+    [agent, clients]: [BorrowedFd<'_>; 2],
+    layout: &Layout,
+    access: Access,
+) -> Result<SharedMap, TableError> {
+    let agent = (agent, layout.clients, access);
+    let clients = (clients, layout.size - layout.clients);
+    SharedMap::map_in_a_row(agent, clients).map_err(system("map the board"))
+}
+
+pub(super) fn system(what: &'static str) -> impl FnOnce(std::io::Error) -> TableError {
+    move |cause| TableError::System { what, cause }
+}

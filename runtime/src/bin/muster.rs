@@ -1,5 +1,0 @@
-//! The command line `muster`; everything is in `muster::cli`.
-
-fn main() -> std::process::ExitCode {
-    muster::cli::main()
-}

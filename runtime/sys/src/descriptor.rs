@@ -1,0 +1,213 @@
+//! Eventfd and timerfd: descriptors that become readable because something happened.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use super::check;
+
+/// Has the programs that this process executes inherit the descriptor.
+///
+/// # Errors
+/// The system's answer.
+pub fn keep_on_exec(descriptor: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: no pointers.
+    let answer = unsafe { libc::fcntl(descriptor.as_raw_fd(), libc::F_SETFD, 0) };
+    check("fcntl(F_SETFD)", i64::from(answer)).map(|_| ())
+}
+
+/// A counter that a poll can wait for: `raise` makes it readable until `drain`.
+#[derive(Debug)]
+pub struct EventFd(OwnedFd);
+
+impl EventFd {
+    /// A new one, not raised, non-blocking, closed at exec.
+    pub fn new() -> io::Result<Self> {
+        // SAFETY: no pointers.
+        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+        check("eventfd", i64::from(fd))?;
+        // SAFETY: the kernel has just given us this descriptor.
+        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+
+    /// One of this process's own that was handed on as a descriptor.
+    pub fn from_received(fd: OwnedFd) -> Self {
+        Self(fd)
+    }
+
+    /// One that a process sent which may send anything. What is none is refused, with what it is.
+    pub fn from_untrusted(fd: OwnedFd) -> io::Result<Self> {
+        let what = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()))?;
+        if what.as_os_str() == "anon_inode:[eventfd]" {
+            return Ok(Self(fd));
+        }
+        let text = format!("{} is no eventfd", what.display());
+        Err(io::Error::new(io::ErrorKind::InvalidInput, text))
+    }
+
+    /// Makes one readable that another process holds, too. That process may have filled the counter, or taken the
+    /// flag away by which a write to a full one does not wait: both are looked after first.
+    pub fn raise_shared(&self) {
+        let mut entry = libc::pollfd {
+            fd: self.0.as_raw_fd(),
+            events: libc::POLLIN | libc::POLLOUT,
+            revents: 0,
+        };
+        // SAFETY: one valid entry, and no wait.
+        let answer = unsafe { libc::poll(&raw mut entry, 1, 0) };
+        // What is readable is raised already, full or not.
+        if answer == 1 && entry.revents == libc::POLLOUT {
+            // SAFETY: no pointers; the flags of an eventfd are these two.
+            unsafe {
+                libc::fcntl(
+                    self.0.as_raw_fd(),
+                    libc::F_SETFL,
+                    libc::O_RDWR | libc::O_NONBLOCK,
+                )
+            };
+            self.raise();
+        }
+    }
+
+    /// Makes it readable. At the counter's limit it is readable already, so nothing is lost.
+    pub fn raise(&self) {
+        let one = 1u64.to_ne_bytes();
+        // SAFETY: eight readable bytes.
+        unsafe { libc::write(self.0.as_raw_fd(), one.as_ptr().cast(), 8) };
+    }
+
+    /// Makes it unreadable again; says whether it was raised.
+    pub fn drain(&self) -> bool {
+        let mut count = [0u8; 8];
+        // SAFETY: eight writable bytes.
+        unsafe { libc::read(self.0.as_raw_fd(), count.as_mut_ptr().cast(), 8) == 8 }
+    }
+}
+
+impl AsFd for EventFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// A timer on the monotonic clock that a poll can wait for.
+#[derive(Debug)]
+pub struct TimerFd(OwnedFd);
+
+impl TimerFd {
+    /// A new one, not set, non-blocking, closed at exec.
+    pub fn new() -> io::Result<Self> {
+        let flags = libc::TFD_CLOEXEC | libc::TFD_NONBLOCK;
+        // SAFETY: no pointers.
+        let fd = unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, flags) };
+        check("timerfd_create", i64::from(fd))?;
+        // SAFETY: the kernel has just given us this descriptor.
+        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+
+    /// Becomes readable once, at `at_ns` of [`super::clock::monotonic_ns`]; a past time at once.
+    pub fn set(&self, at_ns: u64) -> io::Result<()> {
+        // Zero would switch the timer off.
+        self.program(at_ns.max(1))
+    }
+
+    /// Switches it off.
+    pub fn clear(&self) -> io::Result<()> {
+        self.program(0)
+    }
+
+    /// Makes it unreadable again; says whether it had expired.
+    pub fn drain(&self) -> bool {
+        let mut count = [0u8; 8];
+        // SAFETY: eight writable bytes.
+        unsafe { libc::read(self.0.as_raw_fd(), count.as_mut_ptr().cast(), 8) == 8 }
+    }
+
+    fn program(&self, at_ns: u64) -> io::Result<()> {
+        let setting = libc::itimerspec {
+            it_interval: libc::timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            },
+            it_value: libc::timespec {
+                tv_sec: (at_ns / 1_000_000_000) as libc::time_t,
+                tv_nsec: (at_ns % 1_000_000_000) as libc::c_long,
+            },
+        };
+        // SAFETY: a valid setting, no old one wanted.
+        let answer = unsafe {
+            libc::timerfd_settime(
+                self.0.as_raw_fd(),
+                libc::TFD_TIMER_ABSTIME,
+                &raw const setting,
+                std::ptr::null_mut(),
+            )
+        };
+        check("timerfd_settime", i64::from(answer)).map(|_| ())
+    }
+}
+
+impl AsFd for TimerFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::socket::Packets;
+    use std::fs::File;
+
+    /// Takes away the flag by which a write does not wait.
+    fn make_blocking(event: &EventFd) {
+        // SAFETY: no pointers.
+        let answer = unsafe { libc::fcntl(event.0.as_raw_fd(), libc::F_SETFL, libc::O_RDWR) };
+        assert_eq!(answer, 0);
+    }
+
+    fn add(event: &EventFd, count: u64) {
+        let bytes = count.to_ne_bytes();
+        // SAFETY: eight readable bytes.
+        let wrote = unsafe { libc::write(event.0.as_raw_fd(), bytes.as_ptr().cast(), 8) };
+        assert_eq!(wrote, 8);
+    }
+
+    #[test]
+    fn only_an_eventfd_is_taken_for_one() {
+        let event = EventFd::new().unwrap();
+        let received = EventFd::from_untrusted(event.0.try_clone().unwrap()).unwrap();
+        received.raise_shared();
+        received.raise_shared();
+        assert!(event.drain() && !event.drain());
+        let (reader, writer) = io::pipe().unwrap();
+        let (one, other) = Packets::pair().unwrap();
+        let others: [OwnedFd; 5] = [
+            reader.into(),
+            writer.into(),
+            one.as_fd().try_clone_to_owned().unwrap(),
+            TimerFd::new().unwrap().0,
+            File::open("/dev/null").unwrap().into(),
+        ];
+        for other in others {
+            let text = EventFd::from_untrusted(other).unwrap_err().to_string();
+            assert!(text.ends_with("is no eventfd"), "{text}");
+        }
+        drop(other);
+    }
+
+    #[test]
+    fn a_full_counter_of_another_process_makes_nobody_wait() {
+        let event = EventFd::new().unwrap();
+        let received = EventFd::from_untrusted(event.0.try_clone().unwrap()).unwrap();
+        add(&event, u64::MAX - 1);
+        make_blocking(&event);
+        received.raise_shared();
+        assert!(event.drain());
+        make_blocking(&event);
+        received.raise_shared();
+        assert!(
+            event.drain() && !event.drain(),
+            "it waits for nothing by now"
+        );
+    }
+}
