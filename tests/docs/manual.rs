@@ -98,8 +98,14 @@ fn every_variable_that_is_read_is_explained() {
         }
     }
     let mut sources = String::new();
-    for room in ["runtime/src", "slurm-plugin/src"] {
-        read(&workspace().join(room), &mut sources);
+    let crates = fs::read_dir(workspace().join("runtime"))
+        .expect("crates")
+        .flatten();
+    let folders = crates
+        .map(|entry| entry.path().join("src"))
+        .filter(|folder| folder.is_dir());
+    for folder in folders.chain([workspace().join("slurm-plugin/src")]) {
+        read(&folder, &mut sources);
     }
     let constant = |c: char| c.is_ascii_uppercase() || c == '_';
     let pages = pages("7");
@@ -367,8 +373,8 @@ fn shells_complete_by_them() {
 fn every_schema_of_a_command_is_on_a_page() {
     let pages: String = pages("7").into_iter().map(|(_, text)| text).collect();
     let mut schemas = BTreeSet::new();
-    let mut folders = ["cli", "control", "journal", "agent"]
-        .map(|folder| workspace().join("runtime/src").join(folder))
+    let mut folders = ["cli", "lab", "launch", "control", "agent"]
+        .map(|name| workspace().join("runtime").join(name).join("src"))
         .to_vec();
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder)
@@ -419,7 +425,8 @@ fn an_installed_demo_says_how_to_make_its_program() {
     fs::create_dir_all(&bin).expect("a folder");
     fs::create_dir_all(&examples).expect("a folder");
     // Copied by another process: this one may start one for another test that would hold the copy open for writing.
-    let copied = Command::new("cp").arg(program("muster")).arg(&bin).status();
+    let programs = [program("muster"), program("muster-lab")];
+    let copied = Command::new("cp").args(programs).arg(&bin).status();
     assert!(copied.is_ok_and(|status| status.success()));
     let source = examples.join("ulfm_survive.c");
     fs::copy(workspace().join("examples/ulfm_survive.c"), &source).expect("a copy");

@@ -724,7 +724,7 @@ mod tests {
             None,
             "nothing is known of the machine"
         );
-        let file = std::path::Path::new("../tests/topologies/two-sockets.xml");
+        let file = std::path::Path::new("../../tests/topologies/two-sockets.xml");
         rails.cpu_placement =
             CpuPlacement::look(Some(muster_fabric::locality::read_file(file).unwrap()));
         let said = rails.strange_partitions().unwrap();
