@@ -18,7 +18,7 @@ SLURM_HEADER := $(wildcard $(or $(SLURM_INCLUDE_DIR),/usr/include)/slurm/slurm_v
 WORKSPACE  := --workspace $(if $(SLURM_HEADER),,--exclude muster-slurm)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build slurm-plugin demo check quick check-mpi4py test lint deny docs bench install dist check-dist check-spack clean \
+.PHONY: help setup build slurm-plugin demo check check-all quick check-mpi4py test lint deny docs bench install dist check-dist check-spack clean \
 	bench-build bench-merge bench-idle bench-detect bench-foca bench-chitchat bench-fast bench-calm \
 	bench-killed bench-client bench-saved bench-noise bench-run bench-local
 
@@ -48,6 +48,10 @@ demo: build ## the main job: 4 nodes, 8 ranks, 2 rails; one rank hung, one kille
 
 check: setup lint build ## all tests, the demo included
 	WORKSPACE="$(WORKSPACE)" sh scripts/check
+
+check-all: check check-mpi4py check-dist ## make check, the long sweeps and studies, mpi4py's tests, the release archives
+	$(CARGO) test -p muster-tests --test run losses -- --ignored --nocapture
+	$(RELEASE)/muster-lab sim sweep tests/scenarios/zone-all-faults.toml --seeds 20000
 
 test: check
 

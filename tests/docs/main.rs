@@ -2,6 +2,7 @@
 //! of the house hold.
 
 mod commands;
+mod crates;
 mod links;
 mod manual;
 mod readme;

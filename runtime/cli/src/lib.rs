@@ -36,6 +36,7 @@ mod settings;
 mod show;
 mod stats;
 mod top;
+mod top_screen;
 mod wait;
 mod yaml;
 

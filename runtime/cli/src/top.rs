@@ -1,10 +1,11 @@
 //! `muster top`: the members and rails of a job, again and again.
 //!
-//! On a terminal each picture is drawn over the last one; anywhere else they follow each other, and
-//! without a number there is one. Keys are not read: Ctrl-C ends it.
+//! On a terminal it is a screen with keys ([`top_screen`]); elsewhere pictures follow each other, and without a number
+//! there is one.
 
 use super::agents::{self, AgentArgs};
 use super::show::{Shape, align, array, asked, asked_again, note_unwatched, print_answer, text};
+use super::top_screen;
 use clap::Args;
 use muster_control::{AskError, Question, ask, explanation};
 use muster_fabric::by_number;
@@ -34,24 +35,26 @@ pub(crate) struct TopArgs {
     output: Shape,
 }
 
-/// Home, and everything below it cleared.
-const CLEAR: &str = "\x1b[H\x1b[J";
-
 /// Runs it.
 pub(crate) fn run(args: &TopArgs) -> Result<(), CliError> {
     let path = agents::find(&args.agent)?;
     let is_screen = stdout().is_terminal() && matches!(args.output, Shape::Table);
-    let last = args.number.unwrap_or(if is_screen { u64::MAX } else { 1 });
     let mut before = Look::take(&path).map_err(asked)?;
-    for _ in 0..last {
+    if is_screen {
+        let delay = Duration::from_secs_f64(args.delay);
+        return top_screen::run(&path, delay, args.number.unwrap_or(u64::MAX), &mut || {
+            let now = Look::take(&path).map_err(|error| asked_again(&path, error))?;
+            let picture = now.since(&before, usize::MAX);
+            before = now;
+            Ok(picture)
+        });
+    }
+    for _ in 0..args.number.unwrap_or(1) {
         std::thread::sleep(Duration::from_secs_f64(args.delay));
         let now = Look::take(&path).map_err(|error| asked_again(&path, error))?;
         let picture = now.since(&before, usize::try_from(args.most).unwrap_or(usize::MAX));
         let coloured = paint::is_coloured();
-        print_answer(args.output, &picture, |picture| {
-            let clear = if is_screen { CLEAR } else { "" };
-            format!("{clear}{}", draw(picture, coloured))
-        });
+        print_answer(args.output, &picture, |picture| draw(picture, coloured));
         if muster_terminal::is_output_over() {
             return Ok(());
         }
