@@ -2,7 +2,7 @@
 //!
 //! A policy is a list of rules; there is one in the system. A rule names a net, local interfaces, or
 //! pairs of local interfaces and remote NIDs (1:1, 1:N, N:1 and N:N alike), and says how strongly it
-//! prefers them (its priority, 0 the highest and what a rule has that names none) and how many
+//! prefers them (its priority, 0 the highest and what a rule has that no pattern) and how many
 //! messages it wants sent in a row before another takes its turn. What no rule of a kind names comes
 //! after everything that one does. So a failover is one rule: "net o2ib0" prefers o2ib0 to all others
 //! while it works.
@@ -520,7 +520,7 @@ mod tests {
         let both = vec![rule(narrower, 1, None), rule(wider, 2, None)];
         assert!(Policy::new(both).is_ok());
         assert!(refusal(vec![rule(udp(), 0, Some(0))]).contains("0 messages"));
-        assert!(refusal(vec![Rule::new(pairs(&[], &["*@udp"]))]).contains("names none"));
+        assert!(refusal(vec![Rule::new(pairs(&[], &["*@udp"]))]).contains("no pattern"));
         let numbers = 0..=u16::try_from(RULES_MAX).unwrap();
         let net = |number| Net {
             kind: crate::net::NetKind::Udp,
