@@ -156,7 +156,9 @@ mod tests {
     proptest! {
         /// A folded text expands to the same names, each once.
         #[test]
-        fn folded_names_expand_to_the_same_names(names in proptest::collection::btree_set("[ab]{0,2}[0-9]{0,4}[xy]?", 1..40)) {
+        fn folded_names_expand_to_the_same_names(
+            names in proptest::collection::btree_set("[ab]{0,2}[0-9]{0,4}[xy]?", 1..40),
+        ) {
             let names: Vec<String> = names.into_iter().filter(|name| !name.is_empty()).collect();
             prop_assume!(!names.is_empty());
             let mut again = expand(&fold(names.iter().map(String::as_str)), 4096).unwrap();

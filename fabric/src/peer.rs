@@ -124,7 +124,7 @@ impl Peer {
         self.paths = paths;
         let ended = self.note_rails();
         if let Some(bulk) = &mut self.bulk {
-            bulk.choose_anew(now_us);
+            bulk.reroute(now_us);
         }
         ended
     }

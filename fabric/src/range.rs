@@ -230,7 +230,7 @@ mod tests {
             let output = std::process::Command::new("scontrol")
                 .args(["show", "hostnames", text])
                 .output();
-            match asked {
+            match output {
                 Ok(output) if output.status.success() => {
                     let printed = String::from_utf8_lossy(&output.stdout);
                     assert_eq!(names(text), printed.lines().collect::<Vec<_>>(), "{text}");

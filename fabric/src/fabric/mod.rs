@@ -21,7 +21,7 @@ mod show;
 
 pub(crate) use bulk::PeerBulk;
 pub use opener::{OpenedRail, RailOpener};
-use relay::Carrier;
+use relay::RelayState;
 pub use request::QUESTION_MAX;
 
 use crate::config::FabricConfig;
@@ -102,7 +102,7 @@ pub struct Fabric {
     /// The liveness connections to watched peers; none where the system gives no descriptor.
     observer: Option<LivenessObserver>,
     /// State of relaying.
-    carrier: Carrier,
+    relay_state: RelayState,
     /// When the queues of this node's own liveness connection are checked next.
     queue_check_us: u64,
     /// Where the messages' memory is, if known.
@@ -165,7 +165,7 @@ impl Fabric {
             links: Links::open(),
             speeds: Speeds::start(speeds::DIRECTORY.into()).ok(),
             observer: LivenessObserver::new().ok(),
-            carrier: Carrier::default(),
+            relay_state: RelayState::default(),
             queue_check_us: 0,
             memory_node: None,
         };

@@ -109,7 +109,7 @@ impl Fabric {
         if let Some(peer) = self.peers.remove(handle) {
             self.disown(&peer.nids, handle);
             self.close_paths(peer.paths);
-            self.carrier.carried.forget(handle);
+            self.relay_state.carried.forget(handle);
             self.update_observer(handle);
             let streams = || peer.bulk.iter().flat_map(|bulk| bulk.streams());
             for receiver in streams().map(|stream| &stream.receiver) {

@@ -492,18 +492,18 @@ mod tests {
         let to_b = a.peer(&b_nids.parse().unwrap()).unwrap();
         let to_a = b.peer(&a.local_nids()).unwrap();
         a.watch(0, to_b, Pace::unasked(100));
-        let mut reported = Vec::new();
+        let mut told = Vec::new();
         for turn in 1..=u64::from(super::super::UNJUDGED_MAX) {
             for _ in 0..=POLL_BUDGET {
                 b.send(turn, to_a, Class::News, Route::Next, b"x");
             }
             assert!(a.poll(100 * turn, &mut |_| {}), "turn {turn}");
             a.heard(100 * turn, to_b, 0);
-            reported.extend(events(&mut a));
+            told.extend(events(&mut a));
         }
         assert!(
-            matches!(reported[..], [FabricEvent::RailSilent { rail: 1, .. }]),
-            "{reported:?}"
+            matches!(told[..], [FabricEvent::RailSilent { rail: 1, .. }]),
+            "{told:?}"
         );
     }
 

@@ -25,7 +25,7 @@ const UNKNOWN_NID_US: u64 = 100_000;
 
 /// State of relaying that belongs to no single peer.
 #[derive(Debug)]
-pub(crate) struct Carrier {
+pub(crate) struct RelayState {
     all: Allowance,
     pub(super) carried: Carried,
     turn: u64,
@@ -35,9 +35,9 @@ pub(crate) struct Carrier {
     unknown_nid_us: Option<u64>,
 }
 
-impl Default for Carrier {
-    fn default() -> Carrier {
-        Carrier {
+impl Default for RelayState {
+    fn default() -> RelayState {
+        RelayState {
             all: Allowance::ALL,
             carried: Carried::default(),
             turn: 0,
@@ -221,14 +221,14 @@ impl Fabric {
         now_us: u64,
         to: PeerHandle,
         by: PeerHandle,
-        unheard: bool,
+        no_direct_contact: bool,
         bytes: &[u8],
     ) -> bool {
         let Some(choice) = self.select_path(by, &Tried::default()) else {
             return false;
         };
         let path = usize::from(choice.path);
-        let Some(envelope) = self.envelope(to, by, path, unheard) else {
+        let Some(envelope) = self.envelope(to, by, path, no_direct_contact) else {
             return false;
         };
         let key = self.config.key.as_ref();
@@ -249,34 +249,34 @@ impl Fabric {
         to: PeerHandle,
         by: PeerHandle,
         path: usize,
-        unheard: bool,
+        no_direct_contact: bool,
     ) -> Option<Envelope> {
         let (peer, carrier) = (self.peers.get(to)?, self.peers.get(by)?);
         let path = carrier.paths.get(path)?;
         let mut nids = peer.nids.iter();
         let on_shared = |nid: &&Nid| carrier.nids.iter().any(|one| one.net == nid.net);
-        self.carrier.made += 1;
+        self.relay_state.made += 1;
         Some(Envelope {
             hops: 1,
-            unheard,
+            unheard: no_direct_contact,
             from: self.rails[path.rail].as_ref()?.nid.clone(),
             by: path.nid.clone(),
             to: nids.find(on_shared)?.clone(),
             life: self.config.incarnation,
-            number: self.carrier.made,
+            number: self.relay_state.made,
         })
     }
 
     /// Counts a message that a carrier has taken, and ends the carrier's turn.
     pub(super) fn count_way(&mut self, to: PeerHandle, by: PeerHandle, bytes: usize) {
-        self.carrier.turn += 1;
-        let turn = self.carrier.turn;
+        self.relay_state.turn += 1;
+        let turn = self.relay_state.turn;
         if let Some(peer) = self.peers.get_mut(to) {
             let way = peer.relay.ways.iter_mut().find(|way| way.by == by);
             way.into_iter().for_each(|way| way.turn = turn);
         }
         let ends = [None, Some(by), Some(to)];
-        self.carrier.carried.count(ends, bytes);
+        self.relay_state.carried.count(ends, bytes);
     }
 
     /// Handles an envelope that has arrived on a datagram lane.
@@ -299,7 +299,7 @@ impl Fabric {
                 if self.carry(now_us, to, &bytes) {
                     let length = bytes.len() - ENVELOPE_BYTES;
                     let ends = [Some(from), None, Some(to)];
-                    self.carrier.carried.count(ends, length);
+                    self.relay_state.carried.count(ends, length);
                 } else {
                     self.count_relay_drop(rail, DropReason::RelayNoPath);
                 }
@@ -359,7 +359,7 @@ impl Fabric {
         match verdict {
             Verdict::Take { from, by } => {
                 let ends = [Some(from), Some(by), None];
-                self.carrier.carried.count(ends, message.len());
+                self.relay_state.carried.count(ends, message.len());
                 let no_direct_contact = envelope.unheard;
                 let relayed = Relayed {
                     by,
@@ -371,7 +371,7 @@ impl Fabric {
                 let peer = self.peers.get_mut(from);
                 let within =
                     peer.is_some_and(|peer| peer.relay.allowance.take(now_us, bytes.len()));
-                if within && self.carrier.all.take(now_us, bytes.len()) {
+                if within && self.relay_state.all.take(now_us, bytes.len()) {
                     Outcome::Carry { from, to }
                 } else {
                     self.refuse(rail, DropReason::RelayRate)
@@ -400,9 +400,9 @@ impl Fabric {
     /// Reports an unknown NID. The host may know the member that has it, and add the member: then the next envelope
     /// passes.
     fn report_unknown_nid(&mut self, now_us: u64, nid: Nid) {
-        let reported_us = self.carrier.unknown_nid_us;
+        let reported_us = self.relay_state.unknown_nid_us;
         if reported_us.is_none_or(|reported_us| now_us >= reported_us + UNKNOWN_NID_US) {
-            self.carrier.unknown_nid_us = Some(now_us);
+            self.relay_state.unknown_nid_us = Some(now_us);
             self.push_event(FabricEvent::UnknownNid { nid });
         }
     }

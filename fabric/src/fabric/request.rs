@@ -200,7 +200,7 @@ impl Fabric {
                 continue;
             };
             let due = stream.sender.acked(now_us, question, u64::MAX, &times);
-            stream.went_on();
+            stream.note_progress();
             self.bulk_ended(peer, urgent, due);
         }
         if let Some(bulk) = self.bulk_of(peer) {

@@ -122,7 +122,7 @@ impl Fabric {
             path.usage = Default::default();
             path.sends_most = path.sends.iter().sum();
         }
-        self.carrier.carried = Default::default();
+        self.relay_state.carried = Default::default();
         self.events_dropped = 0;
         self.bulk_unfinished = 0;
         self.unknown_peer_drops = 0;
@@ -251,7 +251,7 @@ impl Fabric {
     /// What was relayed: through other members for this node, and by this node for others.
     #[must_use]
     pub fn relayed(&self) -> RelayView {
-        let (pairs, others) = self.carrier.carried.each();
+        let (pairs, others) = self.relay_state.carried.each();
         let nid = |end: &Option<PeerHandle>| {
             let peer = self.peers.get((*end)?)?;
             Some(peer.nids.as_slice()[0].clone())
