@@ -72,12 +72,12 @@ enum Defect {
 
 fn choose(interfaces: Vec<Interface>, links: &[Link]) -> DefaultRails {
     let mut choice = DefaultRails::default();
-    let judged = interfaces
+    let classified = interfaces
         .into_iter()
-        .map(|interface| (judge(&interface, links), interface));
-    let judged: Vec<((Defect, String), Interface)> = judged.collect();
-    let least = judged.iter().map(|((defect, _), _)| *defect).min();
-    for ((defect, why), interface) in judged {
+        .map(|interface| (classify(&interface, links), interface));
+    let classified: Vec<((Defect, String), Interface)> = classified.collect();
+    let least = classified.iter().map(|((defect, _), _)| *defect).min();
+    for ((defect, why), interface) in classified {
         let is_same = |one: &&Interface| device(one) == device(&interface);
         let first = choice.chosen.iter().find(is_same);
         let why = if Some(defect) != least {
@@ -100,7 +100,7 @@ fn choose(interfaces: Vec<Interface>, links: &[Link]) -> DefaultRails {
     choice
 }
 
-fn judge(interface: &Interface, links: &[Link]) -> (Defect, String) {
+fn classify(interface: &Interface, links: &[Link]) -> (Defect, String) {
     if interface.address.is_loopback() {
         return (
             Defect::Loopback,

@@ -381,7 +381,7 @@ impl Fabric {
     }
 
     /// Removes peers without anything under way from `bulk_peers`.
-    pub(super) fn leave_idle(&mut self) {
+    pub(super) fn forget_idle(&mut self) {
         let mut handles = std::mem::take(&mut self.bulk_peers);
         handles.retain(|handle| {
             let is_busy = self.peer_bulk_timeout(*handle).is_some();
@@ -458,7 +458,7 @@ impl Fabric {
                     let envelope = lane.envelope(slot, length);
                     let (whole, relayed) = match envelope {
                         None => (self.bulk_received(now_us, index, slot, length), None),
-                        Some(envelope) => self.bulk_envelope_came(now_us, index, envelope),
+                        Some(envelope) => self.handle_bulk_envelope(now_us, index, envelope),
                     };
                     if let Some(lane) = self.bulk_lane(index) {
                         lane.repost(slot);

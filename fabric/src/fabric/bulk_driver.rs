@@ -43,7 +43,7 @@ impl Fabric {
                 self.drive_stream(now_us, handle, false);
             }
         }
-        self.leave_idle();
+        self.forget_idle();
     }
 
     /// Whether regular messages wait for urgent ones that their lane does not take now.

@@ -361,11 +361,11 @@ impl Transport for Fabric {
     }
 
     fn peer(&mut self, nids: &NidList) -> Result<PeerHandle, PeerError> {
-        self.take_in(nids)
+        self.add_peer(nids)
     }
 
     fn renew(&mut self, peer: PeerHandle, nids: &NidList) -> Result<(), PeerError> {
-        self.give_nids(peer, nids)
+        self.replace_nids(peer, nids)
     }
 
     fn nids(&self, peer: PeerHandle) -> Option<NidList> {
@@ -373,7 +373,7 @@ impl Transport for Fabric {
     }
 
     fn forget(&mut self, peer: PeerHandle) {
-        self.drop_peer(peer);
+        self.remove_peer(peer);
     }
 
     fn select(&mut self, now_us: u64, peer: PeerHandle, route: Route, tried: &Tried) -> Selection {

@@ -16,7 +16,7 @@ use crate::transport::FabricEvent;
 use std::net::SocketAddrV4;
 
 impl Fabric {
-    pub(super) fn take_in(&mut self, nids: &NidList) -> Result<PeerHandle, PeerError> {
+    pub(super) fn add_peer(&mut self, nids: &NidList) -> Result<PeerHandle, PeerError> {
         if self.peers.len() >= self.config.peers_max {
             return Err(PeerError::ManyPeers {
                 limit: self.config.peers_max,
@@ -40,7 +40,7 @@ impl Fabric {
         self.config.relay && nids.iter().all(has_address)
     }
 
-    pub(super) fn give_nids(
+    pub(super) fn replace_nids(
         &mut self,
         handle: PeerHandle,
         nids: &NidList,
@@ -105,7 +105,7 @@ impl Fabric {
         self.leave_path(handle, is_told, DropReason::ProviderError);
     }
 
-    pub(super) fn drop_peer(&mut self, handle: PeerHandle) {
+    pub(super) fn remove_peer(&mut self, handle: PeerHandle) {
         if let Some(peer) = self.peers.remove(handle) {
             self.disown(&peer.nids, handle);
             self.close_paths(peer.paths);

@@ -91,7 +91,7 @@ impl Fabric {
                     if let Some(envelope) = open.lanes.of(class).envelope(slot, length) {
                         open.lanes.of(class).repost(slot);
                         open.counters.count_receive(length);
-                        self.envelope_came(now_us, rail, envelope, deliver);
+                        self.handle_envelope(now_us, rail, envelope, deliver);
                     } else {
                         receive(open, rail, class, slot, length, deliver);
                     }
@@ -213,7 +213,7 @@ impl Fabric {
             }
             self.rails_in_doubt = true;
         }
-        self.tell_rail(index, change, &format!("the link {} is down", link.name));
+        self.report_rail_change(index, change, &format!("the link {} is down", link.name));
     }
 
     pub(super) fn note_heard(&mut self, now_us: u64, handle: PeerHandle, rail: usize) {

@@ -66,7 +66,7 @@ impl Fabric {
     pub fn set_relay(&mut self, relay: bool) {
         self.config.relay = relay;
         if !relay {
-            self.end_relays();
+            self.stop_relaying();
         }
     }
 
@@ -109,20 +109,20 @@ impl Fabric {
         else {
             return 0;
         };
-        self.seek_ways(now_us, handle);
+        self.find_carriers(now_us, handle);
         let mut copies = 0;
         // A peer that is only late may be busy, and so may be its neighbours. One carrier at a time is tried.
         let limit = if need == Need::Unheard { 1 } else { 2 };
         let carriers = self.carriers(now_us, handle, &[]).into_iter().flatten();
         for by in carriers.take(limit) {
-            let handed = self.hand_over(now_us, handle, by, need != Need::Asked, bytes);
+            let handed = self.send_to_carrier(now_us, handle, by, need != Need::Asked, bytes);
             copies += u8::from(handed);
         }
         copies
     }
 
     /// At intervals, looks for members that can carry to a peer, and keeps the best.
-    pub(super) fn seek_ways(&mut self, now_us: u64, handle: PeerHandle) {
+    pub(super) fn find_carriers(&mut self, now_us: u64, handle: PeerHandle) {
         let due = |peer: &mut Peer| peer.relay.seeks(now_us);
         if !self.peers.get_mut(handle).is_some_and(due) {
             return;
@@ -216,7 +216,7 @@ impl Fabric {
     }
 
     /// Hands a message for a peer to the member that carries it.
-    fn hand_over(
+    fn send_to_carrier(
         &mut self,
         now_us: u64,
         to: PeerHandle,
@@ -280,7 +280,7 @@ impl Fabric {
     }
 
     /// Handles an envelope that has arrived on a datagram lane.
-    pub(super) fn envelope_came(
+    pub(super) fn handle_envelope(
         &mut self,
         now_us: u64,
         rail: usize,

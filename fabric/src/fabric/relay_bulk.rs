@@ -45,7 +45,7 @@ impl Fabric {
         if !self.config.relay {
             return None;
         }
-        self.seek_ways(now_us, handle);
+        self.find_carriers(now_us, handle);
         // Each turn excludes one carrier, and there are few.
         while let Some(by) = self.carriers(now_us, handle, &tried)[0] {
             let path = self.choose_bulk(by, Tried::default(), None);
@@ -159,7 +159,7 @@ impl Fabric {
 
     /// Handles an envelope that has arrived on a bulk lane. Returns the message if it was for this node and is
     /// complete now.
-    pub(super) fn bulk_envelope_came(
+    pub(super) fn handle_bulk_envelope(
         &mut self,
         now_us: u64,
         rail: usize,
@@ -262,7 +262,7 @@ impl Fabric {
 
     /// Relaying was switched off: own messages continue by pairs. Relayed acknowledgements and waiting envelopes are
     /// dropped and counted.
-    pub(super) fn end_relays(&mut self) {
+    pub(super) fn stop_relaying(&mut self) {
         for late in std::mem::take(&mut self.relay_state.late) {
             self.count_relay_drop(late.rail, DropReason::RelayOff);
         }

@@ -170,7 +170,7 @@ impl Fabric {
                         let health = &self.config.health;
                         path.health.tell(now_us, Outcome::Success, health);
                         let change = rail.taken(now_us, health);
-                        self.tell_rail(rail_index, change, "");
+                        self.report_rail_change(rail_index, change, "");
                     }
                 }
                 Ok(())
@@ -243,7 +243,7 @@ impl Fabric {
         match error {
             None => {
                 let change = rail.taken(now_us, &health);
-                self.tell_rail(rail_index, change, "");
+                self.report_rail_change(rail_index, change, "");
             }
             Some(error) => {
                 rail.counters.count_drop(DropReason::ProviderError);
@@ -380,13 +380,18 @@ impl Fabric {
         if let Some(rail) = &mut self.rails[index] {
             let change = rail.refused(now_us, outcome, peer, peers, &health);
             if change.is_some() {
-                self.tell_rail(index, change, &error.to_string());
+                self.report_rail_change(index, change, &error.to_string());
             }
         }
     }
 
     /// Reports a change of a rail's health to the host.
-    pub(super) fn tell_rail(&mut self, rail: usize, change: Option<HealthChange>, reason: &str) {
+    pub(super) fn report_rail_change(
+        &mut self,
+        rail: usize,
+        change: Option<HealthChange>,
+        reason: &str,
+    ) {
         match change {
             None => {}
             Some(HealthChange::Failed) => {
