@@ -444,10 +444,10 @@ impl Transport for Fabric {
     }
 
     fn next_timeout(&self) -> Option<u64> {
-        let observer = self.observer.as_ref().and_then(LivenessObserver::timeout);
+        let held = self.observer.as_ref().and_then(LivenessObserver::timeout);
         let peers = self.late.iter().filter_map(|peer| self.peers.get(*peer));
         let late = peers.filter_map(|peer| peer.rail_liveness.ask_at()).min();
-        [self.bulk_timeout(), observer, late]
+        [self.bulk_timeout(), held, late]
             .into_iter()
             .flatten()
             .min()
