@@ -292,7 +292,7 @@ impl PeerBulk {
 }
 
 impl Fabric {
-    /// Opens the bulk lane of every rail that has none yet. The descriptors to wait for change.
+    /// Opens the bulk lane of every rail that has none yet. The set of descriptors to wait on changes.
     ///
     /// # Errors
     /// See [`OpenError`]; lanes that were opened before the failing one stay open.

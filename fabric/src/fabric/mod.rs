@@ -175,8 +175,8 @@ impl Fabric {
     }
 
     /// Closes a rail. News that is under way on it is sent by another rail, and may arrive twice. Beats are dropped
-    /// and counted. Peers without another rail stay known and cannot be sent to directly. The descriptors to wait for
-    /// change.
+    /// and counted. Peers without another rail stay known and cannot be sent to directly. The set of descriptors
+    /// to wait on changes.
     ///
     /// # Errors
     /// See [`RemoveError`]; nothing has changed then.

@@ -38,7 +38,7 @@ impl RailOpener {
 
 impl Fabric {
     /// Opens a further rail, with a bulk lane if the others have one, and pairs it with all peers; returns its index.
-    /// The descriptors to wait for change.
+    /// The set of descriptors to wait on changes.
     ///
     /// # Errors
     /// See [`OpenError`]; nothing has changed then.
