@@ -150,10 +150,10 @@ fn apart(net: u8, carriers: &str) -> World {
     World::open(&members)
 }
 
-fn through(world: &World, at: char, by: char, unheard: bool) -> Option<Relayed> {
+fn through(world: &World, at: char, by: char, no_direct_contact: bool) -> Option<Relayed> {
     Some(Relayed {
         by: world.to(at, by),
-        no_direct_contact: unheard,
+        no_direct_contact,
     })
 }
 
