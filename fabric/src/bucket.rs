@@ -1,22 +1,22 @@
-//! A token bucket: what a rail may take, where it is made to take less than it can.
+//! A token bucket that limits the bytes a rail may take, where a fault plan limits the rail below its real rate.
 
-/// As much as can be saved up: what is earned in a millisecond, or one message if that is more.
+/// The bucket holds at most the tokens of one millisecond, or of one message if that is more.
 const BURST_US: u64 = 1_000;
 
-/// One in a million, the unit of a token.
+/// The unit of a token is a millionth of a byte.
 const MILLION: u64 = 1_000_000;
 
-/// What may still be taken, in millionths of a byte, and when that was so.
+/// Tokens that are left, in millionths of a byte, and the time of that count.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Bucket {
-    /// Bytes a second; 0 for no limit.
+    /// Bytes per second; 0 for no limit.
     pub(crate) bytes_per_s: u64,
     micro: u64,
     at_us: u64,
 }
 
 impl Bucket {
-    /// Takes so many bytes, if they are there.
+    /// Takes this many bytes. Returns false, and takes nothing, if too few tokens are left.
     pub(crate) fn takes(&mut self, now_us: u64, bytes: usize) -> bool {
         if self.bytes_per_s == 0 {
             return true;
@@ -24,8 +24,8 @@ impl Bucket {
         let past_us = now_us.saturating_sub(self.at_us);
         let earned = past_us.saturating_mul(self.bytes_per_s);
         let wanted = bytes as u64 * MILLION;
-        let most = self.bytes_per_s.saturating_mul(BURST_US).max(wanted);
-        self.micro = self.micro.saturating_add(earned).min(most);
+        let limit = self.bytes_per_s.saturating_mul(BURST_US).max(wanted);
+        self.micro = self.micro.saturating_add(earned).min(limit);
         self.at_us = now_us;
         let has = self.micro >= wanted;
         if has {
@@ -39,9 +39,9 @@ impl Bucket {
 mod tests {
     use super::*;
 
-    /// A megabyte a second: in a second as much passes, whatever the size of a message.
+    /// At 1 MB/s, one megabyte passes in one second, whatever the size of a message.
     #[test]
-    fn what_is_earned_passes_in_messages_of_any_size() {
+    fn the_rate_holds_for_messages_of_any_size() {
         for bytes in [100, 1_000, 16_400, 100_000] {
             let mut bucket = Bucket {
                 bytes_per_s: 1_000_000,

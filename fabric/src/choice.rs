@@ -1,17 +1,17 @@
-//! Which interfaces are rails where none are configured.
+//! Default rails: the interfaces that are rails if none are configured.
 //!
-//! Every interface that is up, but for those that lead to no other node, or to it by way of another interface:
-//! loopback, bridges (`docker0`), tunnels and point-to-point interfaces, and interfaces without a carrier. If all are
-//! such, those of the first of these kinds serve: bridges, then tunnels, then interfaces without a carrier, then
-//! loopback.
+//! Every interface that is up is a rail, except those that do not lead to another node, or lead there only through
+//! another interface: loopback, bridges (`docker0`), tunnels and point-to-point interfaces, and interfaces without a
+//! carrier. If all interfaces are of these kinds, the interfaces of the first kind present are used, in this order:
+//! bridges, tunnels, interfaces without a carrier, loopback.
 
 use crate::link::{self, Link};
 use crate::nid::NIDS_MAX;
 use crate::provider::{Interface, Libfabric};
 
-/// Kinds of interfaces that join others of the same machine.
+/// Kinds of interfaces that connect interfaces of the same machine.
 const BRIDGES: [&str; 2] = ["bridge", "openvswitch"];
-/// Kinds of interfaces whose messages go on by way of another one.
+/// Kinds of interfaces whose messages leave through another interface.
 const TUNNELS: [&str; 17] = [
     "tun",
     "wireguard",
@@ -32,14 +32,14 @@ const TUNNELS: [&str; 17] = [
     "ppp",
 ];
 
-/// The interfaces of a machine, and which of them are rails where none are configured.
+/// The interfaces of a machine, divided into default rails and interfaces that are left out.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DefaultRails {
-    /// They are rails.
+    /// The default rails.
     pub chosen: Vec<Interface>,
-    /// They are none, each with the reason.
+    /// Interfaces that are not rails, each with the reason.
     pub left_out: Vec<(Interface, String)>,
-    /// Why interfaces were chosen that otherwise are left out.
+    /// The reason why interfaces were chosen that are otherwise left out.
     pub makeshift: Option<String>,
 }
 
@@ -47,21 +47,20 @@ impl DefaultRails {
     /// Chooses among the interfaces that are up now.
     #[must_use]
     pub fn choose(library: &Libfabric) -> DefaultRails {
-        // Without the kernel's word all are taken.
+        // If the kernel does not list its links, all interfaces are taken.
         choose(library.interfaces(), &link::all().unwrap_or_default())
     }
 
     /// The choice as sentences: each interface that was left out, with the reason.
     pub fn reasons(&self) -> impl Iterator<Item = String> {
         let left_out = self.left_out.iter();
-        let left_out =
-            left_out.map(|(one, why)| format!("{one} is no rail where none is named: {why}"));
+        let left_out = left_out.map(|(one, why)| format!("{one} is not a default rail: {why}"));
         let makeshift = self.makeshift.iter();
-        left_out.chain(makeshift.map(|why| format!("a rail where none is named is {why}")))
+        left_out.chain(makeshift.map(|why| format!("default rail {why}")))
     }
 }
 
-/// What keeps an interface from being a rail; the least first.
+/// What keeps an interface from being a default rail, least severe first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Defect {
     None,
@@ -73,24 +72,24 @@ enum Defect {
 
 fn choose(interfaces: Vec<Interface>, links: &[Link]) -> DefaultRails {
     let mut choice = DefaultRails::default();
-    let judged = interfaces
+    let classified = interfaces
         .into_iter()
-        .map(|interface| (judge(&interface, links), interface));
-    let judged: Vec<((Defect, String), Interface)> = judged.collect();
-    let least = judged.iter().map(|((defect, _), _)| *defect).min();
-    for ((defect, why), interface) in judged {
+        .map(|interface| (classify(&interface, links), interface));
+    let classified: Vec<((Defect, String), Interface)> = classified.collect();
+    let least = classified.iter().map(|((defect, _), _)| *defect).min();
+    for ((defect, why), interface) in classified {
         let is_same = |one: &&Interface| device(one) == device(&interface);
         let first = choice.chosen.iter().find(is_same);
         let why = if Some(defect) != least {
             why
         } else if let Some(first) = first.filter(|_| defect != Defect::Loopback) {
-            format!("it is a further address of {first}")
+            format!("it is another address of {first}")
         } else if choice.chosen.len() == NIDS_MAX {
             format!("a node has at most {NIDS_MAX} rails")
         } else {
             if defect != Defect::None {
                 choice.makeshift = Some(format!(
-                    "{interface}, though {why}: there is nothing better"
+                    "{interface}, although {why}: no better interface is up"
                 ));
             }
             choice.chosen.push(interface);
@@ -101,9 +100,12 @@ fn choose(interfaces: Vec<Interface>, links: &[Link]) -> DefaultRails {
     choice
 }
 
-fn judge(interface: &Interface, links: &[Link]) -> (Defect, String) {
+fn classify(interface: &Interface, links: &[Link]) -> (Defect, String) {
     if interface.address.is_loopback() {
-        return (Defect::Loopback, "loopback leads to no other node".into());
+        return (
+            Defect::Loopback,
+            "loopback does not lead to another node".into(),
+        );
     }
     let mut links = links.iter();
     let Some(link) = links.find(|link| link.name == device(interface)) else {
@@ -114,7 +116,7 @@ fn judge(interface: &Interface, links: &[Link]) -> (Defect, String) {
         (Defect::NoCarrier, "it has no carrier".into())
     } else if BRIDGES.contains(&kind) {
         let why = format!(
-            "it is a bridge ({kind}), as those of containers and virtual machines of this node are"
+            "it is a bridge ({kind}), such as containers and virtual machines of this node use"
         );
         (Defect::Bridge, why)
     } else if TUNNELS.contains(&kind) {
@@ -127,7 +129,7 @@ fn judge(interface: &Interface, links: &[Link]) -> (Defect, String) {
     }
 }
 
-/// The device of an interface; libfabric names one with a further address by its label, such as `eth0:1`.
+/// The device of an interface. libfabric names a second address of a device by its label, such as `eth0:1`.
 fn device(interface: &Interface) -> &str {
     let name = interface.name.as_str();
     name.split(':').next().unwrap_or(name)
@@ -161,9 +163,9 @@ mod tests {
         (names.collect(), choice)
     }
 
-    /// cfg-040 for a further address.
+    /// cfg-040 for a second address of one device.
     #[test]
-    fn what_leads_to_no_other_node_is_left_out_with_its_reason() {
+    fn interfaces_that_lead_to_no_other_node_are_left_out_with_the_reason() {
         let mut ppp = link("ppp0", true, "");
         ppp.point_to_point = true;
         let links = [
@@ -198,7 +200,7 @@ mod tests {
         assert_eq!(left, ["eth0:1", "docker0", "wg0", "eth1", "ppp0", "lo"]);
         let reasons: Vec<String> = choice.reasons().collect();
         for (at, word) in [
-            "further address",
+            "another address",
             "bridge",
             "tunnel",
             "carrier",
@@ -210,13 +212,13 @@ mod tests {
             assert!(reasons[at].contains(word), "{reasons:?}");
         }
         assert_eq!(choice.makeshift, None);
-        // The kernel does not say.
+        // Without the kernel's list of links all but loopback and the second address are taken.
         let (names, _) = chosen(&all, &[]);
         assert_eq!(names.len(), 8, "{names:?}");
     }
 
     #[test]
-    fn where_nothing_better_is_there_a_bridge_serves_and_loopback_last() {
+    fn a_bridge_is_used_if_nothing_better_is_up_and_loopback_last() {
         let links = [
             link("br0", true, "bridge"),
             link("tap0", true, "tun"),
@@ -233,14 +235,14 @@ mod tests {
             assert_eq!(names, [name]);
             let why = choice.makeshift.unwrap();
             assert!(
-                why.contains(name) && why.contains("nothing better"),
+                why.contains(name) && why.contains("no better interface"),
                 "{why}"
             );
         }
     }
 
     #[test]
-    fn there_are_no_more_rails_than_a_node_may_have() {
+    fn at_most_the_maximum_of_rails_is_chosen() {
         let names: Vec<String> = (0..NIDS_MAX + 1)
             .map(|index| format!("eth{index} 10.0.{index}.1"))
             .collect();

@@ -1,4 +1,4 @@
-//! What a fabric is opened with: rails and limits.
+//! The configuration that a fabric is opened with: rails and limits.
 
 use crate::health::HealthConfig;
 use crate::liveness_connection::LivenessConnection;
@@ -12,45 +12,45 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// Rails and limits of one [`Fabric`](crate::Fabric). [`FabricConfig::new`] gives the defaults.
 #[derive(Debug, Clone)]
 pub struct FabricConfig {
-    /// The loaded library.
+    /// The loaded libfabric.
     pub library: Libfabric,
     /// The local rails, in order of preference.
     pub rails: Vec<Nid>,
-    /// Receive buffers that are kept posted on each lane of a rail, at least 1. 64 hold what a busy
-    /// neighbourhood sends within one scheduling hiccup; each costs one message of memory.
+    /// Receive buffers that are kept posted on each lane of a rail, at least 1. 64 buffers hold what a busy group of
+    /// neighbours sends during one scheduling delay. Each buffer takes the memory of one message.
     pub receive_buffers: usize,
-    /// Sends on each lane of a rail that may be under way at once, at least 1. Beats and news have a
-    /// lane each, so neither can use up what the other needs.
+    /// Sends that may be under way at once on each lane of a rail, at least 1. Beats and news have separate lanes, so
+    /// neither can use up the slots of the other.
     pub send_slots: usize,
-    /// Sends to one peer over one lane that may be under way at once, at least 1: a stuck peer
-    /// cannot take all slots of a lane.
+    /// Sends to one peer that may be under way at once over one lane, at least 1. The limit keeps a stuck peer from
+    /// taking all slots of a lane.
     pub peer_sends_max: usize,
-    /// Peers that may be known at once.
+    /// The maximum number of known peers.
     pub peers_max: usize,
-    /// Hand small messages to the provider by copy, so that they are done at once and take no slot.
-    /// Off only to exercise the slots.
+    /// Hand small messages to the provider by copy (inject). They complete at once and take no slot. Switched off
+    /// only to test the slots.
     pub inject: bool,
-    /// Which life of this node it is: grows with each start, and by more than the peers that were known since the
-    /// last one, so that bulk messages and envelopes of an earlier one are told apart. By default nanoseconds
-    /// since 1970.
+    /// The incarnation of this node. It grows with each start, by more than the number of peers that were known since
+    /// the last start, so that bulk messages and envelopes of an earlier incarnation are told apart. Default:
+    /// nanoseconds since 1970.
     pub incarnation: u64,
-    /// What all who may send bulk messages to each other know, and nobody else: their frames carry a
-    /// proof of it, and so do the envelopes of what others carry. None: no bulk lane can be opened and nothing
-    /// goes through others, before [`Fabric::set_key`](crate::Fabric::set_key).
+    /// The key that all senders of bulk messages share and no other process knows. Bulk frames and envelopes of
+    /// relayed messages carry a proof of it. None: until [`Fabric::set_key`](crate::Fabric::set_key) is called, no
+    /// bulk lane can be opened and nothing is relayed.
     pub key: Option<[u8; 32]>,
-    /// How errors and successes move the health of rails and paths.
+    /// How errors and successes change the health of rails and paths.
     pub health: HealthConfig,
-    /// How long things may take.
+    /// The time-outs of bulk messages.
     pub timeouts: Timeouts,
     /// Which rails, NIDs and pairs are preferred.
     pub policy: Policy,
-    /// Rails up to this distance from the messages' memory are as good as the nearest, in the unit of
-    /// hwloc's NUMA distances (10 is local). Large enough, it switches distance off.
+    /// Rails up to this distance from the messages' memory count as near as the nearest rail. The unit is that of
+    /// hwloc's NUMA distances (10 is local). A large value switches distance off.
     pub numa_range: u32,
-    /// Reach peers through others where no direct pair works, and carry for others likewise.
+    /// Whether to reach peers through other members where no direct pair works, and to carry messages for others.
     pub relay: bool,
-    /// What peers hold on to, to learn at once of this process's end; none: they have to wait for its
-    /// silence. Two fabrics need two.
+    /// The sockets that peers connect to in order to learn at once that this process has ended. None: peers only
+    /// notice its silence. Two fabrics need two.
     pub liveness_connection: Option<Arc<LivenessConnection>>,
 }
 

@@ -1,23 +1,22 @@
-//! What can go wrong, in words that name the value, the reason and the remedy.
+//! Errors. Each message names the value, the reason and the remedy.
 //!
-//! None of these errors leaves anything half done: a NID that is refused is not stored, a fabric
-//! that cannot be opened has closed what it had opened, a rail that is refused is not there, a peer
-//! that is refused is as unknown, or as known, as before. What goes
-//! wrong while messages flow is no error but a counter ([`DropReason`](crate::DropReason)) or an
-//! event ([`FabricEvent`](crate::FabricEvent)).
+//! No error leaves anything half done. A NID that is refused is not stored. A fabric that cannot be opened closes
+//! what it had opened. A rail that is refused is not added. A peer that is refused is as unknown, or as known, as
+//! before. Failures while messages flow are not errors: they are counted ([`DropReason`](crate::DropReason)) or
+//! reported as events ([`FabricEvent`](crate::FabricEvent)).
 
 use crate::nid::NIDS_MAX;
 
-/// A text that is not a NID, or no list of NIDs.
+/// A text that is not a NID or not a list of NIDs.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NidError {
-    /// No `@`.
+    /// The text has no `@`.
     #[error("{nid:?} is no NID: it has no net; write address@net, such as 192.0.2.7@udp0")]
     NoNet {
         /// The text.
         nid: String,
     },
-    /// The word after `@` is no net.
+    /// The text after `@` is not a net.
     #[error(
         "{net:?} is no net; nets are {} and a number, such as udp0",
         known_nets()
@@ -26,7 +25,7 @@ pub enum NidError {
         /// The text.
         net: String,
     },
-    /// What stands before the net is neither an address nor an interface's name.
+    /// The text before the net is neither an address nor the name of an interface.
     #[error(
         "{nid:?} is no NID: what stands before the net is neither an IPv4 address nor the name of \
          an interface; write 192.0.2.7@udp0 or eth0@udp0"
@@ -35,7 +34,7 @@ pub enum NidError {
         /// The text.
         nid: String,
     },
-    /// The port is no number of 16 bits.
+    /// The port is not a 16-bit number.
     #[error("{nid:?} is no NID: the port is not a number from 0 to 65535")]
     BadPort {
         /// The text.
@@ -47,16 +46,16 @@ pub enum NidError {
         /// The text.
         nid: String,
     },
-    /// A list without a NID.
+    /// A list without NIDs.
     #[error("the list of NIDs is empty; give at least one, such as 192.0.2.7@udp0")]
     EmptyList,
     /// A list that is too long.
     #[error("the list has {given} NIDs; at most {NIDS_MAX} are allowed")]
     LongList {
-        /// How many there were.
+        /// The number of NIDs given.
         given: usize,
     },
-    /// A list with a NID that it already has.
+    /// A list that names a NID twice.
     #[error("the NID {nid} is in the list twice; name each interface once")]
     Twice {
         /// The NID.
@@ -72,7 +71,7 @@ pub struct CallError {
     pub call: &'static str,
     /// libfabric's error number, positive; below 256 it is an errno.
     pub code: i32,
-    /// libfabric's words for that number.
+    /// libfabric's text for that number.
     pub text: String,
 }
 
@@ -90,13 +89,13 @@ pub enum OpenError {
         "{given} rails were given; at most {NIDS_MAX} are allowed: leave some out, or remove one first"
     )]
     ManyRails {
-        /// How many there were.
+        /// The number of rails given.
         given: usize,
     },
     /// Bulk messages need a key.
     #[error("bulk lanes need the key that their messages are proven by; give the fabric one first")]
     NoKey,
-    /// libfabric lacks the provider that serves this net.
+    /// libfabric does not offer the provider that serves this net.
     #[error(
         "rail {nid}: libfabric {version} offers no provider {provider:?} here ({reason}); \
          unset FI_PROVIDER if it is set, or install a libfabric that was built with {provider}"
@@ -108,13 +107,13 @@ pub enum OpenError {
         provider: &'static str,
         /// The library's version.
         version: String,
-        /// What libfabric answered.
+        /// libfabric's error.
         reason: CallError,
     },
-    /// A libfabric whose shared memory hangs those who send to a process that was killed.
+    /// A libfabric version whose shared memory blocks every process that sends to a process that was killed.
     #[error(
-        "rail {nid}: with shm of libfabric {version} a process that is killed at a bad moment hangs whoever sends \
-         to it, for ever; take libfabric 2.5 or later (MUSTER_LIBFABRIC=PATH), or a tcp or udp rail"
+        "rail {nid}: with shm of libfabric {version} a process that is killed at a bad moment blocks every process \
+         that sends to it, for ever; use libfabric 2.5 or later (MUSTER_LIBFABRIC=PATH), or a tcp or udp rail"
     )]
     SharedLocks {
         /// The rail as it was given.
@@ -122,7 +121,7 @@ pub enum OpenError {
         /// The library's version.
         version: String,
     },
-    /// The provider of a kind of device has none to offer.
+    /// The provider of a kind of device offers no device.
     #[error("rail {nid}: {provider} of libfabric {version} finds no device ({reason}); {lacks}")]
     NoDevice {
         /// The rail as it was given.
@@ -131,12 +130,12 @@ pub enum OpenError {
         provider: &'static str,
         /// The library's version.
         version: String,
-        /// What libfabric answered.
+        /// libfabric's error.
         reason: Box<CallError>,
-        /// What is missing, and what to do about it.
+        /// What is missing, with the remedy.
         lacks: String,
     },
-    /// A net whose provider chooses no port.
+    /// A net whose provider cannot choose a port.
     #[error(
         "rail {nid}: on net {net} the system chooses no port; leave the port out (7741), or give one"
     )]
@@ -146,7 +145,7 @@ pub enum OpenError {
         /// Its net.
         net: String,
     },
-    /// The provider's messages are too short for the pieces of bulk messages.
+    /// The provider's messages are too short for the fragments of bulk messages.
     #[error(
         "rail {nid}: {provider} carries messages of up to {offered} bytes, and the bulk lane needs \
          {needed}; messages on it must fit a datagram"
@@ -156,12 +155,12 @@ pub enum OpenError {
         nid: String,
         /// The provider's name.
         provider: &'static str,
-        /// What it carries.
+        /// The longest message that the provider carries.
         offered: usize,
-        /// What would do.
+        /// The length that the bulk lane needs.
         needed: usize,
     },
-    /// No interface of that name that is up and has an address.
+    /// No interface of that name is up and has an address.
     #[error(
         "rail {nid}: there is no interface {interface:?} that is up and has an IPv4 address; this \
          node has: {known}"
@@ -200,7 +199,7 @@ pub enum OpenError {
         /// The name of the interface, or the address that both have.
         interface: String,
     },
-    /// Somebody else has the port.
+    /// Another process uses the port.
     #[error(
         "rail {nid}: port {port} of {address} is in use by another process; give another port{}",
         or_any(nid)
@@ -213,7 +212,7 @@ pub enum OpenError {
         /// The port.
         port: u16,
     },
-    /// Somebody else has the port after the rail's, which is the one for its beats.
+    /// Another process uses the port after the rail's, which is the port for the rail's beats.
     #[error(
         "rail {nid}: port {next} of {address}, which carries the beats of port {port}, is in use by \
          another process; give a port whose next one is free too{}",
@@ -229,7 +228,7 @@ pub enum OpenError {
         /// The port for beats.
         next: u16,
     },
-    /// The last port there is: none is left for the beats.
+    /// The port is 65535, so there is no next port for the beats.
     #[error(
         "rail {nid}: after port {port} there is none for the rail's beats; give a port below it"
     )]
@@ -239,7 +238,7 @@ pub enum OpenError {
         /// The port.
         port: u16,
     },
-    /// The system was asked to choose, and never chose a port whose next one was free.
+    /// The system was to choose the port, and never chose a port whose next one is free.
     #[error(
         "rail {nid}: in {tries} tries the system offered no port of {address} whose next one is \
          free too; give a port"
@@ -249,10 +248,10 @@ pub enum OpenError {
         nid: String,
         /// The address.
         address: String,
-        /// How often it was asked.
+        /// The number of tries.
         tries: usize,
     },
-    /// Ports below 1024 and the like.
+    /// The user may not use the port, for example one below 1024.
     #[error("rail {nid}: this user may not use port {port}; give a port above 1023")]
     PortForbidden {
         /// The rail as it was given.
@@ -260,29 +259,29 @@ pub enum OpenError {
         /// The port.
         port: u16,
     },
-    /// Numbers of the health that make no sense.
+    /// Invalid numbers in the health configuration.
     #[error("{reason}")]
     Health {
-        /// Which, and what to give.
+        /// Which number is invalid, with the remedy.
         reason: String,
     },
-    /// Time-outs that are not in their order.
+    /// Time-outs that are out of order.
     #[error("{reason}")]
     Timeouts {
-        /// Which, and what to do about it.
+        /// Which time-out is out of order, with the remedy.
         reason: String,
     },
-    /// Anything else that libfabric refused.
+    /// Any other error of libfabric.
     #[error("rail {nid}: {reason}")]
     Provider {
         /// The rail as it was given.
         nid: String,
-        /// What libfabric answered.
+        /// libfabric's error.
         reason: CallError,
     },
 }
 
-/// Why a rail could not be removed. It is still open.
+/// Why a rail could not be removed. The rail is still open.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RemoveError {
     /// No rail has this NID.
@@ -290,10 +289,10 @@ pub enum RemoveError {
     NoSuchRail {
         /// The NID.
         nid: String,
-        /// The rails there are.
+        /// The rails of this node.
         known: String,
     },
-    /// It is the only one.
+    /// The rail is the only one.
     #[error("{nid} is the last rail of this node; add another before it is removed")]
     LastRail {
         /// The NID.
@@ -301,10 +300,10 @@ pub enum RemoveError {
     },
 }
 
-/// Why a peer could not be taken in.
+/// Why a peer could not be added.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PeerError {
-    /// None of the peer's NIDs is on a net that a local rail is on.
+    /// None of the peer's NIDs is on the net of a local rail.
     #[error(
         "the peer {peer} is on no net of this node: its rails are on {peer_nets}, ours on \
          {own_nets}; give both a rail on one net, or switch relaying on"
@@ -317,7 +316,7 @@ pub enum PeerError {
         /// The nets of the local rails.
         own_nets: String,
     },
-    /// A NID that names an interface, port 0, or the last port there is.
+    /// A NID that names an interface, port 0, or port 65535 (which has no next port for beats).
     #[error("the NID {nid} cannot be sent to: it has no {lacks}")]
     NoDestination {
         /// The NID.
@@ -325,7 +324,7 @@ pub enum PeerError {
         /// "address", "port" or "port for beats (the next one)".
         lacks: &'static str,
     },
-    /// As many peers as were configured.
+    /// The configured maximum of peers is reached.
     #[error("the limit of {limit} known peers is reached; raise peers_max, or forget some")]
     ManyPeers {
         /// The limit.
@@ -344,15 +343,15 @@ pub enum PeerError {
         /// The other peer.
         by: crate::peer::PeerHandle,
     },
-    /// The handle stands for nobody.
-    #[error("the peer was forgotten; take it in again")]
+    /// The handle is not valid any more.
+    #[error("the peer was forgotten; add it again")]
     Forgotten,
     /// libfabric refused the address.
     #[error("the NID {nid} was refused: {reason}")]
     Provider {
         /// The NID.
         nid: String,
-        /// What libfabric answered.
+        /// libfabric's error.
         reason: CallError,
     },
 }
@@ -360,35 +359,35 @@ pub enum PeerError {
 /// A text with ranges that cannot be expanded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RangeError {
-    /// It is malformed.
+    /// The text is malformed.
     #[error("{text:?} cannot be expanded: it has {reason}")]
     Malformed {
         /// The text.
         text: String,
-        /// What it has.
+        /// The fault.
         reason: &'static str,
     },
-    /// It stands for too many names.
+    /// The text stands for too many names.
     #[error("{text:?} stands for {count} names; at most {cap} are allowed: give fewer at a time")]
     TooMany {
         /// The text.
         text: String,
-        /// How many, or as many as can be counted.
+        /// The number of names, at most `u64::MAX`.
         count: u64,
         /// The limit.
         cap: usize,
     },
 }
 
-/// Why rules make no policy. The one that was in force stays in force.
+/// Why rules do not form a policy. The policy in force stays in force.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyError {
-    /// A text that is no pattern of NIDs.
+    /// A text that is not a pattern of NIDs.
     #[error("{pattern:?} is no pattern of NIDs: {reason}")]
     Pattern {
         /// The text.
         pattern: String,
-        /// What is wrong with it.
+        /// The fault.
         reason: String,
     },
     /// Too many rules.
@@ -397,7 +396,7 @@ pub enum PolicyError {
         crate::policy::RULES_MAX
     )]
     ManyRules {
-        /// How many there were.
+        /// The number of rules given.
         given: usize,
     },
     /// Too many patterns on one side of a rule.
@@ -409,16 +408,18 @@ pub enum PolicyError {
     ManyPatterns {
         /// The rule's subject.
         rule: String,
-        /// How many there were.
+        /// The number of patterns given.
         given: usize,
     },
-    /// A rule that is about nothing on one side.
-    #[error("the rule about {rule:?} names none on one side; write *@udp0 for all of a net")]
+    /// A rule without patterns on one side.
+    #[error(
+        "the rule about {rule:?} has no pattern on one side; write *@udp0 for all NIDs of a net"
+    )]
     EmptySide {
         /// The rule's subject.
         rule: String,
     },
-    /// A count of messages that makes no sense.
+    /// An invalid count of messages.
     #[error(
         "the rule about {rule:?} asks for {given} messages in a row; give 1 to {}",
         crate::policy::MESSAGES_MAX
@@ -439,7 +440,7 @@ pub enum PolicyError {
     },
 }
 
-/// What else can be given, where the system chooses ports.
+/// The remedy that is offered for nets on which the system can choose ports.
 fn or_any(nid: &str) -> &'static str {
     use crate::net::NetKind::{O2ib, Tcp, Udp};
     let kind = nid.parse().map(|nid: crate::nid::Nid| nid.net.kind);

@@ -1,13 +1,13 @@
-//! Many names in one text, the way back of [`expand`](crate::expand): `node[001-016,020]`; and the order in
-//! which people look for them.
+//! Folding of many names into one text, the inverse of [`expand`](crate::expand): `node[001-016,020]`. Also the
+//! natural order of names.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-/// Folds names: `n[01-04,07]`. Names that differ in their last number only share a bracket; numbers with
-/// leading zeros share one with others of their width. `-` for none.
+/// Folds names: `n[01-04,07]`. Names that differ only in their last number share a bracket. Numbers with leading
+/// zeros share a bracket with numbers of the same width. Returns `-` for no names.
 pub fn fold<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
-    // By what stands before and behind the number, and its width where that matters.
+    // The key is the text before and after the number, and the width if the number has leading zeros.
     let mut groups: BTreeMap<(&str, &str, usize), Vec<u64>> = BTreeMap::new();
     let mut plain: Vec<&str> = Vec::new();
     for name in names {
@@ -37,7 +37,8 @@ pub fn fold<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     }
 }
 
-/// 8, 9 of `n08` and 10 of `n10`: numbers that have a width by themselves go where it is written.
+/// Moves numbers without leading zeros into the group of their width, if there is one: 10 of `n10` joins 8 and 9 of
+/// `n08`.
 fn merge_widths(groups: &mut BTreeMap<(&str, &str, usize), Vec<u64>>) {
     let keys: Vec<_> = groups
         .keys()
@@ -82,9 +83,9 @@ fn bracket((&(before, behind, width), numbers): (&(&str, &str, usize), &mut Vec<
     }
 }
 
-/// A name around its last number; none if it has none that can be counted.
+/// Splits a name around its last number. None if the name has no number that fits a `u64`.
 fn split(name: &str) -> Option<(&str, &str, &str, u64)> {
-    // A bracket or a comma in a name would be read as something else.
+    // `expand` would read a bracket or a comma in a name as syntax.
     if name.contains(['[', ']', ',']) {
         return None;
     }
@@ -96,8 +97,8 @@ fn split(name: &str) -> Option<(&str, &str, &str, u64)> {
     Some((&name[..start], &name[start..end], &name[end..], number))
 }
 
-/// The order of names that people expect: n2 before n10. Digits count as numbers, whatever their width;
-/// what is alike then is ordered as text.
+/// The natural order of names: n2 before n10. Digits are compared as numbers, whatever their width. Names that are
+/// equal then are ordered as text.
 #[must_use]
 pub fn by_number(one: &str, other: &str) -> Ordering {
     let (mut a, mut b) = (one, other);
@@ -118,7 +119,7 @@ pub fn by_number(one: &str, other: &str) -> Ordering {
     a.len().cmp(&b.len()).then_with(|| one.cmp(other))
 }
 
-/// The digits that a text begins with, without leading zeros, and what is behind them.
+/// The digits that a text begins with, without leading zeros, and the text after them.
 fn digits(text: &str) -> (&str, &str) {
     let end = text
         .find(|c: char| !c.is_ascii_digit())
@@ -153,9 +154,11 @@ mod tests {
     }
 
     proptest! {
-        /// What is folded expands to the same names, each once.
+        /// A folded text expands to the same names, each once.
         #[test]
-        fn folding_loses_nothing(names in proptest::collection::btree_set("[ab]{0,2}[0-9]{0,4}[xy]?", 1..40)) {
+        fn folded_names_expand_to_the_same_names(
+            names in proptest::collection::btree_set("[ab]{0,2}[0-9]{0,4}[xy]?", 1..40),
+        ) {
             let names: Vec<String> = names.into_iter().filter(|name| !name.is_empty()).collect();
             prop_assume!(!names.is_empty());
             let mut again = expand(&fold(names.iter().map(String::as_str)), 4096).unwrap();
@@ -165,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_in_names_are_numbers() {
+    fn numbers_in_names_are_compared_as_numbers() {
         let mut names = [
             "n10", "n2", "login", "n02", "n1", "n", "r2n1", "r1n10", "r1n9",
         ];

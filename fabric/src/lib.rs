@@ -1,35 +1,35 @@
 //! Messages to and from peers over several rails at once.
 //!
-//! A **rail** is a local network interface on one **net** (`udp0`); its name is its **NID**, an
-//! address on a net, such as `192.0.2.7@udp0`. A **peer** is known by all of its NIDs. A message to
-//! a peer takes one **path**, which is a pair of a local rail and a remote NID on the same net; or,
-//! as [`Route::All`], a copy takes every home path. The crate chooses the path, avoids rails that fail,
-//! and says when a peer that is heard on one rail has gone silent on another.
+//! A **rail** is a local network interface on one **net** (`udp0`). Its name is its **NID**, an address on a net,
+//! such as `192.0.2.7@udp0`. A **peer** is known by all of its NIDs. A **path** is a pair of a local rail and a
+//! remote NID on the same net. A message to a peer takes one path, or, as [`Route::All`], a copy takes every home
+//! path. The crate selects the path and avoids rails that fail. It reports when a peer that sends on one rail has
+//! gone silent on another.
 //!
-//! Intuition: a post office with several doors. It knows doors and letters, and which door a letter
-//! from whom came through; it never opens a letter and has no opinion about who is alive.
+//! The crate does not interpret messages and does not decide which peer is alive.
 //!
-//! Each rail has two **lanes**, datagram endpoints of their own: [`Class::News`] wakes the host,
-//! [`Class::Beat`] lies there until the host is awake for another reason. Only the first has a
-//! descriptor, so a host that must hear beats in time has a tick of its own.
+//! Each rail has two **lanes**, which are separate datagram endpoints. A message of [`Class::News`] wakes the host. A
+//! message of [`Class::Beat`] stays in its lane until the host is awake for another reason. Only the news lane has a
+//! descriptor, so a host that must receive beats in time has its own tick.
 //!
-//! One thread drives a [`Fabric`], in this order, and nothing blocks but step 1:
+//! One thread drives a [`Fabric`], in this order. Only step 1 blocks:
 //!
-//! 1. wait on [`Transport::wait_fds`] (edge-triggered) and the host's own descriptors, but only if
-//!    [`Transport::may_sleep`] says so, and at most until [`Transport::next_timeout`];
-//! 2. [`Transport::poll`] until it says that there is no more ([`Transport::poll_beats`] where the
-//!    host slept and none of the descriptors woke it), and [`heard`](Transport::heard) for every
-//!    arrival that was proved authentic;
-//! 3. [`Transport::poll_event`] until it is empty;
-//! 4. [`Transport::send`].
+//! 1. Wait on [`Transport::wait_fds`] (edge-triggered) and the host's own descriptors, but only if
+//!    [`Transport::may_sleep`] returns true, and at most until [`Transport::next_timeout`].
+//! 2. Call [`Transport::poll`] until it returns that there is no more. Call [`Transport::poll_beats`] instead if the
+//!    host slept and none of the descriptors woke it. Call [`heard`](Transport::heard) for each arrival that the host
+//!    has authenticated.
+//! 3. Call [`Transport::poll_event`] until it returns none.
+//! 4. Call [`Transport::send`].
 //!
-//! A peer with which no working net is shared is reached through one that shares one with each side
-//! (`relay`): a copy goes to it in an envelope, which it sends straight on. Such messages arrive with
-//! [`Arrival::relayed`] set, and are told by [`heard_through`](Transport::heard_through).
+//! A peer without a working common net is reached through a member that shares a net with each side (`relay`). The
+//! carrier receives a copy in an envelope and forwards it at once. Such messages arrive with [`Arrival::relayed`]
+//! set; the host reports them with [`heard_through`](Transport::heard_through).
 //!
-//! Absent on purpose: clocks (`now_us` is an argument, any monotonic microseconds will do),
-//! threads (but for questions that a provider would wait for, see `provider/names.rs`), membership, and
-//! trust: datagrams that arrive may come from anybody. Bulk messages come from who has the key.
+//! Not in this crate: clocks (`now_us` is an argument, in microseconds of any monotonic clock), threads (except for
+//! provider calls that would block, see `provider/names.rs`, and for reading interface speeds, see `speeds.rs`),
+//! membership, and trust. Datagrams that arrive may come from any process. Bulk messages come from a process that has
+//! the key.
 
 #![deny(unsafe_code)]
 

@@ -1,15 +1,14 @@
-//! Links: what the kernel says about network interfaces, as soon as it knows.
+//! Links: the state of network interfaces, as the kernel reports it.
 //!
-//! A netlink socket that hears of every change of an interface: set up or down, a cable pulled or
-//! put in, the interface gone. What was true before is asked for when the socket is opened, and again
-//! when the kernel had more to say than the socket could hold. Up means that the interface is switched
-//! on and that its carrier is there (`IFF_UP` and `IFF_RUNNING`).
+//! A netlink socket receives every change of an interface: set up or down, a cable pulled or put in, the interface
+//! removed. The current state is requested when the socket is opened, and again when the socket's buffer has
+//! overflowed. Up means that the interface is switched on and has a carrier (`IFF_UP` and `IFF_RUNNING`).
 //!
-//! Each change is a reason to ask how fast interfaces are now, too (`speeds`): a cable may have been trained
-//! anew at a lower speed, or a bond have lost one of its devices.
+//! Each change is also a reason to read the speeds of interfaces again (`speeds`): a link may have been trained anew
+//! at a lower speed, or a bond may have lost one of its devices.
 //!
-//! Not here: what a link's state means for a rail. A process that may have no such socket goes
-//! without; sends that fail say the same, later.
+//! Not in this module: what a link's state means for a rail. A process that may not open such a socket runs without
+//! it and learns of the same faults later, from sends that fail.
 
 use rustix::io::Errno;
 use rustix::net::netlink::SocketAddrNetlink;
@@ -17,15 +16,15 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use rustix::net::{bind, recv, send, socket_with};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// `RTMGRP_LINK`: the group that hears of links.
+/// `RTMGRP_LINK`: the multicast group of link changes.
 const LINK_GROUP: u32 = 1;
 /// Kinds of messages, from `linux/rtnetlink.h`.
 const NEW_LINK: u16 = 16;
 const DEL_LINK: u16 = 17;
 const GET_LINK: u16 = 18;
-/// `NLMSG_ERROR`: a request was refused, or done (error 0).
+/// `NLMSG_ERROR`: a request was refused, or acknowledged (error 0).
 const ERROR: u16 = 2;
-/// `NLMSG_DONE`: the end of an answer of several messages.
+/// `NLMSG_DONE`: the end of an answer that consists of several messages.
 const DONE: u16 = 3;
 /// `IFLA_IFNAME`: the attribute that holds the interface's name.
 const NAME: u16 = 3;
@@ -34,7 +33,7 @@ const LINK_INFO: u16 = 18;
 const INFO_KIND: u16 = 1;
 /// `NLA_TYPE_MASK`: the bits of an attribute's type without its flags.
 const TYPE_BITS: u16 = 0x3fff;
-/// `NLM_F_REQUEST | NLM_F_DUMP`: tell me of all of them.
+/// `NLM_F_REQUEST | NLM_F_DUMP`: request a list of all links.
 const REQUEST_ALL: u16 = 0x301;
 /// `IFF_UP | IFF_RUNNING`.
 const WORKING: u32 = 0x41;
@@ -46,44 +45,44 @@ const HEADER_BYTES: usize = 16;
 const INFO_BYTES: usize = 16;
 const ATTRIBUTE_BYTES: usize = 4;
 
-/// What the kernel says about one interface is far shorter, but for one with very many functions.
+/// Far more than the kernel reports about one interface, except one with very many virtual functions.
 const READ_BYTES: usize = 16 << 10;
-/// Pieces that are read in one go, so that an interface that flaps cannot keep its host busy.
+/// Datagrams that are read in one call, so that an interface that flaps cannot keep the host busy.
 const READS_MAX: usize = 16;
 
-/// A socket that hears of links.
+/// A socket that receives link changes.
 #[derive(Debug)]
 pub(crate) struct Links {
     socket: OwnedFd,
     bytes: Box<[u8]>,
-    /// The last question was refused: it is asked again with the next look.
+    /// The last request was refused. It is repeated at the next read.
     refused: bool,
 }
 
-/// A change, or what was so already.
+/// The state of one link, as a change or as an answer to a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Link {
     /// The interface.
     pub(crate) name: String,
-    /// Whether it can carry anything.
+    /// Whether the interface is switched on and has a carrier.
     pub(crate) up: bool,
-    /// Whether it leads to one other end only.
+    /// Whether the link is a point-to-point link.
     pub(crate) point_to_point: bool,
-    /// What a virtual interface is, as the kernel calls it; none for most real ones.
+    /// The kind of a virtual interface, as the kernel names it; none for most physical ones.
     pub(crate) kind: Option<String>,
 }
 
-/// All interfaces, as they are now.
+/// All interfaces, in their current state.
 ///
 /// # Errors
-/// The kernel refuses the socket or the question, or its answer has no end.
+/// The kernel refuses the socket or the request, or its answer has no end.
 pub(crate) fn all() -> Result<Vec<Link>, Errno> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
     bind(&socket, &SocketAddrNetlink::new(0, 0))?;
-    ask(&socket)?;
+    request_all(&socket)?;
     let (mut links, mut bytes) = (Vec::new(), vec![0; READ_BYTES]);
-    // Each part of the answer is there as soon as it is read, so that nothing is awaited.
+    // The kernel queues each part of the answer before the part is read, so nothing blocks.
     loop {
         let (count, _) = match recv(&socket, &mut bytes[..], RecvFlags::empty()) {
             Err(Errno::INTR) => continue,
@@ -100,7 +99,7 @@ pub(crate) fn all() -> Result<Vec<Link>, Errno> {
 }
 
 impl Links {
-    /// Opens the socket, and asks for what is so now.
+    /// Opens the socket and requests the current state.
     pub(crate) fn open() -> Result<Links, Errno> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
@@ -111,29 +110,30 @@ impl Links {
             bytes,
             refused: false,
         };
-        ask(&links.socket)?;
+        request_all(&links.socket)?;
         Ok(links)
     }
 
-    /// Becomes readable when there is something new.
+    /// The descriptor that becomes readable when there is something to read.
     pub(crate) fn wait_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 
-    /// What has been said since the last time, in order; true if there may be more.
+    /// Appends the changes since the last call, in order. Returns true if there may be more.
     pub(crate) fn read(&mut self, links: &mut Vec<Link>) -> bool {
         if self.refused {
-            self.ask_again();
+            self.request_again();
         }
         for _ in 0..READS_MAX {
             match recv(&self.socket, &mut self.bytes[..], RecvFlags::empty()) {
-                // Refused while the answer to the last question is under way (EBUSY): not before the next
-                // look, so that a kernel that always refuses is not asked for ever.
+                // The kernel refuses a request (EBUSY) while the answer to the last one is under way. The request is
+                // repeated at the next call, not at once: a kernel that always refuses must not cause an endless
+                // loop.
                 Ok((count, _)) => {
                     self.refused |= parse(&self.bytes[..count.min(READ_BYTES)], links).refused;
                 }
-                // More was said than there was room for: all from the beginning.
-                Err(Errno::NOBUFS) => self.ask_again(),
+                // The socket's buffer has overflowed: request the state of all links.
+                Err(Errno::NOBUFS) => self.request_again(),
                 Err(Errno::INTR) => {}
                 Err(_) => return false,
             }
@@ -141,13 +141,13 @@ impl Links {
         true
     }
 
-    /// Asks for what is so now once more: the answer is read with what is new.
-    pub(crate) fn ask_again(&mut self) {
-        self.refused = ask(&self.socket).is_err();
+    /// Requests the current state again. The answer is read together with later changes.
+    pub(crate) fn request_again(&mut self) {
+        self.refused = request_all(&self.socket).is_err();
     }
 }
 
-fn ask(socket: &OwnedFd) -> Result<(), Errno> {
+fn request_all(socket: &OwnedFd) -> Result<(), Errno> {
     let mut request = [0; HEADER_BYTES + INFO_BYTES];
     request[0..4].copy_from_slice(&((HEADER_BYTES + INFO_BYTES) as u32).to_ne_bytes());
     request[4..6].copy_from_slice(&GET_LINK.to_ne_bytes());
@@ -155,16 +155,16 @@ fn ask(socket: &OwnedFd) -> Result<(), Errno> {
     send(socket, &request, SendFlags::empty()).map(|_| ())
 }
 
-/// What a piece of the kernel's answer says besides interfaces.
+/// The control messages in a datagram of the kernel.
 #[derive(Debug, Default)]
 struct Parsed {
-    /// A question was refused.
+    /// A request was refused.
     refused: bool,
-    /// The answer ends here.
+    /// The answer ends in this datagram.
     done: bool,
 }
 
-/// Reads one piece of the kernel's: messages one after the other. What is cut off is left out.
+/// Parses one datagram of the kernel, which holds messages one after the other. A truncated message is left out.
 fn parse(mut bytes: &[u8], links: &mut Vec<Link>) -> Parsed {
     let mut parsed = Parsed::default();
     while bytes.len() >= HEADER_BYTES {
@@ -201,7 +201,7 @@ fn link(is_there: bool, body: &[u8]) -> Option<Link> {
     })
 }
 
-/// The first attribute of a type.
+/// The first attribute of this type.
 fn attribute(mut attributes: &[u8], wanted: u16) -> Option<&[u8]> {
     while attributes.len() >= ATTRIBUTE_BYTES {
         let length = usize::from(short(&attributes[0..2]));
@@ -215,7 +215,7 @@ fn attribute(mut attributes: &[u8], wanted: u16) -> Option<&[u8]> {
     None
 }
 
-/// The text up to the first zero.
+/// The text up to the first zero byte.
 fn text(value: &[u8]) -> String {
     let text = value.split(|byte| *byte == 0).next().unwrap_or_default();
     String::from_utf8_lossy(text).into_owned()
@@ -243,7 +243,7 @@ mod tests {
     fn message(kind: u16, flags: u32, name: &str) -> Vec<u8> {
         let mut body = vec![0; INFO_BYTES];
         body[8..12].copy_from_slice(&flags.to_ne_bytes());
-        // One attribute before the name, of a length that is no multiple of 4.
+        // One attribute before the name, with a length that is not a multiple of 4.
         body.extend([5u16, 99].map(u16::to_ne_bytes).concat());
         body.extend([7, 0, 0, 0]);
         let length = (ATTRIBUTE_BYTES + name.len() + 1) as u16;
@@ -266,7 +266,7 @@ mod tests {
 
     /// hlt-005, RS-02.
     #[test]
-    fn up_is_switched_on_with_a_carrier_and_there() {
+    fn a_link_is_up_if_it_is_switched_on_has_a_carrier_and_exists() {
         let bytes = [
             message(NEW_LINK, WORKING, "eth0"),
             message(NEW_LINK, 0x1, "ib0"),
@@ -278,10 +278,10 @@ mod tests {
         assert!(read.iter().map(|(name, up)| (&name[..], *up)).eq(expected));
     }
 
-    /// hlt-005: the kernel refuses a question while it answers another one; what was missed is asked for
-    /// again, once with each look.
+    /// hlt-005: the kernel refuses a request while it answers another one. The request is repeated, once at each
+    /// read.
     #[test]
-    fn a_question_that_is_refused_is_asked_again() {
+    fn a_refused_request_is_repeated_at_the_next_read() {
         let flags = SocketFlags::NONBLOCK;
         let (socket, kernel) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
@@ -290,10 +290,10 @@ mod tests {
             bytes: vec![0; READ_BYTES].into_boxed_slice(),
             refused: false,
         };
-        let asked = || {
+        let requested = || {
             let mut bytes = [0; 64];
-            let told = recv(&kernel, &mut bytes[..], RecvFlags::empty());
-            told.is_ok_and(|(count, _)| count > 0 && short(&bytes[4..6]) == GET_LINK)
+            let received = recv(&kernel, &mut bytes[..], RecvFlags::empty());
+            received.is_ok_and(|(count, _)| count > 0 && short(&bytes[4..6]) == GET_LINK)
         };
         let refuse = |code: i32| {
             let mut bytes = 36u32.to_ne_bytes().to_vec();
@@ -305,25 +305,25 @@ mod tests {
         };
         refuse(libc::EBUSY);
         links.read(&mut Vec::new());
-        assert!(!asked());
+        assert!(!requested());
         links.read(&mut Vec::new());
-        assert!(asked());
+        assert!(requested());
         refuse(0);
         links.read(&mut Vec::new());
         links.read(&mut Vec::new());
-        assert!(!asked(), "that was no refusal");
+        assert!(!requested(), "error 0 is not a refusal");
     }
 
     #[test]
-    fn all_interfaces_are_told_at_once() {
-        let links = all().expect("a netlink socket needs no right");
+    fn all_interfaces_are_listed_at_once() {
+        let links = all().expect("a netlink socket requires no privilege");
         let lo = links.iter().find(|link| link.name == "lo");
         let lo = lo.unwrap_or_else(|| panic!("{links:?}"));
         assert!(!lo.point_to_point && lo.kind.is_none(), "{lo:?}");
     }
 
     #[test]
-    fn the_kind_is_read_from_within_its_attribute() {
+    fn the_kind_is_read_from_the_nested_attribute() {
         let mut bytes = message(NEW_LINK, WORKING | POINT_TO_POINT, "docker0");
         let kind = [
             &10u16.to_ne_bytes()[..],
@@ -344,23 +344,23 @@ mod tests {
     }
 
     #[test]
-    fn what_is_so_already_is_told_first() {
-        let mut links = Links::open().expect("a netlink socket needs no right");
-        let mut told = Vec::new();
-        while !told.iter().any(|link: &Link| link.name == "lo") {
+    fn the_current_state_is_read_first() {
+        let mut links = Links::open().expect("a netlink socket requires no privilege");
+        let mut received = Vec::new();
+        while !received.iter().any(|link: &Link| link.name == "lo") {
             let mut fds = [PollFd::from_borrowed_fd(links.wait_fd(), PollFlags::IN)];
             let wait = Timespec {
                 tv_sec: 20,
                 tv_nsec: 0,
             };
-            assert_eq!(poll(&mut fds, Some(&wait)), Ok(1), "{told:?}");
-            links.read(&mut told);
+            assert_eq!(poll(&mut fds, Some(&wait)), Ok(1), "{received:?}");
+            links.read(&mut received);
         }
     }
 
     proptest! {
         #[test]
-        fn garbage_says_nothing_and_is_no_panic(
+        fn garbage_gives_no_link_and_no_panic(
             bytes in proptest::collection::vec(any::<u8>(), 0..200), at in 0..60usize, byte in any::<u8>(),
         ) {
             read(&bytes);

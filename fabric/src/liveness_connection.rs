@@ -1,16 +1,15 @@
-//! Lifelines: connections that say nothing, and break when the peer's process ends.
+//! Liveness connections: TCP connections that carry no data and break when the peer's process ends.
 //!
-//! Datagrams to a process that was killed vanish without a word, and its silence takes a deadline to
-//! be noticed; but the kernel closes the connections of a process that ends, however it ends, at once.
-//! So each rail with an IP address has a listening TCP socket ([`Nid::liveness_address`]), and each observer of
-//! a peer connects to it. Nobody accepts: a connection that waits in the kernel's queue costs its owner
-//! nothing, wakes nobody, and is reset when the last process that holds the listening socket is gone.
-//! An agent whose worker is forked again by its keeper makes the sockets before ([`LivenessConnection::new`]), so
-//! that a worker's end is none.
+//! Datagrams to a process that was killed are lost without an error, and its silence is noticed only after a
+//! deadline. The kernel, however, closes the connections of a process at once, however the process ends. So each rail
+//! with an IP address has a listening TCP socket ([`Nid::liveness_address`]), and each observer of a peer connects to
+//! it. No connection is accepted: a connection that waits in the kernel's queue costs the owner of the socket nothing
+//! and wakes no process. It is reset when the last process that holds the listening socket has ended. An agent whose
+//! supervisor forks the worker again makes the sockets before the fork ([`LivenessConnection::new`]), so that the end
+//! of a worker breaks no connection.
 //!
-//! A break is evidence of one who was there and is not now, and so is a refusal by one who offered a
-//! lifeline before. What follows from it is not decided here; and a peer that cannot be reached at all
-//! breaks nothing.
+//! A break is evidence that a process was there and has ended. So is a refusal by a peer that offered a liveness
+//! connection before. This module only reports the evidence. A peer that cannot be reached at all breaks nothing.
 
 use crate::nid::NIDS_MAX;
 #[cfg(doc)]
@@ -29,26 +28,26 @@ use rustix::net::{
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Connections that wait in the kernel's queue: those of two observers and of many that ended. The system
-/// may allow fewer (`net.core.somaxconn`).
+/// Connections that may wait in the kernel's queue: enough for two observers and for many connections of observers
+/// that have ended. The system may allow fewer (`net.core.somaxconn`).
 const WAITING_MAX: i32 = 1024;
-/// How often that is looked at.
-pub(crate) const LOOK_US: u64 = 10_000_000;
+/// How often the length of the queue is checked.
+pub(crate) const QUEUE_CHECK_US: u64 = 10_000_000;
 
-/// Sockets of one lifeline: a socket stays at its address for ever, so each address that a rail ever
-/// had takes one. Who has used them all up offers no lifeline on further ones.
+/// Sockets of one `LivenessConnection`. A socket stays bound to its address for ever, so each address that a rail
+/// ever had takes one. If all are used, further addresses offer no liveness connection.
 const SOCKETS_MAX: usize = 4 * NIDS_MAX;
 
-/// A lifeline that broke, or could not be had, is tried again after this; each time that it is
-/// refused twice as late.
+/// A liveness connection that broke or could not be made is tried again after this pause. The pause doubles with each
+/// refusal.
 const PAUSE_MIN_US: u64 = 1_000_000;
 const PAUSE_MAX_US: u64 = 60_000_000;
 
-/// Breaks that are read in one go.
+/// Breaks that are read in one call.
 const BREAKS_MAX: usize = 64;
 
-/// Sockets that others hold on to, one a rail; bound when the rails are opened. Held by each process
-/// that has a copy, such as those that are forked later: where each is bound, its kernel knows.
+/// The listening sockets of this node, one for each rail, bound when the rails are opened. Every process that has a
+/// copy holds them, such as a worker that is forked later. The kernel knows to which address each socket is bound.
 #[derive(Debug)]
 pub struct LivenessConnection {
     sockets: Vec<OwnedFd>,
@@ -57,7 +56,7 @@ pub struct LivenessConnection {
 impl LivenessConnection {
     /// Makes the sockets.
     ///
-    /// # Errors
+    /// The system gives no more sockets.
     /// The system gives no more.
     pub fn new() -> std::io::Result<LivenessConnection> {
         let sockets = (0..SOCKETS_MAX)
@@ -66,8 +65,8 @@ impl LivenessConnection {
         Ok(LivenessConnection { sockets })
     }
 
-    /// Offers it on a rail. One that a process before us has offered goes on; one that cannot be had
-    /// is not offered, and nobody is the worse for it.
+    /// Offers liveness connections on a rail's address. A socket that an earlier process has bound to the address
+    /// continues. If no socket can be bound, the rail offers none, and observers rely on silence.
     pub(crate) fn offer(&self, at: SocketAddrV4) {
         if let Some(socket) = self.at(at) {
             let _ = listen(socket, WAITING_MAX);
@@ -82,16 +81,16 @@ impl LivenessConnection {
         }
     }
 
-    /// Offers it no more: who holds on is let go, and nobody else can.
+    /// Stops offering liveness connections on an address: resets the observers' connections and refuses new ones.
     pub(crate) fn withdraw(&self, at: SocketAddrV4) {
         if let Some(socket) = self.at(at) {
             let _ = shutdown(socket, Shutdown::Both);
         }
     }
 
-    /// Lets go of all who hold on where the queue is half full, long before nobody could hold on any more:
-    /// most of them have ended. Those who live hold on again, after a look at us.
-    pub(crate) fn look(&self) {
+    /// Resets all connections of a queue that is half full, long before the queue refuses new ones: most of them
+    /// belong to observers that have ended. Observers that are alive connect again.
+    pub(crate) fn check_queues(&self) {
         for socket in &self.sockets {
             if waiting(socket.as_fd()).is_some_and(|(count, most)| 2 * count >= most) {
                 let _ = shutdown(socket, Shutdown::Both);
@@ -106,54 +105,59 @@ impl LivenessConnection {
     }
 }
 
-/// What we hold on to.
+/// The liveness connections of this node to its peers.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct LivenessObserver {
     epoll: OwnedFd,
-    lines: Vec<Line>,
+    connections: Vec<Connection>,
     last_token: u64,
 }
 
-/// One end of a lifeline.
+/// The observer's end of a liveness connection.
 #[derive(Debug)]
-struct Line {
+struct Connection {
     token: u64,
     peer: PeerHandle,
     to: SocketAddrV4,
     from: Ipv4Addr,
-    /// None: to be tried again.
+    /// None: the connection is to be tried again.
     socket: Option<OwnedFd>,
     retry_us: u64,
     pause_us: u64,
-    /// The peer is known to offer one: then a refusal says that it is gone. Others never do.
+    /// Whether the peer is known to offer liveness connections. Only then a refusal is evidence that the peer has
+    /// ended.
     offered: bool,
 }
 
-impl Held {
-    pub(crate) fn new() -> Result<Held, Errno> {
-        Ok(Held {
+impl LivenessObserver {
+    pub(crate) fn new() -> Result<LivenessObserver, Errno> {
+        Ok(LivenessObserver {
             epoll: epoll::create(CreateFlags::CLOEXEC)?,
-            lines: Vec::new(),
+            connections: Vec::new(),
             last_token: 0,
         })
     }
 
-    /// Becomes readable when a lifeline breaks.
+    /// The descriptor that becomes readable when a connection breaks.
     pub(crate) fn wait_fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
     }
 
-    /// Holds on to a peer by these ways: from an address of ours to one of theirs. None lets go.
-    pub(crate) fn hold(&mut self, peer: PeerHandle, ways: &[(Ipv4Addr, SocketAddrV4)]) {
-        self.lines
-            .retain(|line| line.peer != peer || ways.contains(&(line.from, line.to)));
-        for (from, to) in ways {
-            let same = |line: &Line| line.peer == peer && (line.from, line.to) == (*from, *to);
-            if self.lines.iter().any(same) {
+    /// Observes a peer over these pairs of a local and a remote address, and closes its other connections. An empty
+    /// list closes all.
+    pub(crate) fn observe(&mut self, peer: PeerHandle, pairs: &[(Ipv4Addr, SocketAddrV4)]) {
+        self.connections.retain(|connection| {
+            connection.peer != peer || pairs.contains(&(connection.from, connection.to))
+        });
+        for (from, to) in pairs {
+            let same = |connection: &Connection| {
+                connection.peer == peer && (connection.from, connection.to) == (*from, *to)
+            };
+            if self.connections.iter().any(same) {
                 continue;
             }
             self.last_token += 1;
-            self.lines.push(Line {
+            self.connections.push(Connection {
                 token: self.last_token,
                 peer,
                 to: *to,
@@ -166,15 +170,19 @@ impl Held {
         }
     }
 
-    /// When one is to be tried again.
+    /// When the next connection is to be tried again.
     pub(crate) fn timeout(&self) -> Option<u64> {
-        let waits = self.lines.iter().filter(|line| line.socket.is_none());
-        waits.map(|line| line.retry_us).min()
+        let waits = self
+            .connections
+            .iter()
+            .filter(|connection| connection.socket.is_none());
+        waits.map(|connection| connection.retry_us).min()
     }
 
-    /// Holds on to those that are due; says whose lifelines have broken. True if there may be more.
-    pub(crate) fn tend(&mut self, now_us: u64, gone: &mut Vec<PeerHandle>) -> bool {
-        if self.lines.is_empty() {
+    /// Makes the connections that are due, and appends the peers whose connections have broken. Returns true if there
+    /// may be more.
+    pub(crate) fn poll(&mut self, now_us: u64, gone: &mut Vec<PeerHandle>) -> bool {
+        if self.connections.is_empty() {
             return false;
         }
         let mut events = Vec::with_capacity(BREAKS_MAX);
@@ -186,21 +194,29 @@ impl Held {
         let _ = epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&at_once));
         for event in &events {
             let token = event.data.u64();
-            if let Some(line) = self.lines.iter_mut().find(|line| line.token == token) {
-                gone.extend(line.broken(now_us).then_some(line.peer));
+            if let Some(connection) = self
+                .connections
+                .iter_mut()
+                .find(|connection| connection.token == token)
+            {
+                gone.extend(connection.broken(now_us).then_some(connection.peer));
             }
         }
-        for line in &mut self.lines {
-            if line.socket.is_none() && line.retry_us <= now_us {
-                gone.extend(line.try_again(now_us, &self.epoll).then_some(line.peer));
+        for connection in &mut self.connections {
+            if connection.socket.is_none() && connection.retry_us <= now_us {
+                gone.extend(
+                    connection
+                        .try_again(now_us, &self.epoll)
+                        .then_some(connection.peer),
+                );
             }
         }
         events.len() == BREAKS_MAX
     }
 }
 
-impl Line {
-    /// Notes that it has broken; true if that speaks against the peer.
+impl Connection {
+    /// Notes that the connection has broken. Returns true if that is evidence that the peer has ended.
     fn broken(&mut self, now_us: u64) -> bool {
         let why = self.socket.take().map(|socket| socket_error(&socket));
         let was_held = matches!(why, Some(Ok(Ok(()) | Err(Errno::CONNRESET))));
@@ -218,7 +234,7 @@ impl Line {
         self.pause_us = (2 * self.pause_us).min(PAUSE_MAX_US);
     }
 
-    /// True if the peer has refused at once.
+    /// Tries to connect. Returns true if the peer refuses at once although it offered a liveness connection before.
     fn try_again(&mut self, now_us: u64, epoll: &OwnedFd) -> bool {
         let tried = self.open(epoll);
         let refused = matches!(tried, Err(Errno::CONNREFUSED));
@@ -236,7 +252,7 @@ impl Line {
             Ok(()) | Err(Errno::INPROGRESS) => {}
             Err(error) => return Err(error),
         }
-        // A hang-up and an error are always told.
+        // epoll always reports hang-ups and errors.
         epoll::add(
             epoll,
             &socket,
@@ -247,7 +263,7 @@ impl Line {
     }
 }
 
-/// Where a socket is bound; port 0 for one that is not.
+/// The address that a socket is bound to; port 0 if it is not bound.
 fn address(socket: &OwnedFd) -> Option<SocketAddrV4> {
     getsockname(socket).ok()?.try_into().ok()
 }
@@ -261,9 +277,9 @@ fn stream() -> Result<OwnedFd, Errno> {
 mod tests {
     use super::*;
 
-    /// Systems allow 128, or 4096: the queue begins anew when half of what is allowed is used.
+    /// Systems allow 128 or 4096 waiting connections: the queue is reset when half of the allowed number waits.
     #[test]
-    fn the_queue_begins_anew_when_it_is_half_full_whatever_the_system_allows() {
+    fn the_queue_is_reset_when_it_is_half_full_whatever_the_system_allows() {
         let liveness_connection = LivenessConnection::new().unwrap();
         let at = SocketAddrV4::new(Ipv4Addr::new(127, 41, 53, 1), 7_742);
         liveness_connection.offer(at);
@@ -272,7 +288,7 @@ mod tests {
         let waits = || waiting(socket.as_fd()).map(|(count, _)| count);
         let mut held = Vec::new();
         for count in 1..=4 {
-            liveness_connection.look();
+            liveness_connection.check_queues();
             assert_eq!(waits(), Some(count - 1));
             let one = stream().unwrap();
             assert!(matches!(
@@ -282,7 +298,7 @@ mod tests {
             held.push(one);
         }
         assert_eq!(waits(), Some(4));
-        liveness_connection.look();
+        liveness_connection.check_queues();
         assert_eq!(waits(), Some(0));
     }
 }

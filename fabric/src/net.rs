@@ -1,14 +1,14 @@
-//! Nets: which kind of network, and which one of that kind.
+//! Nets: a kind of network, and a number.
 //!
-//! `udp0` is the first network that is spoken to by UDP, `o2ib1` the second InfiniBand network. Two
-//! NIDs can reach each other when their nets are equal; the name is a promise by whoever configured
-//! it. Not here: which provider serves a kind of net, that is `provider::table`.
+//! `udp0` is the first network that is used over UDP, `o2ib1` the second InfiniBand network. Two NIDs can reach each
+//! other if their nets are equal: the name is a promise of the administrator who configured it. `provider::table`
+//! maps kinds of nets to providers.
 
 use crate::error::NidError;
 use std::fmt;
 use std::str::FromStr;
 
-/// A kind of network, by the names that LNet gave them.
+/// A kind of network, with the names that LNet uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NetKind {
     /// UDP over IP.
@@ -26,7 +26,7 @@ pub enum NetKind {
 }
 
 impl NetKind {
-    /// All kinds, in the order in which messages list them. The place of each is its number on the wire.
+    /// All kinds, in the order in which messages list them. A kind's index is its number on the wire.
     pub const ALL: [NetKind; 6] = [
         NetKind::Udp,
         NetKind::Tcp,
@@ -36,21 +36,21 @@ impl NetKind {
         NetKind::O2ud,
     ];
 
-    /// Whether rails of both kinds are driven as one kind of device. A device carries one rail of each: an adapter
-    /// may have its IP interface on a udp net and its verbs device on an o2ib net.
+    /// Whether rails of both kinds use the same kind of device. A device carries one rail of each kind of device: an
+    /// adapter may have its IP interface on a udp net and its verbs device on an o2ib net.
     #[must_use]
     pub fn shares_devices(self, other: NetKind) -> bool {
         let device = |kind| match kind {
             NetKind::Udp | NetKind::Tcp => 0,
             NetKind::O2ib | NetKind::O2ud => 1,
             NetKind::Psm => 2,
-            // Shared memory only borrows the address of an interface for its name.
+            // Shared memory uses the address of an interface only as its name.
             NetKind::Shm => 3,
         };
         device(self) == device(other)
     }
 
-    /// The word in a net's name, without the number.
+    /// The name of the kind in a net's name, without the number.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {

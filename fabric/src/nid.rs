@@ -1,16 +1,15 @@
 //! NIDs: the names of network interfaces, `address@net`.
 //!
-//! `192.0.2.7:7741@udp0` is an address, a port and a net. The port may be left out (then it is
-//! [`PORT_DEFAULT`]) and may be 0 on a local rail (then the system chooses one). In the
-//! configuration of a local rail the address may also be the name of an interface, `eth0@udp0`,
-//! which is resolved when the rail is opened; a peer cannot be reached by such a name.
+//! `192.0.2.7:7741@udp0` is an address, a port and a net. The port may be left out (then it is [`PORT_DEFAULT`]) and
+//! may be 0 on a local rail (then the system chooses one). In the configuration of a local rail the address may also
+//! be the name of an interface, `eth0@udp0`, which is resolved when the rail is opened. A peer cannot be reached by
+//! such a name.
 //!
-//! A rail takes at most four ports: P, the NID's own, for news; P+1 for beats ([`BEAT_PORT_OFFSET`]). The text
-//! names the first only. On udp nets the same numbers are used as TCP ports, P for the bulk lane and P+1 for the
-//! liveness connection. On other nets the bulk lane has P+2, and the liveness connection TCP port P+3.
+//! A rail takes at most four ports: P, the NID's own, for news, and P+1 for beats ([`BEAT_PORT_OFFSET`]). The text
+//! contains only P. On udp nets the same numbers are used as TCP ports: P for the bulk lane, P+1 for the liveness
+//! connection. On other nets the bulk lane has P+2, and the liveness connection TCP port P+3.
 //!
-//! The text form is the wire form: what [`NidList`] displays is what members tell each other, and
-//! it reads back to an equal list.
+//! The text form is also the wire form: members exchange what [`NidList`] displays, and it parses to an equal list.
 
 use crate::error::NidError;
 use crate::net::{Net, NetKind};
@@ -18,14 +17,14 @@ use std::fmt;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::str::FromStr;
 
-/// The port of a NID that names none.
+/// The port of a NID whose text has no port.
 pub const PORT_DEFAULT: u16 = 7741;
 
-/// A rail's beats go to this much above the port of its NID: they have a lane of their own, so that
-/// their arrival need not wake anybody.
+/// The port for beats is the NID's port plus this offset. Beats have a lane of their own, so that their arrival need
+/// not wake the host.
 pub const BEAT_PORT_OFFSET: u16 = 1;
 
-/// NIDs in one list, and rails on one node, at most.
+/// The maximum number of NIDs in one list, and of rails on one node.
 pub const NIDS_MAX: usize = 8;
 
 /// Longest name of a network interface (the kernel's IFNAMSIZ, without its terminator).
@@ -61,7 +60,7 @@ impl Nid {
         }
     }
 
-    /// The port that beats are sent to; none if the port is 0 or has no next one.
+    /// The port for beats; none if the port is 0 or 65535.
     #[must_use]
     pub fn beat_port(&self) -> Option<u16> {
         match self.port {
@@ -70,8 +69,8 @@ impl Nid {
         }
     }
 
-    /// Where its bulk lane is: at its own port, which is free for connections where datagrams are UDP,
-    /// else behind the port of beats.
+    /// The address of its bulk lane. The port is the NID's own on udp nets, where TCP does not use that port
+    /// otherwise; else the port after the port for beats.
     pub(crate) fn bulk_address(&self) -> Option<SocketAddrV4> {
         let port = match self.net.kind {
             NetKind::Udp => self.port,
@@ -82,8 +81,9 @@ impl Nid {
         Some(SocketAddrV4::new(ip, port))
     }
 
-    /// The TCP address of its liveness connection: the port of beats on udp nets, behind the bulk lane's on
-    /// other nets that have IP addresses; none on nets without (psm), or within one machine (shm).
+    /// The TCP address of its liveness connection. The port is the port for beats on udp nets, and the port after
+    /// that of the bulk lane on other nets with IP addresses. None on nets without IP addresses (psm) or within one
+    /// machine (shm).
     pub(crate) fn liveness_address(&self) -> Option<SocketAddrV4> {
         let offset = match self.net.kind {
             NetKind::Udp => 0,
@@ -114,14 +114,14 @@ impl FromStr for Nid {
 
     fn from_str(text: &str) -> Result<Nid, NidError> {
         let nid = || text.to_owned();
-        let (place, net) = text
+        let (before, net) = text
             .rsplit_once('@')
             .ok_or_else(|| NidError::NoNet { nid: nid() })?;
-        if place.starts_with('[') || place.matches(':').count() > 1 {
+        if before.starts_with('[') || before.matches(':').count() > 1 {
             return Err(NidError::Ipv6 { nid: nid() });
         }
-        let (address, port) = match place.split_once(':') {
-            None => (place, PORT_DEFAULT),
+        let (address, port) = match before.split_once(':') {
+            None => (before, PORT_DEFAULT),
             Some((address, port)) => (
                 address,
                 parse_port(port).ok_or_else(|| NidError::BadPort { nid: nid() })?,
@@ -136,7 +136,7 @@ impl FromStr for Nid {
     }
 }
 
-/// Digits only: `u16::from_str` would take a sign.
+/// Accepts digits only: `u16::from_str` would accept a sign.
 fn parse_port(text: &str) -> Option<u16> {
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
     if digits { text.parse().ok() } else { None }
@@ -153,7 +153,7 @@ fn parse_address(text: &str) -> Option<Address> {
     is_name.then(|| Address::Interface(text.to_owned()))
 }
 
-/// The NIDs of one node, in order of preference: at least one, at most [`NIDS_MAX`], none twice.
+/// The NIDs of one node, in order of preference: at least one, at most [`NIDS_MAX`], each once.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NidList(Vec<Nid>);
 
@@ -161,7 +161,7 @@ impl NidList {
     /// Makes a list.
     ///
     /// # Errors
-    /// An empty list, one that is too long, or one that names a NID twice.
+    /// An empty list, a list that is too long, or a list that contains a NID twice.
     pub fn new(nids: Vec<Nid>) -> Result<NidList, NidError> {
         if nids.is_empty() {
             return Err(NidError::EmptyList);
@@ -217,7 +217,7 @@ impl FromStr for NidList {
         if text.trim().is_empty() {
             return Err(NidError::EmptyList);
         }
-        // Counted before anything is allocated: the text may come from a peer.
+        // Counted before anything is allocated, since the text may come from a peer.
         let given = text.split(',').count();
         if given > NIDS_MAX {
             return Err(NidError::LongList { given });

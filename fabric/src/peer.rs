@@ -1,13 +1,14 @@
-//! Peers: remote members by their NIDs, and the paths that lead to them.
+//! Peers: remote members, known by their NIDs, and the paths that lead to them.
 //!
-//! On each net that both are on, local rails and remote NIDs are paired: within each subnet by index, the
-//! shorter side going round; then, likewise, the rails and NIDs for which the other side has nothing in their
-//! subnet (subnets may be routed). These are *home* paths: two rails and two NIDs of one subnet make two, one
-//! rail and two NIDs also two. All other pairs on the net are *spare*: they are opened when they are first
-//! needed. Where no rail and NID agree by subnet, as on loopback, a copy on every home path reaches each rail and NID.
+//! On each common net, local rails and remote NIDs are paired. First they are paired within each subnet by index, and
+//! the shorter side repeats. Then the rails and NIDs without a counterpart in their subnet are paired in the same
+//! way, since subnets may be routed. These pairs are *home* paths: two rails and two NIDs of one subnet make two, and
+//! so do one rail and two NIDs. All other pairs on the net are *spare* paths, which are opened when they are first
+//! needed. Where no rail and NID agree by subnet, as on loopback, a copy on every home path reaches each rail and
+//! each NID.
 //!
-//! A NID with the address of a rail of this node (`docker0` has 172.17.0.1 on every machine) is no path, unless all of
-//! the peer's NIDs are such.
+//! A NID that has the address of a rail of this node (`docker0` has 172.17.0.1 on every machine) makes no path,
+//! unless all of the peer's NIDs are like that.
 
 use crate::fabric::PeerBulk;
 use crate::health::{Health, RailLiveness};
@@ -17,7 +18,7 @@ use crate::provider::Subnet;
 use crate::relay::PeerRelay;
 use crate::stats::{Counters, UsageRate};
 
-/// A peer that was taken in. Once it was forgotten, the handle stands for nobody.
+/// The handle of a known peer. It is invalid once the peer is forgotten.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PeerHandle {
     pub(crate) index: u32,
@@ -27,7 +28,7 @@ pub struct PeerHandle {
 /// One path: a local rail and a remote NID.
 #[derive(Debug)]
 pub(crate) struct Path {
-    /// What stands for it in sends that are under way: unique in the life of the fabric.
+    /// Identifies the path in sends that are under way. Unique within the fabric.
     pub(crate) id: u32,
     pub(crate) rail: usize,
     /// The NID's index among the peer's.
@@ -35,23 +36,24 @@ pub(crate) struct Path {
     pub(crate) nid: Nid,
     pub(crate) spare: bool,
     pub(crate) ranks: Ranks,
-    /// What stands for the NID in each of the rail's lanes, by class; none before it is opened.
+    /// The provider's addresses of the NID in each of the rail's datagram lanes, by class; none before the path is
+    /// opened.
     pub(crate) addresses: Option<[u64; 2]>,
     /// The same in the rail's bulk lane.
     pub(crate) bulk_address: Option<u64>,
     /// Sends under way on each of the rail's lanes, by class.
     pub(crate) sends: [usize; 2],
-    /// The most that ever were under way.
+    /// The maximum of sends under way so far.
     pub(crate) sends_most: usize,
     pub(crate) queued_bytes: u64,
     /// Sends under way on the rail's bulk lane.
     pub(crate) bulk_sends: u32,
-    /// Bytes of bulk messages that have gone by it and are not acknowledged.
+    /// Bytes of bulk messages that were sent on it and are not acknowledged.
     pub(crate) bulk_bytes: u64,
     pub(crate) health: Health,
-    /// The same for the bulk lane, where only the peer's acknowledgements count.
+    /// The health of the bulk lane, which only the peer's acknowledgements improve.
     pub(crate) bulk_health: Health,
-    /// When it was used last, on the peer's count.
+    /// The peer's `turn` when the path was used last.
     pub(crate) turn: u64,
     pub(crate) usage: UsageRate,
     pub(crate) counters: Counters,
@@ -88,15 +90,15 @@ pub(crate) struct Peer {
     pub(crate) nids: NidList,
     pub(crate) paths: Vec<Path>,
     pub(crate) rail_liveness: RailLiveness,
-    /// NIDs that it says do not work.
+    /// NIDs that the peer reports as failing.
     pub(crate) told_failing: Vec<Nid>,
-    /// Messages so far: the count that turns are taken on.
+    /// Messages so far. Paths take turns by this count.
     pub(crate) turn: u64,
-    /// The path that the last message took, and how many it has taken in a row.
+    /// The path of the last message, and how many messages it has taken in a row.
     pub(crate) run: (u32, u32),
-    /// Bulk messages to and from it, once there was one.
+    /// Bulk messages to and from the peer, after the first one.
     pub(crate) bulk: Option<Box<PeerBulk>>,
-    /// How it is reached through others, and what it has others reach through us.
+    /// The carriers that reach the peer, and what the peer may have carried.
     pub(crate) relay: PeerRelay,
 }
 
@@ -116,18 +118,18 @@ impl Peer {
         peer
     }
 
-    /// Takes other paths. What is under way by a path that was chosen by its place is chosen anew.
-    /// Returns the rails that were silent and lead to the peer no more.
+    /// Replaces the paths. Messages under way on a path that was chosen by its index are routed again. Returns the
+    /// rails that were silent and do not lead to the peer any more.
     pub(crate) fn set_paths(&mut self, now_us: u64, paths: Vec<Path>) -> Vec<usize> {
         self.paths = paths;
         let ended = self.note_rails();
         if let Some(bulk) = &mut self.bulk {
-            bulk.choose_anew(now_us);
+            bulk.reroute(now_us);
         }
         ended
     }
 
-    /// Says to the hearing which rails lead to the peer; returns those whose silence ends with that.
+    /// Updates which rails lead to the peer. Returns the rails whose silence ends with that.
     fn note_rails(&mut self) -> Vec<usize> {
         let leads =
             |paths: &[Path], rail| paths.iter().any(|path| path.rail == rail && !path.spare);
@@ -136,7 +138,7 @@ impl Peer {
         (0..NIDS_MAX).filter(ends).collect()
     }
 
-    /// Notes that a message takes this path.
+    /// Counts a message that takes this path.
     pub(crate) fn take(&mut self, path: usize) {
         self.turn += 1;
         let path = &mut self.paths[path];
@@ -152,9 +154,9 @@ impl Peer {
         );
     }
 
-    /// Whether the policy wants the next message on this path too.
+    /// Whether the policy assigns the next message to this path too.
     pub(crate) fn in_run(&self, path: &Path) -> bool {
-        // A path that has had its count begins anew when the others have had their turn.
+        // A path that has taken its count of messages starts a new count at its next turn.
         self.run.0 == path.id && !self.run.1.is_multiple_of(path.ranks.messages)
     }
 }
@@ -167,7 +169,7 @@ pub(crate) struct Pair {
     pub(crate) spare: bool,
 }
 
-/// A rail of this node, as far as it decides which NIDs it is paired with.
+/// The part of a local rail that decides which NIDs it is paired with.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OwnRail<'a> {
     pub(crate) index: usize,
@@ -175,7 +177,7 @@ pub(crate) struct OwnRail<'a> {
     pub(crate) subnet: Option<Subnet>,
 }
 
-/// All pairs of rails and NIDs of a peer on one net: home pairs first.
+/// All pairs of rails and NIDs of a peer on common nets, home pairs first.
 pub(crate) fn pairs(rails: &[OwnRail<'_>], peer: &NidList) -> Vec<Pair> {
     let mut home = Vec::new();
     let mut spare = Vec::new();
@@ -214,10 +216,10 @@ pub(crate) fn pairs(rails: &[OwnRail<'_>], peer: &NidList) -> Vec<Pair> {
     home.chain(spare).map(pair).collect()
 }
 
-/// The home pairs of one net: within each subnet by index; then, by index too, the rails and NIDs for which the other
-/// side has nothing in their subnet. A rail or NID of such kind has no home pair if the other side has none left.
+/// The home pairs of one net: within each subnet by index, then, also by index, the rails and NIDs without a
+/// counterpart in their subnet. If one side has none of these left, the other side's have no home pair.
 fn home_pairs(own: &[OwnRail<'_>], remotes: &[(u8, &Nid)]) -> Vec<(usize, u8)> {
-    // The rails' subnet that a NID lies in; the narrowest of several.
+    // The subnet of a local rail that a NID belongs to; the narrowest if there are several.
     let subnet_of = |nid: &Nid| {
         let address = *nid.socket_address()?.ip();
         let subnets = own.iter().filter_map(|rail| rail.subnet);
@@ -237,7 +239,7 @@ fn home_pairs(own: &[OwnRail<'_>], remotes: &[(u8, &Nid)]) -> Vec<(usize, u8)> {
         let group = groups.iter().position(|group| group.0 == rail.subnet);
         groups[group.unwrap_or(0)].1.push(rail.index);
     }
-    // Those of no subnet come last.
+    // Rails and NIDs without a subnet come last.
     groups.rotate_left(1);
     let pairs = groups
         .iter()
@@ -245,7 +247,7 @@ fn home_pairs(own: &[OwnRail<'_>], remotes: &[(u8, &Nid)]) -> Vec<(usize, u8)> {
     pairs.collect()
 }
 
-/// Pairs by index, the shorter side going round.
+/// Pairs by index; the shorter side repeats.
 fn by_index(own: &[usize], remotes: &[u8]) -> Vec<(usize, u8)> {
     if own.is_empty() || remotes.is_empty() {
         return Vec::new();
@@ -255,16 +257,16 @@ fn by_index(own: &[usize], remotes: &[u8]) -> Vec<(usize, u8)> {
     (0..count).map(at).collect()
 }
 
-/// Whether a NID has the address of a rail of this node: a message to it would come back. Loopback addresses are not
-/// compared.
+/// Whether a NID has the address of a rail of this node, so that a message to it would come back. Loopback addresses
+/// are not compared.
 fn is_own(rails: &[OwnRail<'_>], nid: &Nid) -> bool {
     let address = nid.socket_address().map(|at| *at.ip());
     let address = address.filter(|ip| !ip.is_loopback());
     address.is_some() && rails.iter().any(|rail| rail.nid.address == nid.address)
 }
 
-/// The NIDs of a peer that cannot lead to it, since a rail of this node has their address; none if all of them are
-/// such: the peer is another agent of this machine.
+/// The NIDs of a peer that cannot lead to it because a rail of this node has their address. None if that holds for
+/// all of them: then the peer is another agent of this machine.
 pub(crate) fn unusable<'a>(rails: &[OwnRail<'_>], peer: &'a NidList) -> Vec<&'a Nid> {
     let own: Vec<&Nid> = peer.iter().filter(|nid| is_own(rails, nid)).collect();
     match own.len() == peer.iter().count() {
@@ -273,7 +275,7 @@ pub(crate) fn unusable<'a>(rails: &[OwnRail<'_>], peer: &'a NidList) -> Vec<&'a 
     }
 }
 
-/// All peers, by handle. The place of a forgotten peer is used again under another generation.
+/// All peers, by handle. The entry of a forgotten peer is reused with another generation.
 #[derive(Debug, Default)]
 pub(crate) struct PeerTable {
     slots: Vec<Slot>,
@@ -336,13 +338,13 @@ impl PeerTable {
         }
     }
 
-    /// The path of a send that was under way; none if it has gone meanwhile.
+    /// The path of a send that was under way; none if the path was removed meanwhile.
     pub(crate) fn path_by_id(&mut self, handle: PeerHandle, id: u32) -> Option<&mut Path> {
         let peer = self.get_mut(handle)?;
         peer.paths.iter_mut().find(|path| path.id == id)
     }
 
-    /// All peers that are known, with their handles.
+    /// All known peers, with their handles.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (PeerHandle, &Peer)> {
         let handle = |(index, slot): (u32, &Slot)| PeerHandle {
             index,
@@ -352,7 +354,7 @@ impl PeerTable {
         slots.filter_map(move |(index, slot)| Some((handle((index, slot)), slot.peer.as_ref()?)))
     }
 
-    /// All peers that are known.
+    /// All known peers.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Peer> {
         self.slots.iter_mut().filter_map(|slot| slot.peer.as_mut())
     }
@@ -385,27 +387,27 @@ mod tests {
         home.map(|pair| (pair.rail, pair.remote)).collect()
     }
 
-    /// Rails that nobody configured are all on one net: which interface a node lists first, and how many it
-    /// has, says nothing of which of them are on one network.
+    /// Default rails are all on one net. The order and number of a node's interfaces do not tell which of them are on
+    /// one network.
     #[test]
-    fn interfaces_of_one_subnet_pair_whatever_their_order() {
+    fn interfaces_of_one_subnet_are_paired_whatever_their_order() {
         let own = "10.0.0.1@udp,10.0.1.1@udp";
         assert_eq!(
             home_by_subnet(own, "10.0.1.2@udp,10.0.0.2@udp"),
             [(1, 0), (0, 1)]
         );
-        // The other network of each may be routed to that of the other.
+        // The other subnets of both may be routed to each other.
         assert_eq!(
             home_by_subnet(own, "10.0.9.2@udp,10.0.1.2@udp"),
             [(1, 1), (0, 0)]
         );
-        // Nothing is left for one of them.
+        // One rail or NID has no counterpart left.
         assert_eq!(home_by_subnet(own, "10.0.1.2@udp"), [(1, 0)]);
         assert_eq!(
             home_by_subnet("10.0.1.1@udp", "10.0.0.2@udp,10.0.1.2@udp"),
             [(0, 1)]
         );
-        // All of it routed: by index.
+        // All subnets are routed: by index.
         assert_eq!(
             home_by_subnet(own, "10.0.8.2@udp,10.0.9.2@udp"),
             [(0, 0), (1, 1)]
@@ -414,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_subnets_that_hold_an_address_the_narrower_counts() {
+    fn an_address_in_two_subnets_belongs_to_the_narrower() {
         let own: NidList = "10.0.0.1@udp,10.0.1.1@udp".parse().unwrap();
         let mut rails = own_rails(&own, Some(24));
         rails[0].subnet = Some(Subnet::of([10, 0, 0, 1].into(), [255, 255, 0, 0].into()));
@@ -425,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_both_have_is_no_path() {
+    fn an_address_that_both_nodes_have_is_not_a_path() {
         let own: NidList = "10.0.0.1@udp,172.17.0.1@udp".parse().unwrap();
         let all = |remote: &str| pairs(&own_rails(&own, Some(24)), &remote.parse().unwrap());
         let found = all("172.17.0.1@udp,10.0.0.2@udp");
@@ -435,7 +437,7 @@ mod tests {
             remote: 1,
             spare: false
         }));
-        // Another agent of this machine.
+        // The peer is another agent of this machine.
         let found = all("10.0.0.1:9@udp");
         assert!(found.contains(&Pair {
             rail: 0,
@@ -457,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn rails_and_nids_on_one_net_pair_by_index() {
+    fn rails_and_nids_on_one_net_are_paired_by_index() {
         assert_eq!(
             home("1.0.0.1@udp,1.0.0.2@udp", "2.0.0.1@udp,2.0.0.2@udp"),
             [(0, 0), (1, 1)]
@@ -465,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn the_shorter_side_goes_round_so_that_every_interface_is_used() {
+    fn the_shorter_side_repeats_so_that_every_interface_is_used() {
         assert_eq!(
             home("1.0.0.1@udp", "2.0.0.1@udp,2.0.0.2@udp"),
             [(0, 0), (0, 1)]
@@ -480,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_net_name_is_preferred_to_the_same_index() {
+    fn pairs_need_the_same_net_not_the_same_index() {
         assert_eq!(
             home("1.0.0.1@udp0,1.0.0.2@udp1", "2.0.0.2@udp1,2.0.0.1@udp0"),
             [(0, 1), (1, 0)]
@@ -500,19 +502,19 @@ mod tests {
     }
 
     proptest! {
-        /// Every pair on a common net is there once, and each side of a common net is in a home pair.
+        /// Every pair on a common net exists once, and each rail on a common net is in a home pair.
         #[test]
         fn pairs_are_complete_and_unique(own in nids(1), remote in nids(2)) {
             let all = pairs(&own_rails(&own, None), &remote);
             for (rail, local) in own.iter().enumerate() {
-                let mut at_home = false;
+                let mut has_home = false;
                 for (index, nid) in (0u8..).zip(&remote) {
                     let found = all.iter().filter(|pair| pair.rail == rail && pair.remote == index);
                     prop_assert_eq!(found.count(), usize::from(nid.net == local.net));
-                    at_home |= all.iter().any(|pair| pair.rail == rail && !pair.spare);
+                    has_home |= all.iter().any(|pair| pair.rail == rail && !pair.spare);
                 }
                 let common = remote.iter().any(|nid| nid.net == local.net);
-                prop_assert_eq!(at_home, common);
+                prop_assert_eq!(has_home, common);
             }
         }
     }

@@ -1,15 +1,13 @@
 //! Policy: rules by which an administrator prefers some rails, NIDs and pairs to others.
 //!
-//! A policy is a list of rules; there is one in the system. A rule names a net, local interfaces, or
-//! pairs of local interfaces and remote NIDs (1:1, 1:N, N:1 and N:N alike), and says how strongly it
-//! prefers them (its priority, 0 the highest and what a rule has that names none) and how many
-//! messages it wants sent in a row before another takes its turn. What no rule of a kind names comes
-//! after everything that one does. So a failover is one rule: "net o2ib0" prefers o2ib0 to all others
-//! while it works.
+//! A policy is a list of rules; the system has one policy. A rule names a net, local interfaces, or pairs of local
+//! interfaces and remote NIDs (1:1, 1:N, N:1 and N:N). It gives a priority (0 is the highest and the default) and the
+//! number of messages that are sent in a row before another path takes its turn. Whatever no rule of a kind names
+//! comes after everything that a rule of that kind names. So a failover is one rule: "net o2ib0" prefers o2ib0 to all
+//! other nets while it works.
 //!
-//! Rules are turned into a few numbers for each path when the path or the policy changes
-//! ([`Ranks`]); choosing compares those. Which path works is not a policy's business: it picks
-//! among those that do.
+//! When a path or the policy changes, the rules are converted into a few numbers for each path ([`Ranks`]). The
+//! selection compares those. A policy does not decide which paths work: it chooses among working ones.
 
 use crate::error::{PolicyError, RangeError};
 use crate::net::Net;
@@ -19,28 +17,28 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
-/// Rules in one policy, at most.
+/// The maximum number of rules in a policy.
 pub const RULES_MAX: usize = 64;
 
-/// Patterns on one side of a rule, at most.
+/// The maximum number of patterns on one side of a rule.
 pub const PATTERNS_MAX: usize = 64;
 
-/// Messages in a row that a rule may ask for, at most.
+/// The maximum of messages in a row that a rule may set.
 pub const MESSAGES_MAX: u32 = 1_000_000;
 
-/// The rank of what no rule names: behind every priority.
+/// The rank of whatever no rule names. It is behind every priority.
 const UNNAMED: u16 = 256;
 
-/// NIDs by a pattern: `10.0.[0-3].*@udp0`, `eth[0-1]@udp0`, `*@o2ib0`.
+/// A pattern of NIDs: `10.0.[0-3].*@udp0`, `eth[0-1]@udp0`, `*@o2ib0`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NidPattern {
     text: String,
-    place: Place,
+    address: AddressPattern,
     net: Net,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Place {
+enum AddressPattern {
     Any,
     /// The spans of each byte of an address.
     Ip([Vec<Span>; 4]),
@@ -48,37 +46,39 @@ enum Place {
 }
 
 impl NidPattern {
-    /// Whether the pattern names this NID; the interface is that of a local rail, if known.
+    /// Whether the pattern matches this NID. `interface` is that of a local rail, if known.
     #[must_use]
     pub fn matches(&self, nid: &Nid, interface: Option<&str>) -> bool {
         self.net == nid.net
-            && match (&self.place, &nid.address) {
-                (Place::Any, _) => true,
-                (Place::Ip(bytes), Address::Ip(ip)) => {
+            && match (&self.address, &nid.address) {
+                (AddressPattern::Any, _) => true,
+                (AddressPattern::Ip(bytes), Address::Ip(ip)) => {
                     let within = |(spans, byte): (&Vec<Span>, u8)| {
                         spans.iter().any(|span| span.contains(u64::from(byte)))
                     };
                     bytes.iter().zip(ip.octets()).all(within)
                 }
-                (Place::Ip(_), Address::Interface(_)) => false,
-                (Place::Interfaces(names), _) => {
+                (AddressPattern::Ip(_), Address::Interface(_)) => false,
+                (AddressPattern::Interfaces(names), _) => {
                     interface.is_some_and(|name| names.iter().any(|one| one == name))
                 }
             }
     }
 }
 
-/// Whether two patterns name the same, however they are written.
+/// Whether two patterns match the same NIDs, whatever their text.
 fn same_pattern(one: &NidPattern, other: &NidPattern) -> bool {
     let same_byte = |(one, other): (&Vec<Span>, &Vec<Span>)| {
         let has = |spans: &[Span], byte| spans.iter().any(|span| span.contains(byte));
         (0..=u64::from(u8::MAX)).all(|byte| has(one, byte) == has(other, byte))
     };
     one.net == other.net
-        && match (&one.place, &other.place) {
-            (Place::Any, Place::Any) => true,
-            (Place::Ip(one), Place::Ip(other)) => one.iter().zip(other).all(same_byte),
-            (Place::Interfaces(one), Place::Interfaces(other)) => {
+        && match (&one.address, &other.address) {
+            (AddressPattern::Any, AddressPattern::Any) => true,
+            (AddressPattern::Ip(one), AddressPattern::Ip(other)) => {
+                one.iter().zip(other).all(same_byte)
+            }
+            (AddressPattern::Interfaces(one), AddressPattern::Interfaces(other)) => {
                 let names = |names: &[String]| names.iter().cloned().collect::<BTreeSet<_>>();
                 names(one) == names(other)
             }
@@ -86,7 +86,7 @@ fn same_pattern(one: &NidPattern, other: &NidPattern) -> bool {
         }
 }
 
-/// Whether two sides of a rule name the same, in any order.
+/// Whether two sides of a rule match the same NIDs, in any order.
 fn same_side(one: &[NidPattern], other: &[NidPattern]) -> bool {
     let within = |one: &[NidPattern], other: &[NidPattern]| {
         one.iter()
@@ -103,14 +103,14 @@ impl FromStr for NidPattern {
             pattern: text.to_owned(),
             reason,
         };
-        let (place, net) = text
+        let (address, net) = text
             .rsplit_once('@')
             .ok_or_else(|| bad("it has no net; write 10.0.0.[1-4]@udp0 or *@udp0".to_owned()))?;
         let net: Net = net.parse().map_err(|error| bad(format!("{error}")))?;
         let range = |error: RangeError| bad(error.to_string());
-        let place = if place == "*" {
-            Place::Any
-        } else if let Some(bytes) = address_bytes(place) {
+        let address = if address == "*" {
+            AddressPattern::Any
+        } else if let Some(bytes) = address_bytes(address) {
             let spans = |byte: &str| -> Result<Vec<Span>, PolicyError> {
                 match byte {
                     "*" => range::spans(text, "0-255").map_err(range),
@@ -118,9 +118,9 @@ impl FromStr for NidPattern {
                 }
             };
             let [a, b, c, d] = bytes;
-            Place::Ip([spans(a)?, spans(b)?, spans(c)?, spans(d)?])
+            AddressPattern::Ip([spans(a)?, spans(b)?, spans(c)?, spans(d)?])
         } else {
-            let names = range::expand(place, PATTERNS_MAX).map_err(range)?;
+            let names = range::expand(address, PATTERNS_MAX).map_err(range)?;
             let plausible = |name: &String| {
                 let named = name.bytes().any(|byte| byte.is_ascii_alphabetic());
                 named
@@ -129,22 +129,22 @@ impl FromStr for NidPattern {
                         .all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
             };
             if !names.iter().all(plausible) {
-                let reason = "what stands before the net is neither *, nor an address of four parts, \
+                let reason = "the text before the net is neither *, nor an address of four parts, \
                               nor the name of an interface";
                 return Err(bad(reason.to_owned()));
             }
-            Place::Interfaces(names)
+            AddressPattern::Interfaces(names)
         };
         Ok(NidPattern {
             text: text.to_owned(),
-            place,
+            address,
             net,
         })
     }
 }
 
 /// The four parts of an address, each a number, `*` or a bracket.
-fn address_bytes(place: &str) -> Option<[&str; 4]> {
+fn address_bytes(address: &str) -> Option<[&str; 4]> {
     let is_part = |part: &&str| {
         let inner = part
             .strip_prefix('[')
@@ -153,7 +153,7 @@ fn address_bytes(place: &str) -> Option<[&str; 4]> {
         *part == "*"
             || (!digits.is_empty() && digits.bytes().all(|byte| b"0123456789-,/".contains(&byte)))
     };
-    let parts: Vec<&str> = place.split('.').collect();
+    let parts: Vec<&str> = address.split('.').collect();
     let parts: [&str; 4] = parts.try_into().ok()?;
     parts.iter().all(is_part).then_some(parts)
 }
@@ -164,7 +164,7 @@ impl fmt::Display for NidPattern {
     }
 }
 
-/// What a rule is about.
+/// The subject of a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Subject {
     /// All rails on a net.
@@ -181,7 +181,7 @@ pub enum Subject {
 }
 
 impl Subject {
-    /// Whether a local interface is meant, with some remote NIDs at least.
+    /// Whether the subject includes a local interface, with at least some remote NIDs.
     #[must_use]
     pub fn concerns(&self, local: &Nid, interface: Option<&str>) -> bool {
         match self {
@@ -193,7 +193,7 @@ impl Subject {
         }
     }
 
-    /// Whether the other one is about the same, however it is written.
+    /// Whether the other subject is the same, whatever its text.
     fn is_same(&self, other: &Subject) -> bool {
         match (self, other) {
             (Subject::Net(one), Subject::Net(other)) => one == other,
@@ -229,11 +229,11 @@ impl fmt::Display for Subject {
 /// One rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
-    /// What it is about.
+    /// The subject.
     pub subject: Subject,
-    /// How strongly it prefers that: 0 the most.
+    /// How strongly the rule prefers the subject; 0 is the strongest.
     pub priority: u8,
-    /// Messages in a row before another path takes its turn; none is one.
+    /// Messages in a row before another path takes its turn; none means 1.
     pub messages: Option<u32>,
 }
 
@@ -259,8 +259,8 @@ impl Policy {
     /// Makes a policy.
     ///
     /// # Errors
-    /// Too many rules or patterns, a side without any, a count of messages that is 0 or too large, or
-    /// two rules about one subject.
+    /// Too many rules or patterns, a side without patterns, a count of messages that is 0 or too large, or two rules
+    /// about one subject.
     pub fn new(rules: Vec<Rule>) -> Result<Policy, PolicyError> {
         if rules.len() > RULES_MAX {
             return Err(PolicyError::ManyRules { given: rules.len() });
@@ -306,7 +306,7 @@ impl Policy {
         &self.rules
     }
 
-    /// What the rules say about one path.
+    /// The ranks of one path by the rules.
     #[must_use]
     pub fn ranks(&self, local: &Nid, interface: Option<&str>, remote: &Nid) -> Ranks {
         let of_local =
@@ -314,7 +314,7 @@ impl Policy {
         let of_remote =
             |patterns: &[NidPattern]| patterns.iter().any(|one| one.matches(remote, None));
         let mut ranks = Ranks::default();
-        // The count of the closest kind of rule holds; within a kind, that of the strongest.
+        // The count of the most specific kind of rule applies; within a kind, that of the highest priority.
         let mut counts: [Option<(u16, u32)>; 3] = [None; 3];
         for rule in &self.rules {
             let (rank, kind) = match &rule.subject {
@@ -339,7 +339,7 @@ impl Policy {
     }
 }
 
-/// What the policy says about one path, in numbers: the less, the more it is preferred.
+/// The policy's view of one path in numbers. Lower is preferred.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ranks {
     /// By the rules about nets.
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_names_addresses_interfaces_or_all_of_a_net() {
+    fn a_pattern_matches_addresses_interfaces_or_all_nids_of_a_net() {
         assert!(matches("*@udp", "10.0.0.1@udp0") && !matches("*@udp", "10.0.0.1@udp1"));
         assert!(matches("10.0.[0-3].*@udp", "10.0.3.200@udp"));
         assert!(!matches("10.0.[0-3].*@udp", "10.0.4.200@udp"));
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_is_no_pattern_is_refused_with_the_reason() {
+    fn an_invalid_pattern_is_refused_with_the_reason() {
         for (text, reason) in [
             ("10.0.0.1", "no net"),
             ("10.0.0.1@ethernet", "no net; nets are"),
@@ -428,7 +428,7 @@ mod tests {
 
     /// cfg-120, cfg-130, cfg-135, cfg-140: the four forms of pairs.
     #[test]
-    fn a_rule_of_pairs_names_one_or_many_on_either_side() {
+    fn a_rule_about_pairs_matches_one_or_many_on_either_side() {
         let table = [
             (pairs(&["1.0.0.1@udp"], &["2.0.0.1@udp"]), [1, 0, 0, 0]),
             (pairs(&["1.0.0.1@udp"], &["2.0.0.*@udp"]), [1, 1, 0, 0]),
@@ -456,7 +456,7 @@ mod tests {
 
     /// cfg-110, cfg-115, cfg-125, cfg-145, cfg-150, cfg-155.
     #[test]
-    fn the_strongest_rule_of_a_kind_holds_and_the_closest_count() {
+    fn the_highest_priority_of_a_kind_applies_and_the_most_specific_count() {
         assert_eq!(Rule::new(Subject::Net(nid("x@udp").net)).priority, 0);
         let policy = Policy::new(vec![
             rule(Subject::Net(nid("x@udp").net), 7, Some(100)),
@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_that_contradict_or_explode_are_refused() {
+    fn contradictory_and_excessive_rules_are_refused() {
         let udp = || Subject::Net(nid("x@udp").net);
         let refusal = |rules| Policy::new(rules).unwrap_err().to_string();
         let twice = refusal(vec![rule(udp(), 1, None), rule(udp(), 2, None)]);
@@ -493,8 +493,8 @@ mod tests {
             twice,
             "two rules are about \"net udp0\"; a policy has one rule for each subject: leave one of them out"
         );
-        // However it is written.
-        let ways = [
+        // The same subject in another text.
+        let texts = [
             (
                 pairs(&["10.0.0.[1-2]@udp"], &["*@udp", "*@tcp"]),
                 pairs(&["10.0.0.[1,2]@udp0"], &["*@tcp0", "*@udp0"]),
@@ -508,7 +508,7 @@ mod tests {
                 Subject::Local(patterns(&["10.0.*.1@udp"])),
             ),
         ];
-        for (one, other) in ways {
+        for (one, other) in texts {
             let text = refusal(vec![rule(one, 1, None), rule(other.clone(), 2, None)]);
             assert!(
                 text.contains("two rules") && text.contains(&other.to_string()),
@@ -520,7 +520,7 @@ mod tests {
         let both = vec![rule(narrower, 1, None), rule(wider, 2, None)];
         assert!(Policy::new(both).is_ok());
         assert!(refusal(vec![rule(udp(), 0, Some(0))]).contains("0 messages"));
-        assert!(refusal(vec![Rule::new(pairs(&[], &["*@udp"]))]).contains("names none"));
+        assert!(refusal(vec![Rule::new(pairs(&[], &["*@udp"]))]).contains("no pattern"));
         let numbers = 0..=u16::try_from(RULES_MAX).unwrap();
         let net = |number| Net {
             kind: crate::net::NetKind::Udp,

@@ -1,7 +1,7 @@
-//! Rails: the local interfaces that messages go out on and come in on.
+//! Rails: the local interfaces that messages are sent and received on.
 //!
-//! Opening a rail turns what the configuration says (an address or an interface, a port or none)
-//! into a pair of open lanes with a full NID, or into an error that says what to write instead.
+//! Opening a rail turns its configuration (an address or an interface, a port or none) into a pair of open lanes with
+//! a full NID, or into an error with the remedy.
 
 use crate::bucket::Bucket;
 use crate::bulk::{FRAGMENT_BYTES, FRAME_BYTES};
@@ -25,7 +25,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 /// Sends that may be under way on a rail's bulk lane, and receives that are posted there.
 const BULK_SLOTS: usize = 32;
 
-/// The longest message of a lane that would take any length: as long as those of other networks.
+/// The longest message on lanes whose provider has no limit. It equals that of other networks.
 const MESSAGE_MAX: usize = 4096;
 
 /// How often the system is asked for a port whose next one is free too.
@@ -36,11 +36,11 @@ const PORT_TRIES: usize = 32;
 pub(crate) struct Lanes {
     /// Wakes the host.
     pub(crate) news: Lane,
-    /// Has no descriptor: what arrives here waits until the host is awake.
+    /// Has no descriptor: messages wait here until the host is awake.
     pub(crate) beats: Lane,
 }
 
-/// The order in which lanes are read: what was sent before a piece of news comes before it.
+/// The order in which lanes are read. Beats first, so that a beat which was sent before news is delivered before it.
 pub(crate) const READING_ORDER: [Class; 2] = [Class::Beat, Class::News];
 
 /// An open rail.
@@ -48,38 +48,38 @@ pub(crate) const READING_ORDER: [Class; 2] = [Class::Beat, Class::News];
 pub(crate) struct Rail {
     pub(crate) nid: Nid,
     pub(crate) lanes: Lanes,
-    /// For messages over the datagram limit; none before it is asked for.
+    /// For messages over the datagram limit; none before [`Fabric::open_bulk`](crate::Fabric::open_bulk).
     pub(crate) bulk: Option<Lane>,
-    /// What that may take, where a fault limits it on purpose.
+    /// Limits the bulk lane where a fault plan does so.
     pub(crate) bulk_limit: Bucket,
     /// Bytes of bulk messages that were sent on it and are not acknowledged.
     pub(crate) bulk_bytes: u64,
     pub(crate) health: Health,
-    /// Watched peers are silent on it, and on no other rail of its net: it is likely deaf or mute,
-    /// though the provider takes messages.
-    pub(crate) deaf: bool,
-    /// Watched peers are silent on it as on a deaf one, but none of them was ever heard there: it is avoided too,
-    /// and nothing has failed.
+    /// Watched peers are silent on this rail and on no other rail of its net. The rail likely does not receive or
+    /// does not send, although the provider takes messages.
+    pub(crate) receive_failing: bool,
+    /// As `receive_failing`, but no message of these peers ever arrived on the rail. It is avoided too, but is not
+    /// reported as failed.
     pub(crate) unproved: bool,
-    /// The same of bulk messages: datagrams may pass all the same.
-    pub(crate) bulk_deaf: bool,
-    /// The kernel says that the interface is down: that a message is taken says nothing then.
+    /// The same for bulk messages; datagrams may still pass.
+    pub(crate) bulk_receive_failing: bool,
+    /// The kernel reports the interface as down. While it is, a send that the provider takes proves nothing.
     pub(crate) link_down: bool,
-    /// How fast its interface is, and was at its best, megabits a second; 0 if it never said so.
+    /// The speed of the interface in Mbit/s; 0 if unknown. `mbits_best` is the best so far.
     pub(crate) mbits: u32,
     mbits_best: u32,
-    /// Who the last refused send was to, and whether the rail was blamed for it.
+    /// The peer of the last refused send, and whether the rail was blamed for it.
     refused_last: Option<(Option<PeerHandle>, bool)>,
     pub(crate) queued_bytes: u64,
     credits_least: u32,
-    /// How far the messages' memory is.
+    /// The distance of the messages' memory.
     pub(crate) distance: u32,
     pub(crate) numa_node: Option<u32>,
     pub(crate) partitions: Vec<u32>,
     pub(crate) usage: UsageRate,
     pub(crate) counters: Counters,
     interface: Option<String>,
-    /// The subnet of its address, as its interface has it; none on loopback.
+    /// The subnet of its address, as configured on its interface; none on loopback.
     pub(crate) subnet: Option<Subnet>,
     provider: &'static str,
 }
@@ -109,7 +109,7 @@ impl Rail {
         }
         let interface = interface_of(*source.ip());
         if row.addressing == Addressing::Local && interface.is_none() {
-            // Nobody else looks whether it is ours.
+            // No later step checks whether the address belongs to this node.
             return Err(OpenError::ForeignAddress {
                 nid: nid.to_string(),
                 address: source.ip().to_string(),
@@ -129,9 +129,9 @@ impl Rail {
             bulk_limit: Bucket::default(),
             bulk_bytes: 0,
             health: Health::default(),
-            deaf: false,
+            receive_failing: false,
             unproved: false,
-            bulk_deaf: false,
+            bulk_receive_failing: false,
             link_down: false,
             mbits: 0,
             mbits_best: 0,
@@ -165,9 +165,8 @@ impl Rail {
         self.credits_least = self.credits_least.min(self.lanes.credits());
     }
 
-    /// Notes a send that failed. Errors to one peer alone speak against that peer's address, not
-    /// against the rail, unless there is no other peer; the first is held back until another peer
-    /// says the same.
+    /// Notes a send that failed. Errors to one peer alone count against that peer's address and not against the rail,
+    /// unless there is no other peer. The first such error is held back until an error to another peer confirms it.
     pub(crate) fn refused(
         &mut self,
         now_us: u64,
@@ -185,7 +184,7 @@ impl Rail {
         }
         let held_back = !own && last.is_some_and(|(_, blamed)| !blamed);
         self.refused_last = Some((peer, true));
-        // A wrong address is one peer's: it must not close the rail for good.
+        // A wrong address belongs to one peer. It must not block the rail for good.
         let outcome = match outcome {
             Outcome::AddressError => Outcome::Unreachable,
             _ if !own => Outcome::Unreachable,
@@ -200,7 +199,7 @@ impl Rail {
         self.or_shifted(before, change)
     }
 
-    /// The change of health, or that it was active before and is degraded now, or the other way round.
+    /// Returns `change`, or that the state has moved between active and degraded.
     fn or_shifted(
         &self,
         before: HealthState,
@@ -210,11 +209,11 @@ impl Rail {
         change.or(shifted)
     }
 
-    /// Notes a send that was taken.
+    /// Notes a send that the provider took.
     pub(crate) fn taken(&mut self, now_us: u64, config: &HealthConfig) -> Option<HealthChange> {
         self.refused_last = None;
         if self.link_down {
-            // It was tried, and that says nothing: the next time is later.
+            // The probe proves nothing while the link is down. The next probe is later.
             self.health.probed(now_us, config);
             return None;
         }
@@ -223,7 +222,7 @@ impl Rail {
         self.or_shifted(before, change)
     }
 
-    /// Notes what the kernel says about the interface.
+    /// Notes the link state that the kernel reports.
     pub(crate) fn note_link(
         &mut self,
         now_us: u64,
@@ -241,8 +240,8 @@ impl Rail {
         self.health.tell(now_us, outcome, config)
     }
 
-    /// Notes how fast the interface is; if it has become slower than it was at its best, or as fast as that
-    /// again, both figures.
+    /// Notes the speed of the interface. Returns the speed and the best so far if the interface has become slower
+    /// than its best, or as fast as that again.
     pub(crate) fn note_speed(&mut self, mbits: u32) -> Option<(u32, u32)> {
         let known = std::mem::replace(&mut self.mbits, mbits);
         let best = self.mbits_best;
@@ -250,13 +249,14 @@ impl Rail {
         (best > 0 && known != mbits && known.min(mbits) < best).then_some((mbits, self.mbits_best))
     }
 
-    /// Whether messages are to go by other rails, if these work.
+    /// Whether messages avoid this rail as long as other rails work.
     pub(crate) fn is_avoided(&self) -> bool {
-        self.deaf || self.unproved || self.health.is_failed()
+        self.receive_failing || self.unproved || self.health.is_failed()
     }
 
     pub(crate) fn state(&self) -> HealthState {
-        let is_worse = self.deaf || self.bulk_deaf || self.mbits < self.mbits_best;
+        let is_worse =
+            self.receive_failing || self.bulk_receive_failing || self.mbits < self.mbits_best;
         match self.health.state() {
             HealthState::Active if is_worse => HealthState::Degraded,
             state => state,
@@ -294,7 +294,7 @@ impl Rail {
 }
 
 impl Lanes {
-    /// Opens both lanes, on a port and the next one; says which port. Port 0 is any such pair.
+    /// Opens both lanes on a port and the next one, and returns the address. Port 0 tries any such pair.
     fn open(
         config: &FabricConfig,
         [news_row, beats_row]: [&'static Row; 2],
@@ -344,7 +344,7 @@ impl Lanes {
         (self.news.credits() + self.beats.credits()) as u32
     }
 
-    /// The same when nothing is under way.
+    /// The room of both lanes when nothing is under way.
     pub(crate) fn credits_most(&self) -> u32 {
         (self.news.credits_most() + self.beats.credits_most()) as u32
     }
@@ -356,8 +356,8 @@ impl Lanes {
         }
     }
 
-    /// Makes a peer's addresses known, for news and for beats; both or none. None without an error: not
-    /// yet.
+    /// Makes a peer's addresses known to the provider, for news and for beats; both or none. `None` means that the
+    /// provider is still resolving them.
     pub(crate) fn insert(&mut self, to: [SocketAddrV4; 2]) -> Result<Option<[u64; 2]>, CallError> {
         let Some(news) = self.news.insert(to[Class::News as usize])? else {
             return Ok(None);
@@ -369,7 +369,7 @@ impl Lanes {
         Ok(beats?.map(|beats| by_class(news, beats)))
     }
 
-    /// Forgets what [`Lanes::insert`] returned.
+    /// Removes the addresses that [`Lanes::insert`] returned.
     pub(crate) fn remove(&mut self, addresses: [u64; 2]) {
         self.news.remove(addresses[Class::News as usize]);
         self.beats.remove(addresses[Class::Beat as usize]);
@@ -382,9 +382,9 @@ pub(crate) fn by_class<T>(news: T, beats: T) -> [T; 2] {
     [beats, news]
 }
 
-/// Whether the liveness connection of a NID whose port the system chose has a free TCP port, so that observers do
-/// not connect to another process. A rail with a port of its own is opened in any case: an occupied port costs it
-/// the liveness connection only.
+/// Whether the TCP port of the liveness connection is free, if the system chose the NID's port: otherwise observers
+/// would connect to another process. A rail with a configured port is opened in any case; an occupied port then only
+/// costs it the liveness connection.
 fn is_liveness_free(nid: &Nid, bound: SocketAddrV4) -> bool {
     let mut chosen = nid.clone();
     (chosen.address, chosen.port) = (Address::Ip(*bound.ip()), bound.port());
@@ -392,7 +392,7 @@ fn is_liveness_free(nid: &Nid, bound: SocketAddrV4) -> bool {
     at.is_none_or(|at| std::net::TcpListener::bind(at).is_ok())
 }
 
-/// One lane, and the address that it is bound to.
+/// Opens one lane, and returns the address that it is bound to.
 fn open_lane(
     config: &FabricConfig,
     row: &'static Row,
@@ -416,7 +416,7 @@ fn open_lane(
     Ok((lane, bound))
 }
 
-/// The bulk lane of a rail that is open.
+/// Opens the bulk lane of an open rail.
 pub(crate) fn open_bulk(config: &FabricConfig, nid: &Nid) -> Result<Lane, OpenError> {
     let library = &config.library;
     let own = nid.bulk_address().ok_or_else(|| OpenError::NoNextPort {
@@ -447,7 +447,7 @@ pub(crate) fn open_bulk(config: &FabricConfig, nid: &Nid) -> Result<Lane, OpenEr
     Ok(lane)
 }
 
-/// The first of these rows whose provider finds what it needs here; else, what it lacks.
+/// The first of these rows whose provider finds a device here; if there is none, an error with what it lacks.
 fn available(
     library: &Libfabric,
     rows: &[&'static Row],
@@ -473,12 +473,12 @@ fn available(
                 reason: Box::new(reason),
             })
         }
-        // Whatever else is wrong is explained where the lane is opened.
+        // Other errors are explained where the lane is opened.
         _ => Ok(row),
     }
 }
 
-/// What a provider of devices lacks, as far as the machine shows it.
+/// What the provider of a device lacks, as far as this machine shows it.
 fn lacks(provider: &str, built_in: bool) -> String {
     if !built_in {
         return format!(
@@ -497,17 +497,17 @@ fn lacks(provider: &str, built_in: bool) -> String {
         .map(|entry| entry.file_name().to_string_lossy().into_owned())
         .collect();
     if !std::path::Path::new(place).exists() || names.is_empty() && provider != "psm2" {
-        return format!("{what}: there is nothing in {place}");
+        return format!("{what}: {place} is empty");
     }
     format!(
-        "{place} has {}, but {provider} offers none of them at this address: see that its link is \
+        "{place} has {}, but {provider} offers none of them at this address: check that its link is \
          up and the address is on it",
         names.join(", ")
     )
 }
 
-/// Refuses two rails of one interface, before anything is opened. Each address of the loopback interface counts as an
-/// interface of its own: nodes that are emulated on one machine are told apart by these.
+/// Refuses two rails on one interface, before anything is opened. Each address of the loopback interface counts as an
+/// interface of its own, since emulated nodes on one machine differ only in these addresses.
 pub(crate) fn check_distinct(library: &Libfabric, nids: &[Nid]) -> Result<(), OpenError> {
     let interfaces = library.interfaces();
     let mut seen: Vec<(&Nid, Ipv4Addr)> = Vec::new();
@@ -545,7 +545,7 @@ fn device_of(interfaces: &[Interface], address: Ipv4Addr) -> Option<&str> {
     found.map(|interface| interface.name.as_str())
 }
 
-/// The address of a rail as it was configured.
+/// The address of a configured rail.
 fn resolve(library: &Libfabric, nid: &Nid) -> Result<Ipv4Addr, OpenError> {
     let name = match &nid.address {
         Address::Ip(address) => return Ok(*address),
@@ -562,7 +562,7 @@ fn resolve(library: &Libfabric, nid: &Nid) -> Result<Ipv4Addr, OpenError> {
         })
 }
 
-/// Says what a refusal of libfabric means for the one who configured the rail.
+/// Converts an error of libfabric into an error that tells the administrator what to change.
 fn explain(
     library: &Libfabric,
     nid: &Nid,
@@ -602,7 +602,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_of_libfabric_is_explained() {
+    fn errors_of_libfabric_are_explained() {
         let library = crate::load().expect("libfabric is installed where tests run");
         let nid: Nid = "192.0.2.7:80@udp".parse().unwrap();
         let text = |code| {
@@ -626,9 +626,9 @@ mod tests {
         Rail::open(&FabricConfig::new(library, vec![nid.clone()]), &nid).unwrap()
     }
 
-    /// RS-03: a wrong address is a peer's; the only rail to the only peer is not closed for good by it.
+    /// RS-03: a wrong address belongs to a peer. It does not close the only rail to the only peer for good.
     #[test]
-    fn a_wrong_address_of_the_only_peer_is_no_end_of_the_rail() {
+    fn a_wrong_address_of_the_only_peer_does_not_block_the_rail() {
         let mut rail = open("127.41.50.1:0@udp");
         let config = HealthConfig::default();
         let peer = PeerHandle {
@@ -646,9 +646,9 @@ mod tests {
         assert_eq!(rail.state(), HealthState::Active);
     }
 
-    /// RS-07: that a message is taken says nothing while the link is down, and the next is not tried at once.
+    /// RS-07: while the link is down, a send that the provider takes proves nothing, and the next probe waits.
     #[test]
-    fn a_rail_whose_link_is_down_is_tried_with_pauses() {
+    fn a_rail_whose_link_is_down_is_probed_with_pauses() {
         let mut rail = open("127.41.51.1:0@udp");
         let config = HealthConfig::default();
         rail.note_link(1, false, &config);
@@ -662,7 +662,7 @@ mod tests {
 
     /// cfg-040.
     #[test]
-    fn a_device_has_one_rail_of_each_kind() {
+    fn a_device_has_at_most_one_rail_of_each_kind() {
         let interface = |name: &str, address: &str| Interface {
             name: name.into(),
             address: address.parse().unwrap(),

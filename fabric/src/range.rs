@@ -1,12 +1,11 @@
 //! Ranges: many names in one text, `192.168.[1-2].[1-128/2]@o2ib0` or `node[001-016,020]`.
 //!
-//! A bracket holds numbers and spans, with commas between them; `a-b/s` is every s-th number from a
-//! on. Several brackets make every combination, the last one turning fastest. A span whose first
-//! number has leading zeros keeps their width, as Slurm's host lists do: `n[08-10]` is n08, n09, n10.
-//! Commas outside of brackets separate names. The same text serves for hosts and for NIDs; what the
-//! names mean is for others to read.
+//! A bracket holds numbers and spans, separated by commas; `a-b/s` is every s-th number from a on. Several brackets
+//! make every combination, and the last one changes fastest. A span whose first number has leading zeros keeps their
+//! width, as Slurm's host lists do: `n[08-10]` is n08, n09, n10. Commas outside of brackets separate names. The same
+//! syntax serves for hosts and for NIDs; callers interpret the names.
 //!
-//! How many names there are is known before any is made, so that a range that explodes costs nothing.
+//! The number of names is computed before any name is made, so that a range that stands for too many costs nothing.
 
 use crate::error::RangeError;
 
@@ -16,7 +15,7 @@ pub(crate) struct Span {
     pub(crate) low: u64,
     pub(crate) high: u64,
     pub(crate) step: u64,
-    /// Digits at least, filled with zeros.
+    /// The minimum number of digits; shorter numbers are filled with zeros.
     width: usize,
 }
 
@@ -37,17 +36,17 @@ impl Span {
     }
 }
 
-/// A piece of a name: text as it stands, or a bracket.
+/// A part of a name: literal text or a bracket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Part<'a> {
     Text(&'a str),
     Bracket(Vec<Span>),
 }
 
-/// All names that a text stands for, in its order; a name that is there twice comes twice.
+/// All names that a text stands for, in the order of the text. A name that is in the text twice is returned twice.
 ///
 /// # Errors
-/// A text that is malformed, or that stands for more than `cap` names; nothing was made then.
+/// A text that is malformed or stands for more than `cap` names. No names were made then.
 pub fn expand(text: &str, cap: usize) -> Result<Vec<String>, RangeError> {
     let mut patterns = Vec::new();
     let mut total: u64 = 0;
@@ -96,8 +95,8 @@ fn split(text: &str) -> Result<Vec<&str>, RangeError> {
     };
     let mut names = Vec::new();
     let (mut start, mut inside) = (0, false);
-    for (index, put_options) in text.char_indices() {
-        match (put_options, inside) {
+    for (index, symbol) in text.char_indices() {
+        match (symbol, inside) {
             ('[', false) => inside = true,
             (']', true) => inside = false,
             ('[', true) => return Err(malformed("a bracket inside a bracket")),
@@ -122,7 +121,7 @@ fn split(text: &str) -> Result<Vec<&str>, RangeError> {
 fn parts<'a>(text: &str, pattern: &'a str) -> Result<Vec<Part<'a>>, RangeError> {
     let mut parts = Vec::new();
     let mut rest = pattern;
-    // Brackets are balanced and flat: `split` has seen to it.
+    // `split` has checked that brackets are balanced and not nested.
     while let Some((before, behind)) = rest.split_once('[') {
         let (inside, after) = behind.split_once(']').unwrap_or((behind, ""));
         parts.push(Part::Text(before));
@@ -133,7 +132,7 @@ fn parts<'a>(text: &str, pattern: &'a str) -> Result<Vec<Part<'a>>, RangeError> 
     Ok(parts)
 }
 
-/// What stands in a bracket; `text` is the whole, for messages.
+/// The spans in a bracket; `text` is the whole text, for error messages.
 pub(crate) fn spans(text: &str, inside: &str) -> Result<Vec<Span>, RangeError> {
     let malformed = |reason| RangeError::Malformed {
         text: text.to_owned(),
@@ -141,7 +140,7 @@ pub(crate) fn spans(text: &str, inside: &str) -> Result<Vec<Span>, RangeError> {
     };
     let number = |digits: &str| -> Result<u64, RangeError> {
         let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-        // Eighteen digits fit, and no name needs more.
+        // Eighteen digits fit into a `u64`, and no name needs more.
         let short = digits.len() <= 18;
         let parsed = if plain && short {
             digits.parse().ok()
@@ -149,7 +148,7 @@ pub(crate) fn spans(text: &str, inside: &str) -> Result<Vec<Span>, RangeError> {
             None
         };
         parsed.ok_or_else(|| {
-            malformed("a bracket with something that is no number, such as [1-4,7,10-20/2]")
+            malformed("a bracket with something that is no number; write [1-4,7,10-20/2]")
         })
     };
     let span = |item: &str| -> Result<Span, RangeError> {
@@ -190,7 +189,7 @@ mod tests {
 
     /// AG-11.
     #[test]
-    fn nids_as_list_as_ranges_and_mixed() {
+    fn nids_are_expanded_from_lists_ranges_and_both() {
         assert_eq!(
             names("192.168.[1-2].[1-7/3]@o2ib0, 10.0.0.9@tcp"),
             [
@@ -206,9 +205,9 @@ mod tests {
         assert_eq!(names("192.168.[1-2].[1-128/2]@o2ib0").len(), 128);
     }
 
-    /// What `scontrol show hostnames` prints for the same texts.
+    /// The names that `scontrol show hostnames` prints for the same texts.
     #[test]
-    fn hosts_as_slurm_reads_them() {
+    fn hosts_are_expanded_as_slurm_expands_them() {
         let table: [(&str, &[&str]); 8] = [
             ("n1", &["n1"]),
             ("n[8-10]", &["n8", "n9", "n10"]),
@@ -224,17 +223,17 @@ mod tests {
         }
     }
 
-    /// Where Slurm is installed, it is asked.
+    /// Compares with the installed Slurm, if there is one.
     #[test]
-    fn hosts_as_the_installed_slurm_reads_them() {
+    fn hosts_are_expanded_as_the_installed_slurm_expands_them() {
         for text in ["n[8-10]", "n[08-10,12]", "r[1-2]n[01-03]", "a[1-2],b7"] {
-            let asked = std::process::Command::new("scontrol")
+            let output = std::process::Command::new("scontrol")
                 .args(["show", "hostnames", text])
                 .output();
-            match asked {
+            match output {
                 Ok(output) if output.status.success() => {
-                    let said = String::from_utf8_lossy(&output.stdout);
-                    assert_eq!(names(text), said.lines().collect::<Vec<_>>(), "{text}");
+                    let printed = String::from_utf8_lossy(&output.stdout);
+                    assert_eq!(names(text), printed.lines().collect::<Vec<_>>(), "{text}");
                 }
                 _ => assert!(!names(text).is_empty()),
             }
@@ -242,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_that_explodes_is_refused_before_it_does() {
+    fn a_range_of_too_many_names_is_refused_before_it_is_expanded() {
         let error = expand("[0-255].[0-255].[0-255].[0-255]@udp", 1000).unwrap_err();
         assert_eq!(
             error.to_string(),
@@ -261,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_malformed_is_refused_with_the_reason() {
+    fn malformed_texts_are_refused_with_the_reason() {
         for (text, reason) in [
             ("n[1-", "not closed"),
             ("n1]", "without an opening"),

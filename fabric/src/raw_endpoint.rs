@@ -1,4 +1,4 @@
-//! Two bare endpoints of libfabric, for measurements of what the fabric adds to them.
+//! Two raw endpoints of libfabric, to measure the overhead that the fabric adds.
 
 use crate::error::CallError;
 use crate::net::NetKind;
@@ -6,10 +6,10 @@ use crate::provider::table;
 use crate::provider::{Lane, Libfabric, Limits};
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-/// Buffers of each end; no more datagrams are on their way than are waited for.
+/// Buffers of each endpoint. At most this many datagrams may be under way.
 const SLOTS: usize = 64;
 
-/// One end: datagrams of the `udp` provider over loopback, sent and received by libfabric's calls alone.
+/// One endpoint. It sends and receives datagrams of the `udp` provider over loopback with libfabric's calls alone.
 #[derive(Debug)]
 pub struct RawEndpoint {
     lane: Lane,
@@ -17,10 +17,10 @@ pub struct RawEndpoint {
 }
 
 impl RawEndpoint {
-    /// Two ends that send to each other, for messages up to so many bytes.
+    /// Opens two endpoints that send to each other, for messages up to `message_max` bytes.
     ///
     /// # Errors
-    /// Which call of libfabric failed, and how.
+    /// The call of libfabric that failed, and its error.
     pub fn pair(library: Libfabric, message_max: usize) -> Result<[RawEndpoint; 2], CallError> {
         let limits = Limits {
             receives: SLOTS,
@@ -43,12 +43,12 @@ impl RawEndpoint {
         Ok([end(near, to_far), end(far, to_near)])
     }
 
-    /// Sends a datagram to the other end; false if it is not taken.
+    /// Sends a datagram to the other endpoint. Returns false if the provider does not take it.
     pub fn send(&mut self, bytes: &[u8]) -> bool {
         self.lane.raw_send(self.to, bytes)
     }
 
-    /// Whether a datagram has come. Never waits.
+    /// Returns whether a datagram has arrived. Does not block.
     pub fn receive(&mut self) -> bool {
         self.lane.raw_receive()
     }
@@ -60,7 +60,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     #[test]
-    fn what_one_end_sends_the_other_receives_once_and_buffers_are_given_back() {
+    fn each_datagram_is_received_once_and_buffers_are_reused() {
         let library = crate::load().expect("libfabric is installed where tests run");
         let [mut near, mut far] = RawEndpoint::pair(library, 128).unwrap();
         assert!(!far.receive());

@@ -1,43 +1,42 @@
-//! Counters: what went out, what came in, and why something did not; and how busy things are.
+//! Counters of messages that were sent, received and dropped, and usage rates.
 //!
-//! The same set is kept for each rail and for each path of a peer, so that the sums can be checked
-//! against each other. Counters only grow; they start at zero with the fabric or the peer, and when
-//! they are set to zero by hand.
+//! The same set of counters is kept for each rail and for each path of a peer, so that the sums can be checked
+//! against each other. Counters only grow. They start at zero with the fabric or the peer, and when an operator sets
+//! them to zero.
 
 /// Why a message was not sent, or not delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum DropReason {
-    /// The peer's handle is not, or no longer, valid.
+    /// The peer's handle is not valid, or not any more.
     UnknownPeer,
-    /// The peer is known, and no local rail is on a net of its.
+    /// The peer is known, but no local rail is on one of its nets.
     NoPath,
-    /// To be sent, and longer than the rail's largest message.
+    /// The message to send is longer than the rail's largest message.
     Oversize,
-    /// The rail has as many sends under way as it may, or the provider takes no more now.
+    /// The rail has its maximum of sends under way, or the provider takes no more now.
     RailBusy,
-    /// The peer has as many sends under way on this rail as it may.
+    /// The peer has its maximum of sends under way on this rail.
     PeerBusy,
     /// The provider refused the message or failed it later.
     ProviderError,
-    /// Arrived, and was longer than the rail's largest message.
+    /// The message that arrived is longer than the rail's largest message.
     ReceivedOversize,
     /// The provider reported a failed receive.
     ReceiveError,
-    /// Arrived on a bulk lane, and was stale, malformed, or of a peer that is unknown.
+    /// The frame on a bulk lane is stale, malformed, or from an unknown peer.
     BulkRefused,
-    /// Came through another member or was to be carried on, and relaying is off here.
+    /// The envelope arrived while relaying is off on this node.
     RelayOff,
-    /// The same, and the envelope contradicts itself, does not prove the key, or was carried already.
+    /// The envelope contradicts itself, does not prove the key, or was carried already.
     RelayMalformed,
-    /// The same, and one of the three members is not known here.
-    RelayStranger,
-    /// To be carried on, and its sender, or all together, had as much carried as they may.
+    /// One of the three members of the envelope is not known here.
+    RelayUnknown,
+    /// The envelope exceeds the bytes that may be carried for its sender, or for all senders.
     RelayRate,
-    /// To be carried on, and no direct pair leads on, or its lane was busy for too long.
+    /// The envelope cannot be forwarded: no direct pair works, or its lane was busy for too long.
     RelayNoPath,
-    /// Came through another member or was to be carried on, and had come already, or is of an earlier life of its
-    /// sender.
+    /// The envelope has arrived before, or is from an earlier incarnation of its sender.
     RelayRepeated,
 }
 
@@ -55,13 +54,13 @@ impl DropReason {
         DropReason::BulkRefused,
         DropReason::RelayOff,
         DropReason::RelayMalformed,
-        DropReason::RelayStranger,
+        DropReason::RelayUnknown,
         DropReason::RelayRate,
         DropReason::RelayNoPath,
         DropReason::RelayRepeated,
     ];
 
-    /// The reason as a word for tables and metrics.
+    /// The name of the reason in tables and metrics.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -76,7 +75,7 @@ impl DropReason {
             DropReason::BulkRefused => "bulk_refused",
             DropReason::RelayOff => "relay_off",
             DropReason::RelayMalformed => "relay_malformed",
-            DropReason::RelayStranger => "relay_stranger",
+            DropReason::RelayUnknown => "relay_unknown",
             DropReason::RelayRate => "relay_rate",
             DropReason::RelayNoPath => "relay_no_path",
             DropReason::RelayRepeated => "relay_repeated",
@@ -91,12 +90,11 @@ pub struct Counters {
     pub sends: u64,
     /// Bytes of those messages.
     pub send_bytes: u64,
-    /// Messages that arrived; on a path, those that the host proved to come from the peer.
+    /// Messages that arrived. On a path: messages that the host has authenticated as the peer's.
     pub receives: u64,
-    /// Bytes of the messages that arrived; not kept for a path.
+    /// Bytes of the messages that arrived; not counted for a path.
     pub receive_bytes: u64,
-    /// Times that an answer did not come: a peer that fell silent here while it was heard elsewhere,
-    /// or a send that the provider gave up.
+    /// Missing answers: the peer fell silent here while it was heard elsewhere, or the provider gave up a send.
     pub timeouts: u64,
     drops: [u64; DropReason::ALL.len()],
 }
@@ -144,31 +142,31 @@ impl Counters {
     }
 }
 
-/// What is used loses half of its heat in this time.
+/// The half-life of a usage rate.
 pub const USAGE_HALF_LIFE_US: u64 = 1 << 20;
 
-/// How busy something is: a sum of its uses that decays by half every second or so.
+/// A usage rate: a sum of uses that halves every half-life (about a second).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct UsageRate {
-    /// In sixteenths, so that little heat fades slowly too.
+    /// In sixteenths of a use, so that a small rate decays gradually too.
     sixteenths: u64,
-    /// When it was last halved.
+    /// The time of the last halving.
     at_us: u64,
 }
 
 impl UsageRate {
     pub(crate) fn count(&mut self, now_us: u64) {
-        self.cool(now_us);
+        self.decay(now_us);
         self.sixteenths = self.sixteenths.saturating_add(16);
     }
 
-    /// The heat now: in steady use, about three times the uses in a second at most.
+    /// The rate now. In steady use it is at most about three times the uses per second.
     pub(crate) fn at(mut self, now_us: u64) -> u64 {
-        self.cool(now_us);
+        self.decay(now_us);
         self.sixteenths / 16
     }
 
-    fn cool(&mut self, now_us: u64) {
+    fn decay(&mut self, now_us: u64) {
         let halvings = now_us.saturating_sub(self.at_us) / USAGE_HALF_LIFE_US;
         if halvings > 0 {
             self.sixteenths = self
@@ -186,7 +184,7 @@ mod tests {
 
     /// dbg-070, dbg-075.
     #[test]
-    fn heat_is_a_sum_of_uses_that_halves() {
+    fn a_usage_rate_is_a_sum_of_uses_that_halves() {
         let mut usage = UsageRate::default();
         (0..8).for_each(|_| usage.count(5));
         assert_eq!(usage.at(5), 8);

@@ -1,25 +1,24 @@
-//! Time-outs: how long things may take, each longer than the one before.
+//! Time-outs of bulk messages, each longer than the one before.
 //!
-//! What is not acknowledged is sent again; who resends gives up after a while; who receives keeps the
-//! beginning of a message for longer than its sender tries; and whoever uses the fabric waits longer
-//! than that before it does anything about it. In another order one layer would act on what the one
-//! below is still mending: so another order is refused.
+//! A fragment without an acknowledgement is sent again. After a while the sender gives up. The receiver keeps the
+//! beginning of a message for longer than its sender tries. The host waits longer than that before it acts. In
+//! another order one layer would act on a loss that the layer below is still repairing, so another order is refused.
 
-/// The time-outs of bulk messages, in microseconds; each shorter than the next.
+/// The time-outs of bulk messages, in microseconds, each shorter than the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timeouts {
-    /// Transport: without an acknowledgement for so long, what is missing goes by another path. Twice
-    /// as long each time.
+    /// Transport: after this time without an acknowledgement, missing fragments are sent by another path. The time
+    /// doubles with each retry.
     pub transport_us: u64,
-    /// Retry: without any progress for so long, a message is given up.
+    /// Retry: after this time without any progress, the sender gives up the message.
     pub retry_us: u64,
-    /// Reply: a message that came in part and does not grow is dropped after this.
+    /// Reply: after this time without another fragment, the receiver drops an incomplete message.
     pub reply_us: u64,
-    /// What whoever uses the fabric waits for an answer, if it does not wait for ever. The fabric itself
-    /// waits for nothing that long: it is here so that the others are refused if they are not shorter.
+    /// The time that the host waits for an answer; none if it waits for ever. The fabric itself does not use it: it
+    /// is given so that the other time-outs are refused if they are not shorter.
     pub upper_us: Option<u64>,
-    /// Times that a message is sent again without progress when all ways were taken, at most; at least 1.
-    /// What comes first, this or the retry time-out, ends it.
+    /// The maximum number of retries without progress after all paths were tried, at least 1. The message ends with
+    /// this or the retry time-out, whichever comes first.
     pub retries_max: u32,
 }
 
@@ -36,11 +35,13 @@ impl Default for Timeouts {
 }
 
 impl Timeouts {
-    /// What is wrong with these numbers, if anything, in words that say what to write instead.
+    /// The fault in these numbers with the remedy; none if they are valid.
     #[must_use]
     pub fn fault(&self) -> Option<String> {
         if self.retries_max == 0 {
-            return Some("0 retries would give up what is lost once; give 1 or more".to_owned());
+            return Some(
+                "0 retries would give up a message after one loss; give 1 or more".to_owned(),
+            );
         }
         let order = [
             ("transport", Some(self.transport_us)),
@@ -74,7 +75,7 @@ mod tests {
 
     /// RS-05.
     #[test]
-    fn the_first_pair_that_is_out_of_order_is_named_with_both_values_and_the_remedy() {
+    fn the_first_pair_out_of_order_is_named_with_both_values_and_the_remedy() {
         let timeouts = Timeouts {
             retry_us: 20_000_000,
             ..Timeouts::default()
@@ -98,7 +99,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn just_what_is_in_order_is_taken(
+        fn exactly_the_ordered_timeouts_are_valid(
             transport_us in 0..5u64, retry_us in 0..5u64, reply_us in 0..5u64,
             upper_us in proptest::option::of(0..5u64), retries_max in 0..3u32,
         ) {

@@ -1,7 +1,7 @@
-//! What a host sees of a fabric, whether or not faults are injected into it.
+//! The interface of a fabric, with or without injected faults.
 //!
-//! [`Fabric`](crate::Fabric) is the real one; [`Faulty`](crate::Faulty) wraps any transport and
-//! loses, delays or cuts what passes. Every method takes the time instead of reading a clock.
+//! [`Fabric`](crate::Fabric) is the real transport. [`Faulty`](crate::Faulty) wraps any transport and loses, delays
+//! or cuts messages. Every method takes the time as an argument instead of reading a clock.
 
 use crate::error::PeerError;
 use crate::health::{HealthState, Pace};
@@ -12,22 +12,22 @@ use crate::stats::DropReason;
 use crate::view::{PathView, RailView, Why};
 use std::os::fd::BorrowedFd;
 
-/// How urgent a message is.
+/// The urgency of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Class {
-    /// Regular; the next one will say the same. Goes by the beat lane: its arrival wakes nobody.
+    /// A regular message; the next one repeats it. It takes the beat lane, so its arrival does not wake the host.
     Beat,
-    /// Says something new. Goes by the news lane: its arrival wakes the host.
+    /// A message with new information. It takes the news lane, so its arrival wakes the host.
     News,
 }
 
-/// How a bulk message is sent.
+/// Options of a bulk message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PutOptions {
-    /// It passes those that are not urgent, and none that is.
+    /// The message overtakes messages that are not urgent, but no urgent one.
     pub urgent: bool,
-    /// The peer acknowledges it.
+    /// The peer acknowledges the message.
     pub acked: bool,
 }
 
@@ -40,65 +40,64 @@ impl Default for PutOptions {
     }
 }
 
-/// A question that a peer asks.
+/// A question that a peer has sent with [`Fabric::get`](crate::Fabric::get).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Question {
-    /// Its number, which its answer carries.
+    /// The number of the question, which its answer carries.
     pub number: u64,
-    /// Which session of the peer asks: its answer carries that too, and means nothing to a later one.
-    pub(crate) life: u64,
-    /// It passed what is not urgent, and so does the answer.
+    /// The peer's session. The answer carries it too, and is not valid in a later session.
+    pub(crate) session: u64,
+    /// Whether the question was urgent. Then the answer is, too.
     pub urgent: bool,
-    /// The path that it came by; none if another member carried it.
+    /// The path that it arrived by; none if another member carried it.
     pub(crate) path: Option<u32>,
 }
 
 /// Which paths a message takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Route {
-    /// One path, by the policy and in turn over those that are healthy; another one if the provider
-    /// refuses it.
+    /// One path, by the policy, taking turns over healthy paths. Another path if the provider refuses the message.
     Next,
     /// A copy on every home path.
     All,
 }
 
-/// What became of a message. A copy that was sent may still be lost: only an answer proves arrival.
+/// The result of a send. A copy that was sent may still be lost: only an answer proves its arrival.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Sent {
     /// Copies that the provider took.
     pub copies: u8,
-    /// The last reason why a copy was not sent, if any was not. It has been counted.
+    /// The last reason why a copy was not sent, if there is one. It has been counted.
     pub dropped: Option<DropReason>,
-    /// The paths that were in vain; [`Fabric::pairs_tried`](crate::Fabric::pairs_tried) names them.
+    /// The paths that failed; [`Fabric::pairs_tried`](crate::Fabric::pairs_tried) returns them as pairs of NIDs.
     pub tried: Tried,
 }
 
-/// A message that came in. It may come from anybody.
+/// A message that arrived. It may come from any process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Arrival<'a> {
     /// Index of the local rail.
     pub rail: usize,
     /// The message.
     pub bytes: &'a [u8],
-    /// It came through another member; none: directly.
+    /// How another member carried the message; none if it arrived directly.
     pub relayed: Option<Relayed>,
 }
 
-/// How a message came that did not come directly.
+/// How a relayed message arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Relayed {
     /// The peer that carried it.
     pub by: PeerHandle,
-    /// Its sender says that it does not hear us directly.
-    pub unheard: bool,
+    /// The sender states that it receives nothing from this node directly.
+    pub no_direct_contact: bool,
 }
 
-/// Something the host should know about rails.
+/// An event about rails, peers or bulk messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FabricEvent {
-    /// A watched peer is heard on another rail, and a message on this one is overdue: ask it for a sign
-    /// by all rails. Told a few times before the rail counts as silent.
+    /// A watched peer is heard on another rail, and a message on this one is overdue. The host should request a sign
+    /// of session from the peer on all rails. Reported a few times before the rail counts as silent.
     RailLate {
         /// The peer.
         peer: PeerHandle,
@@ -111,19 +110,20 @@ pub enum FabricEvent {
         peer: PeerHandle,
         /// Index of the local rail.
         rail: usize,
-        /// How much longer ago the peer was heard on this rail than on another, microseconds.
+        /// How much earlier the last message on this rail arrived than the last one on another rail, microseconds.
         silent_us: u64,
-        /// Whether the peer was ever heard on it. If not, the two may have no connection there, which is no failure.
+        /// Whether the peer was ever heard on the rail. If not, the two may have no connection there, which is not a
+        /// failure.
         worked: bool,
     },
-    /// A watched peer is heard again on a rail that was silent, or the rail leads to it no more.
+    /// A watched peer is heard again on a rail that was silent, or the rail does not lead to it any more.
     RailBack {
         /// The peer.
         peer: PeerHandle,
         /// Index of the local rail.
         rail: usize,
     },
-    /// A watched peer is heard through other members only.
+    /// A watched peer is heard only through other members.
     PeerIndirect {
         /// The peer.
         peer: PeerHandle,
@@ -133,117 +133,117 @@ pub enum FabricEvent {
         /// The peer.
         peer: PeerHandle,
     },
-    /// Something is to be carried to or from a NID that nobody known here has. Said now and then.
-    Stranger {
+    /// An envelope names a NID that no known member has. Reported at a limited rate.
+    UnknownNid {
         /// The NID.
         nid: Nid,
     },
-    /// A watched peer's process has ended, as far as its kernel says: its connection broke, or was
-    /// refused. It may be back already.
+    /// The process of a watched peer has ended, as its kernel indicates: its liveness connection broke or was
+    /// refused. The process may have been restarted already.
     PeerGone {
         /// The peer.
         peer: PeerHandle,
     },
-    /// The provider refuses to send on a local rail; others carry its traffic.
+    /// The provider refuses to send on a local rail. Other rails carry its traffic.
     RailFailing {
         /// Index of the local rail.
         rail: usize,
-        /// What the provider said last.
+        /// The provider's last error.
         reason: String,
     },
-    /// A bulk message has arrived whole: the peer has said so.
+    /// The peer has acknowledged a bulk message as a whole.
     BulkDone {
         /// The peer.
         peer: PeerHandle,
         /// The message's number.
         message: u64,
     },
-    /// A message that nobody acknowledges was taken by the provider; whether it arrives nothing tells.
+    /// The provider has taken a message without acknowledgement. Its arrival is not known.
     BulkSent {
         /// The peer.
         peer: PeerHandle,
         /// The message's number.
         message: u64,
     },
-    /// A peer asks; [`Fabric::answer`](crate::Fabric::answer) answers.
+    /// A peer has sent a question; answer it with [`Fabric::answer`](crate::Fabric::answer).
     Asked {
         /// The peer.
         peer: PeerHandle,
-        /// What stands for the question when it is answered.
+        /// Identifies the question in the answer.
         question: Question,
-        /// Its words.
+        /// The bytes of the question.
         bytes: Vec<u8>,
     },
-    /// A question was answered, or was not in time.
+    /// A question was answered, or was not answered in time.
     Answered {
         /// The peer.
         peer: PeerHandle,
         /// The question's number.
         question: u64,
-        /// The answer; none: the time for it is over, and whatever comes later is dropped.
+        /// The answer; none if the reply time-out has passed. A later answer is dropped.
         answer: Option<Vec<u8>>,
     },
-    /// A bulk message was sent as often as it may be, and never acknowledged as a whole. Said once.
+    /// A bulk message was given up after its last retry without an acknowledgement of the whole. Reported once.
     BulkFailed {
         /// The peer.
         peer: PeerHandle,
         /// The message's number.
         message: u64,
-        /// The pairs of a local and a remote NID that were tried; none if there was none to try, or the
-        /// peer was forgotten.
+        /// The pairs of a local and a remote NID that were tried; empty if there was none, or if the peer was
+        /// forgotten.
         tried: Vec<(Nid, Nid)>,
         /// The members that carried it, each by its first NID.
         through: Vec<Nid>,
     },
-    /// A piece of news was taken, and failed after all; it went by no other pair and through no other member.
-    /// Said once. What is not taken at all, the answer to the call says.
+    /// The provider took a news message and failed it later, and no other pair and no other member took it. Reported
+    /// once. If the provider does not take a message at all, the result of the call reports that.
     NewsFailed {
         /// The peer.
         peer: PeerHandle,
-        /// The pairs of a local and a remote NID that were tried, as far as they are there still.
+        /// The pairs of a local and a remote NID that were tried, as far as they still exist.
         tried: Vec<(Nid, Nid)>,
     },
-    /// A message was not taken, or failed, on one pair of a local and a remote NID and goes by another.
+    /// A message failed on one pair of a local and a remote NID, and is sent by another.
     Moved {
         /// The peer.
         peer: PeerHandle,
         /// The pair that failed.
         from: (Nid, Nid),
-        /// The pair in its place.
+        /// The pair that replaces it.
         to: (Nid, Nid),
     },
-    /// A local rail's interface has become slower than it was at its best, or is as fast as that again. The
-    /// rail is DEGRADED as long as it is slower, and is used all the same.
+    /// The interface of a local rail has become slower than its best speed, or as fast as that again. While it is
+    /// slower, the rail is DEGRADED but still used.
     RailSpeed {
         /// Index of the local rail.
         rail: usize,
-        /// How fast it is now, megabits a second.
+        /// The speed now, Mbit/s.
         mbits: u32,
-        /// How fast it was at its best.
+        /// The best speed so far, Mbit/s.
         best_mbits: u32,
     },
-    /// The health of a local rail has changed between active and degraded; it is used all the same.
+    /// The health of a local rail has changed between active and degraded. The rail is used in both states.
     RailHealth {
         /// Index of the local rail.
         rail: usize,
-        /// The state that it has now.
+        /// The new state.
         state: HealthState,
-        /// The error that lowered it; empty when it is active again.
+        /// The error that lowered the health; empty when the rail is active again.
         reason: String,
     },
-    /// The provider sends on a local rail again.
+    /// A local rail works again.
     RailRecovered {
         /// Index of the local rail.
         rail: usize,
     },
 }
 
-/// Messages to and from peers.
+/// A transport of messages to and from peers.
 pub trait Transport {
     /// The local rails' NIDs, with their ports.
     fn local_nids(&self) -> NidList;
 
-    /// Longest message, in bytes, that every rail can carry, through another member too.
+    /// The longest message, in bytes, that every rail can carry, including in an envelope.
     fn mtu(&self) -> usize;
 
     /// State and counters of the local rails.
@@ -252,35 +252,34 @@ pub trait Transport {
     /// State and counters of the paths to a peer; empty if the peer is unknown.
     fn paths(&self, peer: PeerHandle) -> Vec<PathView>;
 
-    /// Takes a peer in. Nothing is sent to it.
+    /// Adds a peer. Nothing is sent to it.
     ///
     /// # Errors
     /// See [`PeerError`]; after an error the peer is unknown. A NID belongs to one peer only.
     fn peer(&mut self, nids: &NidList) -> Result<PeerHandle, PeerError>;
 
-    /// Gives a known peer these NIDs instead of those that it had; paths that it keeps go on as they
-    /// are. NIDs of another peer are refused.
+    /// Replaces a known peer's NIDs. Paths that the peer keeps stay as they are. NIDs of another peer are refused.
     ///
     /// # Errors
-    /// See [`PeerError`]; after an error the peer has the NIDs that it had.
+    /// See [`PeerError`]; after an error the peer has its old NIDs.
     fn renew(&mut self, peer: PeerHandle, nids: &NidList) -> Result<(), PeerError>;
 
     /// A peer's NIDs; none if it is unknown.
     fn nids(&self, peer: PeerHandle) -> Option<NidList>;
 
-    /// Forgets a peer; the handle is invalid from then on. Harmless if it already was.
+    /// Forgets a peer; its handle is invalid from then on. Does nothing if the handle is invalid already.
     fn forget(&mut self, peer: PeerHandle);
 
-    /// Chooses the paths of a message that is about to be sent, or is to be tried once more.
+    /// Chooses the paths of a message that is to be sent, or to be tried again.
     fn select(&mut self, now_us: u64, peer: PeerHandle, route: Route, tried: &Tried) -> Selection;
 
     /// The local rail of a path that was selected.
     fn rail_of(&self, peer: PeerHandle, path: usize) -> Option<usize>;
 
-    /// Says which path the next message would take, and why none of the others.
+    /// Explains which path the next message would take, and why not the others.
     fn why(&self, peer: PeerHandle) -> Why;
 
-    /// Sends a message along one path that was selected.
+    /// Sends a message on one selected path.
     ///
     /// # Errors
     /// Why the message was dropped; it has been counted.
@@ -293,15 +292,15 @@ pub trait Transport {
         bytes: &[u8],
     ) -> Result<(), DropReason>;
 
-    /// Sends a copy through other members, if this peer cannot be reached directly, or may not be; says
-    /// how many took one. A part of [`send`](Transport::send).
+    /// Sends a copy through other members if the peer cannot be reached directly, or perhaps cannot. Returns the
+    /// number of members that took one. A part of [`send`](Transport::send).
     fn relay(&mut self, now_us: u64, peer: PeerHandle, class: Class, bytes: &[u8]) -> u8;
 
-    /// Notes that a message goes by one path because another did not take it.
+    /// Notes that a message is sent by one path because another did not take it.
     fn moved(&mut self, peer: PeerHandle, from: Choice, to: Choice);
 
-    /// Sends a message to a peer. Never blocks, never waits for room. Messages do not begin with the
-    /// mark of an envelope (F5, then `MR3`): they would be taken for one.
+    /// Sends a message to a peer. Does not block and does not wait for room. A message must not begin with the mark
+    /// of an envelope (F5, then `MR3`): it would be taken for one.
     fn send(
         &mut self,
         now_us: u64,
@@ -331,7 +330,7 @@ pub trait Transport {
                         }
                     }
                     Err(reason) => {
-                        // Busy is no failure.
+                        // A busy lane is not a failure.
                         let has_failed = reason == DropReason::ProviderError;
                         failed = Some(choice).filter(|_| has_failed && route != Route::All);
                         sent.dropped = Some(reason);
@@ -358,48 +357,46 @@ pub trait Transport {
         sent
     }
 
-    /// Delivers what has come in on both lanes, a bounded amount; says whether there may be more.
-    /// Beats come first: what was sent before a piece of news is delivered before it.
+    /// Delivers a bounded number of messages that have arrived on both lanes. Returns true if there may be more.
+    /// Beats come first, so that a beat which was sent before news is delivered before it.
     fn poll(&mut self, now_us: u64, deliver: &mut dyn FnMut(Arrival<'_>)) -> bool;
 
-    /// Delivers beats only: for a host that was woken by its own timer. News that had come would
-    /// have woken it through the descriptors, if [`may_sleep`](Transport::may_sleep) said yes before
-    /// it slept.
+    /// Delivers beats only: for a host that was woken by its own timer. News would have woken it through the
+    /// descriptors, if [`may_sleep`](Transport::may_sleep) returned true before it slept.
     fn poll_beats(&mut self, now_us: u64, deliver: &mut dyn FnMut(Arrival<'_>)) -> bool;
 
-    /// Descriptors that become readable when news has come in; to be registered edge-triggered. They
-    /// stay the same until a rail is added or removed. Beats do not touch them.
+    /// Descriptors that become readable when news has arrived; to be registered edge-triggered. They stay the same
+    /// until a rail is added or removed or the bulk lanes are opened. Beats do not signal them.
     fn wait_fds(&self) -> Vec<BorrowedFd<'_>>;
 
-    /// Whether a wait on the descriptors would be woken by whatever news comes next. If not, poll
-    /// first. Beats that wait are no reason to stay awake.
+    /// Whether the next news would wake a wait on the descriptors. If not, poll first. Unread beats are no reason to
+    /// stay awake.
     fn may_sleep(&mut self) -> bool;
 
     /// When [`poll`](Transport::poll) has something to do even if nothing arrives, microseconds.
     fn next_timeout(&self) -> Option<u64>;
 
-    /// Says that an authentic message of this peer has come over this rail.
+    /// Notes that an authentic message of this peer has arrived on this rail.
     fn heard(&mut self, now_us: u64, peer: PeerHandle, rail: usize);
 
-    /// Says that an authentic message of this peer has come, but through another member: that says
-    /// nothing for any rail.
+    /// Notes that an authentic message of this peer has arrived through another member. It proves nothing about any
+    /// rail.
     fn heard_through(&mut self, now_us: u64, peer: PeerHandle, relayed: Relayed);
 
-    /// Watches a peer's rails: one that is not heard at this [`Pace`], while another is, gives
-    /// [`FabricEvent::RailLate`] and [`FabricEvent::RailSilent`]; and the end of its process
-    /// [`FabricEvent::PeerGone`], if it offers a [`LivenessConnection`](crate::Lifeline). When
-    /// nothing comes directly for a while, messages go to the peer through others as well. Called again,
-    /// it only changes the pace.
+    /// Watches a peer's rails. A rail on which the peer is not heard at this [`Pace`], while it is heard on another,
+    /// gives [`FabricEvent::RailLate`] and [`FabricEvent::RailSilent`]. The end of the peer's process gives
+    /// [`FabricEvent::PeerGone`], if the peer offers a [`LivenessConnection`](crate::LivenessConnection). If nothing
+    /// arrives directly for a while, messages go to the peer through other members as well. A second call only
+    /// changes the pace.
     fn watch(&mut self, now_us: u64, peer: PeerHandle, pace: Pace);
 
     /// Ends the watch; a rail that was silent counts as healthy again.
     fn unwatch(&mut self, peer: PeerHandle);
 
-    /// Has the bulk lane of each rail take so many bytes a second and no more, for faults on purpose; 0 for
-    /// no limit.
+    /// Limits the bulk lane of each rail to this many bytes per second, for injected faults; 0 for no limit.
     fn limit_bulk(&mut self, bytes_per_s: u64);
 
-    /// The next event about rails. To be called after [`poll`](Transport::poll) said that there is
-    /// no more, since only then is it known who was heard on which rail.
+    /// The next event. To be called after [`poll`](Transport::poll) returned that there is no more: only then it is
+    /// known which peers were heard on which rail.
     fn poll_event(&mut self) -> Option<FabricEvent>;
 }

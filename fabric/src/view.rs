@@ -1,6 +1,6 @@
-//! Views: rails, nets, paths, NIDs and peers as their owner sees them, with their figures.
+//! Views: rails, nets, paths, NIDs and peers of this node, with their figures.
 //!
-//! Rails and paths carry the figures; nets and remote NIDs are sums of theirs.
+//! Rails and paths have figures of their own; those of nets and remote NIDs are sums.
 
 use crate::health::HealthState;
 use crate::net::Net;
@@ -10,10 +10,10 @@ use crate::relay::Tally;
 use crate::stats::Counters;
 use std::fmt;
 
-/// A rail as its owner sees it.
+/// A local rail.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RailView {
-    /// What stands for it in arrivals, paths and events, as long as it is open.
+    /// The index of the rail in arrivals, paths and events, as long as it is open.
     pub index: usize,
     /// Its NID, with the address and the port that it is bound to.
     pub nid: Nid,
@@ -21,38 +21,38 @@ pub struct RailView {
     pub interface: Option<String>,
     /// libfabric's provider.
     pub provider: &'static str,
-    /// What the provider says to the traffic class that its datagrams ask for.
+    /// The provider's reply to the traffic class that its datagrams request.
     pub class: TrafficClass,
     /// Longest message, bytes.
     pub mtu: usize,
-    /// Whether it can be relied on.
+    /// The health state.
     pub state: HealthState,
-    /// The same in a number, 0 to 1000.
+    /// The health as a number, 0 to 1000.
     pub health: u16,
-    /// Sends that it has room for, over both lanes: now, at least so far, and when idle.
+    /// Room for sends over both lanes: now, the least so far, and when idle.
     pub credits: Credits,
     /// Bytes under way.
     pub queued_bytes: u64,
-    /// The NUMA node that it is nearest to, if known.
+    /// The nearest NUMA node, if known.
     pub numa_node: Option<u32>,
-    /// CPU partitions that it serves; all, if empty.
+    /// CPU partitions that it serves; all if empty.
     pub partitions: Vec<u32>,
-    /// How busy it is: a sum of its uses that halves every second.
+    /// Usage rate: a sum of its uses that halves every second.
     pub usage: u64,
-    /// What went over it.
+    /// Counters of its messages.
     pub counters: Counters,
 }
 
 impl RailView {
-    /// Whether it serves messages whose memory is in this CPU partition. One that is bound to none serves
-    /// all, and of messages of which nothing is known nothing is said.
+    /// Whether it serves messages whose memory is in this CPU partition. A rail that is bound to no partition serves
+    /// all messages, and every rail serves messages whose partition is not known.
     #[must_use]
     pub fn serves(&self, partition: Option<u32>) -> bool {
         serves(&self.partitions, partition)
     }
 }
 
-/// Whether a rail that is bound to these partitions, or to none, serves messages of this one.
+/// Whether a rail that is bound to these partitions serves messages of this partition.
 pub(crate) fn serves(bound: &[u32], partition: Option<u32>) -> bool {
     bound.is_empty() || partition.is_none_or(|one| bound.contains(&one))
 }
@@ -62,29 +62,29 @@ pub(crate) fn serves(bound: &[u32], partition: Option<u32>) -> bool {
 pub struct Credits {
     /// Now.
     pub now: u32,
-    /// The least there ever was.
+    /// The least room so far.
     pub least: u32,
-    /// All there is.
+    /// The room when nothing is under way.
     pub most: u32,
 }
 
 /// Whether a path is used for messages that take one path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PathState {
-    /// Nothing speaks against it.
+    /// No errors.
     Active,
-    /// Errors lately, on this path or on the whole rail.
+    /// Recent errors, on this path or on the whole rail.
     Degraded,
     /// The peer is silent on the local rail, see
     /// [`FabricEvent::RailSilent`](crate::FabricEvent::RailSilent).
     Silent,
-    /// The provider refused several messages in a row, on this path or on the whole rail; or the
-    /// peer acknowledged none of several bulk messages, or says that its interface fails.
+    /// The provider refused several messages in a row, on this path or on the whole rail; or the peer acknowledged
+    /// none of several bulk messages, or reports that its interface fails.
     Failed,
 }
 
 impl PathState {
-    /// The state as a word for tables.
+    /// The name of the state in tables.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -96,28 +96,27 @@ impl PathState {
     }
 }
 
-/// One path to a peer as its owner sees it.
+/// One path to a peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PathView {
     /// Index of the local rail.
     pub rail: usize,
     /// The remote NID.
     pub nid: Nid,
-    /// Rail and NID are not paired by index: used when the regular pairs do not work, or the policy
-    /// says so.
+    /// Rail and NID are not a home pair. A spare path is used if no home pair works or the policy requires it.
     pub spare: bool,
-    /// Whether it is used.
+    /// The state.
     pub state: PathState,
-    /// Its own health, 0 to 1000, whatever that of the rail: the worse of its lanes.
+    /// The path's own health, 0 to 1000, without that of the rail: the lower one of its lanes.
     pub health: u16,
-    /// Sends to this NID that there is room for.
+    /// Room for sends to this NID.
     pub credits: Credits,
     /// Bytes under way.
     pub queued_bytes: u64,
-    /// How busy it is: a sum of its uses that halves every second.
+    /// Usage rate: a sum of its uses that halves every second.
     pub usage: u64,
-    /// What went over it. Receives are counted on the first path of a rail, since what arrives does
-    /// not say reliably which of the peer's interfaces it left by.
+    /// Counters of its messages. Receives are counted on the first path of a rail, since a message does not show
+    /// reliably which of the peer's interfaces it left by.
     pub counters: Counters,
 }
 
@@ -128,7 +127,7 @@ pub struct NetView {
     pub net: Net,
     /// Its rails, in order.
     pub rails: Vec<RailView>,
-    /// What went over them.
+    /// The sum of the rails' counters.
     pub counters: Counters,
 }
 
@@ -162,13 +161,13 @@ pub struct PeerNidView {
     pub rails: Vec<usize>,
     /// The best of its paths' states.
     pub state: PathState,
-    /// Sends to it that there is room for, over all rails.
+    /// Room for sends to it, over all rails.
     pub credits: Credits,
     /// Bytes under way.
     pub queued_bytes: u64,
-    /// How busy it is.
+    /// Usage rate.
     pub usage: u64,
-    /// What went to and came from it.
+    /// Counters of messages to and from it.
     pub counters: Counters,
 }
 
@@ -210,7 +209,7 @@ pub fn by_nid(paths: &[PathView]) -> Vec<PeerNidView> {
 pub struct PeerView {
     /// Its NIDs that a rail leads to.
     pub nids: Vec<PeerNidView>,
-    /// What went to and came from it.
+    /// Counters of messages to and from it.
     pub counters: Counters,
 }
 
@@ -227,38 +226,38 @@ impl PeerView {
     }
 }
 
-/// Why a message to a peer would take the path that it would take now.
+/// Why a message to a peer would take a certain path now.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Why {
     /// The local rail's NID and the remote one; none if the peer is unknown or has no path.
     pub taken: Option<(Nid, Nid)>,
-    /// The rails that lead to the peer, and what decided against each; none for the one that is taken.
+    /// The rails that lead to the peer, each with what decided against it; none for the rail that is taken.
     pub rails: Vec<(Nid, Option<&'static str>)>,
     /// The NIDs that the taken rail leads to, likewise.
     pub remotes: Vec<(Nid, Option<&'static str>)>,
-    /// Through whom it goes as well; none if it goes directly only.
+    /// The members that also carry the message; none if it is only sent directly.
     pub relay: Option<Through>,
 }
 
-/// Through whom messages to a peer go, and why.
+/// The members that carry messages to a peer, and the reason.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Through {
-    /// Why not directly.
+    /// Why messages are not only sent directly.
     pub because: &'static str,
-    /// Relaying is off, so they go through nobody.
+    /// Relaying is off, so no member carries messages.
     pub off: bool,
-    /// The first NIDs of those who may carry, and what decided against each; none for those who do.
+    /// Possible carriers by their first NIDs, each with what decided against it; none for those that carry.
     pub members: Vec<(Nid, Option<&'static str>)>,
 }
 
-/// What went through whom.
+/// Counts of relayed messages.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RelayView {
     /// Whether relaying is on.
     pub on: bool,
-    /// From whom, through whom, to whom: first NIDs, none for this node.
+    /// Sender, carrier and receiver, each by its first NID, none for this node; with what was relayed.
     pub pairs: Vec<([Option<Nid>; 3], Tally)>,
-    /// What is counted for no pair by itself.
+    /// Relayed messages that are not counted for a pair.
     pub others: Tally,
 }
 
@@ -284,7 +283,7 @@ impl fmt::Display for Why {
         } else {
             ""
         };
-        writeln!(f, "  through others, since {}{off}", relay.because)?;
+        writeln!(f, "  through other members, since {}{off}", relay.because)?;
         for (nid, lost) in &relay.members {
             match lost {
                 None => writeln!(f, "  through {nid}: taken")?,

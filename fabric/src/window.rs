@@ -1,8 +1,8 @@
-//! Window: which numbers of one sender have come.
+//! Window: which numbers of one sender have arrived.
 //!
-//! A strip of the last numbers, a bit each, that moves on with the highest. A number on it is new if its bit is not
-//! set; one behind it is too old to tell, and counts as one that has come. The strip moves by 64 numbers at a time, so
-//! between 960 and 1024 of them are remembered.
+//! A bit map of the last numbers, which moves on with the highest. A number in the window is new if its bit is not
+//! set. A number behind the window is too old to tell, and counts as one that has arrived. The window moves by 64
+//! numbers at a time, so it remembers between 960 and 1024 of them.
 
 const WORDS: usize = 16;
 
@@ -14,7 +14,7 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// Takes a number. False if it has come already, or may have.
+    /// Takes a number. Returns false if it has arrived already, or may have.
     pub(crate) fn take(&mut self, number: u64) -> bool {
         let (word, latest) = (number / 64, self.highest / 64);
         if number > self.highest {
@@ -39,7 +39,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     proptest! {
-        /// Whatever the order: none is taken twice, and none that is recent is refused.
+        /// In any order, no number is taken twice, and no recent number is refused.
         #[test]
         fn each_number_is_taken_once(
             start in 0..1u64 << 40, steps in proptest::collection::vec(0..2000u64, 1..400),

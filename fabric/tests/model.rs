@@ -396,7 +396,7 @@ fn a_rail_on_which_several_peers_fall_silent_is_avoided_for_all() {
     );
     assert_eq!(a.fabric.findings(), [Finding::Local { rail: 1 }]);
     let rail = &a.nids().as_slice()[1].clone();
-    let told = format!("nothing works on {rail}, while others of its net work");
+    let told = format!("no pair of {rail} works, while other rails of its net work");
     assert_eq!(a.fabric.findings_in_words(), [told]);
     assert_eq!(a.fabric.rails()[1].state, HealthState::Degraded);
     // Of the third peer nothing is known; it is spared the rail all the same.

@@ -150,10 +150,10 @@ fn apart(net: u8, carriers: &str) -> World {
     World::open(&members)
 }
 
-fn through(world: &World, at: char, by: char, unheard: bool) -> Option<Relayed> {
+fn through(world: &World, at: char, by: char, no_direct_contact: bool) -> Option<Relayed> {
     Some(Relayed {
         by: world.to(at, by),
-        unheard,
+        no_direct_contact,
     })
 }
 
@@ -303,7 +303,7 @@ fn who_is_watched_and_not_heard_is_asked_through_others_and_answers_so() {
     );
     let why = world.of('a').why(to_b).to_string();
     assert!(
-        why.contains("through others, since no direct pair works"),
+        why.contains("through other members, since no direct pair works"),
         "{why}"
     );
     // It is heard directly: that is said, and nobody carries any more.
@@ -386,9 +386,9 @@ fn what_a_stranger_throws_at_a_carrier_goes_nowhere() {
         (DropReason::RelayMalformed, seal(1, [&a, &b, &b], b"astray")),
         (DropReason::RelayMalformed, seal(1, [&c, &c, &b], b"own")),
         (DropReason::RelayMalformed, seal(1, [&a, &c, &c], b"short")),
-        (DropReason::RelayStranger, seal(1, [&nobody, &c, &b], b"x")),
-        (DropReason::RelayStranger, seal(1, [&a, &c, &nobody], b"x")),
-        (DropReason::RelayStranger, seal(0, [&a, &nobody, &c], b"x")),
+        (DropReason::RelayUnknown, seal(1, [&nobody, &c, &b], b"x")),
+        (DropReason::RelayUnknown, seal(1, [&a, &c, &nobody], b"x")),
+        (DropReason::RelayUnknown, seal(0, [&a, &nobody, &c], b"x")),
     ];
     let socket = std::net::UdpSocket::bind("127.47.7.99:0").unwrap();
     let to = c.socket_address().unwrap();
@@ -401,8 +401,8 @@ fn what_a_stranger_throws_at_a_carrier_goes_nowhere() {
         assert_eq!(world.drops('c', *reason), *count, "{bytes:?}");
     }
     assert_eq!(world.sends('c'), 0, "nothing went on");
-    let stranger = FabricEvent::Stranger { nid: nobody };
-    assert_eq!(world.events('c'), [stranger], "once");
+    let unknown = FabricEvent::UnknownNid { nid: nobody };
+    assert_eq!(world.events('c'), [unknown], "once");
 }
 
 /// An envelope with a valid tag, of this life and number of its sender's.

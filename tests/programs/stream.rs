@@ -146,7 +146,7 @@ impl Stream {
             | FabricEvent::RailBack { .. }
             | FabricEvent::PeerIndirect { .. }
             | FabricEvent::PeerDirect { .. }
-            | FabricEvent::Stranger { .. }
+            | FabricEvent::UnknownNid { .. }
             | FabricEvent::Moved { .. }
             | FabricEvent::NewsFailed { .. }
             | FabricEvent::RailSpeed { .. }

@@ -1,9 +1,9 @@
-//! The frame of the bulk lane: a fixed header, a fragment behind it if it carries one, and a proof.
+//! The frame of the bulk lane: a fixed header, then a fragment if the frame carries one, then a tag.
 //!
 //! ```text
 //!  0  4  mark "MBK6"
-//!  4  1  kind: 0 fragment, 1 acknowledgement, 2 question whether this path works
-//!  5  1  what its message is for: 0 put, 1 put without acknowledgement, 2 get, 3 reply; +16 urgent
+//!  4  1  kind: 0 fragment, 1 acknowledgement, 2 probe: does this path work?
+//!  5  1  operation of its message: 0 put, 1 put without acknowledgement, 2 get, 3 reply; +16 urgent
 //!  6  2  port of the sender's NID
 //!  8  4  address of the sender's NID
 //! 12  2  port of the NID that it is sent to
@@ -11,67 +11,67 @@
 //! 18  8  session of the sender
 //! 26  8  session of the receiver; 0 if it is not known
 //! 34  8  number of the frame, counted from 1 in the sender's session
-//! 42  8  message, counted from 1; 0 in a question and its acknowledgement
+//! 42  8  message, counted from 1; 0 in a probe and its acknowledgement
 //! 50  4  length of the whole message
 //! 54  4  which fragment; 0 in an acknowledgement
 //! 58  8  fragments that have arrived, a bit each; 0 in a fragment
 //! 66     the fragment
 //! -16 16 tag
 //! ```
-//! Numbers are little-endian. The net is that of the rail that the frame came by. The tag is the head of
-//! a keyed BLAKE3 over all before it: nothing of a frame is believed before it is proven, and one that
-//! was meant for another node is no frame of ours. That it is new is the matter of `session`.
+//! Numbers are little-endian. The net is that of the rail that the frame arrived on. The tag is the first 16 bytes of
+//! a keyed BLAKE3 over all bytes before it. A frame is used only if its tag is valid and it is addressed to this
+//! node. The tag gives no replay protection; `session` does.
 
 use super::{Fragment, Operation, Stamp};
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 const MARK: [u8; 4] = *b"MBK6";
 
-/// Added to what a message is for, if it is urgent.
+/// Added to the operation of an urgent message.
 const URGENT: u8 = 16;
 
 const HEADER_BYTES: usize = 66;
 
 const TAG_BYTES: usize = 16;
 
-/// What a frame adds to its fragment, bytes.
+/// The bytes that a frame adds to its fragment.
 pub(crate) const FRAME_BYTES: usize = HEADER_BYTES + TAG_BYTES;
 
-/// What all who may speak to each other know.
+/// The key that all senders and receivers share.
 pub(crate) type Key = [u8; 32];
 
-/// What a frame is for.
+/// The kind of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// It carries a fragment.
+    /// The frame carries a fragment.
     Fragment,
-    /// These fragments have arrived.
+    /// These fragments have arrived, one bit each.
     Acked(u64),
-    /// Does this path work? To be acknowledged at once.
-    Question,
+    /// Probes whether this path works. To be acknowledged at once.
+    Probe,
 }
 
 /// A header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Frame {
-    /// The NID that the sender wants answers to.
+    /// The sender's NID, which answers are sent to.
     pub(crate) sender: SocketAddrV4,
     pub(crate) stamp: Stamp,
     pub(crate) fragment: Fragment,
     pub(crate) kind: Kind,
-    /// What its message is for.
+    /// The operation of its message.
     pub(crate) operation: Operation,
-    /// Which of the two streams its message is in.
+    /// Whether its message is in the urgent stream.
     pub(crate) urgent: bool,
 }
 
 impl Frame {
-    /// The whole frame, with its proof, for one NID.
+    /// The whole frame with its tag, for one NID.
     pub(crate) fn seal(&self, key: &Key, to: SocketAddrV4, rest: &[u8]) -> Vec<u8> {
         let (kind, bits) = match self.kind {
             Kind::Fragment => (0, 0),
             Kind::Acked(bits) => (1, bits),
-            Kind::Question => (2, 0),
+            Kind::Probe => (2, 0),
         };
         let mut bytes = Vec::with_capacity(FRAME_BYTES + rest.len());
         bytes.extend(MARK);
@@ -99,8 +99,8 @@ impl Frame {
         bytes
     }
 
-    /// The header and what is behind it; none if it is no frame of ours, not proven, or to another NID
-    /// than these.
+    /// Parses a frame: the header and the bytes after it. None if the frame is malformed, its tag is not valid, or it
+    /// is addressed to another NID.
     pub(crate) fn open<'a>(
         key: &Key,
         is_own: impl Fn(SocketAddrV4) -> bool,
@@ -108,7 +108,7 @@ impl Frame {
     ) -> Option<(Frame, &'a [u8])> {
         let (signed, tag) = bytes.split_at_checked(bytes.len().checked_sub(TAG_BYTES)?)?;
         let (header, rest) = signed.split_first_chunk::<HEADER_BYTES>()?;
-        // What is cheap first: the proof takes time for each byte.
+        // The cheap checks come first, since the tag takes time for each byte.
         if header[0..4] != MARK || !is_own(address(&header[12..18])) {
             return None;
         }
@@ -124,7 +124,7 @@ impl Frame {
         let kind = match header[4] {
             0 => Kind::Fragment,
             1 => Kind::Acked(eight(58)),
-            2 => Kind::Question,
+            2 => Kind::Probe,
             _ => return None,
         };
         let frame = Frame {
@@ -147,15 +147,15 @@ impl Frame {
     }
 }
 
-/// Whether two proofs of one length are the same. Every byte is compared, whatever the first ones say: time
-/// tells nothing about them.
+/// Whether two tags of one length are equal. All bytes are compared in any case, so that the time gives no
+/// information about them.
 pub(crate) fn is_same(one: &[u8], other: &[u8]) -> bool {
     let pairs = one.iter().zip(other);
     let difference = pairs.fold(0, |bits, (left, right)| bits | (left ^ right));
     std::hint::black_box(difference) == 0 && one.len() == other.len()
 }
 
-/// Port and address, six bytes.
+/// Parses a port and an address, six bytes.
 fn address(bytes: &[u8]) -> SocketAddrV4 {
     let ip = Ipv4Addr::new(bytes[2], bytes[3], bytes[4], bytes[5]);
     SocketAddrV4::new(ip, u16::from_le_bytes([bytes[0], bytes[1]]))
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bytes_are_where_the_drawing_says() {
+    fn the_bytes_match_the_layout() {
         let bytes = frame(Kind::Fragment, (5, 6, 7, 8)).seal(&KEY, own(), b"piece");
         let head = b"MBK6\0\x12\x02\x01\x01\x02\x03\x04\x04\x03\x05\x06\x07\x08";
         assert_eq!(&bytes[..18], head);
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_under_another_key_or_to_another_node_is_none_of_ours() {
+    fn a_frame_with_another_key_or_to_another_node_is_rejected() {
         let frame = frame(Kind::Acked(1), (5, 6, 7, 8));
         assert!(open(&frame.seal(&KEY, own(), b"")).is_some());
         assert!(open(&frame.seal(&[8; 32], own(), b"")).is_none());
@@ -222,32 +222,32 @@ mod tests {
 
     proptest! {
         #[test]
-        fn frames_read_back(
+        fn frames_round_trip(
             ip in any::<u32>(), port in any::<u16>(), numbers in any::<(u64, u64, u32, u32)>(),
             kind in 0..3usize, acked in any::<u64>(), operation in 0..4usize, urgent in any::<bool>(),
             rest in proptest::collection::vec(any::<u8>(), 0..9),
         ) {
-            let kind = [Kind::Fragment, Kind::Acked(acked), Kind::Question][kind];
+            let kind = [Kind::Fragment, Kind::Acked(acked), Kind::Probe][kind];
             let sender = SocketAddrV4::new(Ipv4Addr::from(ip), port);
             let frame = Frame { sender, operation: Operation::ALL[operation], urgent, ..frame(kind, numbers) };
             let sealed = frame.seal(&KEY, own(), &rest);
             prop_assert_eq!(open(&sealed), Some((frame, &rest[..])));
         }
 
-        /// Design 8: whatever is changed, cut off or added, it is believed no more.
+        /// Design 8: a frame that was changed, truncated or extended is rejected.
         #[test]
-        fn a_frame_that_was_touched_is_not_believed(
+        fn a_frame_that_was_changed_is_rejected(
             numbers in any::<(u64, u64, u32, u32)>(), rest in proptest::collection::vec(any::<u8>(), 0..9),
             at in any::<proptest::sample::Index>(), bits in 1..=u8::MAX, longer in 1..9usize,
         ) {
             let sealed = frame(Kind::Fragment, numbers).seal(&KEY, own(), &rest);
-            let mut touched = sealed.clone();
-            touched[at.index(sealed.len())] ^= bits;
-            prop_assert_eq!(open(&touched), None);
+            let mut changed = sealed.clone();
+            changed[at.index(sealed.len())] ^= bits;
+            prop_assert_eq!(open(&changed), None);
             prop_assert_eq!(open(&sealed[..at.index(sealed.len())]), None);
-            touched = sealed;
-            touched.extend(vec![bits; longer]);
-            prop_assert_eq!(open(&touched), None);
+            changed = sealed;
+            changed.extend(vec![bits; longer]);
+            prop_assert_eq!(open(&changed), None);
         }
     }
 }

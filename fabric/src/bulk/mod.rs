@@ -1,16 +1,16 @@
-//! The bulk lane's rules: messages longer than a datagram, in fragments, acknowledged by us.
+//! The protocol of the bulk lane: messages longer than a datagram, sent in fragments with acknowledgements.
 //!
-//! A connection-oriented provider reports a send as done when the bytes are in its own buffers, and
-//! refuses sends to a peer that is slow, new or gone in one and the same way: "not now". So only an
-//! acknowledgement of ours says that a message has arrived. A [`Sender`] and a [`Receiver`] are kept
-//! for each peer and each of its two streams, urgent and regular, both pure: told time and bytes, never
-//! asking. One message of a stream is under way at a time, so none passes another, with a bound on its
-//! fragments in flight, which go by all rails alike; what is not acknowledged is sent again, by another path
-//! if there is one, a bounded number of times, and then given up as a whole.
+//! A connection-oriented provider reports a send as done when the bytes are in its own buffers, and refuses sends to
+//! a peer that is slow, new or gone with the same error: try again. So only an acknowledgement of this protocol
+//! proves that a message has arrived. Each peer has a [`Sender`] and a [`Receiver`] for each of its two streams,
+//! urgent and regular. Both are pure: they take time and bytes as arguments. One message of a stream is under way at
+//! a time, so messages stay in order. Its fragments in flight are bounded and spread over all rails. A fragment
+//! without an acknowledgement is sent again, by another path if there is one, a bounded number of times; then the
+//! message is given up as a whole.
 //!
-//! A frame is believed when its tag proves that its sender has the key, and its [`Stamp`] that it is new:
-//! a repeated frame of this run or an earlier one changes nothing. Even then lengths are checked
-//! against fixed limits before anything is kept.
+//! A frame is used if its tag proves that its sender has the key, and its [`Stamp`] proves that it is new: a repeated
+//! frame of this run or an earlier one changes nothing. Its lengths are still checked against fixed limits before
+//! anything is kept.
 
 mod frame;
 mod receiver;
@@ -22,38 +22,38 @@ pub(crate) use receiver::{Receiver, Taken};
 pub(crate) use sender::{Due, Fragment, Sender};
 pub(crate) use session::{Session, Stamp, Standing};
 
-/// Longest message, bytes.
+/// The longest message, in bytes.
 pub const BULK_MESSAGE_MAX: usize = 1 << 20;
 
-/// Longest piece of a message in one send, bytes. A message has at most 64: one bit each.
+/// The longest fragment, in bytes. A message has at most 64 fragments: one bit each.
 pub(crate) const FRAGMENT_BYTES: usize = 16 << 10;
 
-/// Messages to one peer that may wait, at most.
+/// The maximum of messages to one peer that may wait.
 pub(crate) const QUEUE_MAX: usize = 8;
 
-/// Fragments of one message in flight, at most, for each rail that they are spread over.
+/// The maximum of fragments of one message in flight, for each rail that they are spread over.
 pub(crate) const WINDOW: u32 = 8;
 
-/// Memory for messages of all peers that are not whole yet, bytes, at most. What begins beyond it is
-/// refused, and its sender asks again.
+/// The maximum of memory for incomplete messages of all peers, in bytes. A message that would exceed it is refused;
+/// its sender tries again.
 pub(crate) const HELD_BYTES_MAX: usize = 32 << 20;
 
-/// What a message is for.
+/// The operation of a message.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Operation {
-    /// To be acknowledged.
+    /// Acknowledged.
     #[default]
     Put,
-    /// Not to be: when the provider has taken it, that is all that is ever known.
+    /// Not acknowledged: nothing is known after the provider has taken it.
     PutUnacked,
-    /// A question; acknowledged, and to be answered by the host over there.
+    /// A question; acknowledged, and answered by the receiving host.
     Get,
-    /// The answer, behind the question's number and the life of who asked, 8 bytes each; acknowledged.
+    /// An answer, after the question's number and the session that asked it, 8 bytes each; acknowledged.
     Reply,
 }
 
 impl Operation {
-    /// By their numbers on the wire.
+    /// Indexed by their numbers on the wire.
     pub(crate) const ALL: [Operation; 4] = [
         Operation::Put,
         Operation::PutUnacked,
@@ -64,12 +64,12 @@ impl Operation {
 
 const _: () = assert!(BULK_MESSAGE_MAX.div_ceil(FRAGMENT_BYTES) <= u64::BITS as usize);
 
-/// How many fragments a message of this length has; an empty one has one.
+/// The number of fragments of a message of this length. An empty message has one.
 fn fragments(length: usize) -> u32 {
     length.div_ceil(FRAGMENT_BYTES).max(1) as u32
 }
 
-/// A bit for each of the fragments.
+/// A bit map with a bit for each fragment.
 fn all(count: u32) -> u64 {
     u64::MAX >> (u64::BITS - count)
 }
@@ -80,7 +80,7 @@ mod tests {
     use crate::timeouts::Timeouts;
     use proptest::prelude::*;
 
-    /// A sender and a receiver with a network between them that loses, doubles and delays by dice.
+    /// A sender and a receiver, connected by a network that loses, duplicates and delays by random numbers.
     fn carry(messages: &[Vec<u8>], dice: &[u8]) -> (Vec<Vec<u8>>, Vec<Due>) {
         let (mut sender, mut receiver) = (Sender::default(), Receiver::default());
         let mut dice = dice.iter().cycle();
@@ -134,8 +134,9 @@ mod tests {
 
     const PATHS: u32 = 3;
 
-    /// Several paths between a sender and a receiver; all but one lose and delay by dice, and are now and then
-    /// known to have failed. Of those that were not in vain the one with the least under way takes the next.
+    /// Several paths between a sender and a receiver. All but one lose and delay by random numbers, and are sometimes
+    /// known to have failed. Of the paths that have not failed, the one with the least under way takes the next
+    /// fragment.
     fn spread(messages: &[Vec<u8>], dice: &[u8], good: u32) -> Vec<Vec<u8>> {
         let times = Timeouts::default();
         let (mut sender, mut receiver) = (Sender::default(), Receiver::default());
@@ -152,8 +153,8 @@ mod tests {
         while sender.timeout().is_some() {
             now_us += 10_000;
             let silent: Vec<u32> = sender.outstanding().map(|(path, _)| path).collect();
-            let untaken = (0..PATHS).filter(|path| !tried.contains(path)).count() as u32;
-            match sender.tick(now_us, untaken, &times) {
+            let untried = (0..PATHS).filter(|path| !tried.contains(path)).count() as u32;
+            match sender.tick(now_us, untried, &times) {
                 Some(Due::Again(_)) => tried.extend(silent),
                 Some(_) => tried.clear(),
                 None => {}
@@ -171,7 +172,9 @@ mod tests {
                     of_path.map(|(_, bytes)| bytes).sum()
                 };
                 let may = (0..PATHS).filter(|path| !tried.contains(path));
-                let path = may.min_by_key(held_by).expect("they are not all in vain");
+                let path = may
+                    .min_by_key(held_by)
+                    .expect("at least one path is untried");
                 held.push((path, fragment, bytes.to_vec()));
                 sender.sent(now_us, fragment, Some(path), &times);
             }
@@ -192,7 +195,7 @@ mod tests {
                     Taken::Stale | Taken::Malformed => continue,
                 };
                 arrived.extend(whole);
-                // The word comes back by the path of its fragment.
+                // The acknowledgement comes back by the path of its fragment.
                 if path == good || roll % 16 != 3 {
                     let due = sender.acked(now_us, fragment.message, bits, &times);
                     if due.is_some() {
@@ -217,10 +220,10 @@ mod tests {
     }
 
     proptest! {
-        /// RS-05: none is delivered twice, in part or out of order; what is reported as done arrived;
-        /// what is not done in bounded time is given up, and said so.
+        /// RS-05: no message is delivered twice, in part or out of order. A message that is reported as done has
+        /// arrived. A message that is not done in bounded time is given up and reported.
         #[test]
-        fn whatever_is_lost_messages_are_whole_once_and_accounted_for(
+        fn with_losses_messages_arrive_whole_and_once_or_are_reported(
             lengths in proptest::collection::vec(0..5 * FRAGMENT_BYTES, 1..QUEUE_MAX),
             dice in proptest::collection::vec(any::<u8>(), 1..200),
         ) {
@@ -242,10 +245,10 @@ mod tests {
             }
         }
 
-        /// RS-05, RS-06: fragments of one message by several paths, which lose, delay and fail as dice have it:
-        /// as long as one of them carries, every message arrives, once, in order and unchanged.
+        /// RS-05, RS-06: fragments of one message are spread over several paths, which lose, delay and fail at
+        /// random. As long as one path carries, every message arrives once, in order and unchanged.
         #[test]
-        fn spread_over_paths_that_fail_messages_arrive_as_long_as_one_carries(
+        fn messages_spread_over_failing_paths_arrive_while_one_path_works(
             lengths in proptest::collection::vec(0..9 * FRAGMENT_BYTES, 1..QUEUE_MAX),
             dice in proptest::collection::vec(any::<u8>(), 1..200), good in 0..PATHS,
         ) {

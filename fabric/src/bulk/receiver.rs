@@ -1,30 +1,30 @@
-//! The receiving side: one message of a peer at a time, joined whole or dropped whole.
+//! The receiving side: it assembles one message of a peer at a time, and delivers or drops it as a whole.
 
 use super::{BULK_MESSAGE_MAX, FRAGMENT_BYTES, Fragment, all, fragments};
 
-/// What comes of a fragment.
+/// The result of a fragment.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Taken {
-    /// To be acknowledged with these bits; with the message if this was the last piece.
+    /// To be acknowledged with these bits; with the message if this was its last missing fragment.
     Acked { bits: u64, whole: Option<Vec<u8>> },
-    /// Of a message that is not after the last one that arrived: the same once more, to be acknowledged
-    /// with these bits, if each is sent when the one before is acknowledged.
+    /// The fragment belongs to the last delivered message or an earlier one. It is a repetition, to be acknowledged
+    /// with these bits, if each message is sent after the acknowledgement of the one before.
     Past { bits: u64 },
-    /// Of an earlier session of the sender, or of a message that it has given up.
+    /// The fragment is of an earlier session of the sender, or of a message that the sender has given up.
     Stale,
-    /// Lengths that contradict each other.
+    /// The lengths contradict each other.
     Malformed,
 }
 
-/// Messages from one peer.
+/// Receives the messages of one stream of one peer.
 #[derive(Debug, Default)]
 pub(crate) struct Receiver {
-    /// Which session of the sender.
+    /// The session of the sender.
     session: u64,
-    /// The last message that was delivered: none before it will be.
+    /// The last message that was delivered. No earlier message is delivered any more.
     done: u64,
     assembly: Option<Assembly>,
-    /// Messages that were begun and never whole, since they were counted last.
+    /// Messages that were begun and not completed, since this was last counted.
     pub(crate) dropped: u64,
 }
 
@@ -37,7 +37,7 @@ struct Assembly {
 }
 
 impl Receiver {
-    /// Memory that is held for a message that is not whole, bytes.
+    /// The memory that an incomplete message takes, in bytes.
     pub(crate) fn held(&self) -> usize {
         let assembly = self.assembly.as_ref();
         assembly.map_or(0, |assembly| assembly.bytes.len())
@@ -112,7 +112,7 @@ impl Receiver {
         Taken::Acked { bits, whole }
     }
 
-    /// Drops what was begun and has not grown since then.
+    /// Drops an incomplete message that has not grown since then.
     pub(crate) fn drop_older(&mut self, than_us: u64) {
         if self
             .assembly
@@ -123,7 +123,7 @@ impl Receiver {
         }
     }
 
-    /// Whether a message was begun.
+    /// Whether a message is incomplete.
     pub(crate) fn is_busy(&self) -> bool {
         self.assembly.is_some()
     }
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_never_gets_whole_is_dropped_whole_and_counted() {
+    fn an_incomplete_message_is_dropped_as_a_whole_and_counted() {
         let mut receiver = Receiver::default();
         let (fragment, bytes) = piece(1, 2 * FRAGMENT_BYTES, 0);
         receiver.take(5, 1, fragment, &bytes);
@@ -193,7 +193,7 @@ mod tests {
     }
 
     proptest! {
-        /// AG-15: lengths are believed only as far as they fit together.
+        /// AG-15: lengths are used only if they are consistent.
         #[test]
         fn lengths_that_contradict_are_refused(
             length in 0..3 * BULK_MESSAGE_MAX as u32 / 2, index in 0..100u32, beyond in 0..3usize,

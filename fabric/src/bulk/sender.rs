@@ -1,42 +1,43 @@
-//! The sending side: a short queue, a window, and a clock for what is not acknowledged.
+//! The sending side: a short queue, a window, and a timer for missing acknowledgements.
 //!
-//! Which path each piece has taken is remembered until it is acknowledged: so it is known how much is under way
-//! by each, whom a silence speaks against, and what is to be sent again when one path fails and the others go on.
+//! The path of each fragment is remembered until the fragment is acknowledged. So the bytes under way on each path
+//! are known, as well as which path a silence counts against, and which fragments are to be sent again when one path
+//! fails and the others continue.
 
 use super::{BULK_MESSAGE_MAX, FRAGMENT_BYTES, Operation, QUEUE_MAX, WINDOW, all, fragments};
 use crate::stats::DropReason;
 use crate::timeouts::Timeouts;
 use std::collections::VecDeque;
 
-/// A piece of a message, or the message that it belongs to.
+/// A fragment of a message, or the message that it belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Fragment {
-    /// Counted from 1.
+    /// The message's number, counted from 1.
     pub(crate) message: u64,
-    /// Of the whole message.
+    /// The length of the whole message.
     pub(crate) length: u32,
-    /// Which piece.
+    /// The index of the fragment.
     pub(crate) index: u32,
 }
 
-/// What has come of a message.
+/// What has become of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Due {
     /// All of it was acknowledged.
     Done(u64),
-    /// All of it was taken, and nobody acknowledges it.
+    /// The provider has taken all of it, and it is sent without acknowledgement.
     Sent(u64),
-    /// It is to be sent again, another way.
+    /// It is to be sent again, by another path.
     Again(u64),
-    /// It was sent as often as it may be, in vain.
+    /// It was given up after its last retry.
     GivenUp(u64),
 }
 
-/// Messages of one stream to one peer.
+/// Sends the messages of one stream to one peer.
 #[derive(Debug, Default)]
 pub(crate) struct Sender {
     queue: VecDeque<Message>,
-    /// Rails that pieces are spread over: the window is that of all of them.
+    /// The number of rails that fragments are spread over. The window is the sum of theirs.
     rails: u32,
 }
 
@@ -44,22 +45,22 @@ pub(crate) struct Sender {
 struct Message {
     id: u64,
     operation: Operation,
-    /// The path, by its number, that it goes by if that works.
+    /// The id of the path to use if it works: an answer takes the path of its question.
     back: Option<u32>,
     bytes: Vec<u8>,
     acked: u64,
-    /// Sent since the last retry, or acknowledged.
+    /// Fragments that were sent since the last retry, or acknowledged.
     sent: u64,
-    /// The path that each piece has taken last, by its number; none of one that another member carries.
+    /// The id of the path that each fragment took last; none if another member carried it.
     by: Vec<Option<u32>>,
     retries: u32,
     retry_us: u64,
-    /// Without progress it is given up then.
+    /// When the message is given up without progress.
     until_us: u64,
 }
 
 impl Message {
-    /// Pieces that were sent by a path and are not acknowledged, each with its path.
+    /// Fragments that were sent on a path and are not acknowledged, each with its path.
     fn outstanding(&self) -> impl Iterator<Item = (u32, u32)> {
         let under_way = self.sent & !self.acked;
         let is_out = move |index: &u32| under_way & (1 << index) != 0;
@@ -72,8 +73,8 @@ impl Message {
         start..(start + FRAGMENT_BYTES).min(self.bytes.len())
     }
 
-    /// Something has come of it: all clocks anew.
-    fn went_on(&mut self, now_us: u64, timeouts: &Timeouts) {
+    /// Notes progress: restarts all timers.
+    fn note_progress(&mut self, now_us: u64, timeouts: &Timeouts) {
         self.retries = 0;
         self.retry_us = now_us.saturating_add(timeouts.transport_us);
         self.until_us = now_us.saturating_add(timeouts.retry_us);
@@ -81,8 +82,8 @@ impl Message {
 }
 
 impl Sender {
-    /// Takes a message in, under a number that is greater than any that the peer was sent before. Refused
-    /// if it is too long or too many wait.
+    /// Adds a message, under a number greater than that of any message to this peer before. Refused if it is too long
+    /// or too many wait.
     pub(crate) fn push(
         &mut self,
         now_us: u64,
@@ -110,12 +111,12 @@ impl Sender {
             retry_us: 0,
             until_us: 0,
         };
-        message.went_on(now_us, timeouts);
+        message.note_progress(now_us, timeouts);
         self.queue.push_back(message);
         Ok(())
     }
 
-    /// The next piece to be sent, if the window has room for one.
+    /// The next fragment to send, if the window has room for one.
     pub(crate) fn next(&self) -> Option<(Fragment, Operation, &[u8])> {
         let message = self.queue.front()?;
         let in_flight = (message.sent & !message.acked).count_ones();
@@ -135,8 +136,8 @@ impl Sender {
         ))
     }
 
-    /// Notes that a piece was taken by the provider, and by which path it goes, if it goes by one. Of a message
-    /// that nobody acknowledges that is all that is waited for.
+    /// Notes that the provider has taken a fragment, with its path if it has one. A message without acknowledgement
+    /// ends when all of it was taken.
     pub(crate) fn sent(
         &mut self,
         now_us: u64,
@@ -152,7 +153,7 @@ impl Sender {
             return None;
         }
         message.acked = message.sent;
-        message.went_on(now_us, timeouts);
+        message.note_progress(now_us, timeouts);
         if message.acked != all(fragments(message.bytes.len())) {
             return None;
         }
@@ -160,7 +161,7 @@ impl Sender {
         Some(Due::Sent(fragment.message))
     }
 
-    /// Notes what the peer has of a message.
+    /// Notes which fragments of a message the peer has.
     pub(crate) fn acked(
         &mut self,
         now_us: u64,
@@ -170,11 +171,11 @@ impl Sender {
     ) -> Option<Due> {
         let message = self.queue.front_mut().filter(|message| message.id == id)?;
         let count = fragments(message.bytes.len());
-        let news = bits & all(count) & !message.acked;
-        if news != 0 {
-            message.acked |= news;
-            message.sent |= news;
-            message.went_on(now_us, timeouts);
+        let newly_acked = bits & all(count) & !message.acked;
+        if newly_acked != 0 {
+            message.acked |= newly_acked;
+            message.sent |= newly_acked;
+            message.note_progress(now_us, timeouts);
         }
         if message.acked != all(count) {
             return None;
@@ -183,21 +184,22 @@ impl Sender {
         Some(Due::Done(id))
     }
 
-    /// Looks at the clock. Ways that were not taken so far cost no retry, and share the time that is left.
-    pub(crate) fn tick(&mut self, now_us: u64, untaken: u32, timeouts: &Timeouts) -> Option<Due> {
+    /// Checks the timer. As long as some paths are untried, a retry is not counted, and these paths share the time
+    /// that is left.
+    pub(crate) fn tick(&mut self, now_us: u64, untried: u32, timeouts: &Timeouts) -> Option<Due> {
         let message = self
             .queue
             .front_mut()
             .filter(|message| message.retry_us <= now_us)?;
         let id = message.id;
-        let spent = untaken == 0 && message.retries >= timeouts.retries_max;
+        let spent = untried == 0 && message.retries >= timeouts.retries_max;
         if spent || now_us >= message.until_us {
             self.end(now_us, timeouts);
             return Some(Due::GivenUp(id));
         }
-        let pause_us = if untaken > 0 {
+        let pause_us = if untried > 0 {
             let left_us = message.until_us - now_us;
-            let share_us = left_us / (u64::from(untaken) + 1);
+            let share_us = left_us / (u64::from(untried) + 1);
             timeouts.transport_us.min(share_us.max(1))
         } else {
             message.retries += 1;
@@ -209,23 +211,23 @@ impl Sender {
         Some(Due::Again(id))
     }
 
-    /// The peer knows nothing of what it was sent: the message under way begins anew.
+    /// The peer has begun a new session and has nothing of the message under way: sends all of it again.
     pub(crate) fn restart(&mut self, now_us: u64, timeouts: &Timeouts) {
         if let Some(message) = self.queue.front_mut() {
             message.acked = 0;
             message.sent = 0;
-            message.went_on(now_us, timeouts);
+            message.note_progress(now_us, timeouts);
         }
     }
 
-    /// What is not acknowledged is to be sent again now, by another path; its clock goes on.
+    /// Marks all fragments without acknowledgement to be sent again now, by another path. The timer continues.
     pub(crate) fn resend(&mut self) {
         if let Some(message) = self.queue.front_mut() {
             message.sent = message.acked;
         }
     }
 
-    /// The same of what has gone by these paths only. Says by which of them something was under way.
+    /// Marks the fragments that were sent on these paths only. Returns the paths on which something was under way.
     pub(crate) fn resend_by(&mut self, is_meant: impl Fn(u32) -> bool) -> Vec<u32> {
         let mut left = Vec::new();
         let Some(message) = self.queue.front_mut() else {
@@ -242,24 +244,24 @@ impl Sender {
         left
     }
 
-    /// What is under way and not acknowledged: each piece's path, and its bytes.
+    /// The fragments under way without acknowledgement: each one's path and its bytes.
     pub(crate) fn outstanding(&self) -> impl Iterator<Item = (u32, usize)> {
         let of = |message: &'_ Message, (index, path)| (path, message.piece(index).len());
         let message = self.queue.front().into_iter();
         message.flat_map(move |message| message.outstanding().map(move |one| of(message, one)))
     }
 
-    /// Spreads pieces over so many rails from now on.
+    /// Sets the number of rails that fragments are spread over from now on.
     pub(crate) fn spread(&mut self, rails: u32) {
         self.rails = rails;
     }
 
-    /// Whether something of the message under way was acknowledged.
+    /// Whether a fragment of the message under way was acknowledged.
     pub(crate) fn has_acked(&self) -> bool {
         self.queue.front().is_some_and(|message| message.acked != 0)
     }
 
-    /// What is under way waits for other messages: that speaks against no path.
+    /// Extends the timer of a message that waits for other messages: that counts against no path.
     pub(crate) fn hold(&mut self, now_us: u64, timeouts: &Timeouts) {
         if let Some(message) = self.queue.front_mut() {
             let retry_us = message
@@ -274,19 +276,19 @@ impl Sender {
         self.queue.front().map(|message| message.retry_us)
     }
 
-    /// The path that the message under way would go by, if it is an answer.
+    /// The path that the message under way should take, if it is an answer.
     pub(crate) fn back(&self) -> Option<u32> {
         self.queue.front()?.back
     }
 
-    /// Whether nothing of the message under way was taken since it was to be sent last.
+    /// Whether no fragment was taken since the message was last to be sent.
     #[cfg(test)]
     pub(crate) fn waits(&self) -> bool {
         let message = self.queue.front();
         message.is_some_and(|message| message.sent == message.acked)
     }
 
-    /// The messages that have not come to an end.
+    /// The messages that have not ended.
     pub(crate) fn waiting(&self) -> impl Iterator<Item = u64> {
         self.queue.iter().map(|message| message.id)
     }
@@ -294,7 +296,7 @@ impl Sender {
     fn end(&mut self, now_us: u64, timeouts: &Timeouts) {
         self.queue.pop_front();
         if let Some(next) = self.queue.front_mut() {
-            next.went_on(now_us, timeouts);
+            next.note_progress(now_us, timeouts);
         }
     }
 }
@@ -315,9 +317,9 @@ mod tests {
         sender.push(0, id, Operation::Put, None, bytes, &TIMES)
     }
 
-    /// RS-08: what nobody acknowledges is done with when it was taken, and never sent again.
+    /// RS-08: a message without acknowledgement ends when it was taken, and is not sent again.
     #[test]
-    fn without_acknowledgement_taken_is_all_that_is_known() {
+    fn a_message_without_acknowledgement_ends_when_it_is_taken() {
         let mut sender = Sender::default();
         let bytes = vec![1; 10 * FRAGMENT_BYTES];
         let operation = Operation::PutUnacked;
@@ -332,9 +334,9 @@ mod tests {
         assert_eq!(sender.timeout(), None);
     }
 
-    /// AG-16: what waits for urgent messages waits longer, but not for ever.
+    /// AG-16: a message that waits for urgent messages waits longer, but not for ever.
     #[test]
-    fn what_has_to_wait_for_others_costs_no_retry_and_is_given_up_all_the_same() {
+    fn a_message_that_waits_for_others_uses_no_retry_and_is_given_up_in_time() {
         let mut sender = Sender::default();
         push(&mut sender, 1, b"x").unwrap();
         let mut now_us = 0;
@@ -350,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_and_what_is_in_flight_are_bounded() {
+    fn the_queue_and_the_window_are_bounded() {
         let mut sender = Sender::default();
         let long = vec![1; BULK_MESSAGE_MAX];
         for id in 1..=QUEUE_MAX as u64 {
@@ -374,9 +376,9 @@ mod tests {
         assert_eq!(sent, 3 * WINDOW);
     }
 
-    /// RS-05, RS-06: what one path fails to carry goes by another, and what others carry is left alone.
+    /// RS-05, RS-06: fragments of a failed path are sent by another, and those of other paths stay under way.
     #[test]
-    fn what_a_path_holds_is_known_until_it_is_acknowledged_and_sent_again_alone() {
+    fn only_the_fragments_of_a_failed_path_are_sent_again() {
         let mut sender = Sender::default();
         push(&mut sender, 1, &[1; 3 * FRAGMENT_BYTES + 5]).unwrap();
         let mut by = [7, 8, 7, 8].into_iter();
@@ -391,7 +393,7 @@ mod tests {
             (held(&sender, 7), held(&sender, 8)),
             (2 * FRAGMENT_BYTES, FRAGMENT_BYTES + 5)
         );
-        // Whichever path the word comes by, it is about the pieces.
+        // An acknowledgement applies to fragments, whichever path it arrives by.
         assert_eq!(sender.acked(0, 1, 0b0001, &TIMES), None);
         assert_eq!(
             (held(&sender, 7), held(&sender, 8)),
@@ -403,11 +405,11 @@ mod tests {
             (held(&sender, 7), held(&sender, 8)),
             (0, FRAGMENT_BYTES + 5)
         );
-        assert_eq!(sender.timeout(), due_us, "its clock goes on");
+        assert_eq!(sender.timeout(), due_us, "its timer continues");
         let again = sender.next().unwrap().0;
         assert_eq!(
             again.index, 2,
-            "not the first, which has arrived, nor what 8 carries"
+            "the first has arrived, and path 8 carries its own"
         );
         sender.sent(0, again, Some(8), &TIMES);
         assert_eq!(sender.next(), None);
@@ -416,9 +418,9 @@ mod tests {
         assert_eq!(sender.outstanding().count(), 0);
     }
 
-    /// RS-05: bounded in number and in time.
+    /// RS-05: retries are bounded in number and in time.
     #[test]
-    fn a_message_to_nobody_is_given_up_in_bounded_time_and_the_next_has_its_turn() {
+    fn a_message_without_answer_is_given_up_in_bounded_time_and_the_next_is_sent() {
         let mut sender = Sender::default();
         push(&mut sender, 1, b"lost").unwrap();
         push(&mut sender, 2, b"next").unwrap();
@@ -431,7 +433,7 @@ mod tests {
         assert_eq!(dues.len() as u32, TIMES.retries_max + 1);
         assert!(now_us <= TIMES.retry_us, "{now_us}");
         assert_eq!(sender.next().unwrap().2, b"next");
-        // And if the number does not bound it, the time does.
+        // If the number of retries is not bounded, the time is.
         let often = Timeouts {
             retries_max: u32::MAX,
             ..TIMES
@@ -444,11 +446,11 @@ mod tests {
         assert_eq!(now_us, start_us + TIMES.retry_us);
     }
 
-    /// RS-05: however many ways there are, each is taken before the message is given up, and it is given up
-    /// when its time is over.
+    /// RS-05: each path is tried before the message is given up, however many there are, and the message is given up
+    /// when its time has passed.
     #[test]
-    fn each_way_is_taken_before_a_message_is_given_up() {
-        for (ways, transport_us) in [(2u32, 100_000), (64, 100_000), (64, 1_000_000)] {
+    fn each_path_is_tried_before_a_message_is_given_up() {
+        for (paths, transport_us) in [(2u32, 100_000), (64, 100_000), (64, 1_000_000)] {
             let times = Timeouts {
                 transport_us,
                 ..TIMES
@@ -459,8 +461,8 @@ mod tests {
                 .unwrap();
             let mut taken = 1;
             let ended_us = loop {
-                let now_us = sender.timeout().expect("it has come to no end");
-                match sender.tick(now_us, ways.saturating_sub(taken), &times) {
+                let now_us = sender.timeout().expect("the message has not ended");
+                match sender.tick(now_us, paths.saturating_sub(taken), &times) {
                     Some(Due::Again(1)) => taken += 1,
                     due => {
                         assert_eq!(due, Some(Due::GivenUp(1)));
@@ -468,15 +470,15 @@ mod tests {
                     }
                 }
             };
-            assert!(taken >= ways, "{taken} of {ways}");
-            assert!(taken <= ways + times.retries_max, "{taken} of {ways}");
+            assert!(taken >= paths, "{taken} of {paths}");
+            assert!(taken <= paths + times.retries_max, "{taken} of {paths}");
             assert!(ended_us <= times.retry_us, "{ended_us}");
         }
     }
 
-    /// RS-06: moving to another path costs no retry and moves no clock.
+    /// RS-06: moving to another path uses no retry and changes no timer.
     #[test]
-    fn what_is_sent_again_by_another_path_keeps_its_clock() {
+    fn a_message_that_moves_to_another_path_keeps_its_timer() {
         let mut sender = Sender::default();
         sender.resend();
         sender
@@ -492,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn an_acknowledgement_of_what_was_not_sent_changes_nothing() {
+    fn an_acknowledgement_of_an_unsent_message_changes_nothing() {
         let mut sender = Sender::default();
         assert_eq!(sender.acked(0, 1, u64::MAX, &TIMES), None);
         push(&mut sender, 1, b"one").unwrap();

@@ -1,51 +1,51 @@
-//! Sessions: a frame is for its receiver's session, of its sender's latest one, and comes once.
+//! Sessions: a frame is valid once, in its receiver's session and in its sender's latest session.
 //!
-//! A *session* is what one side remembers of the other: it begins when the peer becomes known, and ends when it is
-//! forgotten or the process ends. Its number is greater than that of any session of this node before. A frame names
-//! its sender's session and its receiver's, as far as that is known, and is counted in the sender's (a [`Stamp`]).
-//! So a recording is worth nothing: it names a session that is over, or a number that has come.
+//! A *session* is the state that one side keeps about the other. It begins when the peer becomes known, and ends when
+//! the peer is forgotten or the process ends. Its number is greater than that of any earlier session of this node. A
+//! frame names its sender's session, and its receiver's if that is known, and is numbered within the sender's session
+//! (a [`Stamp`]). So a recorded frame is useless: its session is over, or its number has arrived before.
 //!
-//! Who does not know the peer's session asks, and sends no message before it has the answer, which names the session
-//! that asked. A frame for another session of ours may be a recording, or its sender does not know yet that we began
-//! anew: nothing is taken from it, and it is answered like such a question. The answer is shorter than what it answers
-//! or as long.
+//! A sender that does not know the peer's session sends a probe, and sends no message before the answer, which names
+//! the prober's session. A frame for another session of this node may be a recording, or its sender does not know yet
+//! that this node has begun a new session. Nothing is taken from it, and it is answered like a probe. The answer is
+//! not longer than the frame that it answers.
 //!
-//! The price is one round trip before the first message; and a node whose clock was set back behind its last session
-//! is refused by those who remember that one.
+//! The cost is one round trip before the first message. A node whose clock was set back to before its last session is
+//! refused by peers that remember that session.
 
 use crate::window::Window;
 
-/// What a frame says of sessions.
+/// The session fields of a frame.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Stamp {
     /// The sender's session.
     pub(crate) session: u64,
-    /// The receiver's, as the sender knows it; 0: not at all.
+    /// The receiver's session, as far as the sender knows it; 0 if not.
     pub(crate) to: u64,
-    /// Counted from 1 in the sender's session.
+    /// The frame's number, counted from 1 in the sender's session.
     pub(crate) number: u64,
 }
 
-/// What a stamp says of its frame.
+/// What a stamp proves about its frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Standing {
     /// It is new.
     New,
-    /// It is new, and the first of a session of the peer's that knows nothing of those before.
+    /// It is new, and the first of a new session of the peer, which has no state of earlier sessions.
     Began,
-    /// It is for another session of ours, or for any: nothing of it is believed.
+    /// It is for another session of this node, or for none. Nothing is taken from it.
     Elsewhere,
-    /// It has come already, or is of an earlier session of the peer's.
+    /// It has arrived before, or is of an earlier session of the peer.
     Repeated,
 }
 
-/// Ours with one peer, and the peer's with us.
+/// The session of this node with one peer, and the peer's session with this node.
 #[derive(Debug, Default)]
 pub(crate) struct Session {
     own: u64,
-    /// The latest that has named ours; 0: none has.
+    /// The latest session of the peer that has named ours; 0 if there is none.
     theirs: u64,
-    /// Frames that were stamped.
+    /// The number of frames that were stamped.
     stamped: u64,
     came: Window,
 }
@@ -63,12 +63,12 @@ impl Session {
         self.own
     }
 
-    /// The peer's session; 0: not known.
+    /// The peer's session; 0 if not known.
     pub(crate) fn theirs(&self) -> u64 {
         self.theirs
     }
 
-    /// For the next frame to a session of the peer's.
+    /// The stamp of the next frame, for this session of the peer.
     pub(crate) fn stamp(&mut self, to: u64) -> Stamp {
         self.stamped += 1;
         Stamp {
@@ -78,7 +78,7 @@ impl Session {
         }
     }
 
-    /// Takes the stamp of a frame that was proven.
+    /// Takes the stamp of a frame whose tag is valid.
     pub(crate) fn take(&mut self, stamp: Stamp) -> Standing {
         if stamp.session < self.theirs || stamp.session == 0 {
             return Standing::Repeated;
@@ -104,12 +104,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_frame_is_taken_once_and_by_the_session_that_it_is_for() {
+    fn a_frame_is_valid_once_and_only_in_its_session() {
         let (mut one, mut other) = (Session::new(5), Session::new(9));
-        let asked = one.stamp(one.theirs());
-        assert_eq!(other.take(asked), Standing::Elsewhere);
+        let probe = one.stamp(one.theirs());
+        assert_eq!(other.take(probe), Standing::Elsewhere);
         assert_eq!(other.theirs(), 0, "it may be a recording");
-        let answer = other.stamp(asked.session);
+        let answer = other.stamp(probe.session);
         assert_eq!(one.take(answer), Standing::Began);
         assert_eq!(one.take(answer), Standing::Repeated);
         let first = one.stamp(one.theirs());
@@ -118,11 +118,11 @@ mod tests {
         assert_eq!(other.take(second), Standing::New);
         assert_eq!(other.take(first), Standing::Repeated);
 
-        // It forgets the other and begins anew; what it sent before is over, and a repetition is refused.
+        // This side forgets the peer and begins a new session. Frames of its old session are refused as repeated.
         let mut anew = Session::new(6);
         assert_eq!(anew.take(answer), Standing::Elsewhere);
-        let asked = anew.stamp(other.own());
-        assert_eq!(other.take(asked), Standing::Began);
+        let probe = anew.stamp(other.own());
+        assert_eq!(other.take(probe), Standing::Began);
         for old in [first, second, one.stamp(9)] {
             assert_eq!(other.take(old), Standing::Repeated);
         }

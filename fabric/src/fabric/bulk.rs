@@ -1,8 +1,9 @@
-//! The bulk lane at work: one connection-oriented endpoint a rail, for messages over the datagram limit.
+//! The state of bulk messages, and the handling of frames that arrive: one connection-oriented endpoint per rail, for
+//! messages over the datagram limit.
 //!
-//! Nothing of it exists before [`Fabric::open_bulk`]: its buffers and those of its providers are by far
-//! the largest that a fabric has. Whoever wants to receive opens it too. It listens at the port of the
-//! rail's NID, which is free for it, since the providers speak TCP where datagrams are UDP.
+//! Nothing of it exists before [`Fabric::open_bulk`], since its buffers and those of its providers are by far the
+//! largest of a fabric. A receiver must call it too. The endpoint listens at the port of the rail's NID on udp nets:
+//! the providers use TCP there, and datagrams UDP.
 
 use super::Fabric;
 use super::request::Gets;
@@ -22,114 +23,115 @@ use crate::stats::DropReason;
 use crate::timeouts::Timeouts;
 use crate::transport::{Arrival, FabricEvent};
 
-/// Completions of one bulk lane that one poll handles at most.
+/// The maximum of completions of one bulk lane that one poll handles.
 const POLL_BUDGET: usize = 32;
 
-/// How soon a provider that said "not now" is asked again; twice as late each time, up to a limit.
+/// The pause before a send is repeated that the provider refused with "try again". It doubles each time, up to the
+/// limit.
 const PAUSE_MIN_US: u64 = 1_000;
 const PAUSE_MAX_US: u64 = 50_000;
 
-/// Paths that do not work are asked after so long since the last message to the peer or from it.
-const ASKING_US: u64 = 60_000_000;
+/// Failed paths are probed for this long after the last message to or from the peer.
+const PROBING_US: u64 = 60_000_000;
 
-/// The two streams of messages to and from a peer, by whether they are urgent: what is urgent passes
-/// what is not, and within a stream nothing overtakes anything.
+/// The two streams of messages to and from a peer, by whether they are urgent. Urgent messages overtake regular ones.
+/// Messages of one stream stay in order.
 pub(super) const STREAMS: [bool; 2] = [true, false];
 
-/// What is kept for a peer that bulk messages go to or come from.
+/// The bulk state of a peer.
 #[derive(Debug)]
 pub(crate) struct PeerBulk {
     pub(super) session: Session,
     streams: [Stream; 2],
     pub(super) gets: Gets,
-    /// Acknowledgements that are owed, at most one a stream, path and carrier, and one more to a session of the
-    /// peer's that does not know ours.
-    pub(super) owed: Vec<AckQueue>,
-    /// When there was traffic last.
+    /// Acknowledgements to be sent: at most one for each stream, path and carrier, and one more for a session of the
+    /// peer that does not know ours.
+    pub(super) acks: Vec<PendingAck>,
+    /// The time of the last traffic.
     pub(super) used_us: u64,
-    /// It is among those that need a look.
+    /// Whether the peer is in `bulk_peers`.
     noted: bool,
 }
 
-/// Messages of one urgency.
+/// The messages of one urgency.
 #[derive(Debug, Default)]
 pub(crate) struct Stream {
     pub(super) sender: Sender,
     pub(super) receiver: Receiver,
-    /// The path of the next fragment, once it was chosen and until it has taken one.
+    /// The path of the next fragment, from its choice until it has taken a fragment.
     pub(super) choice: Option<Choice>,
-    /// The path is that of the message before, which nobody acknowledges and which may be on its way: by
-    /// another path the next one could pass it.
+    /// `choice` is the path of the previous message, which is sent without acknowledgement and may be under way. By
+    /// another path the next message could overtake it.
     pub(super) kept: bool,
-    /// The same of the message under way, as long as nothing of it was acknowledged.
+    /// The same for the message under way, until a fragment of it is acknowledged.
     pub(super) follows: bool,
-    /// Paths that were in vain for the message under way.
+    /// Paths that failed for the message under way.
     pub(super) tried: Tried,
-    /// Those that it has left for others, by their numbers, of which nobody was told yet.
+    /// The ids of failed paths whose replacement was not reported yet.
     pub(super) left: Vec<u32>,
-    /// The member that carries it instead, and those that did so in vain.
+    /// The member that carries the message instead, and those that failed to.
     pub(super) through: Option<PeerHandle>,
     pub(super) through_tried: Vec<PeerHandle>,
-    /// Paths that the message under way has taken, by their numbers: what was tried for it.
+    /// The ids of the paths that the message under way has taken.
     pub(super) taken: Vec<u32>,
-    /// Members that have carried it.
+    /// The members that have carried it.
     pub(super) carriers: Vec<PeerHandle>,
-    /// All paths were tried in vain, and the clock says: from the beginning.
-    pub(super) anew: bool,
+    /// All paths were tried and the timer has expired: start again with all paths.
+    pub(super) retry_all: bool,
     pause_us: u64,
     pub(super) next_us: u64,
 }
 
-/// An acknowledgement that the path back did not take so far.
+/// An acknowledgement that the path back has not taken yet.
 #[derive(Debug)]
-pub(super) struct AckQueue {
+pub(super) struct PendingAck {
     pub(super) back: Back,
     /// Its stamp is that of the frame that it answers.
     pub(super) frame: Frame,
-    /// It says nothing but which session is ours.
+    /// It only announces this node's session.
     pub(super) introduces: bool,
     pub(super) next_us: u64,
     pub(super) pause_us: u64,
 }
 
-/// The way that an acknowledgement goes: the one that its fragment came.
+/// The path of an acknowledgement: that of its fragment, in reverse.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Back {
-    /// By a path, by its number.
+    /// By a path, by its id.
     Path(u32),
     /// Through another member.
     Through(PeerHandle),
 }
 
-/// What has come of a frame.
+/// The result of a frame.
 #[derive(Debug, Default)]
 pub(super) struct FrameTaken {
     urgent: bool,
     due: Option<Due>,
     change: Option<HealthChange>,
-    /// Something is owed now.
-    owes: bool,
-    /// The frame is new and for us.
+    /// An acknowledgement is queued now.
+    queues_ack: bool,
+    /// The frame is new and for this session.
     pub(super) is_new: bool,
     refused: bool,
-    /// A message that is whole now, with the frame that made it so, and its path; none if another member
-    /// carried it.
+    /// A message that is complete now, with its last frame and the path of that; no path if another member carried
+    /// it.
     whole: Option<(Frame, Option<u32>, Vec<u8>)>,
 }
 
 impl Stream {
-    /// Not now: later, and ever later.
+    /// Waits before the next try; the pause doubles each time.
     pub(super) fn put_off(&mut self, now_us: u64) {
         self.pause_us = (2 * self.pause_us).clamp(PAUSE_MIN_US, PAUSE_MAX_US);
         self.next_us = now_us + self.pause_us;
     }
 
-    pub(super) fn went_on(&mut self) {
+    pub(super) fn note_progress(&mut self) {
         self.pause_us = 0;
         self.next_us = 0;
     }
 
-    /// Whether all of the message under way has to go by one path, as far as is known.
+    /// Whether all fragments of the message under way have to take one path, as far as is known.
     pub(super) fn is_bound(&self, operation: Operation) -> bool {
         operation == Operation::PutUnacked || self.follows && !self.sender.has_acked()
     }
@@ -140,13 +142,13 @@ impl Stream {
         self.follows = false;
     }
 
-    /// Notes that the message under way has been given to a path.
+    /// Notes the path of the message under way.
     pub(super) fn note_taken(&mut self, path: Option<u32>) {
         self.taken
             .extend(path.filter(|id| !self.taken.contains(id)));
     }
 
-    /// Nobody carries any more: the message under way goes on by a path, if there is one.
+    /// Takes the message under way off its carrier. It continues by a path, if there is one.
     pub(super) fn leave_carrier(&mut self, now_us: u64) {
         if self.through.take().is_some() {
             self.through_tried.clear();
@@ -156,8 +158,8 @@ impl Stream {
         }
     }
 
-    /// The paths are others: the message under way goes on by any of them, now.
-    fn choose_anew(&mut self, now_us: u64) {
+    /// The paths have changed: the message under way continues by any of them, now.
+    fn reroute(&mut self, now_us: u64) {
         self.forget_choice();
         self.left.clear();
         self.tried = Tried::default();
@@ -170,7 +172,7 @@ impl Stream {
         }
     }
 
-    /// What was under way has come to an end; the paths that it took, and the members that carried it.
+    /// Ends the message under way. Returns the paths that it took and the members that carried it.
     fn end(&mut self, due: Due) -> (Vec<u32>, Vec<PeerHandle>) {
         self.tried = Tried::default();
         self.through = None;
@@ -185,7 +187,7 @@ impl Stream {
         (std::mem::take(paths), std::mem::take(carriers))
     }
 
-    /// When it needs a look; none if nothing is under way.
+    /// When it has something to do; none if nothing is under way.
     fn timeout(&self, used_us: u64, config: &FabricConfig) -> Option<u64> {
         let put_off = (self.next_us > 0).then_some(self.next_us);
         let is_busy = self.receiver.is_busy();
@@ -196,14 +198,14 @@ impl Stream {
 }
 
 impl PeerBulk {
-    /// With a session whose number is the next one after the last.
+    /// With a new session, whose number follows the last one.
     pub(super) fn new(last_session: &mut u64) -> PeerBulk {
         *last_session = last_session.saturating_add(1);
         PeerBulk {
             session: Session::new(*last_session),
             streams: Default::default(),
             gets: Gets::default(),
-            owed: Vec::new(),
+            acks: Vec::new(),
             used_us: 0,
             noted: false,
         }
@@ -214,11 +216,11 @@ impl PeerBulk {
         (&mut self.session, &mut self.streams[usize::from(!urgent)])
     }
 
-    /// The peer has begun a session that knows nothing of those before.
+    /// The peer has begun a session that has no state of earlier ones.
     fn restart(&mut self, now_us: u64, timeouts: &Timeouts) {
         for stream in &mut self.streams {
             stream.sender.restart(now_us, timeouts);
-            stream.went_on();
+            stream.note_progress();
         }
     }
 
@@ -226,15 +228,15 @@ impl PeerBulk {
         &mut self.streams[usize::from(!urgent)]
     }
 
-    /// All that is sent and received, urgent and regular.
+    /// Both streams.
     pub(super) fn streams(&self) -> impl Iterator<Item = &Stream> {
         self.streams.iter()
     }
 
-    /// The paths are others: what is under way goes on by any of them, now.
-    pub(crate) fn choose_anew(&mut self, now_us: u64) {
+    /// The paths have changed: messages under way continue by any of them, now.
+    pub(crate) fn reroute(&mut self, now_us: u64) {
         for stream in &mut self.streams {
-            stream.choose_anew(now_us);
+            stream.reroute(now_us);
         }
     }
 
@@ -244,12 +246,12 @@ impl PeerBulk {
         urgent.next_us > now_us && urgent.sender.next().is_some()
     }
 
-    /// Regular messages wait for urgent ones, if they would go by the same lane.
+    /// Makes regular messages wait for urgent ones that take the same lane. Returns whether they wait.
     pub(super) fn hold_regular(&mut self, now_us: u64, timeouts: &Timeouts) -> bool {
         let waits = self.urgent_waits(now_us);
         let [urgent, regular] = &mut self.streams;
         let rails = urgent.choice.zip(regular.choice);
-        // Who carries takes both by the same lane, as far as anybody knows here.
+        // A carrier may use one lane for both.
         let waits = waits && rails.is_none_or(|(one, other)| one.rail == other.rail);
         if waits && regular.sender.next().is_some() {
             regular.next_us = regular.next_us.max(urgent.next_us);
@@ -258,12 +260,12 @@ impl PeerBulk {
         waits
     }
 
-    /// Notes what is to be acknowledged that way; it says more than what was owed there before.
-    fn owe(&mut self, back: Back, frame: Frame, introduces: bool) {
-        let of = |owed: &AckQueue| (owed.back, owed.frame.urgent, owed.introduces);
-        let is_same = |owed: &AckQueue| of(owed) == (back, frame.urgent, introduces);
-        self.owed.retain(|owed| !is_same(owed));
-        self.owed.push(AckQueue {
+    /// Queues an acknowledgement. It replaces the one that was queued there, since it covers more.
+    fn queue_ack(&mut self, back: Back, frame: Frame, introduces: bool) {
+        let of = |ack: &PendingAck| (ack.back, ack.frame.urgent, ack.introduces);
+        let is_same = |ack: &PendingAck| of(ack) == (back, frame.urgent, introduces);
+        self.acks.retain(|ack| !is_same(ack));
+        self.acks.push(PendingAck {
             back,
             frame,
             introduces,
@@ -272,17 +274,17 @@ impl PeerBulk {
         });
     }
 
-    /// When it needs a look; none if nothing is under way.
+    /// When it has something to do; none if nothing is under way.
     fn timeout(&self, paths: &[Path], config: &FabricConfig) -> Option<u64> {
         let of_stream = |stream: &Stream| stream.timeout(self.used_us, config);
         let streams = self.streams().filter_map(of_stream).min();
-        let owed = self.owed.iter().map(|owed| owed.next_us).min();
+        let acks = self.acks.iter().map(|ack| ack.next_us).min();
         let probes = paths
             .iter()
             .filter_map(|path| path.bulk_health.probe_at(&config.health));
-        let until_us = self.used_us + ASKING_US;
+        let until_us = self.used_us + PROBING_US;
         let probe = probes.min().filter(|probe_us| *probe_us < until_us);
-        [streams, owed, self.gets.timeout(), probe]
+        [streams, acks, self.gets.timeout(), probe]
             .into_iter()
             .flatten()
             .min()
@@ -290,8 +292,7 @@ impl PeerBulk {
 }
 
 impl Fabric {
-    /// Opens the bulk lane of every rail that has none yet. The descriptors to wait for are others
-    /// from then on.
+    /// Opens the bulk lane of every rail that has none yet. The set of descriptors to wait on changes.
     ///
     /// # Errors
     /// See [`OpenError`]; lanes that were opened before the failing one stay open.
@@ -307,9 +308,9 @@ impl Fabric {
         Ok(())
     }
 
-    /// Takes a message of up to [`BULK_MESSAGE_MAX`](crate::BULK_MESSAGE_MAX) bytes to a peer; returns
-    /// its number, which the event of its end will carry: [`FabricEvent::BulkDone`] when the peer has
-    /// all of it, or [`FabricEvent::BulkFailed`]. The bytes are copied: they are the caller's again.
+    /// Sends a message of up to [`BULK_MESSAGE_MAX`](crate::BULK_MESSAGE_MAX) bytes to a peer. Returns its number,
+    /// which the event of its end carries: [`FabricEvent::BulkDone`] when the peer has all of it, or
+    /// [`FabricEvent::BulkFailed`]. The bytes are copied.
     ///
     /// # Errors
     /// Why it was not taken; nothing of it was kept.
@@ -322,7 +323,7 @@ impl Fabric {
         self.send_operation(now_us, handle, false, Operation::Put, None, bytes)
     }
 
-    /// The same, for whatever purpose and in either stream; by a path, if one is given and works.
+    /// Sends a message of any operation in either stream, by the path `back` if that is given and works.
     pub(super) fn send_operation(
         &mut self,
         now_us: u64,
@@ -356,12 +357,12 @@ impl Fabric {
         }
         bulk.used_us = now_us;
         self.note_bulk(handle);
-        self.pump_bulk(now_us);
-        self.judge_bulk();
+        self.drive_bulk(now_us);
+        self.check_bulk_rails();
         Ok(id)
     }
 
-    /// Bulk messages that came in part, and never as a whole.
+    /// Bulk messages that arrived in part and were never completed.
     #[must_use]
     pub fn bulk_unfinished(&self) -> u64 {
         self.bulk_unfinished
@@ -379,8 +380,8 @@ impl Fabric {
         }
     }
 
-    /// Looks no more after peers with whom nothing is under way.
-    pub(super) fn leave_idle(&mut self) {
+    /// Removes peers without anything under way from `bulk_peers`.
+    pub(super) fn forget_idle(&mut self) {
         let mut handles = std::mem::take(&mut self.bulk_peers);
         handles.retain(|handle| {
             let is_busy = self.peer_bulk_timeout(*handle).is_some();
@@ -406,7 +407,7 @@ impl Fabric {
         !self.bulk_peers.is_empty() || self.late_timeout().is_some()
     }
 
-    /// When bulk messages need another look.
+    /// When bulk messages have something to do.
     pub(super) fn bulk_timeout(&self) -> Option<u64> {
         let of_peer = |handle: &PeerHandle| self.peer_bulk_timeout(*handle);
         let of_peers = self.bulk_peers.iter().filter_map(of_peer);
@@ -419,17 +420,17 @@ impl Fabric {
         bulk.timeout(&peer.paths, &self.config)
     }
 
-    /// Handles what the bulk lanes have, a bounded amount; says whether there may be more.
+    /// Handles a bounded number of completions of the bulk lanes. Returns true if there may be more.
     pub(super) fn poll_bulk(&mut self, now_us: u64, deliver: &mut dyn FnMut(Arrival<'_>)) -> bool {
         let mut more = false;
         for rail in 0..self.rails.len() {
             more |= self.poll_bulk_lane(now_us, rail, deliver);
         }
-        self.pump_late(now_us);
+        self.forward_late(now_us);
         if !self.bulk_peers.is_empty() {
-            self.pump_bulk(now_us);
+            self.drive_bulk(now_us);
         }
-        self.judge_bulk();
+        self.check_bulk_rails();
         more
     }
 
@@ -441,7 +442,7 @@ impl Fabric {
     ) -> bool {
         let failed = self.bulk_lane(index).and_then(Lane::device_error);
         if failed.is_some() {
-            // The rail's other lanes say the same of the device; of this lane it is told here.
+            // The rail's datagram lanes report the same device error; here it is only counted.
             self.count_bulk(index, DropReason::ProviderError);
         }
         for _ in 0..POLL_BUDGET {
@@ -457,7 +458,7 @@ impl Fabric {
                     let envelope = lane.envelope(slot, length);
                     let (whole, relayed) = match envelope {
                         None => (self.bulk_received(now_us, index, slot, length), None),
-                        Some(envelope) => self.bulk_envelope_came(now_us, index, envelope),
+                        Some(envelope) => self.handle_bulk_envelope(now_us, index, envelope),
                     };
                     if let Some(lane) = self.bulk_lane(index) {
                         lane.repost(slot);
@@ -470,7 +471,7 @@ impl Fabric {
                         });
                     }
                 }
-                // Sent means copied: only an acknowledgement counts.
+                // Sent only means that the provider copied it: only an acknowledgement proves arrival.
                 Done::Sent(tag) => self.bulk_sent(tag),
                 Done::SendFailed(slot, tag, error) => {
                     lane.free_send(slot);
@@ -498,7 +499,7 @@ impl Fabric {
         }
     }
 
-    /// One frame that came in; the message, if it is whole now.
+    /// Handles one frame that has arrived. Returns the message if it is complete now.
     fn bulk_received(
         &mut self,
         now_us: u64,
@@ -543,7 +544,7 @@ impl Fabric {
         self.frame_taken(index, handle, taken)
     }
 
-    /// Does what follows from a frame; the message, if it is whole now.
+    /// Applies the result of a frame. Returns the message if it is complete now.
     pub(super) fn frame_taken(
         &mut self,
         rail: usize,
@@ -560,7 +561,7 @@ impl Fabric {
         }
         self.bulk_ended(handle, taken.urgent, taken.due);
         self.note_bulk_change(taken.change);
-        if taken.owes {
+        if taken.queues_ack {
             self.note_bulk(handle);
         }
         let (frame, path, bytes) = taken.whole?;
@@ -578,11 +579,11 @@ impl Fabric {
         let streams = self.bulk_peers.iter().filter_map(bulk_of);
         let streams = streams.flat_map(PeerBulk::streams);
         let held: usize = streams.map(|stream| stream.receiver.held()).sum();
-        // What the message takes the place of is given back.
+        // The memory of the message that it replaces is freed.
         held - own.map_or(0, Receiver::held) + frame.fragment.length as usize <= HELD_BYTES_MAX
     }
 
-    /// A send is no longer under way.
+    /// Notes that a send is not under way any more.
     fn bulk_sent(&mut self, tag: SendTag) {
         let handle = tag.peer();
         if let Some(path) = self.peers.path_by_id(handle, tag.path) {
@@ -618,7 +619,7 @@ impl Fabric {
         self.push_event(event);
     }
 
-    /// The pairs of these paths, as far as they are there still.
+    /// The pairs of these paths, as far as they still exist.
     fn pairs_of(&self, peer: PeerHandle, paths: &[u32]) -> Vec<(Nid, Nid)> {
         let known = self.peers.get(peer).map_or(&[][..], |peer| &peer.paths);
         let by_id = |id: &u32| known.iter().find(|path| path.id == *id);
@@ -626,13 +627,13 @@ impl Fabric {
         found.filter_map(|path| self.pair_of(path)).collect()
     }
 
-    /// What stands for these peers, as far as they are known still.
+    /// The first NIDs of these peers, as far as they are still known.
     fn first_nids(&self, peers: &[PeerHandle]) -> Vec<Nid> {
         let known = peers.iter().filter_map(|peer| self.peers.get(*peer));
         known.map(|peer| peer.nids.as_slice()[0].clone()).collect()
     }
 
-    /// A send that was taken has failed after all.
+    /// Handles a send that the provider took and failed later.
     fn bulk_failed(&mut self, now_us: u64, tag: SendTag, error: &CallError) {
         let handle = tag.peer();
         let health = self.config.health;
@@ -647,20 +648,20 @@ impl Fabric {
         self.note_bulk_change(change);
     }
 
-    /// What several paths say together may say something about a rail.
+    /// Notes a change of a path's health. Several paths together may show a fault of a rail.
     pub(super) fn note_bulk_change(&mut self, change: Option<HealthChange>) {
         self.rails_in_doubt |= change.is_some();
     }
 
-    /// Says it, once for all that has changed.
-    fn judge_bulk(&mut self) {
+    /// Compares the rails, once for all changes.
+    fn check_bulk_rails(&mut self) {
         if std::mem::take(&mut self.rails_in_doubt) {
             self.find_bulk_receive_failing_rails();
         }
     }
 }
 
-/// Takes a frame of a peer, which came by a path or through another member.
+/// Takes a frame of a peer, which arrived by a path or through another member.
 pub(super) fn take_frame(
     config: &FabricConfig,
     now_us: u64,
@@ -677,7 +678,7 @@ pub(super) fn take_frame(
     match bulk.session.take(frame.stamp) {
         Standing::New => {}
         Standing::Began => bulk.restart(now_us, &config.timeouts),
-        // If it is not a recording, its sender learns which session is ours.
+        // Unless the frame is a recording, its sender needs the number of this session.
         Standing::Elsewhere if !matches!(frame.kind, Kind::Acked(_)) => {
             let kind = Kind::Acked(0);
             let fragment = NO_FRAGMENT;
@@ -686,8 +687,8 @@ pub(super) fn take_frame(
                 fragment,
                 ..frame
             };
-            bulk.owe(back, answer, true);
-            (taken.owes, taken.refused) = (true, frame.kind == Kind::Fragment);
+            bulk.queue_ack(back, answer, true);
+            (taken.queues_ack, taken.refused) = (true, frame.kind == Kind::Fragment);
             return taken;
         }
         Standing::Elsewhere | Standing::Repeated => {
@@ -699,17 +700,17 @@ pub(super) fn take_frame(
     let stream = bulk.stream(frame.urgent);
     let bits = match frame.kind {
         Kind::Acked(bits) => {
-            // Whatever it is about, this path works both ways.
+            // Whatever the acknowledgement is for, this path works in both directions.
             let health = &config.health;
             taken.change =
                 path.and_then(|path| path.bulk_health.tell(now_us, Outcome::Success, health));
             let message = frame.fragment.message;
             taken.due = stream.sender.acked(now_us, message, bits, &config.timeouts);
-            stream.went_on();
+            stream.note_progress();
             bulk.used_us = now_us;
             return taken;
         }
-        Kind::Question => 0,
+        Kind::Probe => 0,
         Kind::Fragment => {
             match stream
                 .receiver
@@ -723,12 +724,12 @@ pub(super) fn take_frame(
                     taken.whole = whole.map(|bytes| (frame, path, bytes));
                     bits
                 }
-                // A later one has passed it: it never arrived whole, and does not any more.
+                // A later message has overtaken it. It never arrived completely, and is not delivered any more.
                 Taken::Past { .. } if frame.operation == Operation::PutUnacked => {
                     taken.refused = true;
                     return taken;
                 }
-                // It has arrived, and the acknowledgement was lost.
+                // It has arrived before, and its acknowledgement was lost.
                 Taken::Past { bits } => bits,
                 Taken::Stale | Taken::Malformed => {
                     taken.refused = true;
@@ -740,13 +741,13 @@ pub(super) fn take_frame(
     bulk.used_us = now_us;
     if frame.operation != Operation::PutUnacked {
         let kind = Kind::Acked(bits);
-        bulk.owe(back, Frame { kind, ..frame }, false);
+        bulk.queue_ack(back, Frame { kind, ..frame }, false);
     }
-    taken.owes = true;
+    taken.queues_ack = true;
     taken
 }
 
-/// What a frame without a fragment says about one.
+/// The fragment field of a frame that carries none.
 pub(super) const NO_FRAGMENT: Fragment = Fragment {
     message: 0,
     length: 0,

@@ -1,13 +1,13 @@
-//! What goes out on the bulk lanes: what is owed, questions to paths that did not work, messages.
+//! Sending on the bulk lanes: acknowledgements, probes of failed paths, and messages.
 //!
-//! Each fragment takes the path that the selection says (see `bulk_route`), and waits for that if it does not
-//! take it now. What is known to be in vain (no acknowledgement in time, an error, a rail that failed) goes on
-//! by a path that was not tried for its message, while what went by others stays under way; when all were
-//! tried, the message waits for its clock and begins anew.
+//! Each fragment takes the path that is selected (see `bulk_route`), and waits for it if it does not take the
+//! fragment now. A fragment whose path has failed (no acknowledgement in time, an error, a failed rail) is sent by a
+//! path that was not tried for its message; fragments on other paths stay under way. When all paths were tried, the
+//! message waits for its timer and starts again with all paths.
 
 use super::Fabric;
 use super::bulk::{Back, NO_FRAGMENT, STREAMS, Stream};
-use super::bulk_route::{Way, bulk_input};
+use super::bulk_route::{BulkRoute, bulk_input};
 use super::relay_bulk::NO_SENDER;
 use super::send::choice as choice_of;
 use crate::bulk::{Fragment, Frame, Key, Kind, Operation, Stamp, WINDOW};
@@ -20,14 +20,16 @@ use crate::select::{Choice, Standing, Tried};
 use crate::stats::DropReason;
 use std::net::SocketAddrV4;
 
-/// An acknowledgement that is not taken for so long is dropped: the sender will have asked again.
-const OWED_PAUSE_MAX_US: u64 = 64_000;
+/// An acknowledgement that is not taken for this long is dropped and counted: by then the sender has repeated its
+/// fragment.
+const ACK_PAUSE_MAX_US: u64 = 64_000;
 
 impl Fabric {
-    /// Sends what may be sent: to each peer what is owed to it, then what the window has room for.
-    pub(super) fn pump_bulk(&mut self, now_us: u64) {
-        self.weigh_bulk();
-        // None is added or taken away meanwhile; and whoever leaves a rail sees them all.
+    /// Sends whatever may be sent: to each peer first acknowledgements, then as many fragments as the window has room
+    /// for.
+    pub(super) fn drive_bulk(&mut self, now_us: u64) {
+        self.count_unacked();
+        // The list does not change in this loop, and `leave_rail` needs all of it.
         for index in 0..self.bulk_peers.len() {
             let handle = self.bulk_peers[index];
             self.tick_gets(now_us, handle);
@@ -35,36 +37,36 @@ impl Fabric {
                 self.tick_bulk(now_us, handle, urgent);
             }
             self.send_acknowledgements(now_us, handle);
-            self.ask_paths(now_us, handle);
-            self.pump_stream(now_us, handle, true);
+            self.probe_paths(now_us, handle);
+            self.drive_stream(now_us, handle, true);
             if !self.holds_regular(now_us, handle) {
-                self.pump_stream(now_us, handle, false);
+                self.drive_stream(now_us, handle, false);
             }
         }
-        self.leave_idle();
+        self.forget_idle();
     }
 
-    /// Whether regular messages wait, for urgent ones that their lane does not take now.
+    /// Whether regular messages wait for urgent ones that their lane does not take now.
     fn holds_regular(&mut self, now_us: u64, handle: PeerHandle) -> bool {
         let bulk = self.bulk_of(handle);
         if !bulk.is_some_and(|bulk| bulk.urgent_waits(now_us)) {
             return false;
         }
-        // By another lane they pass nothing that is urgent.
+        // By another lane they do not overtake urgent messages.
         self.bulk_route(now_us, handle, false);
         let times = self.config.timeouts;
         let bulk = self.bulk_of(handle);
         bulk.is_some_and(|bulk| bulk.hold_regular(now_us, &times))
     }
 
-    /// Looks at the clock of the message under way.
+    /// Checks the timer of the message under way.
     fn tick_bulk(&mut self, now_us: u64, handle: PeerHandle, urgent: bool) {
         let (health, times) = (self.config.health, self.config.timeouts);
         let due_us = self
             .stream_of(handle, urgent)
             .and_then(|stream| stream.sender.timeout());
-        let untaken = match due_us.is_some_and(|due_us| due_us <= now_us) {
-            true => self.untaken(now_us, handle, urgent),
+        let untried = match due_us.is_some_and(|due_us| due_us <= now_us) {
+            true => self.untried(now_us, handle, urgent),
             false => 0,
         };
         let Some(peer) = self.peers.get_mut(handle) else {
@@ -79,11 +81,11 @@ impl Fabric {
             .receiver
             .drop_older(now_us.saturating_sub(times.reply_us));
         let silent: Vec<u32> = stream.sender.outstanding().map(|(path, _)| path).collect();
-        let Some(due) = stream.sender.tick(now_us, untaken, &times) else {
+        let Some(due) = stream.sender.tick(now_us, untried, &times) else {
             return;
         };
-        // No word by these paths. What was taken and is not acknowledged speaks against the peer's interface,
-        // what waited for want of room against our rail.
+        // No acknowledgement on these paths. A fragment that was taken counts against the peer's interface, one that
+        // waited for room against the local rail.
         let waited = stream.choice.take();
         let mut change = None;
         for (index, path) in (0u8..).zip(paths.iter_mut()) {
@@ -109,14 +111,14 @@ impl Fabric {
             }
         }
         stream.through_tried.extend(stream.through.take());
-        stream.anew = true;
-        stream.went_on();
+        stream.retry_all = true;
+        stream.note_progress();
         self.bulk_ended(handle, urgent, Some(due));
         self.note_bulk_change(change);
     }
 
-    /// How many ways the message under way has not taken so far; carriers count one by one.
-    fn untaken(&mut self, now_us: u64, handle: PeerHandle, urgent: bool) -> u32 {
+    /// The number of paths that the message under way has not taken so far. All carriers count as one.
+    fn untried(&mut self, now_us: u64, handle: PeerHandle, urgent: bool) -> u32 {
         let Some(stream) = self.stream_of(handle, urgent) else {
             return 0;
         };
@@ -132,7 +134,7 @@ impl Fabric {
         paths.filter(|path| may_work(path)).count() as u32 + u32::from(further.is_some())
     }
 
-    /// Takes messages off the paths that are meant, to go on by others at once, if there are any.
+    /// Moves messages off these paths, to continue by others at once, if there are any.
     pub(super) fn leave_path(
         &mut self,
         handle: PeerHandle,
@@ -171,13 +173,13 @@ impl Fabric {
                     stream.left.push(*id);
                 }
             }
-            stream.went_on();
-            // Due now: whoever waits for our time-outs comes back at once.
+            stream.note_progress();
+            // Due now, so that a host that waits for `next_timeout` polls at once.
             stream.next_us = now_us.max(1);
         }
     }
 
-    /// The same for all messages on a rail that has failed.
+    /// Moves all messages off a rail that has failed.
     pub(super) fn leave_rail(&mut self, rail: usize) {
         for handle in self.bulk_peers.clone() {
             let on_it = |choice: &Choice, _: &Path| usize::from(choice.rail) == rail;
@@ -185,23 +187,23 @@ impl Fabric {
         }
     }
 
-    fn pump_stream(&mut self, now_us: u64, handle: PeerHandle, urgent: bool) {
+    fn drive_stream(&mut self, now_us: u64, handle: PeerHandle, urgent: bool) {
         let stream = self.stream_of(handle, urgent);
         if stream.is_none_or(|stream| stream.next_us > now_us) {
             return;
         }
         self.spread_stream(handle, urgent);
         loop {
-            let goes_on = match self.bulk_route(now_us, handle, urgent) {
+            let continues = match self.bulk_route(now_us, handle, urgent) {
                 None => break,
-                Some(Way::Path(choice)) => self.pump_path(now_us, handle, urgent, choice),
-                Some(Way::Through(by)) => self.pump_through(now_us, handle, urgent, by),
+                Some(BulkRoute::Path(choice)) => self.send_by_path(now_us, handle, urgent, choice),
+                Some(BulkRoute::Through(by)) => self.send_through(now_us, handle, urgent, by),
             };
-            if !goes_on {
+            if !continues {
                 return;
             }
         }
-        // Nothing to send, or no path to send it by: what comes next comes by the message's clock.
+        // Nothing to send, or no path: the message's timer is next.
         if let Some(stream) = self.stream_of(handle, urgent) {
             stream.next_us = 0;
         }
@@ -211,8 +213,14 @@ impl Fabric {
         Some(self.bulk_of(handle)?.stream(urgent))
     }
 
-    /// Sends the next fragment by a path. False if there is nothing more to do now.
-    fn pump_path(&mut self, now_us: u64, handle: PeerHandle, urgent: bool, choice: Choice) -> bool {
+    /// Sends the next fragment by a path. Returns false if there is nothing more to do now.
+    fn send_by_path(
+        &mut self,
+        now_us: u64,
+        handle: PeerHandle,
+        urgent: bool,
+        choice: Choice,
+    ) -> bool {
         let Some(peer) = self.peers.get_mut(handle) else {
             return false;
         };
@@ -227,17 +235,17 @@ impl Fabric {
         let Some(rail) = &mut self.rails[path.rail] else {
             return false;
         };
-        let asks = session.theirs() == 0;
+        let is_probe = session.theirs() == 0;
         let stamp = session.stamp(session.theirs());
-        let (frame, bytes) = first_or_question(stamp, fragment, operation, urgent, bytes);
+        let (frame, bytes) = fragment_or_probe(stamp, fragment, operation, urgent, bytes);
         let frame = Frame {
             sender: own_address(rail),
             ..frame
         };
         let key = self.config.key.as_ref();
         match post(now_us, key, rail, handle, path, &frame, bytes) {
-            // The answer has it go on.
-            Ok(()) if asks => {
+            // The answer to the probe lets the message continue.
+            Ok(()) if is_probe => {
                 stream.put_off(now_us);
                 return false;
             }
@@ -248,16 +256,16 @@ impl Fabric {
                     path.bulk_bytes += bytes.len() as u64;
                     rail.bulk_bytes += bytes.len() as u64;
                 }
-                // The next one is free to go by another.
+                // The next fragment may take another path.
                 if !stream.is_bound(operation) {
                     stream.choice = None;
                 }
                 let times = &self.config.timeouts;
                 let due = stream.sender.sent(now_us, fragment, Some(path.id), times);
-                stream.went_on();
+                stream.note_progress();
                 self.bulk_ended(handle, urgent, due);
             }
-            // "Not now" is no drop: nothing is lost but time.
+            // "Try again" is not a drop.
             Err((DropReason::RailBusy, _)) => {
                 stream.put_off(now_us);
                 return false;
@@ -276,16 +284,16 @@ impl Fabric {
         true
     }
 
-    /// Sends the acknowledgements that are owed, each the way that its fragment came.
+    /// Sends the queued acknowledgements, each by the path of its fragment.
     fn send_acknowledgements(&mut self, now_us: u64, handle: PeerHandle) {
         let bulk = self
             .peers
             .get_mut(handle)
             .and_then(|peer| peer.bulk.as_mut());
-        let owed = bulk.map(|bulk| std::mem::take(&mut bulk.owed));
-        let owed = owed.unwrap_or_default();
+        let acks = bulk.map(|bulk| std::mem::take(&mut bulk.acks));
+        let acks = acks.unwrap_or_default();
         let mut left = Vec::new();
-        for mut one in owed {
+        for mut one in acks {
             if one.next_us > now_us {
                 left.push(one);
                 continue;
@@ -297,13 +305,13 @@ impl Fabric {
                 ..one.frame
             };
             let posted = match one.back {
-                Back::Path(id) => self.pay_by_path(handle, id, frame),
+                Back::Path(id) => self.send_ack_by_path(handle, id, frame),
                 Back::Through(by) => self.post_through(handle, by, frame, &[]),
             };
             let busy = matches!(posted, Err(DropReason::RailBusy));
             one.next_us = now_us + one.pause_us;
             one.pause_us *= 2;
-            if busy && one.pause_us <= OWED_PAUSE_MAX_US {
+            if busy && one.pause_us <= ACK_PAUSE_MAX_US {
                 left.push(one);
             } else if let Err(reason) = posted {
                 match one.back {
@@ -317,11 +325,16 @@ impl Fabric {
             .get_mut(handle)
             .and_then(|peer| peer.bulk.as_mut());
         if let Some(bulk) = bulk {
-            bulk.owed = left;
+            bulk.acks = left;
         }
     }
 
-    fn pay_by_path(&mut self, handle: PeerHandle, id: u32, frame: Frame) -> Result<(), DropReason> {
+    fn send_ack_by_path(
+        &mut self,
+        handle: PeerHandle,
+        id: u32,
+        frame: Frame,
+    ) -> Result<(), DropReason> {
         let path = self.peers.path_by_id(handle, id);
         let path = path.ok_or(DropReason::NoPath)?;
         let rail = self.rails[path.rail].as_mut().ok_or(DropReason::NoPath)?;
@@ -343,14 +356,14 @@ impl Fabric {
         }
     }
 
-    /// An acknowledgement could not be handed to the member that was to carry it.
+    /// Counts an acknowledgement that could not be handed to its carrier.
     fn count_carrier_drop(&mut self, by: PeerHandle, reason: DropReason) {
         let choice = self.choose_bulk(by, Tried::default(), None);
         let path = choice.map(|(choice, _)| usize::from(choice.path));
         let id = path.and_then(|path| Some(self.peers.get(by)?.paths.get(path)?.id));
         match (id, reason) {
             (Some(id), DropReason::RailBusy) => self.count_path_drop(by, id, reason),
-            // What its lane refused was counted there.
+            // The lane has counted what it refused.
             (Some(_), _) => {}
             (None, _) => {
                 let first = self.rails.iter().position(Option::is_some);
@@ -361,8 +374,8 @@ impl Fabric {
         }
     }
 
-    /// RS-07: asks the peer, by each path that did not work, whether it works again.
-    fn ask_paths(&mut self, now_us: u64, handle: PeerHandle) {
+    /// RS-07: probes each failed path to the peer.
+    fn probe_paths(&mut self, now_us: u64, handle: PeerHandle) {
         let health = self.config.health;
         let key = self.config.key.as_ref();
         let Some(peer) = self.peers.get_mut(handle) else {
@@ -384,11 +397,11 @@ impl Fabric {
                 sender: own_address(rail),
                 stamp: bulk.session.stamp(bulk.session.theirs()),
                 fragment: NO_FRAGMENT,
-                kind: Kind::Question,
+                kind: Kind::Probe,
                 operation: Operation::Put,
                 urgent: true,
             };
-            // What is not taken now is asked again after the pause.
+            // A probe that is not taken now is repeated after the pause.
             if let Err((reason, _)) = post(now_us, key, rail, handle, path, &frame, &[]) {
                 path.counters.count_drop(reason);
                 rail.counters.count_drop(reason);
@@ -402,8 +415,8 @@ pub(super) fn own_address(rail: &Rail) -> SocketAddrV4 {
     address.expect("an open rail has an address")
 }
 
-/// A fragment's frame; or, as long as the peer's session is not known, the question for that. Its sender is filled in.
-pub(super) fn first_or_question(
+/// The frame of a fragment; or a probe, as long as the peer's session is not known. The caller fills in the sender.
+pub(super) fn fragment_or_probe(
     stamp: Stamp,
     fragment: Fragment,
     operation: Operation,
@@ -421,13 +434,13 @@ pub(super) fn first_or_question(
     if stamp.to > 0 {
         return (frame, bytes);
     }
-    let question = Frame {
+    let probe = Frame {
         fragment: NO_FRAGMENT,
-        kind: Kind::Question,
+        kind: Kind::Probe,
         operation: Operation::Put,
         ..frame
     };
-    (question, &[])
+    (probe, &[])
 }
 
 /// Hands one frame to a rail's bulk lane.
@@ -440,7 +453,7 @@ fn post(
     frame: &Frame,
     bytes: &[u8],
 ) -> Result<(), (DropReason, Option<CallError>)> {
-    // The proof takes time for each byte.
+    // Checked first, since the tag takes time for each byte.
     if path.bulk_sends >= WINDOW {
         return Err((DropReason::RailBusy, None));
     }
@@ -450,7 +463,7 @@ fn post(
     post_message(now_us, rail, peer, path, &message)
 }
 
-/// Hands a message to a rail's bulk lane, whatever is in it.
+/// Hands a sealed message to a rail's bulk lane.
 pub(super) fn post_message(
     now_us: u64,
     rail: &mut Rail,
@@ -459,7 +472,7 @@ pub(super) fn post_message(
     message: &[u8],
 ) -> Result<(), (DropReason, Option<CallError>)> {
     let lane = rail.bulk.as_mut().ok_or((DropReason::NoPath, None))?;
-    // A peer that takes nothing may not have all of the lane.
+    // A peer that takes nothing must not use up the lane.
     if path.bulk_sends >= WINDOW {
         return Err((DropReason::RailBusy, None));
     }
@@ -469,7 +482,7 @@ pub(super) fn post_message(
             let to = path.nid.bulk_address().ok_or((DropReason::NoPath, None))?;
             let inserted = lane.insert(to);
             let inserted = inserted.map_err(|e| (DropReason::ProviderError, Some(e)))?;
-            // Not known yet is "not now".
+            // An address that is not resolved yet is "try again".
             let inserted = inserted.ok_or((DropReason::RailBusy, None))?;
             *path.bulk_address.insert(inserted)
         }

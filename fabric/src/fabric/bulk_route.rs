@@ -1,11 +1,11 @@
-//! Which way bulk messages go: a path for each fragment, or a member that carries them all.
+//! The route of bulk messages: a path for each fragment, or a member that carries the message.
 //!
-//! The selection is that of datagrams, with other loads: how many bytes are not acknowledged on each rail and
-//! each path, since "sent" means only that a provider has copied them. So fragments of one message are spread
-//! over the rails that are equal otherwise, and of two that are not equally fast each carries its part. No
-//! message passes another: the next of a stream begins when the last is acknowledged as a whole. Where nobody
-//! acknowledges anything, that cannot be known: such a message takes one path, and what follows it the same, as
-//! long as that works and the peer's paths are not others, until something that went by it was acknowledged.
+//! The selection is that of datagrams with other loads: the bytes on each rail and each path that are not
+//! acknowledged, since "sent" only means that a provider has copied them. So the fragments of one message are spread
+//! over equal rails, and rails of different speeds carry shares by their speed. Messages stay in order: the next one
+//! of a stream begins when the last is acknowledged as a whole. Messages without acknowledgement give no such proof.
+//! Such a message takes one path, and the messages after it take the same path, as long as it works and the peer's
+//! paths do not change, until a fragment that took it is acknowledged.
 
 use super::Fabric;
 use super::send::{input, load, rail_inputs};
@@ -15,8 +15,8 @@ use crate::peer::{Path, Peer, PeerHandle};
 use crate::rail::Rail;
 use crate::select::{self, Choice, PathInput, RailInput, Request, Standing, Tried};
 
-/// How a message goes.
-pub(super) enum Way {
+/// The route of a fragment.
+pub(super) enum BulkRoute {
     /// Directly.
     Path(Choice),
     /// Carried by another member.
@@ -24,8 +24,8 @@ pub(super) enum Way {
 }
 
 impl Fabric {
-    /// Counts what is not acknowledged, on each path and each rail, before anything more is sent.
-    pub(super) fn weigh_bulk(&mut self) {
+    /// Counts the bytes without acknowledgement on each path and each rail, before more is sent.
+    pub(super) fn count_unacked(&mut self) {
         let rails = &mut self.rails;
         rails
             .iter_mut()
@@ -70,44 +70,44 @@ impl Fabric {
         }
     }
 
-    /// The way of the next fragment: a path that works, else a member that carries it, else a path that was
-    /// not tried. Once it is chosen it is that, until it has taken the fragment or was in vain.
+    /// The route of the next fragment: a working path, else a member that carries it, else a path that was not tried.
+    /// The choice stays until it has taken the fragment or has failed.
     pub(super) fn bulk_route(
         &mut self,
         now_us: u64,
         handle: PeerHandle,
         urgent: bool,
-    ) -> Option<Way> {
+    ) -> Option<BulkRoute> {
         self.stream_of(handle, urgent)?.sender.next()?;
-        self.keep_way(handle, urgent);
+        self.keep_route(handle, urgent);
         let stream = self.stream_of(handle, urgent)?;
         if let Some(choice) = stream.choice {
-            return Some(Way::Path(choice));
+            return Some(BulkRoute::Path(choice));
         }
         if let Some(by) = stream.through {
-            return Some(Way::Through(by));
+            return Some(BulkRoute::Through(by));
         }
-        let anew = stream.anew;
-        let way = match self.new_bulk_way(now_us, handle, urgent) {
-            None if anew => {
+        let retry_all = stream.retry_all;
+        let route = match self.new_bulk_route(now_us, handle, urgent) {
+            None if retry_all => {
                 let stream = self.stream_of(handle, urgent)?;
                 stream.tried = Tried::default();
                 stream.through_tried.clear();
-                self.new_bulk_way(now_us, handle, urgent)
+                self.new_bulk_route(now_us, handle, urgent)
             }
-            way => way,
+            route => route,
         };
         let peer = self.peers.get_mut(handle)?;
         let mut id = None;
-        if let Some(Way::Path(choice)) = way {
+        if let Some(BulkRoute::Path(choice)) = route {
             let path = usize::from(choice.path);
             peer.take(path);
             id = Some(peer.paths[path].id);
         }
         let stream = peer.bulk.as_mut()?.stream(urgent);
-        stream.anew = false;
-        match way {
-            Some(Way::Path(choice)) => {
+        stream.retry_all = false;
+        match route {
+            Some(BulkRoute::Path(choice)) => {
                 stream.choice = Some(choice);
                 stream.note_taken(id);
                 for left in std::mem::take(&mut stream.left) {
@@ -116,18 +116,18 @@ impl Fabric {
                     }
                 }
             }
-            Some(Way::Through(by)) => {
+            Some(BulkRoute::Through(by)) => {
                 stream.through = Some(by);
                 stream.carriers.retain(|one| *one != by);
                 stream.carriers.push(by);
             }
             None => {}
         }
-        way
+        route
     }
 
     /// A new message takes the path of the one before, if that is to be kept and works.
-    fn keep_way(&mut self, handle: PeerHandle, urgent: bool) {
+    fn keep_route(&mut self, handle: PeerHandle, urgent: bool) {
         let Some(stream) = self.stream_of(handle, urgent) else {
             return;
         };
@@ -154,7 +154,12 @@ impl Fabric {
         }
     }
 
-    fn new_bulk_way(&mut self, now_us: u64, handle: PeerHandle, urgent: bool) -> Option<Way> {
+    fn new_bulk_route(
+        &mut self,
+        now_us: u64,
+        handle: PeerHandle,
+        urgent: bool,
+    ) -> Option<BulkRoute> {
         let stream = self.stream_of(handle, urgent)?;
         let (tried, through_tried) = (stream.tried, stream.through_tried.clone());
         let back = stream.sender.back();
@@ -162,15 +167,15 @@ impl Fabric {
         let back = back.map(|path| (path.rail as u8, path.remote));
         let path = self.choose_bulk(handle, tried, back);
         match path {
-            Some((choice, true)) => Some(Way::Path(choice)),
+            Some((choice, true)) => Some(BulkRoute::Path(choice)),
             _ => match self.bulk_carrier(now_us, handle, through_tried) {
-                Some(by) => Some(Way::Through(by)),
-                None => path.map(|(choice, _)| Way::Path(choice)),
+                Some(by) => Some(BulkRoute::Through(by)),
+                None => path.map(|(choice, _)| BulkRoute::Path(choice)),
             },
         }
     }
 
-    /// The best path for bulk messages, and whether it works as far as is known.
+    /// The best path for bulk messages, and whether it is known to work.
     pub(super) fn choose_bulk(
         &mut self,
         handle: PeerHandle,
@@ -196,7 +201,7 @@ impl Fabric {
     }
 }
 
-/// What is known about the rails for bulk messages: where they are, and what their bulk lanes hold.
+/// The rails as inputs for bulk messages: their locations, and the loads of their bulk lanes.
 fn bulk_rail_inputs(rails: &[Option<Rail>], memory_node: Option<u32>) -> [RailInput; NIDS_MAX] {
     let mut inputs = rail_inputs(rails, memory_node);
     for (input, rail) in inputs.iter_mut().zip(rails) {
@@ -212,7 +217,7 @@ fn bulk_rail_inputs(rails: &[Option<Rail>], memory_node: Option<u32>) -> [RailIn
     inputs
 }
 
-/// What is known about a path for bulk messages: what holds for datagrams, and the bulk lane's own.
+/// A path as input for bulk messages: the worse of its state for datagrams and that of its bulk lane.
 pub(super) fn bulk_input(
     rails: &[Option<Rail>],
     peer: &Peer,
@@ -222,10 +227,10 @@ pub(super) fn bulk_input(
     let known = input(rails, peer, path, health);
     let rail = rails[path.rail].as_ref();
     let lacks_lane = rail.is_none_or(|rail| rail.bulk.is_none());
-    let deaf = rail.is_some_and(|rail| rail.bulk_deaf);
+    let is_failing = rail.is_some_and(|rail| rail.bulk_receive_failing);
     let own = if lacks_lane || path.bulk_health.is_blocked() {
         Standing::Blocked
-    } else if deaf || path.bulk_health.is_failed() {
+    } else if is_failing || path.bulk_health.is_failed() {
         Standing::Avoided
     } else {
         Standing::Usable

@@ -1,7 +1,7 @@
-//! Tests of the bulk lane from inside: what is under way, what is owed, and what it waits for.
+//! Tests of the bulk lane with access to its state: sends under way, queued acknowledgements, and timers.
 
 use super::Fabric;
-use super::bulk::{AckQueue, Back, NO_FRAGMENT, PeerBulk, take_frame};
+use super::bulk::{Back, NO_FRAGMENT, PeerBulk, PendingAck, take_frame};
 use crate::bulk::{
     BULK_MESSAGE_MAX, FRAGMENT_BYTES, Fragment, Frame, HELD_BYTES_MAX, Kind, Operation, Session,
     WINDOW,
@@ -27,18 +27,18 @@ fn open(rails: &str) -> Fabric {
     fabric
 }
 
-fn nobody(fabric: &mut Fabric, nid: &str) -> PeerHandle {
+fn absent_peer(fabric: &mut Fabric, nid: &str) -> PeerHandle {
     fabric.peer(&nid.parse().unwrap()).unwrap()
 }
 
-/// What is kept for a peer, made if need be.
+/// The bulk state of a peer, created if there is none.
 fn bulk_with(fabric: &mut Fabric, peer: PeerHandle) -> &mut PeerBulk {
     let known = fabric.peers.get_mut(peer).unwrap();
     let new = || Box::new(PeerBulk::new(&mut fabric.last_session));
     known.bulk.get_or_insert_with(new)
 }
 
-/// Has a frame come by the first path to a peer; the message, if it is whole now.
+/// Delivers a frame as if it had arrived by the first path to a peer. Returns the message if it is complete now.
 fn take(fabric: &mut Fabric, peer: PeerHandle, frame: Frame, bytes: &[u8]) -> Option<Vec<u8>> {
     bulk_with(fabric, peer);
     let known = fabric.peers.get_mut(peer).unwrap();
@@ -48,7 +48,7 @@ fn take(fabric: &mut Fabric, peer: PeerHandle, frame: Frame, bytes: &[u8]) -> Op
     fabric.frame_taken(0, peer, taken)
 }
 
-/// Drives both until the condition holds of the first.
+/// Polls both fabrics until the condition holds for the first.
 fn drive(a: &mut Fabric, b: &mut Fabric, until: impl Fn(&mut Fabric) -> bool) {
     let start = Instant::now();
     while !until(a) {
@@ -60,23 +60,23 @@ fn drive(a: &mut Fabric, b: &mut Fabric, until: impl Fn(&mut Fabric) -> bool) {
     }
 }
 
-/// RS-06: when all paths were refused at once, a message waits for its clock and keeps nobody awake.
+/// RS-06: after all paths have refused a message, the message waits for its timer and does not keep the host awake.
 #[test]
-fn a_message_that_no_path_takes_waits_for_its_clock() {
+fn a_message_that_no_path_takes_waits_for_its_timer() {
     let mut a = open("127.48.1.1:0@udp");
-    let peer = nobody(&mut a, "127.48.2.1:7741@udp");
+    let peer = absent_peer(&mut a, "127.48.2.1:7741@udp");
     a.send_bulk(1_000, peer, b"x").unwrap();
     a.now_us = 2_000;
     a.leave_rail(0);
     assert_eq!(
         a.next_timeout(),
         Some(2_000),
-        "it is tried by others at once"
+        "other paths are tried at once"
     );
-    a.pump_bulk(3_000);
+    a.drive_bulk(3_000);
     let due_us = a.next_timeout().unwrap();
     assert!(due_us > 3_000, "{due_us}");
-    // All the same it is tried again, and given up in the end.
+    // The message is tried again, and given up in the end.
     let mut now_us = due_us;
     while a.poll_event().is_none() {
         a.poll(now_us, &mut |_: Arrival<'_>| {});
@@ -86,9 +86,9 @@ fn a_message_that_no_path_takes_waits_for_its_clock() {
     }
 }
 
-/// RS-06: other rails make other paths, and a message goes on by any of those that are left.
+/// RS-06: when rails change, a message continues by any of the remaining paths.
 #[test]
-fn a_message_goes_on_when_its_rail_is_removed() {
+fn a_message_continues_when_its_rail_is_removed() {
     let mut a = open("127.48.3.1:0@udp,127.48.3.2:0@udp");
     let mut b = open("127.48.4.1:0@udp,127.48.4.2:0@udp");
     let (to_b, nids) = (a.peer(&b.local_nids()).unwrap(), a.local_nids());
@@ -97,12 +97,15 @@ fn a_message_goes_on_when_its_rail_is_removed() {
     let id = a.send_bulk(1, to_b, &long).unwrap();
     let bulk = a.stream_of(to_b, false).unwrap();
     let used = bulk.choice.map(|choice| usize::from(choice.rail));
-    let used = used.expect("it has a path, though the connection is not made yet");
+    let used = used.expect("a path is chosen before its connection is made");
     let nid = a.rails[used].as_ref().unwrap().nid.clone();
     a.remove_rail(&nid).unwrap();
     let bulk = a.stream_of(to_b, false).unwrap();
     assert_eq!((bulk.choice, bulk.tried.count()), (None, 0));
-    assert!(bulk.sender.waits(), "all of it is sent by another path");
+    assert!(
+        bulk.sender.waits(),
+        "all fragments are sent again by another path"
+    );
     let done = FabricEvent::BulkDone {
         peer: to_b,
         message: id,
@@ -110,8 +113,9 @@ fn a_message_goes_on_when_its_rail_is_removed() {
     drive(&mut a, &mut b, |a| a.poll_event().as_ref() == Some(&done));
 }
 
-/// Two fabrics of two rails that have their connections; the clock is that of the last call.
-fn warm(rails: [&str; 2]) -> (Fabric, Fabric, PeerHandle) {
+/// Two fabrics with two rails each and established connections. The first one's `now_us` is the time of the last
+/// call.
+fn connected(rails: [&str; 2]) -> (Fabric, Fabric, PeerHandle) {
     let (mut a, mut b) = (open(rails[0]), open(rails[1]));
     let (to_b, nids) = (a.peer(&b.local_nids()).unwrap(), a.local_nids());
     b.peer(&nids).unwrap();
@@ -142,7 +146,7 @@ fn warm(rails: [&str; 2]) -> (Fabric, Fabric, PeerHandle) {
     (a, b, to_b)
 }
 
-/// What of the regular message is under way by each rail, bytes.
+/// Bytes of the regular message under way on each rail.
 fn under_way(a: &mut Fabric, to: PeerHandle) -> [usize; 2] {
     let peer = a.peers.get(to).unwrap();
     let streams = peer.bulk.iter().flat_map(|bulk| bulk.streams());
@@ -154,11 +158,11 @@ fn under_way(a: &mut Fabric, to: PeerHandle) -> [usize; 2] {
     bytes
 }
 
-/// snd-060, RS-06: fragments of one message go by all rails, and when one fails, what it held goes by the other,
-/// which goes on with what it holds itself.
+/// snd-060, RS-06: fragments of one message are spread over all rails. When one rail fails, its fragments are sent by
+/// the other, which keeps its own.
 #[test]
-fn a_message_is_spread_over_rails_and_leaves_the_one_that_fails() {
-    let (mut a, mut b, to_b) = warm([
+fn a_message_is_spread_over_rails_and_moves_off_a_failed_rail() {
+    let (mut a, mut b, to_b) = connected([
         "127.48.25.1:0@udp,127.48.25.2:0@udp",
         "127.48.26.1:0@udp,127.48.26.2:0@udp",
     ]);
@@ -170,7 +174,7 @@ fn a_message_is_spread_over_rails_and_leaves_the_one_that_fails() {
     assert!(first.abs_diff(second) <= FRAGMENT_BYTES, "{first} {second}");
     a.leave_rail(0);
     assert_eq!(under_way(&mut a, to_b), [0, second]);
-    a.pump_bulk(now_us);
+    a.drive_bulk(now_us);
     let after = under_way(&mut a, to_b);
     assert!(after[0] == 0 && after[1] >= second, "{after:?}");
     let start = Instant::now();
@@ -188,17 +192,20 @@ fn a_message_is_spread_over_rails_and_leaves_the_one_that_fails() {
         events.extend(std::iter::from_fn(|| a.poll_event()));
         assert!(start.elapsed() < DEADLINE);
     }
-    assert!(came == [long], "once, whole and unchanged");
+    assert!(
+        came == [long],
+        "the message arrives once, complete and unchanged"
+    );
     assert_eq!(under_way(&mut a, to_b), [0, 0]);
     let moved = |event: &&FabricEvent| matches!(event, FabricEvent::Moved { .. });
     assert!(events.iter().any(|event| moved(&event)), "{events:?}");
 }
 
-/// RS-08: what follows a message that nobody acknowledges passes it by no other rail, until it is known to have
-/// arrived behind it.
+/// RS-08: the messages after one without acknowledgement do not overtake it by another rail, until a fragment that
+/// followed it is acknowledged.
 #[test]
-fn what_follows_a_message_without_acknowledgement_is_spread_once_that_has_passed() {
-    let (mut a, mut b, to_b) = warm([
+fn a_message_after_one_without_acknowledgement_is_spread_when_its_path_is_proven() {
+    let (mut a, mut b, to_b) = connected([
         "127.48.31.1:0@udp,127.48.31.2:0@udp",
         "127.48.32.1:0@udp,127.48.32.2:0@udp",
     ]);
@@ -207,7 +214,7 @@ fn what_follows_a_message_without_acknowledgement_is_spread_once_that_has_passed
         acked: false,
         ..PutOptions::default()
     };
-    a.put(now_us, to_b, put_options, b"nobody acknowledges this")
+    a.put(now_us, to_b, put_options, b"not acknowledged")
         .unwrap();
     let by = a.stream_of(to_b, false).unwrap().choice.unwrap().rail;
     a.send_bulk(now_us, to_b, &vec![1; BULK_MESSAGE_MAX])
@@ -228,10 +235,10 @@ fn what_follows_a_message_without_acknowledgement_is_spread_once_that_has_passed
     assert_eq!(b.rails.iter().flatten().map(refused).sum::<u64>(), 0);
 }
 
-/// The limit of a rail is that of its bulk lane, too: a burst of one millisecond, and no more before time passes.
+/// A limited rail also limits its bulk lane: a burst of one millisecond, and no more before time passes.
 #[test]
-fn a_rail_with_a_limit_takes_no_more_bulk_messages_than_that() {
-    let (mut a, _b, to_b) = warm([
+fn a_limited_rail_takes_bulk_messages_within_its_limit() {
+    let (mut a, _b, to_b) = connected([
         "127.48.27.1:0@udp,127.48.27.2:0@udp",
         "127.48.28.1:0@udp,127.48.28.2:0@udp",
     ]);
@@ -240,17 +247,17 @@ fn a_rail_with_a_limit_takes_no_more_bulk_messages_than_that() {
     a.send_bulk(now_us, to_b, &vec![1; BULK_MESSAGE_MAX])
         .unwrap();
     assert_eq!(under_way(&mut a, to_b), [FRAGMENT_BYTES; 2]);
-    a.pump_bulk(now_us);
+    a.drive_bulk(now_us);
     assert_eq!(under_way(&mut a, to_b), [FRAGMENT_BYTES; 2]);
-    a.pump_bulk(now_us + 1_000);
+    a.drive_bulk(now_us + 1_000);
     assert_eq!(under_way(&mut a, to_b), [2 * FRAGMENT_BYTES; 2]);
 }
 
-/// snd-060: of two rails that are equal otherwise the one that holds less takes the next fragment.
+/// snd-060: of two otherwise equal rails, the one with less under way takes the next fragment.
 #[test]
-fn the_rail_with_the_least_that_is_not_acknowledged_takes_the_next_fragment() {
+fn the_rail_with_the_fewest_unacknowledged_bytes_takes_the_next_fragment() {
     let mut a = open("127.48.29.1:0@udp,127.48.29.2:0@udp");
-    let peer = nobody(&mut a, "127.48.30.1:7741@udp,127.48.30.2:7741@udp");
+    let peer = absent_peer(&mut a, "127.48.30.1:7741@udp,127.48.30.2:7741@udp");
     for (held, rail) in [([5, 4], 1), ([4, 5], 0), ([0, 1], 0), ([1, 0], 1)] {
         for (of, bytes) in a.rails.iter_mut().flatten().zip(held) {
             of.bulk_bytes = bytes;
@@ -260,9 +267,9 @@ fn the_rail_with_the_least_that_is_not_acknowledged_takes_the_next_fragment() {
     }
 }
 
-/// RS-05: one peer that takes nothing leaves room on the lane for the others.
+/// RS-05: a peer that takes nothing leaves room on the lane for other peers.
 #[test]
-fn sends_under_way_to_one_peer_are_bounded_and_given_back() {
+fn sends_under_way_to_one_peer_are_bounded_and_freed() {
     let (mut a, mut b) = (open("127.48.5.1:0@udp"), open("127.48.6.1:0@udp"));
     let (to_b, nids) = (a.peer(&b.local_nids()).unwrap(), a.local_nids());
     b.peer(&nids).unwrap();
@@ -282,15 +289,18 @@ fn sends_under_way_to_one_peer_are_bounded_and_given_back() {
         let lane = a.rails[0].as_ref().unwrap().bulk.as_ref().unwrap();
         lane.credits()
     };
-    assert!(credits(&a) > WINDOW as usize, "the lane itself has room");
+    assert!(
+        credits(&a) > WINDOW as usize,
+        "the lane has room for other peers"
+    );
 }
 
-/// RS-08: what nobody acknowledges, and another message has passed, is dropped and counted as that; what
-/// comes once more because its acknowledgement was lost is not.
+/// RS-08: a message without acknowledgement that was overtaken is dropped and counted. A repetition after a lost
+/// acknowledgement is not counted.
 #[test]
-fn what_was_passed_on_the_way_is_counted() {
+fn an_overtaken_message_is_dropped_and_counted() {
     let mut a = open("127.48.19.1:0@udp");
-    let peer = nobody(&mut a, "127.48.20.1:7741@udp");
+    let peer = absent_peer(&mut a, "127.48.20.1:7741@udp");
     let mut theirs = Session::new(1);
     let mut came = |a: &mut Fabric, operation, message| {
         let bulk = bulk_with(a, peer);
@@ -316,20 +326,21 @@ fn what_was_passed_on_the_way_is_counted() {
     assert_eq!(came(&mut a, Operation::Put, 3), (false, 1));
 }
 
-/// What is owed to a peer: what is said, to which of its sessions, and whether that is ours alone.
-fn owed(fabric: &mut Fabric, peer: PeerHandle) -> Vec<(Kind, u64, bool)> {
-    let owed = std::mem::take(&mut fabric.bulk_of(peer).unwrap().owed);
-    let what = |one: AckQueue| (one.frame.kind, one.frame.stamp.session, one.introduces);
-    owed.into_iter().map(what).collect()
+/// The acknowledgements queued for a peer: the kind, the session they are for, and whether they only announce ours.
+fn queued_acks(fabric: &mut Fabric, peer: PeerHandle) -> Vec<(Kind, u64, bool)> {
+    let acks = std::mem::take(&mut fabric.bulk_of(peer).unwrap().acks);
+    let fields = |one: PendingAck| (one.frame.kind, one.frame.stamp.session, one.introduces);
+    acks.into_iter().map(fields).collect()
 }
 
-/// RS-05: repeated frames of a peer, of this session or an earlier one, deliver no message again and make no path
-/// work. A peer that does not know our session is told it. In a new session of the peer's a message begins anew.
+/// RS-05: repeated frames of a peer, of this session or an earlier one, deliver no message again and do not mark a
+/// path as working. A peer that does not know our session is sent its number. In a new session of the peer a message
+/// is sent again from the beginning.
 #[test]
-fn a_frame_that_is_repeated_changes_nothing() {
+fn a_repeated_frame_changes_nothing() {
     let mut a = open("127.48.33.1:0@udp");
     let nid = "127.48.34.1:7741@udp";
-    let peer = nobody(&mut a, nid);
+    let peer = absent_peer(&mut a, nid);
     let mut theirs = Session::new(5);
     let own = bulk_with(&mut a, peer).session.own();
     let mut frame = |to, kind, message, length| Frame {
@@ -351,9 +362,9 @@ fn a_frame_that_is_repeated_changes_nothing() {
     let first = frame(own, Kind::Fragment, 1, 1);
     let acked = frame(own, Kind::Acked(0), 0, 0);
     assert_eq!(take(&mut a, peer, first, b"x"), Some(b"x".to_vec()));
-    assert_eq!(owed(&mut a, peer), [(Kind::Acked(1), 5, false)]);
+    assert_eq!(queued_acks(&mut a, peer), [(Kind::Acked(1), 5, false)]);
     take(&mut a, peer, acked, b"");
-    // The path fails; what was said before is no word of it.
+    // The path fails. Frames from before do not prove that it works.
     let health = a.config.health;
     let bulk_health = |a: &mut Fabric| a.peers.get_mut(peer).unwrap().paths[0].bulk_health.clone();
     let path = &mut a.peers.get_mut(peer).unwrap().paths[0];
@@ -361,30 +372,27 @@ fn a_frame_that_is_repeated_changes_nothing() {
     assert!(bulk_health(&mut a).is_failed());
     for (count, (old, bytes)) in (1..).zip([(first, &b"x"[..]), (acked, b"")]) {
         assert_eq!(take(&mut a, peer, old, bytes), None);
-        assert_eq!((refused(&a), owed(&mut a, peer)), (count, vec![]));
+        assert_eq!((refused(&a), queued_acks(&mut a, peer)), (count, vec![]));
         assert!(bulk_health(&mut a).is_failed());
     }
 
-    // Forgotten and taken in again, or begun anew: nothing is taken for the session before.
+    // After the peer is forgotten and added again, or has begun a new session, nothing is taken for the old session.
     a.forget(peer);
-    let peer = nobody(&mut a, nid);
+    let peer = absent_peer(&mut a, nid);
     assert_eq!(take(&mut a, peer, first, b"x"), None);
     assert_eq!(
-        owed(&mut a, peer),
+        queued_acks(&mut a, peer),
         [(Kind::Acked(0), 5, true)],
-        "it may ask"
+        "the answer announces the new session"
     );
     assert_eq!(take(&mut a, peer, acked, b""), None);
-    assert_eq!((refused(&a), owed(&mut a, peer)), (4, vec![]));
+    assert_eq!((refused(&a), queued_acks(&mut a, peer)), (4, vec![]));
     let anew = bulk_with(&mut a, peer).session.own();
     assert!(anew > own && bulk_with(&mut a, peer).session.theirs() == 0);
-    assert_eq!(
-        take(&mut a, peer, frame(0, Kind::Question, 0, 0), b""),
-        None
-    );
-    assert_eq!(owed(&mut a, peer), [(Kind::Acked(0), 5, true)]);
+    assert_eq!(take(&mut a, peer, frame(0, Kind::Probe, 0, 0), b""), None);
+    assert_eq!(queued_acks(&mut a, peer), [(Kind::Acked(0), 5, true)]);
 
-    // A message of ours of which the peer had a part begins anew with the peer.
+    // A message of which the peer had a part is sent again from the beginning in the peer's new session.
     let long = vec![1; 2 * FRAGMENT_BYTES];
     let id = a.send_bulk(3, peer, &long).unwrap();
     let part = frame(anew, Kind::Acked(1), id, long.len() as u32);
@@ -399,9 +407,9 @@ fn a_frame_that_is_repeated_changes_nothing() {
     assert!(!a.stream_of(peer, false).unwrap().sender.has_acked());
 }
 
-/// Design 8: whoever has the key may begin messages and never end them; that takes bounded memory.
+/// Design 8: a process that has the key may begin messages and never complete them. That takes bounded memory.
 #[test]
-fn messages_that_are_not_whole_take_bounded_memory() {
+fn incomplete_messages_take_bounded_memory() {
     let mut a = open("127.48.7.1:0@udp");
     let piece = |index| Fragment {
         message: 1,
@@ -419,7 +427,7 @@ fn messages_that_are_not_whole_take_bounded_memory() {
     let count = HELD_BYTES_MAX / BULK_MESSAGE_MAX;
     let mut peers = Vec::new();
     for index in 1..=count {
-        let peer = nobody(&mut a, &format!("127.48.8.{index}:7741@udp"));
+        let peer = absent_peer(&mut a, &format!("127.48.8.{index}:7741@udp"));
         assert!(a.has_room_for(peer, &frame(0)), "{index}");
         bulk_with(&mut a, peer)
             .stream(false)
@@ -428,77 +436,77 @@ fn messages_that_are_not_whole_take_bounded_memory() {
         a.note_bulk(peer);
         peers.push(peer);
     }
-    let further = nobody(&mut a, "127.48.9.1:7741@udp");
+    let further = absent_peer(&mut a, "127.48.9.1:7741@udp");
     assert!(!a.has_room_for(further, &frame(0)));
     assert!(
         a.has_room_for(peers[0], &frame(1)),
-        "what was begun goes on"
+        "a message that was begun may continue"
     );
     a.forget(peers[0]);
     assert!(a.has_room_for(further, &frame(0)));
     assert_eq!(a.bulk_unfinished(), 1);
     let late_us = 1 + 2 * a.config.timeouts.reply_us;
-    a.pump_bulk(late_us);
+    a.drive_bulk(late_us);
     assert_eq!(a.bulk_unfinished(), count as u64);
 }
 
-/// Who has nothing under way is looked after no more, and again when it has.
+/// A peer is in `bulk_peers` once, as long as something is under way, and again later.
 #[test]
-fn each_peer_is_looked_after_once_and_as_long_as_it_needs() {
+fn a_peer_is_listed_once_while_something_is_under_way() {
     let mut a = open("127.48.10.1:0@udp");
-    let peer = nobody(&mut a, "127.48.11.1:7741@udp");
+    let peer = absent_peer(&mut a, "127.48.11.1:7741@udp");
     for _ in 0..3 {
         a.send_bulk(1, peer, b"x").unwrap();
     }
     assert_eq!(a.bulk_peers, [peer]);
     a.forget(peer);
-    a.pump_bulk(2);
+    a.drive_bulk(2);
     assert_eq!(a.bulk_peers, []);
-    let peer = nobody(&mut a, "127.48.11.1:7741@udp");
+    let peer = absent_peer(&mut a, "127.48.11.1:7741@udp");
     a.send_bulk(3, peer, b"x").unwrap();
     assert_eq!(a.bulk_peers, [peer]);
 }
 
-/// RS-04: that several peers answer on no bulk message by one rail is found, once for all of them, and
-/// speaks against that lane of it only.
+/// RS-04: a rail on which several peers acknowledge no bulk message is found once for all of them, and only its bulk
+/// lane is at fault.
 #[test]
-fn a_rail_that_several_peers_do_not_answer_on_is_found_at_fault() {
+fn a_rail_on_which_several_peers_do_not_acknowledge_is_at_fault() {
     let mut a = open("127.48.12.1:0@udp,127.48.12.2:0@udp");
     let health = a.config.health;
     for index in 1..=3 {
         let nids = format!("127.48.13.{index}:7741@udp,127.48.14.{index}:7741@udp");
-        let peer = nobody(&mut a, &nids);
+        let peer = absent_peer(&mut a, &nids);
         let mut change = None;
         for path in &mut a.peers.get_mut(peer).unwrap().paths {
             match path.rail {
                 0 => change = path.bulk_health.tell(1, Outcome::LocalDown, &health),
-                // It was used, and nothing speaks against it.
+                // The path was used and has no errors.
                 _ => path.bulk_address = path.addresses.map(|addresses| addresses[0]),
             }
         }
         a.note_bulk_change(change);
     }
-    let deaf = |a: &Fabric, of: fn(&Rail) -> bool| -> Vec<bool> {
+    let flags = |a: &Fabric, of: fn(&Rail) -> bool| -> Vec<bool> {
         a.rails.iter().flatten().map(of).collect()
     };
-    assert_eq!(deaf(&a, |rail| rail.bulk_deaf), [false, false]);
+    assert_eq!(flags(&a, |rail| rail.bulk_receive_failing), [false, false]);
     a.poll(2, &mut |_: Arrival<'_>| {});
-    assert_eq!(deaf(&a, |rail| rail.bulk_deaf), [true, false]);
-    assert_eq!(deaf(&a, |rail| rail.deaf), [false, false]);
+    assert_eq!(flags(&a, |rail| rail.bulk_receive_failing), [true, false]);
+    assert_eq!(flags(&a, |rail| rail.receive_failing), [false, false]);
     assert_eq!(
         a.poll_event(),
         None,
-        "nobody is told that datagrams do not pass"
+        "datagrams pass, so no rail is reported as failing"
     );
     let states: Vec<HealthState> = a.rails().iter().map(|rail| rail.state).collect();
     assert_eq!(states, [HealthState::Degraded, HealthState::Active]);
     assert_eq!(a.findings(), []);
-    let told = a.findings_in_words();
+    let findings = a.findings_in_words();
     assert!(
-        told[0].starts_with("bulk messages: nothing works on 127.48.12.1:"),
-        "{told:?}"
+        findings[0].starts_with("bulk messages: no pair of 127.48.12.1:"),
+        "{findings:?}"
     );
-    // Bulk messages take the other rail, datagrams both.
+    // Bulk messages take the other rail, datagrams take both.
     let peer = *a.peers(None, 1).first().unwrap();
     let chosen = a.choose_bulk(peer, Tried::default(), None);
     assert_eq!(
@@ -507,20 +515,20 @@ fn a_rail_that_several_peers_do_not_answer_on_is_found_at_fault() {
     );
     let took = [0; 2].map(|_| a.select_path(peer, &Tried::default()).unwrap().rail);
     assert!(took == [0, 1] || took == [1, 0], "{took:?}");
-    // The addresses above are none of the bulk lane's: nothing may give them back to it.
+    // The addresses set above do not belong to the bulk lane: they must not be removed from it.
     let paths = a.peers.iter_mut().flat_map(|peer| &mut peer.paths);
     paths.for_each(|path| path.bulk_address = None);
 }
 
-/// RS-07: a path whose address was refused is asked again like any other that failed.
+/// RS-07: a path whose address was refused is probed like any other failed path.
 #[test]
-fn a_path_whose_address_was_refused_is_asked_again_and_recovers() {
+fn a_path_whose_address_was_refused_is_probed_and_recovers() {
     let (mut a, mut b) = (open("127.48.17.1:0@udp"), open("127.48.18.1:0@udp"));
     let (to_b, nids) = (a.peer(&b.local_nids()).unwrap(), a.local_nids());
     b.peer(&nids).unwrap();
     let health = a.config.health;
     let peer = a.peers.get_mut(to_b).unwrap();
-    // As if libfabric had not taken its address.
+    // As if libfabric had refused its address.
     peer.paths[0]
         .bulk_health
         .tell(1, Outcome::LocalDown, &health);
@@ -542,18 +550,18 @@ fn a_rail_that_is_added_has_a_bulk_lane_if_others_have_one() {
     let before = a.local_nids();
     let taken = std::net::TcpListener::bind("127.48.22.3:7741").unwrap();
     let refused = a.add_rail(&"127.48.22.3:7741@udp".parse().unwrap());
-    assert!(refused.is_err(), "its bulk lane has no port");
+    assert!(refused.is_err(), "the port of its bulk lane is in use");
     assert_eq!(a.local_nids(), before);
     drop(taken);
     a.add_rail(&"127.48.22.3:7741@udp".parse().unwrap())
         .unwrap();
 }
 
-/// AG-16: regular messages wait for urgent ones that the lane does not take, and keep nobody awake.
+/// AG-16: regular messages wait for urgent ones that the lane does not take, and do not keep the host awake.
 #[test]
-fn what_is_regular_waits_for_what_is_urgent() {
+fn regular_messages_wait_for_urgent_ones() {
     let mut a = open("127.48.15.1:0@udp");
-    let peer = nobody(&mut a, "127.48.16.1:7741@udp");
+    let peer = absent_peer(&mut a, "127.48.16.1:7741@udp");
     a.peers.get_mut(peer).unwrap().paths[0].bulk_sends = WINDOW;
     a.send_bulk(1_000, peer, b"regular").unwrap();
     let urgent = PutOptions {
@@ -563,18 +571,18 @@ fn what_is_regular_waits_for_what_is_urgent() {
     a.put(1_900, peer, urgent, b"urgent").unwrap();
     let due_us = |a: &mut Fabric, urgent| a.stream_of(peer, urgent).unwrap().next_us;
     assert_eq!(due_us(&mut a, false), due_us(&mut a, true));
-    // There is room again, for who comes first.
+    // The lane has room again.
     a.peers.get_mut(peer).unwrap().paths[0].bulk_sends = 0;
-    a.pump_bulk(2_500);
+    a.drive_bulk(2_500);
     assert!(a.stream_of(peer, false).unwrap().sender.waits());
     assert_eq!(a.next_timeout(), Some(due_us(&mut a, true)));
 }
 
-/// AG-16: what goes by another lane passes nothing that is urgent, and does not wait for it.
+/// AG-16: by another lane, regular messages do not overtake urgent ones, and do not wait for them.
 #[test]
-fn what_is_regular_does_not_wait_for_another_lane() {
+fn regular_messages_do_not_wait_for_another_lane() {
     let mut a = open("127.48.21.1:0@udp,127.48.21.2:0@udp");
-    let peer = nobody(&mut a, "127.48.22.1:7741@udp,127.48.22.2:7741@udp");
+    let peer = absent_peer(&mut a, "127.48.22.1:7741@udp,127.48.22.2:7741@udp");
     let fill = |a: &mut Fabric, sends: [u32; 2]| {
         for path in &mut a.peers.get_mut(peer).unwrap().paths {
             path.bulk_sends = sends[path.rail];
@@ -596,17 +604,17 @@ fn what_is_regular_does_not_wait_for_another_lane() {
     fill(&mut a, sends);
     a.send_bulk(1_100, peer, b"regular").unwrap();
     let (taken, next_us) = of(&mut a, false);
-    assert_ne!(taken, stuck, "or there is nothing to see");
-    assert_ne!(next_us, until_us, "it waits for itself at most");
+    assert_ne!(taken, stuck, "the regular message takes the other rail");
+    assert_ne!(next_us, until_us, "it does not wait for the urgent message");
     fill(&mut a, [0; 2]);
 }
 
-/// Every drop has a counter: an acknowledgement that its carrier's lane never took.
+/// Every drop is counted: an acknowledgement that its carrier's lane never takes.
 #[test]
-fn what_is_owed_through_a_busy_carrier_is_counted_when_it_is_given_up() {
+fn an_acknowledgement_that_a_busy_carrier_never_takes_is_counted() {
     let mut a = open("127.48.23.1:0@udp");
-    let peer = nobody(&mut a, "127.48.24.1:7741@udp");
-    let by = nobody(&mut a, "127.48.24.2:7741@udp");
+    let peer = absent_peer(&mut a, "127.48.24.1:7741@udp");
+    let by = absent_peer(&mut a, "127.48.24.2:7741@udp");
     a.peers.get_mut(by).unwrap().paths[0].bulk_sends = WINDOW;
     let own = bulk_with(&mut a, peer).session.own();
     let frame = Frame {
@@ -630,7 +638,7 @@ fn what_is_owed_through_a_busy_carrier_is_counted_when_it_is_given_up() {
     };
     while let Some(due_us) = a.next_timeout() {
         assert_eq!(busy(&a), 0);
-        a.pump_bulk(due_us);
+        a.drive_bulk(due_us);
     }
     assert_eq!(busy(&a), 1);
     a.peers.get_mut(by).unwrap().paths[0].bulk_sends = 0;

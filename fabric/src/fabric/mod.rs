@@ -1,9 +1,9 @@
 //! The fabric: rails, peers, and the messages between them.
 //!
-//! This folder only connects: `rail` opens, `peer` pairs, `policy` ranks, `select` chooses, `health`
-//! judges, and the lanes of `provider` carry. Here are the whole and its rails; `paths` has peers and
-//! the ways to them, `send` what goes out, `receive` what comes in, `show` what can be seen. See the
-//! crate's own page for the order of calls.
+//! This folder connects the other modules: `rail` opens, `peer` pairs, `policy` ranks, `select` chooses, `health`
+//! scores, and the lanes of `provider` carry. This file has the fabric and its rails, `paths` the peers and the paths
+//! to them, `send` outgoing messages, `receive` incoming ones, `relay` messages through other members, `bulk` and its
+//! neighbours bulk messages, and `show` the views. The crate page has the order of calls.
 
 mod bulk;
 mod bulk_driver;
@@ -21,14 +21,14 @@ mod show;
 
 pub(crate) use bulk::PeerBulk;
 pub use opener::{OpenedRail, RailOpener};
-use relay::Carrier;
+use relay::RelayState;
 pub use request::QUESTION_MAX;
 
 use crate::config::FabricConfig;
 use crate::error::{OpenError, PeerError, RemoveError};
 use crate::health::{HealthConfig, Pace};
 use crate::link::Links;
-use crate::liveness_connection::{Held, LivenessConnection};
+use crate::liveness_connection::{LivenessConnection, LivenessObserver};
 use crate::locality::Machine;
 use crate::nid::{NIDS_MAX, Nid, NidList};
 use crate::peer::{PeerHandle, PeerTable};
@@ -47,64 +47,64 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddrV4;
 use std::os::fd::BorrowedFd;
 
-/// Events that wait for the host at most; further ones are dropped and counted.
+/// The maximum of events that wait for the host. Further ones are dropped and counted.
 const EVENTS_MAX: usize = 4096;
 
-/// So many times in a row with more to read, and rails are judged all the same: what lay in a lane
-/// when a silence began has been read by then.
+/// The maximum of polls in a row that end with more to read before rails are judged all the same. By then, messages
+/// that were unread when a silence began have been read.
 const UNJUDGED_MAX: u32 = 16;
 
-/// Rails that are open, and the peers that they lead to.
+/// Open rails, and the peers that they lead to.
 #[derive(Debug)]
 pub struct Fabric {
     config: FabricConfig,
-    /// By index; the place of a rail that was removed is free for the next one.
+    /// By index. The index of a removed rail is reused.
     rails: Vec<Option<Rail>>,
     mtu: usize,
     peers: PeerTable,
-    /// Whose each NID is.
+    /// The peer that each NID belongs to.
     owners: BTreeMap<Nid, PeerHandle>,
     /// The number of the next path.
     next_path: u32,
     events: VecDeque<FabricEvent>,
-    /// A link has changed since the speeds of the rails were read; they are read again from then on.
+    /// A link has changed since the speeds of the rails were requested. They are requested again.
     speeds_due: bool,
     speeds_at_us: u64,
     events_dropped: u64,
-    /// Watched peers that were heard since they were judged.
+    /// Watched peers that were heard since their rails were judged.
     to_judge: Vec<PeerHandle>,
-    /// Watched peers of which a rail is late.
+    /// Watched peers with a late rail.
     late: Vec<PeerHandle>,
-    /// The last `poll` left something unread, and how many have in a row without a judgement.
+    /// Whether the last `poll` left something unread, and how many polls in a row did so without a judgement.
     more: bool,
     unjudged: u32,
     unknown_peer_drops: u64,
     no_path_drops: u64,
     under_way_drops: u64,
-    /// The last time that was told.
+    /// The time of the last call.
     now_us: u64,
-    /// Room for the inputs of a choice, kept between two.
+    /// Buffer for the inputs of a choice, reused.
     inputs: Vec<PathInput>,
     /// Peers with bulk messages under way, each once.
     bulk_peers: Vec<PeerHandle>,
-    /// The number of the last bulk message to anybody: a peer that is forgotten and taken in again must
-    /// not see a number twice.
+    /// The number of the last bulk message to any peer. The count is common to all peers, since a peer that is
+    /// forgotten and added again must not see a number twice.
     last_message: u64,
-    /// The number of the session with a peer that was begun last.
+    /// The number of the last session with any peer.
     last_session: u64,
     bulk_unfinished: u64,
-    /// What several paths say together has changed.
+    /// Whether the health of a path has changed, so that rails must be compared again.
     rails_in_doubt: bool,
-    /// What the kernel says about interfaces; none where this process may not ask.
+    /// Receives link changes; an error where this process may not.
     links: Result<Links, Errno>,
-    /// Who asks how fast they are; none where the system gives no thread.
+    /// Reads the speeds of interfaces; none where the system gives no thread.
     speeds: Option<Speeds>,
-    /// The lifelines of watched peers; none where the system gives no descriptor.
-    held: Option<Held>,
-    /// What is carried for others, and through others.
-    carrier: Carrier,
-    /// When the own lifeline is to be looked at.
-    look_us: u64,
+    /// The liveness connections to watched peers; none where the system gives no descriptor.
+    observer: Option<LivenessObserver>,
+    /// State of relaying.
+    relay_state: RelayState,
+    /// When the queues of this node's own liveness connection are checked next.
+    queue_check_us: u64,
     /// Where the messages' memory is, if known.
     memory_node: Option<u32>,
 }
@@ -164,19 +164,19 @@ impl Fabric {
             rails_in_doubt: false,
             links: Links::open(),
             speeds: Speeds::start(speeds::DIRECTORY.into()).ok(),
-            held: Held::new().ok(),
-            carrier: Carrier::default(),
-            look_us: 0,
+            observer: LivenessObserver::new().ok(),
+            relay_state: RelayState::default(),
+            queue_check_us: 0,
             memory_node: None,
         };
         fabric.measure();
-        (0..fabric.rails.len()).for_each(|rail| fabric.offer_lifeline(rail));
+        (0..fabric.rails.len()).for_each(|rail| fabric.offer_liveness(rail));
         Ok(fabric)
     }
 
-    /// Closes a rail. News that was under way on it goes by another, maybe once more; beats are dropped and
-    /// counted. Peers that no other rail leads to stay known, and cannot be sent to. The descriptors to
-    /// wait for are others from then on.
+    /// Closes a rail. News that is under way on it is sent by another rail, and may arrive twice. Beats are dropped
+    /// and counted. Peers without another rail stay known and cannot be sent to directly. The set of descriptors
+    /// to wait on changes.
     ///
     /// # Errors
     /// See [`RemoveError`]; nothing has changed then.
@@ -193,12 +193,12 @@ impl Fabric {
                 nid: nid.to_string(),
             });
         }
-        if let Some((liveness_connection, at)) = self.lifeline_of(index) {
+        if let Some((liveness_connection, at)) = self.liveness_of(index) {
             liveness_connection.withdraw(at);
         }
         let under_way = self.take_under_way(index);
         self.rails[index] = None;
-        // What was said of it is not of the rail that takes its place.
+        // Events about the removed rail are not about the rail that reuses its index.
         self.events.retain(|event| {
             !matches!(event, FabricEvent::RailFailing { rail, .. } | FabricEvent::RailRecovered { rail, .. }
                 | FabricEvent::RailSpeed { rail, .. } | FabricEvent::RailHealth { rail, .. } if *rail == index)
@@ -211,7 +211,7 @@ impl Fabric {
         Ok(())
     }
 
-    /// Puts another policy in force, for all messages from now on.
+    /// Replaces the policy for all messages from now on.
     pub fn set_policy(&mut self, policy: Policy) {
         self.config.policy = policy;
         self.pair_all();
@@ -223,8 +223,8 @@ impl Fabric {
         &self.config.policy
     }
 
-    /// Changes how errors and successes move a health. False if the numbers make no sense; then
-    /// nothing has changed.
+    /// Changes how errors and successes change the health. Returns false if the numbers are invalid; then nothing has
+    /// changed.
     pub fn set_health(&mut self, health: HealthConfig) -> bool {
         let sound = health.fault().is_none();
         if sound {
@@ -233,8 +233,7 @@ impl Fabric {
         sound
     }
 
-    /// Changes how long bulk messages may take. False if the times are out of order; then nothing has
-    /// changed.
+    /// Changes the time-outs of bulk messages. Returns false if they are out of order; then nothing has changed.
     pub fn set_timeouts(&mut self, timeouts: Timeouts) -> bool {
         let sound = timeouts.fault().is_none();
         if sound {
@@ -243,7 +242,7 @@ impl Fabric {
         sound
     }
 
-    /// Gives or changes the key of bulk messages, see [`FabricConfig::key`].
+    /// Sets or changes the key of bulk messages, see [`FabricConfig::key`].
     pub fn set_key(&mut self, key: [u8; 32]) {
         self.config.key = Some(key);
     }
@@ -253,8 +252,8 @@ impl Fabric {
         self.config.numa_range = numa_range;
     }
 
-    /// Says where a rail is: its NUMA node, how far the messages' memory is from it, and the CPU
-    /// partitions that it serves, all of them if there are none. False if there is no such rail.
+    /// Sets the location of a rail: its NUMA node, the distance of the messages' memory, and the CPU partitions that
+    /// it serves; an empty list means all. Returns false if there is no such rail.
     pub fn place_rail(
         &mut self,
         rail: usize,
@@ -271,8 +270,8 @@ impl Fabric {
         true
     }
 
-    /// Says of all rails where they are on this machine, for messages in memory of this node, which is the
-    /// CPU partition of the same number.
+    /// Sets the location of all rails on this machine, for messages in memory of NUMA node `memory_node`, which is
+    /// the CPU partition of the same number.
     pub fn locate(&mut self, machine: &Machine, memory_node: Option<u32>) {
         self.memory_node = memory_node;
         for rail in self.rails.iter_mut().flatten() {
@@ -289,19 +288,19 @@ impl Fabric {
         self.events_dropped
     }
 
-    /// Messages to peers that were unknown.
+    /// Messages to unknown peers.
     #[must_use]
     pub fn unknown_peer_drops(&self) -> u64 {
         self.unknown_peer_drops
     }
 
-    /// Messages to known peers that no pair led to; some of them went through other members.
+    /// Messages to known peers without a direct pair. Some of them were sent through other members.
     #[must_use]
     pub fn no_path_drops(&self) -> u64 {
         self.no_path_drops
     }
 
-    /// Messages that had been taken, failed, and went by no other way; beats never do.
+    /// Messages that the provider had taken and failed, and that no other path took. Beats are not sent again.
     #[must_use]
     pub fn under_way_drops(&self) -> u64 {
         self.under_way_drops
@@ -312,21 +311,21 @@ impl Fabric {
         rails.filter_map(|(index, rail)| Some((index, rail.as_ref()?)))
     }
 
-    /// The lifeline that is offered on a rail, and where.
-    fn lifeline_of(&self, index: usize) -> Option<(&LivenessConnection, SocketAddrV4)> {
+    /// The liveness connection that is offered on a rail, and its address.
+    fn liveness_of(&self, index: usize) -> Option<(&LivenessConnection, SocketAddrV4)> {
         let at = self.rails[index].as_ref()?.nid.liveness_address()?;
         Some((self.config.liveness_connection.as_deref()?, at))
     }
 
-    fn offer_lifeline(&self, index: usize) {
-        if let Some((liveness_connection, at)) = self.lifeline_of(index) {
+    fn offer_liveness(&self, index: usize) {
+        if let Some((liveness_connection, at)) = self.liveness_of(index) {
             liveness_connection.offer(at);
         }
     }
 
     fn measure(&mut self) {
         let sizes = self.open_rails().map(|(_, rail)| rail.message_max());
-        // Every message may have to go in an envelope.
+        // Any message may have to be sent in an envelope.
         self.mtu = sizes.min().unwrap_or(0).saturating_sub(ENVELOPE_BYTES);
     }
 
@@ -345,7 +344,7 @@ impl Transport for Fabric {
             .open_rails()
             .map(|(_, rail)| rail.nid.clone())
             .collect();
-        NidList::new(nids).expect("rails are few, at least one, and distinct")
+        NidList::new(nids).expect("a fabric has 1 to NIDS_MAX distinct rails")
     }
 
     fn mtu(&self) -> usize {
@@ -362,11 +361,11 @@ impl Transport for Fabric {
     }
 
     fn peer(&mut self, nids: &NidList) -> Result<PeerHandle, PeerError> {
-        self.take_in(nids)
+        self.add_peer(nids)
     }
 
     fn renew(&mut self, peer: PeerHandle, nids: &NidList) -> Result<(), PeerError> {
-        self.give_nids(peer, nids)
+        self.replace_nids(peer, nids)
     }
 
     fn nids(&self, peer: PeerHandle) -> Option<NidList> {
@@ -374,7 +373,7 @@ impl Transport for Fabric {
     }
 
     fn forget(&mut self, peer: PeerHandle) {
-        self.drop_peer(peer);
+        self.remove_peer(peer);
     }
 
     fn select(&mut self, now_us: u64, peer: PeerHandle, route: Route, tried: &Tried) -> Selection {
@@ -431,8 +430,8 @@ impl Transport for Fabric {
         let bulk = rails().filter_map(|rail| rail.bulk.as_ref());
         let bulk = bulk.flat_map(Lane::wait_fds);
         let links = self.links.iter().map(Links::wait_fd);
-        let held = self.held.iter().map(Held::wait_fd);
-        news.chain(bulk).chain(links).chain(held).collect()
+        let observer = self.observer.iter().map(LivenessObserver::wait_fd);
+        news.chain(bulk).chain(links).chain(observer).collect()
     }
 
     fn may_sleep(&mut self) -> bool {
@@ -445,7 +444,7 @@ impl Transport for Fabric {
     }
 
     fn next_timeout(&self) -> Option<u64> {
-        let held = self.held.as_ref().and_then(Held::timeout);
+        let held = self.observer.as_ref().and_then(LivenessObserver::timeout);
         let peers = self.late.iter().filter_map(|peer| self.peers.get(*peer));
         let late = peers.filter_map(|peer| peer.rail_liveness.ask_at()).min();
         [self.bulk_timeout(), held, late]
@@ -471,14 +470,14 @@ impl Transport for Fabric {
     fn watch(&mut self, now_us: u64, handle: PeerHandle, pace: Pace) {
         if let Some(peer) = self.peers.get_mut(handle) {
             peer.rail_liveness.watch(now_us, pace);
-            self.hold_on(handle);
+            self.update_observer(handle);
         }
     }
 
     fn unwatch(&mut self, handle: PeerHandle) {
         if let Some(peer) = self.peers.get_mut(handle) {
             peer.rail_liveness.unwatch();
-            self.hold_on(handle);
+            self.update_observer(handle);
         }
         self.find_receive_failing_rails();
     }

@@ -1,7 +1,7 @@
-//! Opening: a rail more, while the others carry.
+//! Opening of a further rail while the others are in use.
 //!
-//! Providers take their time with a device that is just coming back, and a host's loop has none: so a rail may
-//! be opened by another thread, and taken in when it is open.
+//! Providers may take long to open a device that has just come back, and the host's loop must not block. So another
+//! thread may open a rail, and the fabric adds it when it is open.
 
 use super::Fabric;
 use crate::config::FabricConfig;
@@ -10,7 +10,7 @@ use crate::link::Links;
 use crate::nid::{NIDS_MAX, Nid};
 use crate::rail::{self, Rail};
 
-/// What opens a rail, in any thread.
+/// Opens a rail, in any thread.
 #[derive(Debug)]
 pub struct RailOpener {
     config: FabricConfig,
@@ -18,12 +18,12 @@ pub struct RailOpener {
     bulk: bool,
 }
 
-/// A rail that is open and belongs to no fabric yet; it is closed when dropped.
+/// An open rail that belongs to no fabric yet. It is closed when dropped.
 #[derive(Debug)]
 pub struct OpenedRail(Rail);
 
 impl RailOpener {
-    /// Opens it, however long that takes.
+    /// Opens the rail. May block for long.
     ///
     /// # Errors
     /// See [`OpenError`].
@@ -37,8 +37,8 @@ impl RailOpener {
 }
 
 impl Fabric {
-    /// Opens one rail more, with a bulk lane if others have one, and pairs it with all peers; returns its
-    /// index. The descriptors to wait for are others from then on.
+    /// Opens a further rail, with a bulk lane if the others have one, and pairs it with all peers; returns its index.
+    /// The set of descriptors to wait on changes.
     ///
     /// # Errors
     /// See [`OpenError`]; nothing has changed then.
@@ -48,8 +48,7 @@ impl Fabric {
         self.take_rail(opened)
     }
 
-    /// What opens a rail as [`Fabric::add_rail`] does, in a thread that may wait: providers take their time
-    /// with devices, and the host's loop may not.
+    /// Returns an opener that opens a rail as [`Fabric::add_rail`] does, in a thread that may block.
     #[must_use]
     pub fn opener(&self, nid: &Nid) -> RailOpener {
         RailOpener {
@@ -59,26 +58,26 @@ impl Fabric {
         }
     }
 
-    /// Whether a rail may stand beside those that are open: not whether it can be opened.
+    /// Checks whether a rail may be added to those that are open. Does not check whether it can be opened.
     ///
     /// # Errors
-    /// Why not.
+    /// Why it may not be added.
     pub fn may_add(&self, nid: &Nid) -> Result<(), OpenError> {
         self.check_rail(nid)
     }
 
-    /// The same, once these rails are closed.
+    /// As [`may_add`](Fabric::may_add), once these rails are closed.
     ///
     /// # Errors
-    /// Why not.
+    /// Why it may not be added.
     pub fn may_add_after(&self, nid: &Nid, closed: &[Nid]) -> Result<(), OpenError> {
         self.check_beside(nid, |open| !closed.contains(open))
     }
 
-    /// Takes in a rail that was opened elsewhere.
+    /// Adds a rail that was opened elsewhere.
     ///
     /// # Errors
-    /// See [`OpenError`]; it is closed then, and nothing has changed.
+    /// See [`OpenError`]; the rail is closed then, and nothing has changed.
     pub fn take_rail(&mut self, opened: OpenedRail) -> Result<usize, OpenError> {
         let mut rail = opened.0;
         self.check_rail(&rail.nid)?;
@@ -92,22 +91,22 @@ impl Fabric {
             Some(index) => self.rails[index] = rail,
             None => self.rails.push(rail),
         }
-        self.offer_lifeline(index);
-        // What the kernel said before was of the rails before.
-        self.links.iter_mut().for_each(Links::ask_again);
+        self.offer_liveness(index);
+        // The link states that were read before applied to the old rails only.
+        self.links.iter_mut().for_each(Links::request_again);
         self.measure();
         self.pair_all();
         Ok(index)
     }
 
-    /// Whether a rail may stand beside those that are open.
+    /// Checks whether a rail may be added to those that are open.
     pub(super) fn check_rail(&self, nid: &Nid) -> Result<(), OpenError> {
         self.check_beside(nid, |_| true)
     }
 
-    fn check_beside(&self, nid: &Nid, stays: impl Fn(&Nid) -> bool) -> Result<(), OpenError> {
+    fn check_beside(&self, nid: &Nid, remains: impl Fn(&Nid) -> bool) -> Result<(), OpenError> {
         let open = self.open_rails().map(|(_, rail)| rail.nid.clone());
-        let open = open.filter(|nid| stays(nid));
+        let open = open.filter(|nid| remains(nid));
         let nids: Vec<Nid> = open.chain([nid.clone()]).collect();
         if nids.len() > NIDS_MAX {
             return Err(OpenError::ManyRails { given: nids.len() });

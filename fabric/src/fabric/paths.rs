@@ -1,9 +1,8 @@
-//! Peers taken in, renewed and forgotten, and the paths that lead to them.
+//! Adding, changing and forgetting of peers, and the paths that lead to them.
 //!
-//! A path stays what it is as long as its rail and its NID do, whatever else changes: its health, its
-//! figures and what is under way on it. The addresses of home paths are made known to the provider
-//! at once, so that a peer that cannot be reached is refused; those of spare paths, and those that a
-//! provider has to look for, when they are needed.
+//! A path persists as long as its rail and its NID do, with its health, its figures and its sends under way. The
+//! addresses of home paths are made known to the provider at once, so that an unreachable peer is refused. The
+//! addresses of spare paths, and those that a provider has to resolve, are made known when they are needed.
 
 use super::Fabric;
 use crate::error::PeerError;
@@ -17,7 +16,7 @@ use crate::transport::FabricEvent;
 use std::net::SocketAddrV4;
 
 impl Fabric {
-    pub(super) fn take_in(&mut self, nids: &NidList) -> Result<PeerHandle, PeerError> {
+    pub(super) fn add_peer(&mut self, nids: &NidList) -> Result<PeerHandle, PeerError> {
         if self.peers.len() >= self.config.peers_max {
             return Err(PeerError::ManyPeers {
                 limit: self.config.peers_max,
@@ -26,7 +25,7 @@ impl Fabric {
         self.check_owners(nids, None)?;
         let paths = self.match_paths(Vec::new(), nids);
         let paths = match self.open_home(paths, nids) {
-            // Reached through others, if at all.
+            // The peer can only be reached through other members.
             Err((PeerError::NoCommonNet { .. }, none)) if self.may_relay(nids) => none,
             opened => opened.map_err(|(error, _)| error)?,
         };
@@ -35,13 +34,13 @@ impl Fabric {
         Ok(handle)
     }
 
-    /// Whether others may carry to these NIDs: to addresses only.
+    /// Whether other members may carry to these NIDs: all must have an address and a port.
     fn may_relay(&self, nids: &NidList) -> bool {
         let has_address = |nid: &Nid| nid.socket_address().is_some_and(|at| at.port() != 0);
         self.config.relay && nids.iter().all(has_address)
     }
 
-    pub(super) fn give_nids(
+    pub(super) fn replace_nids(
         &mut self,
         handle: PeerHandle,
         nids: &NidList,
@@ -50,7 +49,7 @@ impl Fabric {
             return Err(PeerError::Forgotten);
         }
         self.check_owners(nids, Some(handle))?;
-        // What is new is opened before anything that is there changes.
+        // New paths are opened before anything that exists changes.
         let fresh = self.match_paths(Vec::new(), nids);
         let known = self.peers.get_mut(handle).expect("just seen");
         let (old_nids, old) = (known.nids.clone(), std::mem::take(&mut known.paths));
@@ -61,7 +60,7 @@ impl Fabric {
         let fresh = fresh.into_iter().filter(is_new).collect();
         let opened = self.open_home(fresh, nids);
         let opened = match opened {
-            // That no new path can be opened is no error while old ones go on.
+            // While old paths remain, it is not an error that no new one can be opened.
             Err((PeerError::NoCommonNet { .. }, paths))
                 if self.may_relay(nids)
                     || old
@@ -76,24 +75,24 @@ impl Fabric {
             Ok(fresh) => (fresh, Ok(())),
             Err((error, _)) => (Vec::new(), Err(error)),
         };
-        let now_nids = if result.is_ok() { nids } else { &old_nids };
+        let new_nids = if result.is_ok() { nids } else { &old_nids };
         let all = old.into_iter().chain(fresh).collect();
-        let paths = self.match_paths(all, now_nids);
+        let paths = self.match_paths(all, new_nids);
         let now_us = self.now_us;
         let known = self.peers.get_mut(handle).expect("just seen");
         let ended = known.set_paths(now_us, paths);
-        known.nids = now_nids.clone();
+        known.nids = new_nids.clone();
         self.disown(&old_nids, handle);
-        let now_nids = now_nids.clone();
-        self.own(&now_nids, handle);
-        self.hold_on(handle);
+        let new_nids = new_nids.clone();
+        self.own(&new_nids, handle);
+        self.update_observer(handle);
         self.end_silences(handle, ended);
         self.find_receive_failing_rails();
         result
     }
 
-    /// Takes a peer's word for which of its NIDs do not work now: they are avoided until it says
-    /// otherwise. Messages on the way to them go by others.
+    /// Notes which of its NIDs a peer reports as failing. They are avoided until its next report. Bulk messages under
+    /// way to them are sent by others.
     pub fn told_failing(&mut self, handle: PeerHandle, nids: &[Nid]) {
         let Some(peer) = self.peers.get_mut(handle) else {
             return;
@@ -106,12 +105,12 @@ impl Fabric {
         self.leave_path(handle, is_told, DropReason::ProviderError);
     }
 
-    pub(super) fn drop_peer(&mut self, handle: PeerHandle) {
+    pub(super) fn remove_peer(&mut self, handle: PeerHandle) {
         if let Some(peer) = self.peers.remove(handle) {
             self.disown(&peer.nids, handle);
             self.close_paths(peer.paths);
-            self.carrier.carried.forget(handle);
-            self.hold_on(handle);
+            self.relay_state.carried.forget(handle);
+            self.update_observer(handle);
             let streams = || peer.bulk.iter().flat_map(|bulk| bulk.streams());
             for receiver in streams().map(|stream| &stream.receiver) {
                 let begun = u64::from(receiver.is_busy());
@@ -127,12 +126,12 @@ impl Fabric {
             }
             if let Some(mut bulk) = peer.bulk {
                 self.rails_in_doubt = true;
-                self.say_unanswered(handle, bulk.gets.over(u64::MAX));
+                self.report_unanswered(handle, bulk.gets.expired(u64::MAX));
             }
         }
     }
 
-    /// Pairs all peers anew with the rails that are open, by the policy in force.
+    /// Pairs all peers again with the open rails, by the policy in force.
     pub(super) fn pair_all(&mut self) {
         let handles: Vec<PeerHandle> = self.peers.iter().map(|(handle, _)| handle).collect();
         for handle in handles {
@@ -146,21 +145,21 @@ impl Fabric {
                 let ended = known.set_paths(now_us, paths);
                 self.end_silences(handle, ended);
             }
-            self.hold_on(handle);
+            self.update_observer(handle);
         }
         self.find_receive_failing_rails();
     }
 
-    /// A rail that a peer was silent on leads to it no more: nothing will be heard there.
+    /// Reports the end of a silence for rails that do not lead to a peer any more: no message will arrive there.
     fn end_silences(&mut self, peer: PeerHandle, rails: Vec<usize>) {
         for rail in rails {
             self.push_event(FabricEvent::RailBack { peer, rail });
         }
     }
 
-    /// Holds on to the lifelines of a peer that is watched, one a home path; lets go of any other.
-    pub(super) fn hold_on(&mut self, handle: PeerHandle) {
-        let Some(held) = &mut self.held else {
+    /// Observes the liveness connections of a watched peer, one for each home path, and closes all others.
+    pub(super) fn update_observer(&mut self, handle: PeerHandle) {
+        let Some(observer) = &mut self.observer else {
             return;
         };
         let watched = self
@@ -174,11 +173,11 @@ impl Fabric {
             Some((*own.ip(), path.nid.liveness_address()?))
         };
         let ways: Vec<_> = paths.filter(|path| !path.spare).filter_map(way).collect();
-        held.hold(handle, &ways);
+        observer.observe(handle, &ways);
     }
 
-    /// The paths that rails and NIDs make now: those that are there already, and new ones that are
-    /// not open yet. What is no longer a path is closed.
+    /// The paths between rails and NIDs: existing ones, and new ones that are not open yet. Paths that do not exist
+    /// any more are closed.
     fn match_paths(&mut self, mut old: Vec<Path>, nids: &NidList) -> Vec<Path> {
         let rails = self.own_rails();
         let pairs = peer::pairs(&rails, nids);
@@ -204,9 +203,9 @@ impl Fabric {
         Path::new(self.next_path, pair, nid.clone(), Default::default())
     }
 
-    /// Makes the addresses of home paths known to the rails. One that the provider refuses now is tried
-    /// again when it is needed, if another was taken; an address that is none refuses them all. The paths
-    /// come back with the error if there were none to open.
+    /// Makes the addresses of home paths known to the rails. If the provider refuses an address and took another, the
+    /// refused one is tried again when it is needed. A NID without an address or port refuses the peer. If there are
+    /// no paths, they are returned with the error.
     fn open_home(
         &mut self,
         mut paths: Vec<Path>,
@@ -248,7 +247,7 @@ impl Fabric {
         }
     }
 
-    /// What stands for a NID in both lanes of a rail; none as long as the provider looks for it.
+    /// The addresses of a NID in both lanes of a rail; none while the provider resolves them.
     pub(super) fn open_address(
         &mut self,
         rail: usize,
@@ -287,12 +286,12 @@ impl Fabric {
             if let (Some(address), Some(bulk)) = (path.bulk_address, &mut rail.bulk) {
                 bulk.remove(address);
             }
-            // Their completions will find no path any more.
+            // Completions of these sends will not find the path.
             rail.queued_bytes = rail.queued_bytes.saturating_sub(path.queued_bytes);
         }
     }
 
-    /// The rails, as far as they decide which NIDs they are paired with.
+    /// The rails of this node, with what decides the pairing.
     fn own_rails(&self) -> Vec<peer::OwnRail<'_>> {
         let rails = self.open_rails().map(|(index, rail)| peer::OwnRail {
             index,
@@ -302,7 +301,7 @@ impl Fabric {
         rails.collect()
     }
 
-    /// The NIDs by which a peer is known: not those with an address of this node, which several peers may have.
+    /// The NIDs that identify a peer: without those that have an address of this node, which several peers may have.
     fn owned(&self, nids: &NidList) -> Vec<Nid> {
         let unusable = peer::unusable(&self.own_rails(), nids);
         let owned = nids.iter().filter(|nid| !unusable.contains(nid));
@@ -340,7 +339,7 @@ impl Fabric {
 }
 
 fn rank(policy: &Policy, rail: Option<&Rail>, remote: &Nid) -> crate::policy::Ranks {
-    let rail = rail.expect("pairs are made of open rails");
+    let rail = rail.expect("pairs consist of open rails");
     policy.ranks(&rail.nid, rail.interface(), remote)
 }
 

@@ -1,9 +1,9 @@
-//! What comes in, and what its coming, or not coming, says about the rails.
+//! Incoming messages, and what their arrival or absence shows about the rails.
 
 use super::Fabric;
 use crate::health::{Finding, LivenessChange, Outcome, PAIRS_MAX, PairReport, infer, local_faults};
 use crate::link::Link;
-use crate::liveness_connection::{Held, LOOK_US};
+use crate::liveness_connection::{LivenessObserver, QUEUE_CHECK_US};
 use crate::peer::{Path, Peer, PeerHandle};
 use crate::provider::Done;
 use crate::rail::{READING_ORDER, Rail};
@@ -12,18 +12,17 @@ use crate::speeds::Speeds;
 use crate::stats::DropReason;
 use crate::transport::{Arrival, Class, FabricEvent};
 
-/// Completions of one lane that one call of `poll` handles at most, so that a flooded lane does not
-/// keep the others waiting.
+/// Completions of one lane that one call of `poll` handles at most, so that a flooded lane does not delay the others.
 const POLL_BUDGET: usize = 64;
-/// Least time between two looks at the speeds of interfaces, in microseconds.
+/// The minimum time between two requests for the speeds of interfaces, in microseconds.
 const SPEEDS_PAUSE_US: u64 = 1_000_000;
 
-/// What is said of a rail that the provider does not complain about.
+/// The reason given for a rail that fails although the provider reports no error.
 pub(super) const RECEIVE_FAILING: &str = "several peers are silent on it that other rails reach";
 
 impl Fabric {
     pub(super) fn poll_rails(&mut self, now_us: u64, deliver: &mut dyn FnMut(Arrival<'_>)) -> bool {
-        self.more = self.hear_links(now_us) | self.tend_lifelines(now_us);
+        self.more = self.poll_links(now_us) | self.poll_observer(now_us);
         for rail in 0..self.rails.len() {
             for class in READING_ORDER {
                 self.more |= self.poll_lane(now_us, rail, class, deliver);
@@ -42,11 +41,13 @@ impl Fabric {
         for rail in 0..self.rails.len() {
             self.more |= self.poll_lane(now_us, rail, Class::Beat, deliver);
         }
-        self.look_at_speeds(now_us);
+        self.update_speeds(now_us);
         // The timer may have been for one of these.
-        let liveness_connections = self.held.as_ref().and_then(Held::timeout);
-        if liveness_connections.is_some_and(|due_us| due_us <= now_us) || self.look_us <= now_us {
-            self.more |= self.tend_lifelines(now_us);
+        let liveness_connections = self.observer.as_ref().and_then(LivenessObserver::timeout);
+        if liveness_connections.is_some_and(|due_us| due_us <= now_us)
+            || self.queue_check_us <= now_us
+        {
+            self.more |= self.poll_observer(now_us);
         }
         if self.has_bulk() {
             self.more |= self.poll_bulk(now_us, deliver);
@@ -62,7 +63,7 @@ impl Fabric {
         self.more
     }
 
-    /// Handles what one lane of one rail has, a bounded amount; says whether there may be more.
+    /// Handles a bounded number of completions of one lane. Returns true if there may be more.
     fn poll_lane(
         &mut self,
         now_us: u64,
@@ -74,7 +75,7 @@ impl Fabric {
             return false;
         };
         open.lanes.of(class).repost_late();
-        // hlt-005, hlt-010: the device has failed, and says so before any message does.
+        // hlt-005, hlt-010: the device has failed, and reports it before any message fails.
         if let Some(error) = open.lanes.of(class).device_error() {
             self.rail_refused(now_us, rail, None, &error);
         }
@@ -90,7 +91,7 @@ impl Fabric {
                     if let Some(envelope) = open.lanes.of(class).envelope(slot, length) {
                         open.lanes.of(class).repost(slot);
                         open.counters.count_receive(length);
-                        self.envelope_came(now_us, rail, envelope, deliver);
+                        self.handle_envelope(now_us, rail, envelope, deliver);
                     } else {
                         receive(open, rail, class, slot, length, deliver);
                     }
@@ -106,7 +107,7 @@ impl Fabric {
                     open.lanes.of(class).free_send(slot);
                     self.send_failed(now_us, rail, class, tag, &error, &bytes);
                 }
-                // A queue that fails would do so again at once: not before the next poll.
+                // A failing queue fails again at once, so it is read again at the next poll only.
                 Done::QueueFailed(error) => {
                     self.rail_refused(now_us, rail, None, &error);
                     return false;
@@ -116,18 +117,18 @@ impl Fabric {
         true
     }
 
-    /// Notes whose lifelines have broken. True if there is more.
-    fn tend_lifelines(&mut self, now_us: u64) -> bool {
-        if self.look_us <= now_us {
-            self.look_us = now_us + LOOK_US;
+    /// Reports peers whose liveness connections have broken. Returns true if there may be more.
+    fn poll_observer(&mut self, now_us: u64) -> bool {
+        if self.queue_check_us <= now_us {
+            self.queue_check_us = now_us + QUEUE_CHECK_US;
             self.config
                 .liveness_connection
                 .iter()
-                .for_each(|own| own.look());
+                .for_each(|own| own.check_queues());
         }
         let mut gone = Vec::new();
-        let held = self.held.as_mut();
-        let more = held.is_some_and(|held| held.tend(now_us, &mut gone));
+        let observer = self.observer.as_mut();
+        let more = observer.is_some_and(|observer| observer.poll(now_us, &mut gone));
         gone.dedup();
         for peer in gone {
             self.push_event(FabricEvent::PeerGone { peer });
@@ -135,47 +136,48 @@ impl Fabric {
         more
     }
 
-    /// Takes in what the kernel says about interfaces: what fails, fails now. True if there is more.
-    fn hear_links(&mut self, now_us: u64) -> bool {
+    /// Processes link changes, so that a rail fails as soon as its link does. Returns true if there may be more.
+    fn poll_links(&mut self, now_us: u64) -> bool {
         let Ok(links) = &mut self.links else {
             return false;
         };
-        let mut told = Vec::new();
-        let more = links.read(&mut told);
-        for link in &told {
+        let mut received = Vec::new();
+        let more = links.read(&mut received);
+        for link in &received {
             for rail in 0..self.rails.len() {
                 self.note_link(now_us, rail, link);
             }
         }
-        self.speeds_due |= !told.is_empty();
-        self.look_at_speeds(now_us);
+        self.speeds_due |= !received.is_empty();
+        self.update_speeds(now_us);
         more
     }
 
-    /// Takes in how fast the rails are, and asks again if a link has changed since it was asked last.
-    fn look_at_speeds(&mut self, now_us: u64) {
-        let told = self.speeds.as_mut().and_then(Speeds::take);
-        self.note_speeds(&told.unwrap_or_default());
+    /// Fetches the speeds of the rails, and requests them again if a link has changed since the last request.
+    fn update_speeds(&mut self, now_us: u64) {
+        let answer = self.speeds.as_mut().and_then(Speeds::take);
+        self.note_speeds(&answer.unwrap_or_default());
         if self.speeds_due && now_us >= self.speeds_at_us {
             let rails = self.rails.iter().flatten();
             let names = rails.filter_map(Rail::interface).map(str::to_owned);
             let names = names.collect();
-            let asked = |speeds: &mut Speeds| speeds.ask(names);
-            if self.speeds.as_mut().is_none_or(asked) {
+            let requested = |speeds: &mut Speeds| speeds.request(names);
+            if self.speeds.as_mut().is_none_or(requested) {
                 self.speeds_due = false;
                 self.speeds_at_us = now_us + SPEEDS_PAUSE_US;
             }
         }
     }
 
-    /// hlt-015, hlt-020: how fast interfaces are. Whichever link has changed: a rail may be made of others.
-    fn note_speeds(&mut self, told: &[(String, u32)]) {
+    /// hlt-015, hlt-020: notes the speeds of interfaces. The speeds of all rails are read whichever link has changed,
+    /// since an interface may consist of others.
+    fn note_speeds(&mut self, speeds: &[(String, u32)]) {
         let mut events = Vec::new();
         for (rail, open) in self.rails.iter_mut().enumerate() {
             let Some(open) = open else {
                 continue;
             };
-            let own = told
+            let own = speeds
                 .iter()
                 .find(|(name, _)| Some(&name[..]) == open.interface());
             if let Some((mbits, best_mbits)) = own.and_then(|(_, mbits)| open.note_speed(*mbits)) {
@@ -199,11 +201,11 @@ impl Fabric {
         }
         let change = rail.note_link(now_us, link.up, &health);
         if link.up {
-            // Whatever failed on it failed because of it, as far as anybody knows.
+            // Failures on the rail are attributed to its link.
             let paths = self.peers.iter_mut().flat_map(|peer| &mut peer.paths);
             for path in paths.filter(|path| path.rail == index) {
                 for health_of in [&mut path.health, &mut path.bulk_health] {
-                    // But for addresses that are wrong whatever the link is.
+                    // Blocked paths have a wrong address, whatever the link's state.
                     if !health_of.is_blocked() {
                         health_of.tell(now_us, Outcome::LocalUp, &health);
                     }
@@ -211,7 +213,7 @@ impl Fabric {
             }
             self.rails_in_doubt = true;
         }
-        self.tell_rail(index, change, &format!("the link {} is down", link.name));
+        self.report_rail_change(index, change, &format!("the link {} is down", link.name));
     }
 
     pub(super) fn note_heard(&mut self, now_us: u64, handle: PeerHandle, rail: usize) {
@@ -227,7 +229,7 @@ impl Fabric {
         }
     }
 
-    /// Compares, for each peer that was heard, its rails with each other.
+    /// Compares the rails of each peer that was heard with each other.
     pub(super) fn judge(&mut self) {
         let mut changed = false;
         let late = std::mem::take(&mut self.late);
@@ -249,7 +251,7 @@ impl Fabric {
             let is_late = |change: &LivenessChange| matches!(change, LivenessChange::Late { .. });
             changed |= !changes.iter().all(is_late);
             for change in changes {
-                self.tell_hearing(handle, change);
+                self.report_liveness_change(handle, change);
             }
         }
         if changed {
@@ -257,7 +259,7 @@ impl Fabric {
         }
     }
 
-    fn tell_hearing(&mut self, handle: PeerHandle, change: LivenessChange) {
+    fn report_liveness_change(&mut self, handle: PeerHandle, change: LivenessChange) {
         let event = match change {
             LivenessChange::Late { rail } => FabricEvent::RailLate { peer: handle, rail },
             LivenessChange::Silent {
@@ -268,7 +270,7 @@ impl Fabric {
                 if let Some(open) = self.rails.get_mut(rail).and_then(Option::as_mut) {
                     open.counters.count_timeout();
                 }
-                // The silence is that of all NIDs of the peer that the rail is paired with.
+                // The silence counts for all NIDs of the peer that the rail is paired with.
                 let peer = self.peers.get_mut(handle);
                 let paths = peer.into_iter().flat_map(|peer| &mut peer.paths);
                 for path in paths.filter(|path| path.rail == rail && !path.spare) {
@@ -290,8 +292,8 @@ impl Fabric {
         self.push_event(event);
     }
 
-    /// Where the faults are that hearing and sending show now. Of very many pairs only what is wrong with
-    /// the rails of this node.
+    /// Where the faults are that received and sent datagrams show now. If there are more than `PAIRS_MAX` pairs, only
+    /// faults of this node's rails are found.
     #[must_use]
     pub fn findings(&self) -> Vec<Finding> {
         find(self.reports().collect())
@@ -303,7 +305,7 @@ impl Fabric {
         find(self.bulk_reports().collect())
     }
 
-    /// What is known of each home path that was tried with datagrams lately.
+    /// A report on each home path that was tried with datagrams lately.
     fn reports(&self) -> impl Iterator<Item = PairReport> {
         self.reports_of(|_| true)
     }
@@ -319,7 +321,7 @@ impl Fabric {
         })
     }
 
-    /// What is known of each home path that was tried with bulk messages.
+    /// A report on each home path that was tried with bulk messages.
     fn bulk_reports(&self) -> impl Iterator<Item = PairReport> {
         self.home_paths().filter_map(|(handle, _, path)| {
             let failed = path.bulk_health.is_failed();
@@ -335,12 +337,12 @@ impl Fabric {
         })
     }
 
-    /// A rail on which several peers are silent that other rails hear is likely at fault itself: it
-    /// is avoided for peers that are not watched too.
+    /// Finds rails on which several peers are silent that are heard on other rails. Such a rail is likely at fault
+    /// itself, and is avoided for peers that are not watched, too.
     pub(super) fn find_receive_failing_rails(&mut self) {
         self.find_bulk_receive_failing_rails();
         let faults = local_faults(self.reports());
-        // That a pair never worked is no failure: there may be no way between the two.
+        // A pair that never worked is not a failure: the two may have no connection.
         let may_tell = |(peer, path): &(&Peer, &Path)| {
             path.health.is_failed()
                 || !peer.rail_liveness.is_silent(path.rail)
@@ -349,30 +351,30 @@ impl Fabric {
         let failures = local_faults(self.reports_of(may_tell));
         for index in 0..self.rails.len() {
             let silent = faults.contains(&index);
-            let deaf = silent && failures.contains(&index);
+            let receive_failing = silent && failures.contains(&index);
             let Some(rail) = &mut self.rails[index] else {
                 continue;
             };
-            let unproved = silent && !deaf;
+            let unproved = silent && !receive_failing;
             if std::mem::replace(&mut rail.unproved, unproved) != unproved && unproved {
                 self.leave_rail(index);
             }
             let Some(rail) = &mut self.rails[index] else {
                 continue;
             };
-            if rail.deaf == deaf {
+            if rail.receive_failing == receive_failing {
                 continue;
             }
-            rail.deaf = deaf;
-            // What the provider said is told by itself.
+            rail.receive_failing = receive_failing;
+            // An error of the provider is reported separately.
             if rail.health.is_failed() {
                 continue;
             }
-            if deaf {
+            if receive_failing {
                 self.leave_rail(index);
             }
             let reason = RECEIVE_FAILING.to_owned();
-            self.push_event(match deaf {
+            self.push_event(match receive_failing {
                 true => FabricEvent::RailFailing {
                     rail: index,
                     reason,
@@ -382,14 +384,15 @@ impl Fabric {
         }
     }
 
-    /// The same for bulk messages: such a rail is left to datagrams, and said to be degraded.
+    /// The same for bulk messages. Such a rail is used for datagrams only and reported as degraded.
     pub(super) fn find_bulk_receive_failing_rails(&mut self) {
         let faults = local_faults(self.bulk_reports());
         for index in 0..self.rails.len() {
-            let deaf = faults.contains(&index);
+            let is_failing = faults.contains(&index);
             let rail = self.rails[index].as_mut();
-            let was_deaf = rail.map(|rail| std::mem::replace(&mut rail.bulk_deaf, deaf));
-            if deaf && was_deaf == Some(false) {
+            let was_failing =
+                rail.map(|rail| std::mem::replace(&mut rail.bulk_receive_failing, is_failing));
+            if is_failing && was_failing == Some(false) {
                 self.leave_rail(index);
             }
         }
@@ -470,7 +473,7 @@ mod tests {
             silent_us: 1,
             worked: true,
         };
-        a.tell_hearing(peer, silent);
+        a.report_liveness_change(peer, silent);
         let counted = |remote: &str| {
             let paths = a.paths(peer).into_iter();
             let of = paths.filter(|path| path.nid.to_string().starts_with(remote));
@@ -480,9 +483,9 @@ mod tests {
         assert_eq!(counts, [1, 0, 1]);
     }
 
-    /// Under a load that never ends a rail that is cut is found all the same.
+    /// Under endless load, a rail that is cut is found all the same.
     #[test]
-    fn rails_are_judged_though_there_is_always_more_to_read() {
+    fn rails_are_judged_although_there_is_always_more_to_read() {
         let mut a = open("127.41.42.1:0@udp0,127.41.42.2:0@udp1");
         let mut b = open("127.41.43.1:0@udp0");
         let b_nids = format!("{},127.41.43.9:7001@udp1", b.local_nids());
@@ -505,7 +508,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rail_whose_link_comes_up_is_told_as_failing_as_long_as_peers_are_silent_on_it() {
+    fn a_rail_whose_link_comes_up_is_failing_while_peers_are_silent_on_it() {
         let mut a = open("127.0.0.1:0@udp");
         let link = |up| Link {
             name: a.rails[0].as_ref().unwrap().interface().unwrap().to_owned(),
@@ -514,30 +517,30 @@ mod tests {
             kind: None,
         };
         let (down, up) = (link(false), link(true));
-        let told = |a: &mut Fabric, link: &Link, deaf| {
-            a.rails[0].as_mut().unwrap().deaf = deaf;
+        let reported = |a: &mut Fabric, link: &Link, receive_failing| {
+            a.rails[0].as_mut().unwrap().receive_failing = receive_failing;
             a.note_link(1, 0, link);
             a.events.drain(..).collect::<Vec<_>>()
         };
         assert!(matches!(
-            told(&mut a, &down, false)[..],
+            reported(&mut a, &down, false)[..],
             [FabricEvent::RailFailing { .. }]
         ));
         let failing = FabricEvent::RailFailing {
             rail: 0,
             reason: RECEIVE_FAILING.to_owned(),
         };
-        assert_eq!(told(&mut a, &up, true), [failing]);
-        told(&mut a, &down, false);
+        assert_eq!(reported(&mut a, &up, true), [failing]);
+        reported(&mut a, &down, false);
         assert_eq!(
-            told(&mut a, &up, false),
+            reported(&mut a, &up, false),
             [FabricEvent::RailRecovered { rail: 0 }]
         );
     }
 
-    /// What the kernel says of links is asked for when a rail is opened, whenever that is.
+    /// Link states are requested again when a rail is opened later.
     #[test]
-    fn a_rail_that_is_opened_later_learns_how_its_link_is() {
+    fn a_rail_that_is_opened_later_gets_the_state_of_its_link() {
         let mut a = open("127.0.0.1:0@udp");
         while a.poll(1, &mut |_| {}) {}
         let link_down = |a: &mut Fabric| {
@@ -546,31 +549,34 @@ mod tests {
         };
         assert!(!link_down(&mut a));
         while a.poll(2, &mut |_| {}) {}
-        assert!(link_down(&mut a), "nothing is said twice by itself");
+        assert!(
+            link_down(&mut a),
+            "the kernel does not repeat a state on its own"
+        );
         a.add_rail(&"127.41.42.3:0@udp".parse().unwrap()).unwrap();
         while a.poll(3, &mut |_| {}) {}
         assert!(!link_down(&mut a), "the loopback interface is up");
     }
 
-    /// hlt-005: a kernel that tells nothing of links is a finding, since faults are found later then.
+    /// hlt-005: a kernel that does not report links is a finding, since faults are then found later.
     #[test]
-    fn a_kernel_that_does_not_tell_of_links_is_a_finding() {
+    fn a_kernel_that_does_not_report_links_is_a_finding() {
         let mut fabric = open("127.41.82.1:0@udp");
-        let has_link = |line: &String| line.contains("does not tell of links");
+        let has_link = |line: &String| line.contains("does not report link changes");
         assert!(!fabric.findings_in_words().iter().any(has_link));
         fabric.links = Err(Errno::PERM);
-        let said = fabric.findings_in_words();
+        let words = fabric.findings_in_words();
         let expected = format!(
-            "the kernel does not tell of links ({}): one that goes down is found by silence only",
+            "the kernel does not report link changes ({}): a link that goes down is found by silence only",
             Errno::PERM
         );
-        assert_eq!(said, [expected]);
+        assert_eq!(words, [expected]);
         while fabric.poll(1, &mut |_| {}) {}
-        assert!(fabric.may_sleep(), "and goes on without");
+        assert!(fabric.may_sleep(), "the fabric runs without link changes");
     }
 
-    /// hlt-015, hlt-020: a device that has become worse than it was is said to be, and used all the same;
-    /// one that does not say how fast it is, as while it is down, is left as it was.
+    /// hlt-015, hlt-020: a device that has become slower than it was is degraded, and used all the same. A device
+    /// with unknown speed, as while it is down, is left as it was.
     #[test]
     fn a_rail_whose_interface_has_become_slower_is_degraded() {
         let mut fabric = open("127.41.80.1:0@udp");
@@ -578,10 +584,10 @@ mod tests {
         let name = name.unwrap().to_owned();
         let mut seen = Vec::new();
         for mbits in [0, 10_000, 10_000, 1_000, 0, 500, 10_000, 25_000] {
-            let told = (mbits > 0).then(|| (name.clone(), mbits));
+            let speeds = (mbits > 0).then(|| (name.clone(), mbits));
             let others = [("another0".to_owned(), 1)];
-            fabric.note_speeds(&others.into_iter().chain(told).collect::<Vec<_>>());
-            let told = fabric.poll_event().map(|event| match event {
+            fabric.note_speeds(&others.into_iter().chain(speeds).collect::<Vec<_>>());
+            let reported = fabric.poll_event().map(|event| match event {
                 FabricEvent::RailSpeed {
                     rail: 0,
                     mbits,
@@ -590,7 +596,7 @@ mod tests {
                 other => panic!("{other:?}"),
             });
             let state = fabric.rails()[0].state;
-            seen.push((mbits, told, state == HealthState::Degraded));
+            seen.push((mbits, reported, state == HealthState::Degraded));
         }
         let expected = [
             (0, None, false),
@@ -605,9 +611,9 @@ mod tests {
         assert_eq!(seen, expected);
     }
 
-    /// hlt-020: the kernel's word about any link is reason to ask; the answer is found with the beats.
+    /// hlt-020: any link change is a reason to request the speeds. The answer is fetched with the beats.
     #[test]
-    fn what_the_kernel_says_of_links_is_reason_to_ask_how_fast_they_are() {
+    fn a_link_change_requests_the_speeds_of_interfaces() {
         let mut fabric = open("127.41.81.1:0@udp");
         let name = fabric.rails[0].as_ref().unwrap().interface();
         let directory = std::env::temp_dir().join(format!("muster-asked-{}", std::process::id()));
@@ -615,10 +621,10 @@ mod tests {
         std::fs::create_dir_all(&of_rail).unwrap();
         fabric.speeds = Some(Speeds::start(directory.clone()).unwrap());
         let deadline = Instant::now() + Duration::from_secs(30);
-        // What is so already is told first; then a link has changed.
+        // The current state is read first; then a link has changed.
         for (now_us, mbits) in [(1, 10_000), (2 * SPEEDS_PAUSE_US, 1_000)] {
             std::fs::write(of_rail.join("speed"), format!("{mbits}\n")).unwrap();
-            fabric.links.as_mut().unwrap().ask_again();
+            fabric.links.as_mut().unwrap().request_again();
             while fabric.poll(now_us, &mut |_: Arrival<'_>| {}) {}
             let known = |fabric: &Fabric| fabric.rails[0].as_ref().unwrap().mbits;
             while known(&fabric) != mbits {

@@ -1,4 +1,4 @@
-//! Relay at work: who is reached through whom, what goes out that way, and what is carried for others.
+//! Relaying: which members carry messages to a peer, what is sent that way, and what is carried for others.
 
 use super::Fabric;
 use super::send::input;
@@ -14,47 +14,47 @@ use crate::stats::DropReason;
 use crate::transport::{Arrival, Class, FabricEvent, Relayed};
 use std::collections::VecDeque;
 
-/// Who was heard in this time is alive, as far as it matters here.
+/// A peer that was heard within this time counts as alive when carriers are chosen.
 const HEARD_US: u64 = 1_000_000;
 
-/// Pairs that are tried for a message that is carried, at most.
+/// The maximum of pairs that are tried for a message that is carried.
 const CARRY_TRIES: usize = 3;
 
-/// A NID that nobody has is told to the host once in so long.
-const STRANGER_US: u64 = 100_000;
+/// The minimum time between two reports of unknown NIDs.
+const UNKNOWN_NID_US: u64 = 100_000;
 
-/// What the fabric as a whole keeps for relaying.
+/// State of relaying that belongs to no single peer.
 #[derive(Debug)]
-pub(crate) struct Carrier {
+pub(crate) struct RelayState {
     all: Allowance,
     pub(super) carried: Carried,
     turn: u64,
-    /// Envelopes that were made.
+    /// The number of envelopes that were made.
     made: u64,
     pub(super) late: VecDeque<super::relay_bulk::Late>,
-    stranger_us: Option<u64>,
+    unknown_nid_us: Option<u64>,
 }
 
-impl Default for Carrier {
-    fn default() -> Carrier {
-        Carrier {
+impl Default for RelayState {
+    fn default() -> RelayState {
+        RelayState {
             all: Allowance::ALL,
             carried: Carried::default(),
             turn: 0,
             made: 0,
             late: VecDeque::new(),
-            stranger_us: None,
+            unknown_nid_us: None,
         }
     }
 }
 
-/// An envelope that is for us: from whom, by whom.
+/// The sender and the carrier of an envelope that is for this node.
 pub(super) struct Taken {
     pub(super) from: PeerHandle,
     pub(super) relayed: Relayed,
 }
 
-/// What is to be done with an envelope that came in.
+/// What is done with an envelope that has arrived.
 pub(super) enum Outcome {
     Take(Taken),
     Carry { from: PeerHandle, to: PeerHandle },
@@ -62,15 +62,15 @@ pub(super) enum Outcome {
 }
 
 impl Fabric {
-    /// Switches relaying on or off, for this node's messages and for those of others.
+    /// Switches relaying on or off, for this node's messages and for those of other members.
     pub fn set_relay(&mut self, relay: bool) {
         self.config.relay = relay;
         if !relay {
-            self.end_relays();
+            self.stop_relaying();
         }
     }
 
-    /// Why messages to a peer go through others now; none: they do not.
+    /// Why messages to a peer are relayed now; none if they are not.
     pub(super) fn relay_need(&self, now_us: u64, peer: &Peer) -> Option<Need> {
         let health = &self.config.health;
         let mut paths = peer.paths.iter();
@@ -109,20 +109,20 @@ impl Fabric {
         else {
             return 0;
         };
-        self.seek_ways(now_us, handle);
+        self.find_carriers(now_us, handle);
         let mut copies = 0;
-        // Who is only late may be busy, and so may be its neighbours: one after the other is asked.
-        let most = if need == Need::Unheard { 1 } else { 2 };
+        // A peer that is only late may be busy, and so may be its neighbours. One carrier at a time is tried.
+        let limit = if need == Need::Unheard { 1 } else { 2 };
         let carriers = self.carriers(now_us, handle, &[]).into_iter().flatten();
-        for by in carriers.take(most) {
-            let handed = self.hand_over(now_us, handle, by, need != Need::Asked, bytes);
+        for by in carriers.take(limit) {
+            let handed = self.send_to_carrier(now_us, handle, by, need != Need::Asked, bytes);
             copies += u8::from(handed);
         }
         copies
     }
 
-    /// Looks now and then who could carry to a peer, and keeps the best.
-    pub(super) fn seek_ways(&mut self, now_us: u64, handle: PeerHandle) {
+    /// At intervals, looks for members that can carry to a peer, and keeps the best.
+    pub(super) fn find_carriers(&mut self, now_us: u64, handle: PeerHandle) {
         let due = |peer: &mut Peer| peer.relay.seeks(now_us);
         if !self.peers.get_mut(handle).is_some_and(due) {
             return;
@@ -152,7 +152,7 @@ impl Fabric {
         }
     }
 
-    /// Those of a peer's carriers that are chosen now, without those that were tried.
+    /// The carriers of a peer that are chosen now, without those that were tried.
     pub(super) fn carriers(
         &self,
         now_us: u64,
@@ -198,8 +198,8 @@ impl Fabric {
         paths.any(|path| input(&self.rails, peer, path, health).is_usable())
     }
 
-    /// Whether a peer's interfaces on a net are known to have failed: rails of ours that work have pairs
-    /// to them, and none of these works.
+    /// Whether a peer's interfaces on a net are known to have failed: working rails of this node have pairs to them,
+    /// and none of these pairs works.
     fn has_failed(&self, peer: &Peer, net: Net) -> bool {
         let works = |rail: usize| {
             let rail = self.rails[rail].as_ref();
@@ -215,20 +215,20 @@ impl Fabric {
             && tried.all(|path| !input(&self.rails, peer, path, health).is_usable())
     }
 
-    /// Hands a message for a peer to one who carries it there.
-    fn hand_over(
+    /// Hands a message for a peer to the member that carries it.
+    fn send_to_carrier(
         &mut self,
         now_us: u64,
         to: PeerHandle,
         by: PeerHandle,
-        unheard: bool,
+        no_direct_contact: bool,
         bytes: &[u8],
     ) -> bool {
         let Some(choice) = self.select_path(by, &Tried::default()) else {
             return false;
         };
         let path = usize::from(choice.path);
-        let Some(envelope) = self.envelope(to, by, path, unheard) else {
+        let Some(envelope) = self.envelope(to, by, path, no_direct_contact) else {
             return false;
         };
         let key = self.config.key.as_ref();
@@ -249,38 +249,38 @@ impl Fabric {
         to: PeerHandle,
         by: PeerHandle,
         path: usize,
-        unheard: bool,
+        no_direct_contact: bool,
     ) -> Option<Envelope> {
         let (peer, carrier) = (self.peers.get(to)?, self.peers.get(by)?);
         let path = carrier.paths.get(path)?;
         let mut nids = peer.nids.iter();
         let on_shared = |nid: &&Nid| carrier.nids.iter().any(|one| one.net == nid.net);
-        self.carrier.made += 1;
+        self.relay_state.made += 1;
         Some(Envelope {
             hops: 1,
-            unheard,
+            unheard: no_direct_contact,
             from: self.rails[path.rail].as_ref()?.nid.clone(),
             by: path.nid.clone(),
             to: nids.find(on_shared)?.clone(),
             life: self.config.incarnation,
-            number: self.carrier.made,
+            number: self.relay_state.made,
         })
     }
 
-    /// Counts a message that a carrier has taken, and gives the next one its turn.
+    /// Counts a message that a carrier has taken, and ends the carrier's turn.
     pub(super) fn count_way(&mut self, to: PeerHandle, by: PeerHandle, bytes: usize) {
-        self.carrier.turn += 1;
-        let turn = self.carrier.turn;
+        self.relay_state.turn += 1;
+        let turn = self.relay_state.turn;
         if let Some(peer) = self.peers.get_mut(to) {
             let way = peer.relay.ways.iter_mut().find(|way| way.by == by);
             way.into_iter().for_each(|way| way.turn = turn);
         }
         let ends = [None, Some(by), Some(to)];
-        self.carrier.carried.count(ends, bytes);
+        self.relay_state.carried.count(ends, bytes);
     }
 
-    /// An envelope has come by a datagram lane.
-    pub(super) fn envelope_came(
+    /// Handles an envelope that has arrived on a datagram lane.
+    pub(super) fn handle_envelope(
         &mut self,
         now_us: u64,
         rail: usize,
@@ -299,7 +299,7 @@ impl Fabric {
                 if self.carry(now_us, to, &bytes) {
                     let length = bytes.len() - ENVELOPE_BYTES;
                     let ends = [Some(from), None, Some(to)];
-                    self.carrier.carried.count(ends, length);
+                    self.relay_state.carried.count(ends, length);
                 } else {
                     self.count_relay_drop(rail, DropReason::RelayNoPath);
                 }
@@ -307,7 +307,7 @@ impl Fabric {
         }
     }
 
-    /// Sends an envelope straight on.
+    /// Forwards an envelope at once.
     fn carry(&mut self, now_us: u64, to: PeerHandle, bytes: &[u8]) -> bool {
         let mut tried = Tried::default();
         for _ in 0..CARRY_TRIES {
@@ -330,7 +330,7 @@ impl Fabric {
         false
     }
 
-    /// Says what is to be done with an envelope; what is dropped is counted.
+    /// Decides what is done with an envelope. A dropped envelope is counted.
     pub(super) fn sort(&mut self, now_us: u64, rail: usize, bytes: &[u8]) -> Outcome {
         let Some((envelope, message)) = Envelope::read(bytes) else {
             return self.refuse(rail, DropReason::RelayMalformed);
@@ -359,16 +359,19 @@ impl Fabric {
         match verdict {
             Verdict::Take { from, by } => {
                 let ends = [Some(from), Some(by), None];
-                self.carrier.carried.count(ends, message.len());
-                let unheard = envelope.unheard;
-                let relayed = Relayed { by, unheard };
+                self.relay_state.carried.count(ends, message.len());
+                let no_direct_contact = envelope.unheard;
+                let relayed = Relayed {
+                    by,
+                    no_direct_contact,
+                };
                 Outcome::Take(Taken { from, relayed })
             }
             Verdict::Carry { from, to } => {
                 let peer = self.peers.get_mut(from);
                 let within =
                     peer.is_some_and(|peer| peer.relay.allowance.take(now_us, bytes.len()));
-                if within && self.carrier.all.take(now_us, bytes.len()) {
+                if within && self.relay_state.all.take(now_us, bytes.len()) {
                     Outcome::Carry { from, to }
                 } else {
                     self.refuse(rail, DropReason::RelayRate)
@@ -377,8 +380,8 @@ impl Fabric {
             Verdict::Drop(reason) => self.refuse(rail, reason),
             Verdict::Stranger(which) => {
                 let [from, by, to] = [envelope.from, envelope.by, envelope.to];
-                self.tell_stranger(now_us, [from, by, to][usize::from(which)].clone());
-                self.refuse(rail, DropReason::RelayStranger)
+                self.report_unknown_nid(now_us, [from, by, to][usize::from(which)].clone());
+                self.refuse(rail, DropReason::RelayUnknown)
             }
         }
     }
@@ -394,12 +397,13 @@ impl Fabric {
         }
     }
 
-    /// The host may know whose this NID is, and take it in: the next envelope passes then.
-    fn tell_stranger(&mut self, now_us: u64, nid: Nid) {
-        let told_us = self.carrier.stranger_us;
-        if told_us.is_none_or(|told_us| now_us >= told_us + STRANGER_US) {
-            self.carrier.stranger_us = Some(now_us);
-            self.push_event(FabricEvent::Stranger { nid });
+    /// Reports an unknown NID. The host may know the member that has it, and add the member: then the next envelope
+    /// passes.
+    fn report_unknown_nid(&mut self, now_us: u64, nid: Nid) {
+        let reported_us = self.relay_state.unknown_nid_us;
+        if reported_us.is_none_or(|reported_us| now_us >= reported_us + UNKNOWN_NID_US) {
+            self.relay_state.unknown_nid_us = Some(now_us);
+            self.push_event(FabricEvent::UnknownNid { nid });
         }
     }
 
@@ -408,7 +412,7 @@ impl Fabric {
             return;
         };
         peer.relay
-            .heard_through(now_us, relayed.by, relayed.unheard);
+            .heard_through(now_us, relayed.by, relayed.no_direct_contact);
         if peer.rail_liveness.heard_through(now_us) && !self.to_judge.contains(&handle) {
             self.to_judge.push(handle);
         }

@@ -1,12 +1,12 @@
-//! Bulk messages through others: fragments and their acknowledgements in envelopes on the bulk lanes.
+//! Relayed bulk messages: fragments and acknowledgements in envelopes on the bulk lanes.
 //!
-//! The carrier keeps nothing of a message; its sender and its receiver do all that they do on a direct
-//! path: what is not acknowledged is sent again, another way. Only what the next lane does not take at
-//! once waits here, a moment, since a connection that was never used takes that long to be made.
+//! The carrier keeps no state of a message. Sender and receiver work as on a direct path: a fragment without an
+//! acknowledgement is sent again, by another path. Only an envelope that the next lane does not take at once waits
+//! here for a short time, since an unused connection takes that long to be made.
 
 use super::Fabric;
 use super::bulk::{Back, PeerBulk, STREAMS, take_frame};
-use super::bulk_driver::{first_or_question, own_address, post_message};
+use super::bulk_driver::{fragment_or_probe, own_address, post_message};
 use super::relay::Outcome;
 use crate::bulk::Frame;
 use crate::peer::PeerHandle;
@@ -16,16 +16,16 @@ use crate::stats::DropReason;
 use crate::transport::Relayed;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-/// How soon a busy lane is tried again.
+/// The pause before a busy lane is tried again.
 const PAUSE_US: u64 = 1_000;
 
-/// Filled in when the rail is known.
+/// A placeholder, replaced when the rail is known.
 pub(super) const NO_SENDER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
 
-/// An envelope that waits for the lane on which it is to be carried on.
+/// An envelope that waits for the lane on which it is to be forwarded.
 #[derive(Debug)]
 pub(crate) struct Late {
-    /// The rail that it came by.
+    /// The rail that it arrived on.
     rail: usize,
     from: PeerHandle,
     to: PeerHandle,
@@ -35,7 +35,7 @@ pub(crate) struct Late {
 }
 
 impl Fabric {
-    /// A member that can carry bulk messages to a peer, of those that were not tried in vain.
+    /// A member that can carry bulk messages to a peer, except those that were tried.
     pub(super) fn bulk_carrier(
         &mut self,
         now_us: u64,
@@ -45,8 +45,8 @@ impl Fabric {
         if !self.config.relay {
             return None;
         }
-        self.seek_ways(now_us, handle);
-        // Each turn leaves one out, and there are few.
+        self.find_carriers(now_us, handle);
+        // Each turn excludes one carrier, and there are few.
         while let Some(by) = self.carriers(now_us, handle, &tried)[0] {
             let path = self.choose_bulk(by, Tried::default(), None);
             if path.is_some_and(|(_, works)| works) {
@@ -57,8 +57,8 @@ impl Fabric {
         None
     }
 
-    /// Sends the next fragment through another member. False if there is nothing more to do now.
-    pub(super) fn pump_through(
+    /// Sends the next fragment through another member. Returns false if there is nothing more to do now.
+    pub(super) fn send_through(
         &mut self,
         now_us: u64,
         handle: PeerHandle,
@@ -72,9 +72,9 @@ impl Fabric {
         let Some((fragment, operation, bytes)) = stream.sender.next() else {
             return false;
         };
-        let asks = session.theirs() == 0;
+        let is_probe = session.theirs() == 0;
         let stamp = session.stamp(session.theirs());
-        let (frame, bytes) = first_or_question(stamp, fragment, operation, urgent, bytes);
+        let (frame, bytes) = fragment_or_probe(stamp, fragment, operation, urgent, bytes);
         let bytes = bytes.to_vec();
         let posted = self.post_through(handle, by, frame, &bytes);
         let times = self.config.timeouts;
@@ -82,14 +82,14 @@ impl Fabric {
             return false;
         };
         match posted {
-            // The answer has it go on.
-            Ok(()) if asks => {
+            // The answer to the probe lets the message continue.
+            Ok(()) if is_probe => {
                 stream.put_off(now_us);
                 return false;
             }
             Ok(()) => {
                 let due = stream.sender.sent(now_us, fragment, None, &times);
-                stream.went_on();
+                stream.note_progress();
                 self.bulk_ended(handle, urgent, due);
             }
             Err(DropReason::RailBusy) => {
@@ -104,7 +104,7 @@ impl Fabric {
         true
     }
 
-    /// Hands a frame for a peer to the member that carries it there. Its sender is filled in.
+    /// Hands a frame for a peer to the member that carries it. Fills in the frame's sender.
     pub(super) fn post_through(
         &mut self,
         to: PeerHandle,
@@ -115,7 +115,8 @@ impl Fabric {
         let path = self.choose_bulk(by, Tried::default(), None);
         let (choice, _) = path.ok_or(DropReason::NoPath)?;
         let path = usize::from(choice.path);
-        // That it came this way is said by itself; whether we hear the peer is for datagrams to say.
+        // The receiver sees that the frame was relayed. Whether this node hears the peer directly is reported with
+        // datagrams only.
         let envelope = self.envelope(to, by, path, false);
         let envelope = envelope.ok_or(DropReason::NoPath)?;
         let rail = self.rails[usize::from(choice.rail)].as_ref();
@@ -130,7 +131,7 @@ impl Fabric {
         Ok(())
     }
 
-    /// Hands a whole message to the bulk lane of a path. What is refused is counted, but for "not now".
+    /// Hands a sealed message to the bulk lane of a path. A refusal is counted, except "try again".
     fn post_bulk(
         &mut self,
         handle: PeerHandle,
@@ -156,8 +157,9 @@ impl Fabric {
         posted.map_err(|(reason, _)| reason)
     }
 
-    /// An envelope has come by a bulk lane: the message, if it was for us and is whole now.
-    pub(super) fn bulk_envelope_came(
+    /// Handles an envelope that has arrived on a bulk lane. Returns the message if it was for this node and is
+    /// complete now.
+    pub(super) fn handle_bulk_envelope(
         &mut self,
         now_us: u64,
         rail: usize,
@@ -179,7 +181,7 @@ impl Fabric {
                 let back = Back::Through(by);
                 let done = take_frame(&self.config, now_us, bulk, None, back, frame, rest);
                 if done.is_new {
-                    // It works both ways, as far as anybody knows.
+                    // As far as is known, the carrier works in both directions.
                     peer.relay.heard_through(now_us, by, false);
                 }
                 let whole = self.frame_taken(rail, taken.from, done);
@@ -196,8 +198,8 @@ impl Fabric {
                     until_us: now_us + LATE_US,
                 };
                 if let Some(late) = self.carry_bulk(now_us, late) {
-                    if self.carrier.late.len() < LATE_MAX {
-                        self.carrier.late.push_back(late);
+                    if self.relay_state.late.len() < LATE_MAX {
+                        self.relay_state.late.push_back(late);
                     } else {
                         self.count_relay_drop(rail, DropReason::RelayNoPath);
                     }
@@ -207,8 +209,8 @@ impl Fabric {
         }
     }
 
-    /// The frame in an envelope that is for us, if it is proven, from whom the envelope says, and there is
-    /// room for what it begins.
+    /// The frame in an envelope for this node, if its tag is valid, its sender is that of the envelope, and there is
+    /// memory for the message that it begins.
     fn open_carried<'a>(&self, from: PeerHandle, bytes: &'a [u8]) -> Option<(Frame, &'a [u8])> {
         let (envelope, message) = Envelope::read(bytes)?;
         let own = envelope.to.socket_address();
@@ -218,7 +220,7 @@ impl Fabric {
         (is_from && self.has_room_for(from, &frame)).then_some((frame, rest))
     }
 
-    /// Sends an envelope straight on; what the lane does not take now comes back.
+    /// Forwards an envelope. Returns it if the lane does not take it now.
     fn carry_bulk(&mut self, now_us: u64, late: Late) -> Option<Late> {
         let path = self.choose_bulk(late.to, Tried::default(), None);
         let path = path.filter(|(_, works)| *works);
@@ -230,7 +232,7 @@ impl Fabric {
             Ok(()) => {
                 let length = late.bytes.len() - ENVELOPE_BYTES;
                 let ends = [Some(late.from), None, Some(late.to)];
-                self.carrier.carried.count(ends, length);
+                self.relay_state.carried.count(ends, length);
                 None
             }
             Err(DropReason::RailBusy) if now_us < late.until_us => Some(Late {
@@ -244,24 +246,24 @@ impl Fabric {
         }
     }
 
-    /// Tries again what waits to be carried on.
-    pub(super) fn pump_late(&mut self, now_us: u64) {
-        for _ in 0..self.carrier.late.len() {
-            let Some(late) = self.carrier.late.pop_front() else {
+    /// Tries again to forward waiting envelopes.
+    pub(super) fn forward_late(&mut self, now_us: u64) {
+        for _ in 0..self.relay_state.late.len() {
+            let Some(late) = self.relay_state.late.pop_front() else {
                 return;
             };
             let left = match late.next_us <= now_us {
                 true => self.carry_bulk(now_us, late),
                 false => Some(late),
             };
-            self.carrier.late.extend(left);
+            self.relay_state.late.extend(left);
         }
     }
 
-    /// Relaying was switched off: own messages go by pairs, what was owed through others or waits to be
-    /// carried on is dropped and counted.
-    pub(super) fn end_relays(&mut self) {
-        for late in std::mem::take(&mut self.carrier.late) {
+    /// Relaying was switched off: own messages continue by pairs. Relayed acknowledgements and waiting envelopes are
+    /// dropped and counted.
+    pub(super) fn stop_relaying(&mut self) {
+        for late in std::mem::take(&mut self.relay_state.late) {
             self.count_relay_drop(late.rail, DropReason::RelayOff);
         }
         let now_us = self.now_us;
@@ -270,9 +272,9 @@ impl Fabric {
             let Some(bulk) = self.bulk_of(handle) else {
                 continue;
             };
-            let owed = bulk.owed.len();
-            bulk.owed.retain(|owed| matches!(owed.back, Back::Path(_)));
-            let dropped = owed - bulk.owed.len();
+            let acks = bulk.acks.len();
+            bulk.acks.retain(|ack| matches!(ack.back, Back::Path(_)));
+            let dropped = acks - bulk.acks.len();
             for urgent in STREAMS {
                 bulk.stream(urgent).leave_carrier(now_us);
             }
@@ -280,9 +282,9 @@ impl Fabric {
         }
     }
 
-    /// When that is due.
+    /// When the next envelope is tried again.
     pub(super) fn late_timeout(&self) -> Option<u64> {
-        self.carrier.late.iter().map(|late| late.next_us).min()
+        self.relay_state.late.iter().map(|late| late.next_us).min()
     }
 }
 
@@ -290,12 +292,12 @@ impl Fabric {
 mod tests {
     use super::*;
     use crate::bulk::{Kind, Operation, Stamp};
-    use crate::fabric::bulk::{AckQueue, NO_FRAGMENT};
+    use crate::fabric::bulk::{NO_FRAGMENT, PendingAck};
     use crate::{FabricConfig, Transport};
 
-    /// Switched off means off for bulk messages, too: those under way, what is owed, and what is carried.
+    /// Switching relaying off applies to bulk messages too: messages under way, acknowledgements, and envelopes.
     #[test]
-    fn nothing_goes_through_others_once_relaying_is_off() {
+    fn bulk_messages_are_not_relayed_once_relaying_is_off() {
         let library = crate::load().expect("libfabric is installed where tests run");
         let rails = vec!["127.48.20.1:0@udp".parse().unwrap()];
         let mut a = Fabric::open(&FabricConfig {
@@ -319,7 +321,7 @@ mod tests {
             urgent: false,
         };
         for back in [Back::Through(by), Back::Path(0)] {
-            bulk.owed.push(AckQueue {
+            bulk.acks.push(PendingAck {
                 back,
                 frame,
                 introduces: false,
@@ -327,7 +329,7 @@ mod tests {
                 pause_us: 1,
             });
         }
-        a.carrier.late.push_back(Late {
+        a.relay_state.late.push_back(Late {
             rail: 0,
             from: by,
             to,
@@ -337,14 +339,18 @@ mod tests {
         });
         a.set_relay(false);
         let off = a.rails()[0].counters.dropped(DropReason::RelayOff);
-        assert_eq!((off, a.carrier.late.len()), (2, 0));
+        assert_eq!((off, a.relay_state.late.len()), (2, 0));
         let bulk = a.bulk_of(to).unwrap();
-        assert_eq!(bulk.owed.len(), 1, "what is owed directly is owed still");
+        assert_eq!(
+            bulk.acks.len(),
+            1,
+            "the direct acknowledgement stays queued"
+        );
         let stream = bulk.stream(false);
         assert_eq!(stream.through, None);
         assert!(
             stream.sender.waits() && stream.next_us > 0,
-            "it goes on by a pair"
+            "it continues by a pair"
         );
     }
 }

@@ -1,8 +1,8 @@
-//! What a bulk message is for: put, with acknowledgement or without; get, and the answer to it.
+//! Operations of bulk messages: put, with or without acknowledgement; get, and the answer to it.
 //!
-//! An acknowledgement says that the peer's fabric has a message, an answer says that its host has read it.
-//! A question is answered once or not at all, and its sender is told which: the time for an answer begins
-//! when the question is known to have arrived, so what was never sent has no answer that is late.
+//! An acknowledgement states that the peer's fabric has received a message, an answer that its host has read it. A
+//! question is answered at most once, and its sender is told whether it was. The time for an answer begins when the
+//! question is known to have arrived, so a question that was never sent has no late answer.
 
 use super::Fabric;
 use super::bulk::STREAMS;
@@ -11,20 +11,20 @@ use crate::peer::PeerHandle;
 use crate::stats::DropReason;
 use crate::transport::{FabricEvent, PutOptions, Question};
 
-/// Questions to one peer that wait for an answer, at most.
+/// The maximum of questions to one peer that wait for an answer.
 const GETS_MAX: usize = 16;
 
-/// Longest question, bytes: it waits with the events until the host takes it.
+/// The longest question, in bytes. It waits with the events until the host fetches it.
 pub const QUESTION_MAX: usize = 4096;
 
-/// Questions to one peer that were not answered yet.
+/// Questions to one peer that are not answered yet.
 #[derive(Debug, Default)]
 pub(super) struct Gets(Vec<Get>);
 
 #[derive(Debug)]
 struct Get {
     question: u64,
-    /// None: it has not arrived, as far as is known.
+    /// None: the question is not known to have arrived.
     until_us: Option<u64>,
 }
 
@@ -40,7 +40,7 @@ impl Gets {
         self.0.len() >= GETS_MAX
     }
 
-    /// A message has arrived. If it is a question, its answer is due from now on.
+    /// Notes that a message has arrived. If it is a question, the time for its answer begins.
     pub(super) fn sent(&mut self, message: u64, until_us: u64) {
         let get = self.0.iter_mut().find(|get| get.question == message);
         if let Some(get) = get {
@@ -48,7 +48,7 @@ impl Gets {
         }
     }
 
-    /// If this message is a question, there is nothing to wait for any more.
+    /// Stops waiting for an answer to this message, if it is a question.
     pub(super) fn end(&mut self, message: u64) {
         self.0.retain(|get| get.question != message);
     }
@@ -57,28 +57,28 @@ impl Gets {
         self.0.iter().any(|get| get.question == question)
     }
 
-    /// Takes those whose time is over.
-    pub(super) fn over(&mut self, now_us: u64) -> Vec<u64> {
-        let is_over = |get: &mut Get| get.until_us.is_some_and(|until_us| until_us <= now_us);
+    /// Removes and returns the questions whose time has passed.
+    pub(super) fn expired(&mut self, now_us: u64) -> Vec<u64> {
+        let is_expired = |get: &mut Get| get.until_us.is_some_and(|until_us| until_us <= now_us);
         self.0
-            .extract_if(.., is_over)
+            .extract_if(.., is_expired)
             .map(|get| get.question)
             .collect()
     }
 
-    /// When one is over.
+    /// When the time of the first question passes.
     pub(super) fn timeout(&self) -> Option<u64> {
         self.0.iter().filter_map(|get| get.until_us).min()
     }
 }
 
 impl Fabric {
-    /// Like [`send_bulk`](Fabric::send_bulk), with a choice. An urgent message passes those that are not,
-    /// and none that is. One without acknowledgement ends with [`FabricEvent::BulkSent`] when the provider
-    /// has taken it; if it is lost then, nothing tells of it. Whoever must know wants an acknowledgement.
-    /// What follows it stays on its pair as long as that works and the peer's pairs stay what they are (rails
-    /// added or taken away, other addresses); one that was passed on the way all the same is dropped over there,
-    /// and counted (`bulk_refused`).
+    /// Like [`send_bulk`](Fabric::send_bulk), with options. An urgent message overtakes messages that are not urgent,
+    /// but no urgent one. A message without acknowledgement ends with [`FabricEvent::BulkSent`] when the provider has
+    /// taken it. If it is lost then, no event reports that; where that matters, use an acknowledgement. The messages
+    /// after it stay on its pair as long as that pair works and the peer's pairs do not change (rails added or
+    /// removed, other addresses). If one is overtaken nevertheless, the receiver drops and counts it
+    /// (`bulk_refused`).
     ///
     /// # Errors
     /// Why it was not taken; nothing of it was kept.
@@ -96,10 +96,10 @@ impl Fabric {
         self.send_operation(now_us, peer, put_options.urgent, operation, None, bytes)
     }
 
-    /// Takes a question of up to [`QUESTION_MAX`](crate::QUESTION_MAX) bytes to a peer's host, which is
-    /// told of it by [`FabricEvent::Asked`]; returns its number. After the event of its sending
-    /// ([`FabricEvent::BulkDone`]), or before, comes [`FabricEvent::Answered`], without an answer if none
-    /// has come in the reply time-out. After [`FabricEvent::BulkFailed`] comes none.
+    /// Sends a question of up to [`QUESTION_MAX`](crate::QUESTION_MAX) bytes to a peer's host, which receives it as
+    /// [`FabricEvent::Asked`]; returns its number. [`FabricEvent::Answered`] comes before or after the event of its
+    /// sending ([`FabricEvent::BulkDone`]). It has no answer if none has arrived within the reply time-out. After
+    /// [`FabricEvent::BulkFailed`] it does not come.
     ///
     /// # Errors
     /// Why it was not taken; nothing of it was kept.
@@ -119,9 +119,9 @@ impl Fabric {
         self.send_operation(now_us, peer, urgent, Operation::Get, None, question)
     }
 
-    /// Answers a question of a peer, with up to sixteen bytes less than
-    /// [`BULK_MESSAGE_MAX`](crate::BULK_MESSAGE_MAX). The answer goes back the way that the question came,
-    /// from the NID that it was sent to and to the one that it came from; by another if that does not work.
+    /// Answers a question of a peer, with at most [`BULK_MESSAGE_MAX`](crate::BULK_MESSAGE_MAX) - 16 bytes. The
+    /// answer takes the path of the question in reverse, from the NID that the question was sent to and to the one
+    /// that it came from; another path if that does not work.
     ///
     /// # Errors
     /// Why it was not taken; nothing of it was kept.
@@ -134,16 +134,16 @@ impl Fabric {
     ) -> Result<u64, DropReason> {
         let Question {
             number,
-            life,
+            session,
             urgent,
             path,
         } = question;
-        let bytes = [&number.to_le_bytes()[..], &life.to_le_bytes(), bytes].concat();
+        let bytes = [&number.to_le_bytes()[..], &session.to_le_bytes(), bytes].concat();
         self.send_operation(now_us, peer, urgent, Operation::Reply, path, &bytes)
     }
 
-    /// A message that is whole: it is returned if it is for the host as it is; or it is a question, or the
-    /// answer to one of ours.
+    /// Handles a whole message. Returns it if it is a put, for the host. Otherwise it is a question, or the answer to
+    /// a question of this node.
     pub(super) fn open_request(
         &mut self,
         rail: usize,
@@ -158,7 +158,7 @@ impl Fabric {
                 peer,
                 question: Question {
                     number: frame.fragment.message,
-                    life: frame.stamp.session,
+                    session: frame.stamp.session,
                     urgent: frame.urgent,
                     path,
                 },
@@ -166,18 +166,18 @@ impl Fabric {
             }),
             Operation::Get => self.count_bulk(rail, DropReason::BulkRefused),
             Operation::Reply => {
-                // Each life of a node counts its messages from the beginning; its sessions have other numbers.
+                // Each incarnation of a node counts its messages from 1; its sessions have other numbers.
                 let own = self.bulk_of(peer).map(|bulk| bulk.session.own());
                 let number = bytes.split_first_chunk();
-                let life = number.and_then(|(_, rest)| rest.split_first_chunk());
+                let session = number.and_then(|(_, rest)| rest.split_first_chunk());
                 let taken = number
-                    .zip(life)
-                    .is_some_and(|((number, _), (life, answer))| {
-                        Some(u64::from_le_bytes(*life)) == own
+                    .zip(session)
+                    .is_some_and(|((number, _), (session, answer))| {
+                        Some(u64::from_le_bytes(*session)) == own
                             && self.take_answer(peer, u64::from_le_bytes(*number), answer)
                     });
                 if !taken {
-                    // Too late, of an earlier life, or to a question that was never asked.
+                    // The answer is late, of an earlier session, or to a question that was never sent.
                     self.count_bulk(rail, DropReason::BulkRefused);
                 }
             }
@@ -185,7 +185,7 @@ impl Fabric {
         None
     }
 
-    /// Takes an answer, if a question waits for it.
+    /// Takes an answer if a question waits for it.
     fn take_answer(&mut self, peer: PeerHandle, question: u64, answer: &[u8]) -> bool {
         let (now_us, times) = (self.now_us, self.config.timeouts);
         let waits = self
@@ -194,13 +194,13 @@ impl Fabric {
         if !waits {
             return false;
         }
-        // Who answers has the question: its acknowledgement may have been lost.
+        // An answer proves that the question has arrived, although its acknowledgement may have been lost.
         for urgent in STREAMS {
             let Some(stream) = self.stream_of(peer, urgent) else {
                 continue;
             };
             let due = stream.sender.acked(now_us, question, u64::MAX, &times);
-            stream.went_on();
+            stream.note_progress();
             self.bulk_ended(peer, urgent, due);
         }
         if let Some(bulk) = self.bulk_of(peer) {
@@ -214,13 +214,13 @@ impl Fabric {
         true
     }
 
-    /// Says of questions that they were not answered in time.
+    /// Reports questions that were not answered in time.
     pub(super) fn tick_gets(&mut self, now_us: u64, peer: PeerHandle) {
-        let over = self.bulk_of(peer).map(|bulk| bulk.gets.over(now_us));
-        self.say_unanswered(peer, over.unwrap_or_default());
+        let expired = self.bulk_of(peer).map(|bulk| bulk.gets.expired(now_us));
+        self.report_unanswered(peer, expired.unwrap_or_default());
     }
 
-    pub(super) fn say_unanswered(&mut self, peer: PeerHandle, questions: Vec<u64>) {
+    pub(super) fn report_unanswered(&mut self, peer: PeerHandle, questions: Vec<u64>) {
         for question in questions {
             self.push_event(FabricEvent::Answered {
                 peer,

@@ -1,4 +1,4 @@
-//! What goes out: paths chosen, messages posted, and what becomes of them.
+//! Outgoing messages: the choice of paths, the posting of messages, and the results.
 
 use super::Fabric;
 use super::receive::RECEIVE_FAILING;
@@ -18,7 +18,7 @@ use crate::view::serves;
 use libc::ETIMEDOUT;
 
 impl Fabric {
-    /// The paths of a message, and those that are to be tried again with a copy of it.
+    /// The paths of a message, and avoided paths that are probed with a copy of it.
     pub(super) fn select_paths(
         &mut self,
         now_us: u64,
@@ -49,7 +49,7 @@ impl Fabric {
         selection
     }
 
-    /// The one path of a message that is no probe for others.
+    /// The path of one message, without probes of other paths.
     pub(super) fn select_path(&mut self, handle: PeerHandle, tried: &Tried) -> Option<Choice> {
         let mut inputs = std::mem::take(&mut self.inputs);
         let choice = self.next_path_of(handle, tried, &mut inputs);
@@ -57,7 +57,7 @@ impl Fabric {
         choice
     }
 
-    /// Chooses the next message's path; `inputs` are those of the paths that were looked at.
+    /// Chooses the next message's path. `inputs` receives those of the paths that were considered.
     fn next_path_of(
         &mut self,
         handle: PeerHandle,
@@ -73,8 +73,8 @@ impl Fabric {
             tried: *tried,
             back: None,
         };
-        // Home paths are first. Where one works and no rule says otherwise, no spare path
-        // would be chosen, so none is looked at.
+        // Home paths come first. If one works and there are no rules, no spare path would be chosen, so none is
+        // considered.
         let plain = self.config.policy.rules().is_empty() && request.is_first();
         for path in &peer.paths {
             let decided = plain && path.spare && inputs.iter().any(PathInput::is_usable);
@@ -88,7 +88,7 @@ impl Fabric {
         Some(choice)
     }
 
-    /// Adds all home paths; and, where none of them works, the spare ones that do.
+    /// Adds all home paths, and if none of them works, the working spare ones.
     fn add_all(&self, handle: PeerHandle, inputs: &mut Vec<PathInput>, selection: &mut Selection) {
         inputs.clear();
         let Some(peer) = self.peers.get(handle) else {
@@ -170,7 +170,7 @@ impl Fabric {
                         let health = &self.config.health;
                         path.health.tell(now_us, Outcome::Success, health);
                         let change = rail.taken(now_us, health);
-                        self.tell_rail(rail_index, change, "");
+                        self.report_rail_change(rail_index, change, "");
                     }
                 }
                 Ok(())
@@ -187,7 +187,7 @@ impl Fabric {
         }
     }
 
-    /// Makes the address of a path known that was not needed, or not to be had, so far.
+    /// Makes the address of a path known that was not needed, or could not be resolved, before.
     fn open_spare(&mut self, handle: PeerHandle, index: usize) {
         let path = self
             .peers
@@ -210,7 +210,7 @@ impl Fabric {
         }
     }
 
-    /// A send that was under way has come to its end, well or badly.
+    /// Handles the end of a send that was under way; `error` if it failed.
     pub(super) fn send_ended(
         &mut self,
         now_us: u64,
@@ -243,7 +243,7 @@ impl Fabric {
         match error {
             None => {
                 let change = rail.taken(now_us, &health);
-                self.tell_rail(rail_index, change, "");
+                self.report_rail_change(rail_index, change, "");
             }
             Some(error) => {
                 rail.counters.count_drop(DropReason::ProviderError);
@@ -255,8 +255,8 @@ impl Fabric {
         }
     }
 
-    /// A send that was under way has failed. News goes by another way, as often as one message may be
-    /// tried; a beat has gone stale meanwhile.
+    /// Handles a send that was under way and has failed. News is sent by another path, at most as often as one
+    /// message may be tried. A beat is stale by now and is dropped.
     pub(super) fn send_failed(
         &mut self,
         now_us: u64,
@@ -273,7 +273,7 @@ impl Fabric {
         }
         let peer = self.peers.get(tag.peer());
         let mut numbered = (0u8..).zip(peer.map_or(&[][..], |peer| &peer.paths));
-        // Of a path that is gone the others' places are not what they were: any will do.
+        // If the path was removed, the indices in `tag.tried` are not valid any more: any path will do.
         let mut tried = Tried::default();
         if let Some((index, path)) = numbered.find(|(_, path)| path.id == tag.path) {
             tried = tag.tried;
@@ -282,7 +282,7 @@ impl Fabric {
         self.resend(tag, tried, bytes);
     }
 
-    /// News that has failed under way goes by a way that was not tried, or is told to have gone by none.
+    /// Sends failed news by a path that was not tried; if there is none, reports the failure.
     pub(super) fn resend(&mut self, tag: SendTag, mut tried: Tried, bytes: &[u8]) {
         let (now_us, handle) = (self.now_us, tag.peer());
         while (tried.count() as usize) < TRIES_MAX {
@@ -308,7 +308,8 @@ impl Fabric {
         }
     }
 
-    /// News that is under way on a rail which is about to be closed. Beats are counted: they have gone stale.
+    /// Returns the news that is under way on a rail which is about to be closed. Beats are stale by then, and are
+    /// only counted.
     pub(super) fn take_under_way(&mut self, rail: usize) -> Vec<(SendTag, Vec<u8>)> {
         let Some(rail) = &self.rails[rail] else {
             return Vec::new();
@@ -318,7 +319,7 @@ impl Fabric {
         news.map(|(tag, bytes)| (tag, bytes.to_vec())).collect()
     }
 
-    /// The pairs of a local and a remote NID that were in vain for a message to a peer.
+    /// The pairs of a local and a remote NID that failed for a message to a peer.
     #[must_use]
     pub fn pairs_tried(&self, peer: PeerHandle, tried: &Tried) -> Vec<(Nid, Nid)> {
         let paths = self.peers.get(peer).map_or(&[][..], |peer| &peer.paths);
@@ -327,7 +328,7 @@ impl Fabric {
         in_vain.filter_map(|(_, path)| self.pair_of(path)).collect()
     }
 
-    /// dbg-115: says which pair a message left, and which it takes in its place.
+    /// dbg-115: reports which pair a message left, and which replaces it.
     pub(super) fn note_moved(&mut self, peer: PeerHandle, from: u32, to: usize) {
         let Some(known) = self.peers.get(peer) else {
             return;
@@ -357,7 +358,7 @@ impl Fabric {
     ) {
         let outcome = Outcome::of_code(error.code);
         let health = self.config.health;
-        // What speaks against the rail alone leaves the path's own health as it is.
+        // An error of the rail alone does not change the path's own health.
         if outcome.blame() == Blame::Remote
             && let Some(path) = self.peers.path_by_id(peer, path)
         {
@@ -379,13 +380,18 @@ impl Fabric {
         if let Some(rail) = &mut self.rails[index] {
             let change = rail.refused(now_us, outcome, peer, peers, &health);
             if change.is_some() {
-                self.tell_rail(index, change, &error.to_string());
+                self.report_rail_change(index, change, &error.to_string());
             }
         }
     }
 
-    /// Tells the host of a rail that has failed, or works again.
-    pub(super) fn tell_rail(&mut self, rail: usize, change: Option<HealthChange>, reason: &str) {
+    /// Reports a change of a rail's health to the host.
+    pub(super) fn report_rail_change(
+        &mut self,
+        rail: usize,
+        change: Option<HealthChange>,
+        reason: &str,
+    ) {
         match change {
             None => {}
             Some(HealthChange::Failed) => {
@@ -395,9 +401,11 @@ impl Fabric {
                     reason: reason.to_owned(),
                 });
             }
-            // For another reason it still does not work.
+            // The rail still fails for another reason.
             Some(HealthChange::Recovered)
-                if self.rails[rail].as_ref().is_some_and(|one| one.deaf) =>
+                if self.rails[rail]
+                    .as_ref()
+                    .is_some_and(|one| one.receive_failing) =>
             {
                 self.push_event(FabricEvent::RailFailing {
                     rail,
@@ -420,7 +428,7 @@ impl Fabric {
     }
 }
 
-/// What failed on our side is tried by another rail to the same NID first, all else at another NID.
+/// After a local failure another rail to the same NID is tried first, after all other failures another NID.
 fn requeue_reason(error: &CallError) -> DropReason {
     match Outcome::of_code(error.code).blame() {
         Blame::Local => DropReason::RailBusy,
@@ -436,7 +444,7 @@ pub(super) fn choice(index: u8, path: &Path) -> Choice {
     }
 }
 
-/// What is known about the rails, by index.
+/// The rails as inputs of a choice, by index.
 pub(super) fn rail_inputs(
     rails: &[Option<Rail>],
     memory_node: Option<u32>,
@@ -457,9 +465,9 @@ pub(super) fn rail_inputs(
     inputs
 }
 
-/// How a rail's load counts in a choice, as credits and queued bytes: not at all as long as half of it is
-/// free. Some providers take a message and are done, others hold it until they are looked at next; if each
-/// credit counted, all messages of one turn would go by the former.
+/// A rail's load as it counts in a choice, in credits and queued bytes: not at all as long as half of the rail's
+/// credits are free. Some providers complete a send at once, others hold it until the next poll. If each credit
+/// counted, all messages of one turn would go by the former.
 pub(super) fn load(credits: u32, most: u32, queued_bytes: u64) -> (u32, u64) {
     match 2 * u64::from(credits) < u64::from(most) {
         true => (credits, queued_bytes),
@@ -467,7 +475,7 @@ pub(super) fn load(credits: u32, most: u32, queued_bytes: u64) -> (u32, u64) {
     }
 }
 
-/// What is known about one path.
+/// One path as input of a choice.
 pub(super) fn input(
     rails: &[Option<Rail>],
     peer: &Peer,
@@ -502,7 +510,7 @@ pub(super) fn input(
     }
 }
 
-/// Adds the paths that are avoided and due to be tried again. Spare ones only if they were used.
+/// Adds the avoided paths that are due to be probed. Spare paths only if they were used before.
 fn probes(
     now_us: u64,
     rails: &[Option<Rail>],
@@ -550,7 +558,7 @@ mod tests {
         Fabric::open(&FabricConfig::new(library, rails)).unwrap()
     }
 
-    /// What has come, when nothing more does: on loopback it is there when it was sent.
+    /// All messages that have arrived. On loopback they are available as soon as they are sent.
     fn received(fabric: &mut Fabric) -> Vec<(usize, Vec<u8>)> {
         let mut received = Vec::new();
         let mut keep = |arrival: Arrival<'_>| received.push((arrival.rail, arrival.bytes.to_vec()));
@@ -558,9 +566,9 @@ mod tests {
         received
     }
 
-    /// RS-06, snd-085, dbg-115: a send that fails after all goes by another rail, a bounded number of times.
+    /// RS-06, snd-085, dbg-115: a send that fails under way is repeated by another rail, a bounded number of times.
     #[test]
-    fn news_that_failed_under_way_goes_by_another_rail_and_beats_do_not() {
+    fn news_that_failed_under_way_is_sent_by_another_rail_and_beats_are_not() {
         let mut a = open("127.41.40.1:0@udp,127.41.40.2:0@udp");
         let mut b = open("127.41.41.1:0@udp,127.41.41.2:0@udp");
         let to_b = a.peer(&b.local_nids()).unwrap();
@@ -569,7 +577,7 @@ mod tests {
             .library
             .error("fi_cq_readerr", libc::ENETDOWN.into());
         let fail = |a: &mut Fabric, class: Class, tried: Tried| {
-            // As if it had been taken before, by the first path.
+            // As if the first path had taken it before.
             let path = &mut a.peers.get_mut(to_b).unwrap().paths[0];
             path.sends[class as usize] += 1;
             let tag = SendTag {
@@ -597,7 +605,7 @@ mod tests {
             to: pair(1),
         };
         assert!(std::iter::from_fn(|| a.poll_event()).any(|event| event == moved));
-        // All were tried: given up, and counted before.
+        // All paths were tried: the message is given up, and each failure was counted.
         let mut tried = Tried::default();
         for index in 0..4 {
             let path = &a.peers.get(to_b).unwrap().paths[index];
@@ -607,15 +615,15 @@ mod tests {
         assert_eq!(received(&mut b), []);
         let drops = a.paths(to_b)[0].counters.dropped(DropReason::ProviderError);
         assert_eq!(drops, 3);
-        // RS-06: it is said once, with what was tried; of a beat it is only counted.
-        let told: Vec<FabricEvent> = std::iter::from_fn(|| a.poll_event())
+        // RS-06: the failure is reported once, with the pairs that were tried. A beat is only counted.
+        let reported: Vec<FabricEvent> = std::iter::from_fn(|| a.poll_event())
             .filter(|event| matches!(event, FabricEvent::NewsFailed { .. }))
             .collect();
         let paths = &a.peers.get(to_b).unwrap().paths;
         let tried = paths.iter().map(|path| a.pair_of(path).unwrap()).collect();
-        assert_eq!(told, [FabricEvent::NewsFailed { peer: to_b, tried }]);
+        assert_eq!(reported, [FabricEvent::NewsFailed { peer: to_b, tried }]);
         assert_eq!(a.under_way_drops(), 2);
-        // Its path is gone meanwhile: another carries it.
+        // Its path was removed meanwhile: another path takes it.
         a.peers.get_mut(to_b).unwrap().paths[0].sends = [0, 2];
         let tag = SendTag {
             peer: to_b.index,
@@ -627,9 +635,9 @@ mod tests {
         assert_eq!(text(&received(&mut b)), ["gone"]);
     }
 
-    /// RS-06: what a rail holds when it is closed goes by another, once more at worst; beats are counted.
+    /// RS-06: news under way on a rail that is closed is sent by another rail, at worst twice. Beats are counted.
     #[test]
-    fn news_that_is_under_way_on_a_rail_that_is_removed_goes_by_another() {
+    fn news_under_way_on_a_removed_rail_is_sent_by_another() {
         let library = crate::load().expect("libfabric is installed where tests run");
         let rails = ["127.41.50.1:0@udp", "127.41.50.2:0@udp"].map(|nid| nid.parse().unwrap());
         let mut a = Fabric::open(&FabricConfig {
@@ -639,7 +647,7 @@ mod tests {
         .unwrap();
         let mut b = open("127.41.51.1:0@udp,127.41.51.2:0@udp");
         let to_b = a.peer(&b.local_nids()).unwrap();
-        // They take turns: what the second rail holds stays where it is.
+        // The rails take turns: messages on the second rail stay there.
         for (class, bytes) in [(Class::News, b"news 0"), (Class::Beat, b"beat 1")] {
             a.send(1, to_b, class, Route::Next, bytes);
         }
@@ -654,7 +662,7 @@ mod tests {
             "{came:?}"
         );
         assert_eq!(a.under_way_drops(), 1);
-        assert_eq!(a.poll_event(), None, "nothing was lost");
+        assert_eq!(a.poll_event(), None, "no news was lost");
     }
 
     fn text(received: &[(usize, Vec<u8>)]) -> Vec<String> {
@@ -666,9 +674,9 @@ mod tests {
         choices.iter().map(|one| (one.rail, one.remote)).collect()
     }
 
-    /// One rail of ours and another of theirs have failed: the one pair that works is spare.
+    /// One local rail and another NID of the peer have failed: the one pair that works is spare.
     #[test]
-    fn a_message_to_all_takes_spare_pairs_where_no_other_works() {
+    fn a_message_to_all_takes_spare_pairs_if_no_home_pair_works() {
         let mut a = open("127.41.44.1:0@udp,127.41.44.2:0@udp");
         let b = "127.41.45.1:7001@udp,127.41.45.2:7001@udp".parse().unwrap();
         let to_b = a.peer(&b).unwrap();
@@ -676,16 +684,16 @@ mod tests {
             let selection = a.select_paths(1, to_b, Route::All, &Tried::default());
             pairs(selection.choices())
         };
-        a.rails[0].as_mut().unwrap().deaf = true;
-        assert_eq!(all(&mut a), [(0, 0), (1, 1)], "one of them works");
+        a.rails[0].as_mut().unwrap().receive_failing = true;
+        assert_eq!(all(&mut a), [(0, 0), (1, 1)], "one home pair works");
         a.told_failing(to_b, &[b.as_slice()[1].clone()]);
         assert_eq!(all(&mut a), [(0, 0), (1, 1), (1, 0)]);
-        a.rails[1].as_mut().unwrap().deaf = true;
-        assert_eq!(all(&mut a), [(0, 0), (1, 1)], "nothing works");
+        a.rails[1].as_mut().unwrap().receive_failing = true;
+        assert_eq!(all(&mut a), [(0, 0), (1, 1)], "no pair works");
     }
 
     #[test]
-    fn what_is_carried_for_others_uses_up_no_probe() {
+    fn a_relayed_message_uses_no_probe() {
         let mut a = open("127.41.46.1:0@udp,127.41.46.2:0@udp");
         let b = "127.41.47.1:7001@udp,127.41.47.2:7001@udp".parse().unwrap();
         let to_b = a.peer(&b).unwrap();
@@ -700,9 +708,9 @@ mod tests {
         assert_eq!(pairs(selection.probes()), [(0, 0)]);
     }
 
-    /// A peer whose rail works again finds out by what comes over it: if all others avoided it, it would fail for ever.
+    /// A peer learns from messages on a rail that it works again. If all members avoided it, it would fail for ever.
     #[test]
-    fn a_rail_that_its_peer_says_fails_is_tried_once_an_interval() {
+    fn a_nid_that_its_peer_reports_as_failing_is_probed_once_an_interval() {
         let mut a = open("127.41.50.1:0@udp,127.41.50.2:0@udp");
         let b: NidList = "127.41.51.1:7001@udp,127.41.51.2:7001@udp".parse().unwrap();
         let to_b = a.peer(&b).unwrap();
@@ -713,12 +721,16 @@ mod tests {
         };
         let times = [0, 1, 99_999, 100_000, 100_001, 300_000];
         let due = [true, false, false, true, false, true];
-        assert_eq!(times.map(&mut tried), due, "whether or not it is watched");
+        assert_eq!(
+            times.map(&mut tried),
+            due,
+            "at the same times whether or not the peer is watched"
+        );
     }
 
-    /// A rail whose provider holds messages until the next look takes its turn, until it is half full.
+    /// A rail whose provider holds messages until the next poll takes its turn, until half of its credits are used.
     #[test]
-    fn a_rail_that_holds_a_few_messages_takes_its_turn_all_the_same() {
+    fn a_rail_that_holds_a_few_messages_keeps_its_turn() {
         let mut a = open("127.41.48.1:0@udp,127.41.48.2:0@udp");
         let b = "127.41.49.1:7001@udp,127.41.49.2:7001@udp".parse().unwrap();
         let to_b = a.peer(&b).unwrap();

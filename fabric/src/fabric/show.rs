@@ -1,4 +1,4 @@
-//! What can be seen of a fabric: paths, nets, peers, and why a path is taken.
+//! Views of a fabric: paths, nets, peers, and why a path is taken.
 
 use super::Fabric;
 use super::send::{input, rail_inputs};
@@ -12,7 +12,7 @@ use crate::view::{
     Credits, NetView, PathState, PathView, PeerView, RelayView, Through, Why, by_net,
 };
 
-/// Carriers that an explanation names, at most.
+/// The maximum of carriers that an explanation names.
 const CARRIERS_SHOWN: usize = 16;
 
 impl Fabric {
@@ -29,7 +29,7 @@ impl Fabric {
         Some(PeerView::of(&self.path_views(peer)))
     }
 
-    /// All peers behind this one, at most so many; all from the first on if none is given.
+    /// At most `count` peers after this one in the order of handles; from the first one if none is given.
     #[must_use]
     pub fn peers(&self, behind: Option<PeerHandle>, count: usize) -> Vec<PeerHandle> {
         let handles = self.peers.iter().map(|(handle, _)| handle);
@@ -38,7 +38,7 @@ impl Fabric {
         further.take(count).collect()
     }
 
-    /// [`Fabric::findings`] and [`Fabric::bulk_findings`] as sentences; what holds for both, once.
+    /// [`Fabric::findings`] and [`Fabric::bulk_findings`] as sentences. A finding of both is listed once.
     #[must_use]
     pub fn findings_in_words(&self) -> Vec<String> {
         let (findings, of_bulk) = (self.findings(), self.bulk_findings());
@@ -46,21 +46,21 @@ impl Fabric {
         let of_bulk = of_bulk.iter().filter(is_own);
         let in_words = |finding: &Finding| self.in_words(finding);
         let of_bulk = of_bulk.map(|finding| format!("bulk messages: {}", in_words(finding)));
-        let deaf = self.links.as_ref().err().map(|why| {
-            format!("the kernel does not tell of links ({why}): one that goes down is found by silence only")
+        let no_links = self.links.as_ref().err().map(|why| {
+            format!("the kernel does not report link changes ({why}): a link that goes down is found by silence only")
         });
         findings
             .iter()
             .map(in_words)
             .chain(of_bulk)
-            .chain(deaf)
+            .chain(no_links)
             .collect()
     }
 
     fn in_words(&self, finding: &Finding) -> String {
         let own = |rail: usize| match self.rails.get(rail) {
             Some(Some(rail)) => rail.nid.to_string(),
-            _ => "a rail that is gone".to_owned(),
+            _ => "a removed rail".to_owned(),
         };
         let mut peers = self.peers.iter();
         let mut nids = |index: u32| {
@@ -69,31 +69,31 @@ impl Fabric {
         };
         let mut nid = |peer: u32, remote: u8| {
             let nid = nids(peer).get(usize::from(remote));
-            nid.map_or_else(|| "a peer that is gone".to_owned(), ToString::to_string)
+            nid.map_or_else(|| "a removed peer".to_owned(), ToString::to_string)
         };
         match *finding {
             Finding::Node { peer } => {
-                format!("nothing of the node of {} answers", nid(peer, 0))
+                format!("no interface of the node of {} answers", nid(peer, 0))
             }
-            Finding::Net { net } => format!("nothing on net {net} works"),
+            Finding::Net { net } => format!("no pair on net {net} works"),
             Finding::Local { rail } => {
                 format!(
-                    "nothing works on {}, while others of its net work",
+                    "no pair of {} works, while other rails of its net work",
                     own(rail)
                 )
             }
             Finding::Remote { peer, remote } => format!(
-                "nobody reaches {}, while other interfaces of its node answer",
+                "no rail reaches {}, while other interfaces of its node answer",
                 nid(peer, remote)
             ),
             Finding::Several { rail, count } => {
                 format!(
-                    "{} fails to {count} interfaces that others reach",
+                    "{} does not reach {count} interfaces that other rails reach",
                     own(rail)
                 )
             }
             Finding::Pair { rail, peer, remote } => format!(
-                "{} does not reach {}; each works with others",
+                "{} does not reach {}; each of them works with others",
                 own(rail),
                 nid(peer, remote)
             ),
@@ -103,7 +103,7 @@ impl Fabric {
                 remote,
                 lacks,
             } => format!(
-                "{} does not reach {}; which of them is at fault cannot be told: {}",
+                "{} does not reach {}; which of them is at fault is not known: {}",
                 own(rail),
                 nid(peer, remote),
                 lacks.words()
@@ -111,7 +111,7 @@ impl Fabric {
         }
     }
 
-    /// Sets all counters to zero, and what is least and most so far to what is now.
+    /// Sets all counters to zero, and minima and maxima to the current values.
     pub fn zero_stats(&mut self) {
         self.rails
             .iter_mut()
@@ -122,7 +122,7 @@ impl Fabric {
             path.usage = Default::default();
             path.sends_most = path.sends.iter().sum();
         }
-        self.carrier.carried = Default::default();
+        self.relay_state.carried = Default::default();
         self.events_dropped = 0;
         self.bulk_unfinished = 0;
         self.unknown_peer_drops = 0;
@@ -134,7 +134,7 @@ impl Fabric {
         let Some(peer) = self.peers.get(peer) else {
             return Vec::new();
         };
-        // A spare path that was never needed is none yet.
+        // A spare path that was never needed is not shown.
         let is_used =
             |path: &&Path| !path.spare || path.addresses.is_some() || path.bulk_address.is_some();
         let paths = peer.paths.iter().filter(is_used);
@@ -142,7 +142,7 @@ impl Fabric {
     }
 
     fn path_view(&self, peer: &Peer, path: &Path) -> PathView {
-        // On each of the two lanes.
+        // On both lanes.
         let most = 2 * self.config.peer_sends_max as u32;
         let left = |sends: usize| most.saturating_sub(sends as u32);
         PathView {
@@ -214,7 +214,7 @@ impl Fabric {
         }
     }
 
-    /// Through whom a message goes, where it does, and why not through others.
+    /// The members that carry a message to a peer, if it is relayed, and why not the others.
     fn explain_relay(&self, handle: PeerHandle, peer: &Peer) -> Option<Through> {
         let need = self.relay_need(self.now_us, peer)?;
         if !self.config.relay {
@@ -233,7 +233,7 @@ impl Fabric {
             .unzip();
         let taken = select::choose_carriers(&inputs, &[]);
         let best = taken[0].map_or_else(CarrierInput::default, |best| inputs[best]);
-        // Those that are taken come first, and there may be many others.
+        // The chosen ones come first; there may be many others.
         let others = (0..inputs.len()).filter(|at| !taken.contains(&Some(*at)));
         let order = taken.into_iter().flatten().chain(others);
         let members = order.take(CARRIERS_SHOWN).map(|at| {
@@ -248,10 +248,10 @@ impl Fabric {
         })
     }
 
-    /// What went through others, and what others have had carried here.
+    /// What was relayed: through other members for this node, and by this node for others.
     #[must_use]
     pub fn relayed(&self) -> RelayView {
-        let (pairs, others) = self.carrier.carried.each();
+        let (pairs, others) = self.relay_state.carried.each();
         let nid = |end: &Option<PeerHandle>| {
             let peer = self.peers.get((*end)?)?;
             Some(peer.nids.as_slice()[0].clone())

@@ -53,7 +53,7 @@ impl EventLoop {
             FabricEvent::RailBack { peer, rail } => self.note_silent(peer, rail, None),
             FabricEvent::PeerIndirect { peer } => self.note_indirect(peer, true),
             FabricEvent::PeerDirect { peer } => self.note_indirect(peer, false),
-            FabricEvent::Stranger { nid } => self.meet(&nid),
+            FabricEvent::UnknownNid { nid } => self.meet(&nid),
             FabricEvent::RailFailing { rail, reason } => self.note_own(rail, Some(&reason)),
             FabricEvent::RailRecovered { rail } => self.note_own(rail, None),
             FabricEvent::RailHealth {
