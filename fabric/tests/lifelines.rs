@@ -21,7 +21,8 @@ fn open(rails: &str, liveness_connection: &Arc<LivenessConnection>) -> Node {
 
 /// Watches, and holds on: on loopback a connection is there when it was asked for.
 fn watch(node: &mut Node, peer: PeerHandle) {
-    node.fabric.watch(1, peer, Pace::unasked(1_000_000));
+    node.fabric
+        .watch(1, peer, Pace::without_requests(1_000_000));
     look(node, 1);
 }
 

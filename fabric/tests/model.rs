@@ -382,7 +382,7 @@ fn a_rail_on_which_several_peers_fall_silent_is_avoided_for_all() {
     let peers: Vec<PeerHandle> = others.iter().map(|other| a.knows(other)).collect();
     let events = |a: &mut Node| std::iter::from_fn(|| a.fabric.poll_event()).count();
     for peer in &peers[..2] {
-        a.fabric.watch(0, *peer, Pace::unasked(100));
+        a.fabric.watch(0, *peer, Pace::without_requests(100));
     }
     for (now_us, rail) in [(50, 0), (50, 1), (120, 0), (200, 0)] {
         for peer in &peers[..2] {

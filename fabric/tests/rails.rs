@@ -27,8 +27,8 @@ impl Pair {
             |rails, plan| Node::around(Faulty::new(Fabric::open(&config(rails)).unwrap(), plan));
         let (mut a, mut b) = (open(rails_a, plan_a), open(rails_b, FaultPlan::default()));
         let (to_b, to_a) = (a.knows(&b), b.knows(&a));
-        a.fabric.watch(0, to_b, Pace::unasked(4 * BEAT_US));
-        b.fabric.watch(0, to_a, Pace::unasked(4 * BEAT_US));
+        a.fabric.watch(0, to_b, Pace::without_requests(4 * BEAT_US));
+        b.fabric.watch(0, to_a, Pace::without_requests(4 * BEAT_US));
         Pair {
             a,
             b,

@@ -271,7 +271,9 @@ fn who_is_watched_and_not_heard_is_asked_through_others_and_answers_so() {
     let mut world = World::open(&rails);
     let (to_b, to_a) = (world.to('a', 'b'), world.to('b', 'a'));
     let now_us = world.now_us;
-    world.of('a').watch(now_us, to_b, Pace::unasked(100_000));
+    world
+        .of('a')
+        .watch(now_us, to_b, Pace::without_requests(100_000));
     world.now_us += 50_000;
     assert_eq!(world.send('a', 'b', "well?").copies, 1, "not yet");
     world.now_us += 1;
