@@ -430,7 +430,7 @@ fn why_says_what_decided_against_each_other_pair() {
          \x20 local {own_0}: not taken, since another was used longer ago\n\
          \x20 local {own_1}: taken\n\
          \x20 remote {remote_1}: taken\n\
-         \x20 remote {remote_0}: not taken, since it is a spare pair, and a regular one works\n"
+         \x20 remote {remote_0}: not taken, since it is a spare pair, and a home pair works\n"
     );
     assert_eq!(why, expected);
     let took = taken(&mut a, to_b, &remote, 1);
