@@ -86,7 +86,7 @@ fn done(peer: PeerHandle, message: u64) -> FabricEvent {
 #[test]
 fn messages_of_all_sizes_arrive_once_and_are_acknowledged() {
     let (mut a, mut b) = (open("127.46.1.1:0@udp"), open("127.46.2.1:0@udp"));
-    let (to_b, to_a) = (a.add_peer(&b), b.knows(&a));
+    let (to_b, to_a) = (a.add_peer(&b), b.add_peer(&a));
     let messages: Vec<Vec<u8>> = [0, 1, 1473, 16 << 10, 100_000, BULK_MESSAGE_MAX]
         .iter()
         .map(|length| (0..*length).map(|at| (at % 251) as u8).collect())
@@ -242,7 +242,7 @@ const SHORT: Timeouts = Timeouts {
 #[test]
 fn a_put_without_acknowledgement_ends_when_it_was_sent() {
     let (mut a, mut b) = (open("127.46.20.1:0@udp"), open("127.46.21.1:0@udp"));
-    let (to_b, _) = (a.add_peer(&b), b.knows(&a));
+    let (to_b, _) = (a.add_peer(&b), b.add_peer(&a));
     let mut world = World::new(2);
     let put_options = PutOptions {
         acked: false,
@@ -271,7 +271,7 @@ fn a_put_without_acknowledgement_ends_when_it_was_sent() {
 fn puts_without_acknowledgement_stay_in_order_over_two_rails() {
     let mut a = open("127.46.31.1:0@udp,127.46.31.2:0@udp");
     let mut b = open("127.46.32.1:0@udp,127.46.32.2:0@udp");
-    let (to_b, _) = (a.add_peer(&b), b.knows(&a));
+    let (to_b, _) = (a.add_peer(&b), b.add_peer(&a));
     let mut world = World::new(2);
     // Both rails have their connections, so neither is slower because of that.
     for _ in 0..4 {
@@ -365,7 +365,7 @@ fn a_question_is_answered_once_or_reported_as_failed() {
         open_with("127.46.22.1:0@udp", SHORT),
         open_with("127.46.23.1:0@udp", SHORT),
     );
-    let (to_b, to_a) = (a.add_peer(&b), b.knows(&a));
+    let (to_b, to_a) = (a.add_peer(&b), b.add_peer(&a));
     let absent = a
         .fabric
         .peer(&"127.46.24.1:7741@udp".parse().unwrap())
@@ -431,7 +431,7 @@ fn an_answer_to_an_earlier_incarnation_is_dropped() {
     // same time.
     let rail = format!("127.46.29.1:{}@udp", 7740 + 10 * library().version().0);
     let (mut a, mut b) = (open(&rail), open("127.46.30.1:0@udp"));
-    let (mut to_b, to_a) = (a.add_peer(&b), b.knows(&a));
+    let (mut to_b, to_a) = (a.add_peer(&b), b.add_peer(&a));
     let mut world = World::new(2);
     let mut asked = Vec::new();
     for text in [&b"the first?"[..], b"the next?"] {
@@ -487,7 +487,7 @@ fn an_answer_to_an_earlier_incarnation_is_dropped() {
 fn an_answer_takes_the_path_of_the_question() {
     let mut a = open_with("127.46.27.1:0@udp,127.46.27.2:0@udp", long_timeouts());
     let mut b = open_with("127.46.28.1:0@udp,127.46.28.2:0@udp", long_timeouts());
-    let (to_b, to_a) = (a.add_peer(&b), b.knows(&a));
+    let (to_b, to_a) = (a.add_peer(&b), b.add_peer(&a));
     let mut world = World::new(2);
     // From the first rail to the second NID, for a reason that the peer does not know.
     let pair = |local: &str, remote: &str| {
@@ -545,7 +545,7 @@ fn an_answer_takes_the_path_of_the_question() {
 #[test]
 fn urgent_messages_overtake_others_and_not_each_other() {
     let (mut a, mut b) = (open("127.46.25.1:0@udp"), open("127.46.26.1:0@udp"));
-    let (to_b, _) = (a.add_peer(&b), b.knows(&a));
+    let (to_b, _) = (a.add_peer(&b), b.add_peer(&a));
     let mut world = World::new(2);
     let urgent = PutOptions {
         urgent: true,

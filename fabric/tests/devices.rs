@@ -143,7 +143,7 @@ fn a_device_with_its_providers_requirements_carries_messages() {
         classes("127.41.60.1")[0].is_some(),
         "another provider opened it"
     );
-    let (to_b, to_a) = (a.add_peer(&b), b.knows(&a));
+    let (to_b, to_a) = (a.add_peer(&b), b.add_peer(&a));
     meet(&mut a, &mut b, to_b);
     meet(&mut b, &mut a, to_a);
     for round in 0..100 {
@@ -185,7 +185,7 @@ fn beats_are_unreliable_datagrams_on_net_o2ud() {
         4096 - ENVELOPE_BYTES,
         "the limit of the shorter lane"
     );
-    let (to_b, to_a) = (a.add_peer(&b), b.knows(&a));
+    let (to_b, to_a) = (a.add_peer(&b), b.add_peer(&a));
     meet(&mut a, &mut b, to_b);
     meet(&mut b, &mut a, to_a);
     let longest: Vec<u8> = (0..a.fabric.mtu()).map(|at| (at % 251) as u8).collect();
@@ -461,7 +461,7 @@ fn events_of_connections_are_ignored() {
     }
     let mut a = open("127.41.76.1@n0");
     let (mut b, mut c) = (open("127.41.77.1@n0"), open("127.41.77.2@n0"));
-    let (to_b, to_c) = (a.add_peer(&b), a.knows(&c));
+    let (to_b, to_c) = (a.add_peer(&b), a.add_peer(&c));
     meet(&mut a, &mut b, to_b);
     meet(&mut a, &mut c, to_c);
     // Sends failed until the addresses were resolved.

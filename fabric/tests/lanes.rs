@@ -70,7 +70,7 @@ fn polling_only_beats_leaves_news_to_wake_the_host() {
 fn messages_of_both_classes_share_one_round_robin_of_rails() {
     let mut a = Node::open("127.43.5.1:0@udp,127.43.5.2:0@udp");
     let mut b = Node::open("127.43.6.1:0@udp,127.43.6.2:0@udp");
-    let (to_b, to_a) = (a.add_peer(&b), b.knows(&a));
+    let (to_b, to_a) = (a.add_peer(&b), b.add_peer(&a));
     for (class, bytes) in [
         (Class::Beat, b"beat 0"),
         (Class::News, b"news 1"),

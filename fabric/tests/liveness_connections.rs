@@ -53,7 +53,7 @@ fn a_liveness_connection_breaks_when_worker_and_supervisor_have_ended() {
     let supervisor = Arc::new(LivenessConnection::new().unwrap());
     let b = open("127.41.51.1:0@udp,127.41.51.2:0@udp", &supervisor);
     let without = Node::open("127.41.52.1:0@udp,127.41.52.2:0@udp");
-    let (to_b, to_without) = (a.add_peer(&b), a.knows(&without));
+    let (to_b, to_without) = (a.add_peer(&b), a.add_peer(&without));
     watch(&mut a, to_b);
     watch(&mut a, to_without);
     let rails = b.nids().to_string();
@@ -176,7 +176,7 @@ fn an_unwatched_peer_is_disconnected() {
     );
     let b = open("127.41.54.1:0@udp", &first);
     let c = open("127.41.55.1:0@udp", &second);
-    let (to_b, to_c) = (a.add_peer(&b), a.knows(&c));
+    let (to_b, to_c) = (a.add_peer(&b), a.add_peer(&c));
     watch(&mut a, to_b);
     watch(&mut a, to_c);
     a.fabric.unwatch(to_b);

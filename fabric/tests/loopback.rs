@@ -126,7 +126,7 @@ fn a_restarted_peer_is_reached_with_its_old_handle() {
 fn one_rail_exchanges_messages_with_both_nids_of_a_peer() {
     let mut a = Node::open("127.41.7.1:0@udp");
     let mut b = Node::open("127.41.8.1:0@udp,127.41.8.2:0@udp");
-    let (to_b, to_a) = (a.add_peer(&b), b.knows(&a));
+    let (to_b, to_a) = (a.add_peer(&b), b.add_peer(&a));
     let both = Sent {
         copies: 2,
         dropped: None,
@@ -303,7 +303,7 @@ fn sends_in_progress_to_one_peer_are_bounded() {
         Node::open("127.41.21.1:0@udp"),
         Node::open("127.41.21.2:0@udp"),
     );
-    let (to_b, to_c) = (a.add_peer(&b), a.knows(&c));
+    let (to_b, to_c) = (a.add_peer(&b), a.add_peer(&c));
     let sent: Vec<(u8, Option<DropReason>)> = (0..4)
         .map(|_| a.fabric.send(1, to_b, Class::News, Route::Next, b"x"))
         .map(|sent| (sent.copies, sent.dropped))

@@ -84,7 +84,7 @@ fn news_wakes_the_host_and_beats_and_long_messages_arrive() {
     }
     let (mut a, mut b) = (open(&shm("127.41.91.1")), open(&shm("127.41.91.2")));
     assert_eq!(a.fabric.rails()[0].provider, "shm");
-    let (to_b, to_a) = (a.add_peer(&b), b.knows(&a));
+    let (to_b, to_a) = (a.add_peer(&b), b.add_peer(&a));
     meet(&mut a, &mut b, to_b);
     meet(&mut b, &mut a, to_a);
     for _ in 0..100 {

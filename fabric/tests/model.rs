@@ -290,7 +290,7 @@ fn counters_are_kept_per_rail_and_peer_summed_per_net_and_reset() {
     config.send_slots = 16;
     let mut a = Node::around(Fabric::open(&config).unwrap());
     let mut b = Node::open("127.44.15.1:0@udp,127.44.15.2:0@udp");
-    let (to_b, to_a) = (a.add_peer(&b), b.knows(&a));
+    let (to_b, to_a) = (a.add_peer(&b), b.add_peer(&a));
     for _ in 0..4 {
         assert_eq!(send(&mut a, to_b, b"four").copies, 1);
     }

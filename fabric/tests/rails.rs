@@ -26,7 +26,7 @@ impl Pair {
         let open =
             |rails, plan| Node::around(Faulty::new(Fabric::open(&config(rails)).unwrap(), plan));
         let (mut a, mut b) = (open(rails_a, plan_a), open(rails_b, FaultPlan::default()));
-        let (to_b, to_a) = (a.add_peer(&b), b.knows(&a));
+        let (to_b, to_a) = (a.add_peer(&b), b.add_peer(&a));
         a.fabric.watch(0, to_b, Pace::without_requests(4 * BEAT_US));
         b.fabric.watch(0, to_a, Pace::without_requests(4 * BEAT_US));
         Pair {
