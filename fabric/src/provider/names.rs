@@ -103,7 +103,7 @@ impl Names {
             }
             Some(Name::Pending(query)) => self.start_query(library, row, to, Some(query)),
             Some(Name::Failed(..)) | None if self.has_capacity() => {
-                self.start_query(library, row, to, None)
+                self.start_query(library, row, to, None);
             }
             Some(Name::Failed(..)) | None => {}
         }
