@@ -14,7 +14,7 @@
 //! ```
 //! Numbers are little-endian. The tag is the first 8 bytes of a keyed BLAKE3 of all bytes except the hops and
 //! the tag itself: a process without the job's key cannot have a message carried. Carrier and receiver take
-//! each number of a sender's incarnation once (see `came`).
+//! each number of a sender's incarnation once (see `replay_filter`).
 
 use crate::bulk::{Key, is_same};
 use crate::net::{Net, NetKind};
@@ -40,12 +40,12 @@ const TAG_BYTES: usize = 8;
 pub(crate) struct Envelope {
     pub(crate) hops: u8,
     /// The sender has lost direct contact with the receiver.
-    pub(crate) unheard: bool,
+    pub(crate) no_direct_contact: bool,
     pub(crate) from: Nid,
     pub(crate) by: Nid,
     pub(crate) to: Nid,
     /// The incarnation of the sender.
-    pub(crate) life: u64,
+    pub(crate) incarnation: u64,
     /// The number of the envelope in that incarnation.
     pub(crate) number: u64,
 }
@@ -56,11 +56,11 @@ impl Envelope {
         let length: usize = message.iter().map(|part| part.len()).sum();
         let mut bytes = Vec::with_capacity(ENVELOPE_BYTES + length);
         bytes.extend(MARK);
-        bytes.extend([self.hops, u8::from(self.unheard)]);
+        bytes.extend([self.hops, u8::from(self.no_direct_contact)]);
         for nid in [&self.from, &self.by, &self.to] {
             bytes.extend(write_nid(nid)?);
         }
-        bytes.extend(self.life.to_le_bytes());
+        bytes.extend(self.incarnation.to_le_bytes());
         bytes.extend(self.number.to_le_bytes());
         let tag = tag(key, &bytes, message);
         bytes.extend(tag);
@@ -72,24 +72,24 @@ impl Envelope {
     pub(crate) fn read(bytes: &[u8]) -> Option<(Envelope, &[u8])> {
         let (front, message) = bytes.split_first_chunk::<ENVELOPE_BYTES>()?;
         let (head, nids) = front.split_first_chunk::<6>()?;
-        let [a, b, c, d, hops @ 0..=1, unheard @ 0..=1] = *head else {
+        let [a, b, c, d, hops @ 0..=1, no_direct_contact @ 0..=1] = *head else {
             return None;
         };
         if [a, b, c, d] != MARK || message.is_empty() || is_envelope(message) {
             return None;
         }
-        let (nids, rest) = nids.split_at(3 * NID_BYTES);
-        let (life, rest) = rest.split_first_chunk()?;
-        let (number, _) = rest.split_first_chunk()?;
+        let (nids, numbers) = nids.split_at(3 * NID_BYTES);
+        let (incarnation, number) = numbers.split_first_chunk()?;
+        let (number, _) = number.split_first_chunk()?;
         let mut nids = nids.chunks_exact(NID_BYTES).map(read_nid);
         let mut next = || nids.next().flatten();
         let envelope = Envelope {
             hops,
-            unheard: unheard == 1,
+            no_direct_contact: no_direct_contact == 1,
             from: next()?,
             by: next()?,
             to: next()?,
-            life: u64::from_le_bytes(*life),
+            incarnation: u64::from_le_bytes(*incarnation),
             number: u64::from_le_bytes(*number),
         };
         Some((envelope, message))
@@ -154,9 +154,9 @@ fn read_nid(bytes: &[u8]) -> Option<Nid> {
 
 /// The member that a NID belongs to, as far as this node knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place<P> {
+pub(crate) enum Owner<P> {
     /// This node.
-    Own,
+    Local,
     /// A peer.
     Peer(P),
     /// No known member.
@@ -173,26 +173,30 @@ pub(crate) enum Verdict<P> {
     /// Drop it, for this reason.
     Drop(DropReason),
     /// Drop it, since a NID belongs to no known member: 0 the sender's, 1 the carrier's, 2 the receiver's.
-    Stranger(u8),
+    UnknownNid(u8),
 }
 
-/// Decides what to do with an envelope; `whose` returns the member of a NID. It is a pure function, so that
+/// Decides what to do with an envelope; `owner_of` returns the member of a NID. It is a pure function, so that
 /// tests can show that no envelope is carried twice.
 pub(crate) fn judge<P: Copy + PartialEq>(
     envelope: &Envelope,
-    whose: impl Fn(&Nid) -> Place<P>,
+    owner_of: impl Fn(&Nid) -> Owner<P>,
 ) -> Verdict<P> {
     let malformed = Verdict::Drop(DropReason::RelayMalformed);
-    let from = match whose(&envelope.from) {
-        Place::Peer(from) => from,
-        Place::Own => return malformed,
-        Place::Unknown => return Verdict::Stranger(0),
+    let from = match owner_of(&envelope.from) {
+        Owner::Peer(from) => from,
+        Owner::Local => return malformed,
+        Owner::Unknown => return Verdict::UnknownNid(0),
     };
-    match (envelope.hops, whose(&envelope.by), whose(&envelope.to)) {
-        (0, Place::Peer(by), Place::Own) if by != from => Verdict::Take { from, by },
-        (0, Place::Unknown, Place::Own) => Verdict::Stranger(1),
-        (1, Place::Own, Place::Peer(to)) if to != from => Verdict::Carry { from, to },
-        (1, Place::Own, Place::Unknown) => Verdict::Stranger(2),
+    match (
+        envelope.hops,
+        owner_of(&envelope.by),
+        owner_of(&envelope.to),
+    ) {
+        (0, Owner::Peer(by), Owner::Local) if by != from => Verdict::Take { from, by },
+        (0, Owner::Unknown, Owner::Local) => Verdict::UnknownNid(1),
+        (1, Owner::Local, Owner::Peer(to)) if to != from => Verdict::Carry { from, to },
+        (1, Owner::Local, Owner::Unknown) => Verdict::UnknownNid(2),
         _ => malformed,
     }
 }
@@ -211,11 +215,11 @@ mod tests {
     fn envelope() -> Envelope {
         Envelope {
             hops: 1,
-            unheard: true,
+            no_direct_contact: true,
             from: nid("1.2.3.4:258@udp3"),
             by: nid("5.6.7.8:1@psm0"),
             to: nid("9.9.9.9:65535@tcp65535"),
-            life: 5,
+            incarnation: 5,
             number: 6,
         }
     }
@@ -292,23 +296,23 @@ mod tests {
         nid(&format!("10.0.0.{member}@udp"))
     }
 
-    fn whose(own: u8, knows: &[u8], one: &Nid) -> Place<u8> {
+    fn owner_of(own: u8, knows: &[u8], one: &Nid) -> Owner<u8> {
         if *one == of(own) {
-            return Place::Own;
+            return Owner::Local;
         }
         let found = knows.iter().find(|other| *one == of(**other));
-        found.map_or(Place::Unknown, |other| Place::Peer(*other))
+        found.map_or(Owner::Unknown, |other| Owner::Peer(*other))
     }
 
     fn any_envelope() -> impl Strategy<Value = Envelope> {
         (0..=1u8, any::<bool>(), 0..5u8, 0..5u8, 0..5u8).prop_map(
-            |(hops, unheard, from, by, to)| Envelope {
+            |(hops, no_direct_contact, from, by, to)| Envelope {
                 hops,
-                unheard,
+                no_direct_contact,
                 from: of(from),
                 by: of(by),
                 to: of(to),
-                life: 1,
+                incarnation: 1,
                 number: 1,
             },
         )
@@ -334,7 +338,7 @@ mod tests {
             let mut at = at;
             let mut carried = 0;
             while let Verdict::Carry { from, to } =
-                judge(&envelope, |nid| whose(at, &knows[usize::from(at)], nid))
+                judge(&envelope, |nid| owner_of(at, &knows[usize::from(at)], nid))
             {
                 carried += 1;
                 prop_assert!(carried <= 1, "{envelope:?}");
@@ -349,7 +353,7 @@ mod tests {
         #[test]
         fn only_carried_envelopes_are_delivered(envelope in any_envelope(), at in 0..5u8) {
             let all = [0, 1, 2, 3, 4];
-            if let Verdict::Take { from, by } = judge(&envelope, |nid| whose(at, &all, nid)) {
+            if let Verdict::Take { from, by } = judge(&envelope, |nid| owner_of(at, &all, nid)) {
                 prop_assert!(envelope.hops == 0 && envelope.to == of(at));
                 prop_assert!(from != by && from != at && by != at);
             }

@@ -9,7 +9,7 @@
 //!   length;
 //! - **no open relay**: only between known members, and only envelopes with a valid tag under the job's key;
 //!   the message inside is authenticated separately;
-//! - **no replay**: carrier and receiver take each envelope of a sender's incarnation once ([`Came`]);
+//! - **no replay**: carrier and receiver take each envelope of a sender's incarnation once ([`ReplayFilter`]);
 //! - **no flood**: each sender has an [`Allowance`], and there is one for all senders together;
 //! - dropped envelopes are counted, with the reason.
 //!
@@ -19,18 +19,18 @@
 //! through carriers for a while, even if it hears the sender directly.
 
 mod allowance;
-mod came;
 mod envelope;
+mod replay_filter;
 mod way;
 
 pub(crate) use allowance::Allowance;
-pub(crate) use came::Came;
 pub use envelope::ENVELOPE_BYTES;
-pub(crate) use envelope::{Envelope, Place, Verdict, is_envelope, is_proven, judge, mark_carried};
+pub(crate) use envelope::{Envelope, Owner, Verdict, is_envelope, is_proven, judge, mark_carried};
+pub(crate) use replay_filter::ReplayFilter;
 pub(crate) use way::{Carried, Need, PeerRelay, Way};
 
 /// Time for which a peer is sent to through carriers after it has stated that it has lost direct contact.
-pub(crate) const ASKED_US: u64 = 1_000_000;
+pub(crate) const NO_CONTACT_US: u64 = 1_000_000;
 
 /// Time for which a carrier counts as reaching a peer after the peer was heard through it.
 pub(crate) const PROVED_US: u64 = 1_000_000;

@@ -1,8 +1,8 @@
 //! The state of relaying for one peer: its carriers, the reason for relaying, and the traffic by carrier.
 
 use super::{
-    ASKED_US, Allowance, Came, PAIRS_MAX, PROVED_US, SEEK_US, Tally, UNANSWERED_FOR_US,
-    UNANSWERED_MAX, UNANSWERED_US, WAYS_MAX,
+    Allowance, NO_CONTACT_US, PAIRS_MAX, PROVED_US, ReplayFilter, SEEK_US, Tally,
+    UNANSWERED_FOR_US, UNANSWERED_MAX, UNANSWERED_US, WAYS_MAX,
 };
 use crate::peer::PeerHandle;
 use std::collections::BTreeMap;
@@ -15,9 +15,9 @@ pub(crate) enum Need {
     /// Every pair has failed or is silent.
     NoneWorks,
     /// No message arrived from the peer directly for a while.
-    Unheard,
+    NotHeard,
     /// The peer states that it has lost direct contact with this node.
-    Asked,
+    NotHeardByPeer,
 }
 
 impl Need {
@@ -26,8 +26,8 @@ impl Need {
         match self {
             Need::NoCommonNet => "no rail of this node is on a net of the peer",
             Need::NoneWorks => "no direct pair works",
-            Need::Unheard => "the peer was not heard directly for a while",
-            Need::Asked => "the peer does not hear this node directly",
+            Need::NotHeard => "the peer was not heard directly for a while",
+            Need::NotHeardByPeer => "the peer does not hear this node directly",
         }
     }
 }
@@ -48,13 +48,13 @@ pub(crate) struct PeerRelay {
     pub(crate) ways: Vec<Way>,
     /// When carriers were last selected; none: never.
     selected_us: Option<u64>,
-    requested_until_us: u64,
+    no_contact_until_us: u64,
     /// News messages sent to the peer since it was last heard directly: their number, and when the first and
     /// the last were sent.
     unanswered: (u32, [u64; 2]),
     pub(crate) allowance: Allowance,
     /// Envelopes of the peer that were received.
-    pub(crate) came: Came,
+    pub(crate) received: ReplayFilter,
 }
 
 impl Default for PeerRelay {
@@ -62,17 +62,17 @@ impl Default for PeerRelay {
         PeerRelay {
             ways: Vec::new(),
             selected_us: None,
-            requested_until_us: 0,
+            no_contact_until_us: 0,
             unanswered: (0, [0; 2]),
             allowance: Allowance::ONE,
-            came: Came::default(),
+            received: ReplayFilter::default(),
         }
     }
 }
 
 impl PeerRelay {
     /// Records a news message to the peer.
-    pub(crate) fn told(&mut self, now_us: u64) {
+    pub(crate) fn news_sent(&mut self, now_us: u64) {
         let (count, [first_us, last_us]) = &mut self.unanswered;
         if *count == 0 {
             *first_us = now_us;
@@ -88,9 +88,9 @@ impl PeerRelay {
 
     /// Records that the peer was heard through a carrier. The envelope may state that it has lost direct
     /// contact.
-    pub(crate) fn heard_through(&mut self, now_us: u64, by: PeerHandle, unheard: bool) {
-        if unheard {
-            self.requested_until_us = now_us + ASKED_US;
+    pub(crate) fn heard_through(&mut self, now_us: u64, by: PeerHandle, no_direct_contact: bool) {
+        if no_direct_contact {
+            self.no_contact_until_us = now_us + NO_CONTACT_US;
         }
         match self.ways.iter_mut().find(|way| way.by == by) {
             Some(way) => way.proved_us = now_us,
@@ -109,11 +109,11 @@ impl PeerRelay {
     }
 
     /// Whether the peer has stated lately that it has lost direct contact with this node.
-    pub(crate) fn is_asked(&self, now_us: u64) -> bool {
-        now_us < self.requested_until_us
+    pub(crate) fn not_heard_by_peer(&self, now_us: u64) -> bool {
+        now_us < self.no_contact_until_us
     }
 
-    /// Whether several news messages went to the peer, the last of them lately, and none came back directly.
+    /// Whether several news messages went to the peer, the last of them lately, and no message came back directly.
     /// The limit in time is required because not every news message has an answer: a peer that has nothing to
     /// send and is not watched would count as unreachable forever, and each beat to it would be relayed. News
     /// that the peer must receive is repeated.
@@ -125,7 +125,7 @@ impl PeerRelay {
     }
 
     /// Whether carriers should be selected again. If so, the next time is `SEEK_US` later.
-    pub(crate) fn seeks(&mut self, now_us: u64) -> bool {
+    pub(crate) fn selection_due(&mut self, now_us: u64) -> bool {
         let due = self
             .selected_us
             .is_none_or(|at_us| now_us >= at_us + SEEK_US);
@@ -201,22 +201,22 @@ mod tests {
     #[test]
     fn a_peer_is_unanswered_after_several_news_without_an_answer() {
         let mut relay = PeerRelay::default();
-        (0..4).for_each(|at| relay.told(1_000 * at));
+        (0..4).for_each(|at| relay.news_sent(1_000 * at));
         assert!(!relay.is_unanswered(UNANSWERED_US));
         assert!(relay.is_unanswered(UNANSWERED_US + 1));
         relay.heard();
-        (0..3).for_each(|at| relay.told(200_000 * at));
+        (0..3).for_each(|at| relay.news_sent(200_000 * at));
         assert!(
             !relay.is_unanswered(1_000_000),
             "answers to three may be on their way"
         );
-        relay.told(900_000);
+        relay.news_sent(900_000);
         assert!(relay.is_unanswered(1_000_000));
         assert!(
             !relay.is_unanswered(900_000 + UNANSWERED_FOR_US),
             "after a pause without news, beats are sent directly"
         );
-        relay.told(9_000_000);
+        relay.news_sent(9_000_000);
         assert!(
             relay.is_unanswered(9_000_000),
             "the earlier news is still unanswered"
@@ -227,9 +227,12 @@ mod tests {
     fn a_carrier_is_proved_for_a_while_and_carriers_are_bounded() {
         let mut relay = PeerRelay::default();
         relay.heard_through(5, peer(1), false);
-        assert!(!relay.is_asked(5));
+        assert!(!relay.not_heard_by_peer(5));
         relay.heard_through(10, peer(1), true);
-        assert!(relay.is_asked(10 + ASKED_US - 1) && !relay.is_asked(10 + ASKED_US));
+        assert!(
+            relay.not_heard_by_peer(10 + NO_CONTACT_US - 1)
+                && !relay.not_heard_by_peer(10 + NO_CONTACT_US)
+        );
         assert_eq!(relay.way(10 + PROVED_US - 1, peer(1)), (true, 0));
         assert_eq!(relay.way(10 + PROVED_US, peer(1)), (false, 0));
         (2..99).for_each(|at| relay.heard_through(at.into(), peer(at), false));

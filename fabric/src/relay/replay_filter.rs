@@ -5,13 +5,13 @@ use crate::window::Window;
 
 /// The received envelopes of one peer.
 #[derive(Debug, Default)]
-pub(crate) struct Came {
+pub(crate) struct ReplayFilter {
     incarnation: u64,
     numbers: Window,
     at_us: u64,
 }
 
-impl Came {
+impl ReplayFilter {
     /// Takes an authenticated envelope. Returns false if it was received before, or is of an earlier
     /// incarnation.
     ///
@@ -38,20 +38,21 @@ mod tests {
 
     #[test]
     fn each_envelope_of_the_latest_incarnation_is_taken_once() {
-        let mut came = Came::default();
-        assert!(came.take(1, 7, 3) && came.take(1, 7, 2));
-        assert!(!came.take(2, 7, 3) && !came.take(2, 6, 9));
-        assert!(came.take(3, 8, 3) && !came.take(3, 7, 4));
+        let mut filter = ReplayFilter::default();
+        assert!(filter.take(1, 7, 3) && filter.take(1, 7, 2));
+        assert!(!filter.take(2, 7, 3) && !filter.take(2, 6, 9));
+        assert!(filter.take(3, 8, 3) && !filter.take(3, 7, 4));
     }
 
     /// Repeated envelopes do not extend the time of an incarnation.
     #[test]
     fn a_lower_incarnation_is_taken_after_a_pause() {
-        let mut came = Came::default();
-        assert!(came.take(1, 7, 1));
-        assert!(!came.take(INCARNATION_OVER_US, 7, 1) && !came.take(INCARNATION_OVER_US, 6, 1));
+        let mut filter = ReplayFilter::default();
+        assert!(filter.take(1, 7, 1));
+        assert!(!filter.take(INCARNATION_OVER_US, 7, 1) && !filter.take(INCARNATION_OVER_US, 6, 1));
         assert!(
-            came.take(1 + INCARNATION_OVER_US, 6, 1) && !came.take(1 + INCARNATION_OVER_US, 6, 1)
+            filter.take(1 + INCARNATION_OVER_US, 6, 1)
+                && !filter.take(1 + INCARNATION_OVER_US, 6, 1)
         );
     }
 }
