@@ -398,8 +398,8 @@ fn a_rail_on_which_several_peers_are_silent_is_avoided_for_all_peers() {
     assert_eq!(events(&mut a), 3, "two silent pairs, and the degraded rail");
     assert_eq!(a.fabric.findings(), [Finding::Local { rail: 1 }]);
     let rail = &a.nids().as_slice()[1].clone();
-    let sentence = format!("nothing works on {rail}, while others of its net work");
-    assert_eq!(a.fabric.findings_in_words(), [sentence]);
+    let told = format!("nothing works on {rail}, while others of its net work");
+    assert_eq!(a.fabric.findings_in_words(), [told]);
     assert_eq!(a.fabric.rails()[1].state, HealthState::Degraded);
     // Nothing is known about the third peer; its messages avoid the rail, too.
     let nids = others[2].nids();

@@ -374,7 +374,7 @@ fn forged_envelopes_are_dropped_and_counted() {
         first(&mut world, 'b'),
         first(&mut world, 'c'),
     );
-    let unknown: Nid = "10.1.2.3:4@udp0".parse().unwrap();
+    let nobody: Nid = "10.1.2.3:4@udp0".parse().unwrap();
     let seal = |hops, nids: [&Nid; 3], message: &[u8]| seal(hops, nids, [1, 1], message);
     let changed = |mut bytes: Vec<u8>, at: usize| {
         bytes[at] ^= 1;
@@ -398,9 +398,9 @@ fn forged_envelopes_are_dropped_and_counted() {
         (DropReason::RelayMalformed, seal(1, [&a, &b, &b], b"astray")),
         (DropReason::RelayMalformed, seal(1, [&c, &c, &b], b"own")),
         (DropReason::RelayMalformed, seal(1, [&a, &c, &c], b"short")),
-        (DropReason::RelayStranger, seal(1, [&unknown, &c, &b], b"x")),
-        (DropReason::RelayStranger, seal(1, [&a, &c, &unknown], b"x")),
-        (DropReason::RelayStranger, seal(0, [&a, &unknown, &c], b"x")),
+        (DropReason::RelayStranger, seal(1, [&nobody, &c, &b], b"x")),
+        (DropReason::RelayStranger, seal(1, [&a, &c, &nobody], b"x")),
+        (DropReason::RelayStranger, seal(0, [&a, &nobody, &c], b"x")),
     ];
     let socket = std::net::UdpSocket::bind("127.47.7.99:0").unwrap();
     let to = c.socket_address().unwrap();
@@ -413,8 +413,8 @@ fn forged_envelopes_are_dropped_and_counted() {
         assert_eq!(world.drops('c', *reason), *count, "{bytes:?}");
     }
     assert_eq!(world.sends('c'), 0, "nothing was carried");
-    let event = FabricEvent::Stranger { nid: unknown };
-    assert_eq!(world.events('c'), [event], "reported once");
+    let stranger = FabricEvent::Stranger { nid: nobody };
+    assert_eq!(world.events('c'), [stranger], "once");
 }
 
 /// An envelope with a valid tag; `stamp` is the sender's incarnation and the envelope's number.

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 /// All parts of one kind in a machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Level {
-    /// The level's name in two letters: `NM` NUMA nodes, `SK` packages, `L3` to `L1` caches, `CR` cores, `HT`
+    /// The level's two-character name: `NM` NUMA nodes, `SK` packages, `L3` to `L1` caches, `CR` cores, `HT`
     /// hardware threads.
     pub name: &'static str,
     /// The hardware threads of each part, in the machine's order.
