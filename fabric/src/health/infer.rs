@@ -7,12 +7,9 @@
 //! |---|---|
 //! | no NID of the peer answers, at least two were tried, over rails that reach other peers | the node |
 //! | no pair on the net works, over at least two rails to two peers, while another net works | the net |
-//! | no pair of the rail works, to at least two peers, while another rail on its net works | the local
-//! interface |
-//! | no pair of the rail works, the only rail on its net; two of its peers answer on other rails | the local
-//! interface |
-//! | no rail reaches the NID, at least two that reach other NIDs tried, and another NID of the peer answers |
-//! the remote interface |
+//! | no pair of the rail works, to at least two peers; another rail on its net works | the local interface |
+//! | no pair of the rail, alone on its net, works; two of its peers answer on other rails | the local interface |
+//! | no rail reaches the NID; two tried that reach others; another NID of the peer answers | the remote interface |
 //! | the rail fails to several NIDs that other rails reach, and reaches other NIDs | several |
 //! | the rail reaches another NID, and another rail reaches this NID | the pair |
 //! | otherwise | undecided, with the reason |

@@ -63,8 +63,8 @@ impl Pace {
     pub fn of_beats(beat_us: u64, deadline_us: u64, rails: u64) -> Pace {
         let round_us = beat_us * rails;
         let late_us = round_us + beat_us / 4;
-        let patient_us = (2 * deadline_us).saturating_sub(2 * beat_us + beat_us / 2);
-        let silent_us = patient_us.max(round_us + 3 * beat_us / 4);
+        let two_deadlines_us = (2 * deadline_us).saturating_sub(2 * beat_us + beat_us / 2);
+        let silent_us = two_deadlines_us.max(round_us + 3 * beat_us / 4);
         Pace {
             late_us,
             silent_us,

@@ -109,7 +109,7 @@ pub(crate) enum HealthChange {
     Shifted,
 }
 
-/// One health.
+/// The health of an interface or a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Health {
     value: u16,

@@ -188,7 +188,7 @@ impl Lane {
         source: SocketAddrV4,
         limits: Limits,
     ) -> Result<Lane, CallError> {
-        let (mut info, asked) = match limits.class {
+        let (mut info, has_class) = match limits.class {
             Some(class) => Info::query_class(library, row, source, class)?,
             None => (Info::query(library, row, Some(source))?, true),
         };
@@ -216,9 +216,10 @@ impl Lane {
             _ => None,
         };
         let bound = events.as_ref();
-        let (endpoint, class) = class::open(&mut info, limits.class.filter(|_| asked), |info| {
-            open::endpoint(library, &domain, info, &queue, &addresses, bound)
-        })?;
+        let (endpoint, class) =
+            class::open(&mut info, limits.class.filter(|_| has_class), |info| {
+                open::endpoint(library, &domain, info, &queue, &addresses, bound)
+            })?;
         // One byte more than the longest message: the provider truncates a longer one without an error, and the
         // extra byte shows that it did.
         let slot_bytes = (offer.prefix + offer.message_max + 1).next_multiple_of(SLOT_ALIGNMENT);
@@ -254,7 +255,11 @@ impl Lane {
             row,
             source,
             offer,
-            class: if asked { class } else { TrafficClass::Refused },
+            class: if has_class {
+                class
+            } else {
+                TrafficClass::Refused
+            },
             inject: limits.inject,
             receives,
             slot_bytes,

@@ -28,8 +28,8 @@ use std::cmp::Reverse;
 /// Pairs of a local rail and a remote NID, at most.
 pub const PATHS_MAX: usize = NIDS_MAX * NIDS_MAX;
 
-/// Copies of one message, at most. On the nets that both nodes are on, the node with more interfaces has each
-/// of them in one home pair, and there are at most that many home pairs.
+/// Copies of one message, at most. A net has as many home pairs as the larger of its numbers of rails and of
+/// remote NIDs; over all nets, these are at most all rails and all remote NIDs together.
 const COPIES_MAX: usize = 2 * NIDS_MAX;
 
 /// Pairs that are tried for one message, at most.
