@@ -47,8 +47,8 @@ fn shm(address: &str) -> String {
 }
 
 #[test]
-fn on_libfabric_2() {
-    on_the_wheel("on_libfabric_2");
+fn these_tests_pass_with_the_wheels_libfabric() {
+    on_the_wheel("these_tests_pass_with_the_wheels_libfabric");
 }
 
 #[test]
