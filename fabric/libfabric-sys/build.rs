@@ -1,26 +1,26 @@
 //! Reads the installed libfabric headers and compiles the shims of their header-only functions.
 //!
-//! Most of libfabric's calls are `static inline` functions over tables of function pointers, which
-//! nothing can link to: bindgen writes a C shim for each of those that we use. The few functions
-//! that the library does export are not linked either, because the library is opened at run time;
-//! they only get their types from here (`src/bindings.rs`), and the symbol version that belongs to
-//! the headers (`ABI`), since libfabric keeps one `fi_getinfo` for each layout of its structs.
+//! Most of libfabric's calls are `static inline` functions over tables of function pointers, to which a program
+//! cannot link. bindgen writes a C shim for each of those that are used. The few functions that the library
+//! exports are not linked either, because the library is opened at run time. They get their types from here
+//! (`src/bindings.rs`), and the symbol version of the headers (`ABI`), because libfabric keeps one `fi_getinfo`
+//! for each layout of its structs.
 
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::{Command, exit};
 
-/// Header-only functions that the fabric uses. None of them may refer to an exported function.
+/// Header-only functions that the fabric uses. None of them may call an exported function.
 const INLINE_FUNCTIONS: &str = "fi_domain|fi_endpoint|fi_av_open|fi_cq_open|fi_ep_bind|fi_enable|\
      fi_close|fi_control|fi_getname|fi_av_insert|fi_av_remove|fi_send|fi_inject|fi_recv|\
      fi_cq_read|fi_cq_readerr|fi_cq_strerror|fi_trywait|fi_mr_reg|fi_mr_desc|\
      fi_eq_open|fi_eq_read|fi_eq_readerr";
 
-/// Structures that appear in those, or in the exported functions.
+/// Structs that these functions, or the exported ones, use.
 const TYPES: &str = "fi_info|fi_context2|fi_cq_msg_entry|fi_cq_err_entry|fi_cq_attr|fi_av_attr|\
      fi_eq_attr|fi_eq_entry|fi_eq_err_entry|fid_.*";
 
-/// Oldest libfabric that the fabric is tested with.
+/// The oldest libfabric that the fabric is tested with.
 const OLDEST: &str = "1.17";
 
 fn main() {
@@ -38,19 +38,19 @@ fn main() {
     );
 }
 
-/// Asks pkg-config; without an answer, says what to install and ends.
+/// Finds the headers with pkg-config; if there are none, prints how to install them and exits.
 fn find_headers() -> pkg_config::Library {
-    let answer = pkg_config::Config::new()
+    let found = pkg_config::Config::new()
         .atleast_version(OLDEST)
         .cargo_metadata(false)
         .env_metadata(true)
         .probe("libfabric");
-    answer.unwrap_or_else(|reason| {
+    found.unwrap_or_else(|reason| {
         fail(&format!(
             "libfabric's headers, version {OLDEST} or newer, are needed to build and were not \
              found.\n  remedy: run `make setup`, or install libfabric-dev (Debian, Ubuntu), \
-             libfabric-devel (Red Hat, SUSE) or libfabric (Spack); for one that is elsewhere, put \
-             the directory of its libfabric.pc into PKG_CONFIG_PATH.\n  pkg-config said: {reason}"
+             libfabric-devel (Red Hat, SUSE) or libfabric (Spack); if it is installed elsewhere, add \
+             the directory of its libfabric.pc to PKG_CONFIG_PATH.\n  pkg-config's error: {reason}"
         ))
     })
 }
@@ -84,7 +84,7 @@ fn bind(include_paths: &[PathBuf]) -> String {
     let bindings = bindings.unwrap_or_else(|reason| {
         fail(&format!(
             "libfabric's headers were found but could not be read.\n  remedy: run `make setup`, \
-             or install libclang (Debian: clang; Red Hat: clang-devel).\n  bindgen said: {reason}"
+             or install libclang (Debian: clang; Red Hat: clang-devel).\n  bindgen's error: {reason}"
         ))
     });
     let path = out_dir().join("bindings.rs");
@@ -104,11 +104,11 @@ fn compile_shims(include_paths: &[PathBuf]) {
         .compile("muster_libfabric_shim");
 }
 
-/// The symbol version of `fi_getinfo` that belongs to the headers: told, else read from the library
-/// that lies beside them, else known by the version number.
+/// The symbol version of `fi_getinfo` that belongs to the headers: from `MUSTER_LIBFABRIC_ABI`, else read from
+/// the library next to the headers, else derived from the version number.
 fn abi_version(library: &pkg_config::Library, bindings: &str) -> String {
-    if let Ok(told) = env::var("MUSTER_LIBFABRIC_ABI") {
-        return told;
+    if let Ok(given) = env::var("MUSTER_LIBFABRIC_ABI") {
+        return given;
     }
     let read = library_directories(library)
         .iter()
@@ -123,8 +123,8 @@ fn abi_version(library: &pkg_config::Library, bindings: &str) -> String {
         (Some(1), Some(17..=19)) => "FABRIC_1.3".to_owned(),
         (Some(1), Some(20..)) => "FABRIC_1.7".to_owned(),
         _ => fail(&format!(
-            "cannot tell which ABI the headers of libfabric {} describe: no libfabric.so with \
-             version information lies beside them, or readelf is missing.\n  remedy: install \
+            "cannot determine which ABI the headers of libfabric {} describe: no libfabric.so with \
+             version information is next to them, or readelf is missing.\n  remedy: install \
              binutils and libfabric's development package, or set MUSTER_LIBFABRIC_ABI to the \
              version that `readelf -W --dyn-syms libfabric.so` shows after fi_getinfo@@.",
             library.version
@@ -132,7 +132,8 @@ fn abi_version(library: &pkg_config::Library, bindings: &str) -> String {
     }
 }
 
-/// pkg-config leaves directories out of `-L` that the linker searches anyway: ask for `libdir` too.
+/// The directories to search for the library. pkg-config omits the linker's default directories from `-L`, so
+/// this adds its `libdir`.
 fn library_directories(library: &pkg_config::Library) -> Vec<PathBuf> {
     let mut directories = library.link_paths.clone();
     directories.extend(
@@ -143,7 +144,7 @@ fn library_directories(library: &pkg_config::Library) -> Vec<PathBuf> {
     directories
 }
 
-/// The part after `fi_getinfo@@`, which marks the version that a link would choose.
+/// The version after `fi_getinfo@@`: the one that a linker would choose.
 fn default_symbol_version(library: &Path) -> Option<String> {
     let output = Command::new("readelf")
         .args(["-W", "--dyn-syms"])

@@ -1,4 +1,4 @@
-/* What bindgen reads: the installed libfabric, whichever version it is. */
+/* Input of bindgen: the headers of the installed libfabric, of any version. */
 #include <rdma/fabric.h>
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>

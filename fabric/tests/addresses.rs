@@ -1,7 +1,7 @@
-//! Further addresses of an interface: a rail on one of them knows its interface as one on the first does, and
-//! hears from the kernel when the link goes down.
+//! Further addresses of an interface: a rail on one of them finds its interface as a rail on the first address
+//! does, and gets an event when the link goes down.
 //!
-//! In a network namespace of its own, which ends with the process that the test starts there.
+//! The test runs in a network namespace of its own, which ends with the process that the test starts there.
 
 mod common;
 
@@ -12,17 +12,17 @@ use std::time::{Duration, Instant};
 
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// Set in the process in the namespace.
+/// Set in the process that runs in the namespace.
 const INSIDE: &str = "MUSTER_TEST_INSIDE";
 
-/// Two interfaces that are joined; the first has two addresses, one of them under a label of its own, which
-/// libfabric takes for the interface's name. It leaves out further addresses of loopback.
+/// Creates two connected interfaces. The first has two addresses, one of them with a label, which libfabric
+/// takes for an interface name. libfabric omits further addresses of loopback.
 const WIRES: &str = "ip link set lo up && ip link add one type veth peer name two && \
                      ip addr add 10.83.0.1/24 dev one && ip addr add 10.83.0.2/24 dev one label one:1 && \
                      ip addr add 10.83.9.9/32 dev lo && \
                      ip link set one up && ip link set two up && exec \"$0\" \"$@\"";
 
-/// Runs the test of this name again in a namespace; true there.
+/// Runs the test of this name again in a namespace; returns true there.
 fn inside(test: &str) -> bool {
     if std::env::var_os(INSIDE).is_some() {
         return true;
@@ -39,7 +39,10 @@ fn inside(test: &str) -> bool {
         .status()
         .is_ok_and(|status| status.success())
     {
-        common::skipped("namespaces", &format!("no network of its own for {test}"));
+        common::skipped(
+            "namespaces",
+            &format!("{test} cannot create a network namespace"),
+        );
         return false;
     }
     let mut child = Command::new("unshare");
@@ -62,10 +65,10 @@ fn inside(test: &str) -> bool {
     false
 }
 
-/// hlt-005: link events and what else is known by the interface's name.
+/// hlt-005: link events, and other data that is found by the interface's name.
 #[test]
-fn a_rail_on_a_further_address_hears_of_its_link() {
-    if !inside("a_rail_on_a_further_address_hears_of_its_link") {
+fn a_rail_on_a_further_address_gets_link_events() {
+    if !inside("a_rail_on_a_further_address_gets_link_events") {
         return;
     }
     let mut node = Node::open("10.83.0.1:0@udp0,10.83.0.2:0@udp1,10.83.9.9:0@udp2");

@@ -1,4 +1,4 @@
-//! Messages over the datagram limit, on real connections of libfabric over loopback addresses.
+//! Messages over the datagram limit, on libfabric connections over loopback addresses.
 
 mod common;
 
@@ -12,7 +12,7 @@ use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 const DEADLINE: Duration = Duration::from_secs(120);
-/// Most that a test's clock goes on between two looks.
+/// The longest step of the test's clock between two reads.
 const STEP_US: u64 = 5_000;
 
 fn open(rails: &str) -> Node {
@@ -21,14 +21,14 @@ fn open(rails: &str) -> Node {
 
 fn with_bulk(mut fabric: Fabric) -> Node {
     fabric.open_bulk().unwrap();
-    fabric.open_bulk().expect("once more changes nothing");
+    fabric.open_bulk().expect("a second call changes nothing");
     Node::around(fabric)
 }
 
-/// A clock, nodes, and what came of it all.
+/// A clock, and the messages and events of the nodes.
 struct World {
     start: Instant,
-    /// What the clock shows, and when it was looked at last.
+    /// The clock's value, and when it was last read.
     clock: Cell<(u64, Instant)>,
     received: Vec<Vec<Received>>,
     events: Vec<Vec<FabricEvent>>,
@@ -44,7 +44,8 @@ impl World {
         }
     }
 
-    /// It goes on by little between two looks: while the machine lets the test wait, nothing gets late.
+    /// The test's clock. It advances by a bounded step between two reads: while a busy machine suspends the
+    /// test, nothing times out.
     fn now_us(&self) -> u64 {
         let (shown_us, seen) = self.clock.get();
         let now = Instant::now();
@@ -71,7 +72,7 @@ impl World {
                 let wait_us = timeouts
                     .min()
                     .map_or(5_000, |due| due.saturating_sub(self.now_us()));
-                // One node's descriptors stand for all: the others are looked at soon anyway.
+                // One node's descriptors are enough, since the others are polled soon anyway.
                 nodes[0].wait(Duration::from_micros(wait_us.clamp(1, 2_000)));
             }
         }
@@ -83,9 +84,9 @@ fn done(peer: PeerHandle, message: u64) -> FabricEvent {
 }
 
 #[test]
-fn messages_of_all_sizes_arrive_whole_once_and_are_acknowledged() {
+fn messages_of_all_sizes_arrive_once_and_are_acknowledged() {
     let (mut a, mut b) = (open("127.46.1.1:0@udp"), open("127.46.2.1:0@udp"));
-    let (to_b, to_a) = (a.knows(&b), b.knows(&a));
+    let (to_b, to_a) = (a.add_peer(&b), b.add_peer(&a));
     let messages: Vec<Vec<u8>> = [0, 1, 1473, 16 << 10, 100_000, BULK_MESSAGE_MAX]
         .iter()
         .map(|length| (0..*length).map(|at| (at % 251) as u8).collect())
@@ -104,32 +105,32 @@ fn messages_of_all_sizes_arrive_whole_once_and_are_acknowledged() {
     let arrived: Vec<&Vec<u8>> = world.received[1].iter().map(|(_, bytes)| bytes).collect();
     assert!(
         arrived.iter().eq(&messages.iter().collect::<Vec<_>>()),
-        "in order and unchanged"
+        "messages arrive in order and unchanged"
     );
     assert_eq!(world.received[0], [(0, b"the other way".to_vec())]);
     let ends: Vec<FabricEvent> = (1..=count as u64).map(|id| done(to_b, id)).collect();
     assert_eq!(world.events[0], ends);
-    // Datagrams go on beside it.
+    // Datagrams can be sent at the same time.
     a.fabric
         .send(world.now_us(), to_b, Class::News, Route::Next, b"news");
     world.run(&mut [&mut a, &mut b], |world| {
         world.received[1].len() == count + 1
     });
-    assert_eq!(a.fabric.next_timeout(), None, "nothing is left to do");
+    assert_eq!(a.fabric.next_timeout(), None, "no timeout is pending");
 }
 
 #[test]
-fn a_peer_that_never_answers_stops_nobody_and_is_given_up() {
+fn messages_to_a_peer_that_never_answers_fail_and_delay_no_others() {
     let (mut a, mut b) = (open("127.46.3.1:0@udp"), open("127.46.4.1:0@udp"));
-    let to_b = a.knows(&b);
-    b.knows(&a);
-    let nobody = a
+    let to_b = a.add_peer(&b);
+    b.add_peer(&a);
+    let absent = a
         .fabric
         .peer(&"127.46.5.1:7741@udp".parse().unwrap())
         .unwrap();
     let mut world = World::new(2);
     let long = vec![5; 200_000];
-    a.fabric.send_bulk(world.now_us(), nobody, &long).unwrap();
+    a.fabric.send_bulk(world.now_us(), absent, &long).unwrap();
     for _ in 0..3 {
         a.fabric.send_bulk(world.now_us(), to_b, &long).unwrap();
     }
@@ -146,12 +147,12 @@ fn a_peer_that_never_answers_stops_nobody_and_is_given_up() {
             .iter()
             .any(|event| matches!(event, FabricEvent::BulkFailed { .. }))
     );
-    // What was tried is said, once.
-    let there = "127.46.5.1:7741@udp".parse().unwrap();
+    // The paths that were tried are reported, once.
+    let remote = "127.46.5.1:7741@udp".parse().unwrap();
     let failed = FabricEvent::BulkFailed {
-        peer: nobody,
+        peer: absent,
         message: 1,
-        tried: vec![(a.nids().as_slice()[0].clone(), there)],
+        tried: vec![(a.nids().as_slice()[0].clone(), remote)],
         through: vec![b.nids().as_slice()[0].clone()],
     };
     world.run(&mut [&mut a, &mut b], |world| {
@@ -162,22 +163,22 @@ fn a_peer_that_never_answers_stops_nobody_and_is_given_up() {
         .filter(|event| **event == failed)
         .count();
     assert_eq!(count, 1);
-    // RS-07: it is asked for a while whether it answers again.
+    // RS-07: the peer is probed for a while.
     assert!(a.fabric.next_timeout().is_some());
-    a.fabric.forget(nobody);
+    a.fabric.forget(absent);
     assert_eq!(a.fabric.next_timeout(), None);
 }
 
-/// RS-05: what is not acknowledged by one path is sent again by another. RS-07: a path that was in
-/// vain for several is left alone, and asked now and then.
+/// RS-05: a message that is not acknowledged on one path is sent again on another. RS-07: a path on which
+/// several messages failed is avoided, and probed now and then.
 #[test]
-fn a_message_finds_the_path_that_works() {
-    let mut a = open_with("127.46.6.1:0@udp", patient());
-    let mut b = open_with("127.46.7.1:0@udp", patient());
-    // The first of the peer's NIDs leads nowhere.
+fn a_message_is_sent_again_on_the_path_that_works() {
+    let mut a = open_with("127.46.6.1:0@udp", long_timeouts());
+    let mut b = open_with("127.46.7.1:0@udp", long_timeouts());
+    // The first of the peer's NIDs has no receiver.
     let half: NidList = format!("127.46.8.1:7741@udp,{}", b.nids()).parse().unwrap();
     let to_b = a.fabric.peer(&half).unwrap();
-    b.knows(&a);
+    b.add_peer(&a);
     let mut world = World::new(2);
     for _ in 0..8 {
         a.fabric
@@ -192,7 +193,7 @@ fn a_message_finds_the_path_that_works() {
     let is_moved = |event: &&FabricEvent| matches!(event, FabricEvent::Moved { .. });
     let (moved, ended): (Vec<&FabricEvent>, Vec<_>) = world.events[0].iter().partition(is_moved);
     assert!(ended.into_iter().eq(&ends));
-    // dbg-115: each message that left the bad path says so, and which pair it took in its place.
+    // dbg-115: for each message that left the bad path, an event names this path and the one used instead.
     assert!(!moved.is_empty());
     let own = a.nids().as_slice()[0].clone();
     let [from, to] = [0, 1].map(|at| (own.clone(), half.as_slice()[at].clone()));
@@ -202,7 +203,7 @@ fn a_message_finds_the_path_that_works() {
         to,
     };
     assert!(moved.iter().all(|event| **event == left), "{moved:?}");
-    assert_eq!(world.received[1].len(), 8, "once each");
+    assert_eq!(world.received[1].len(), 8, "each arrives once");
     let paths = a.fabric.paths(to_b);
     assert_eq!(
         (paths[0].state, paths[0].counters.timeouts),
@@ -220,15 +221,15 @@ fn open_with(rails: &str, timeouts: Timeouts) -> Node {
     with_bulk(Fabric::open(&config).unwrap())
 }
 
-/// No path that works is so slow, on a busy machine either.
-fn patient() -> Timeouts {
+/// Time-outs that no working path exceeds, even on a busy machine.
+fn long_timeouts() -> Timeouts {
     Timeouts {
         transport_us: 500_000,
         ..Timeouts::default()
     }
 }
 
-/// So short that a test can wait for them.
+/// Time-outs short enough for a test to wait for them.
 const SHORT: Timeouts = Timeouts {
     transport_us: 50_000,
     retry_us: 1_000_000,
@@ -237,11 +238,11 @@ const SHORT: Timeouts = Timeouts {
     retries_max: 3,
 };
 
-/// RS-01, RS-08: without an acknowledgement it is known that a message was taken, and no more.
+/// RS-01, RS-08: without an acknowledgement, the event only states that the message was sent.
 #[test]
-fn a_put_without_acknowledgement_ends_when_it_was_taken() {
+fn a_put_without_acknowledgement_ends_when_it_was_sent() {
     let (mut a, mut b) = (open("127.46.20.1:0@udp"), open("127.46.21.1:0@udp"));
-    let (to_b, _) = (a.knows(&b), b.knows(&a));
+    let (to_b, _) = (a.add_peer(&b), b.add_peer(&a));
     let mut world = World::new(2);
     let put_options = PutOptions {
         acked: false,
@@ -261,18 +262,18 @@ fn a_put_without_acknowledgement_ends_when_it_was_taken() {
     };
     assert_eq!(world.events[0], [sent]);
     assert_eq!(world.received[1], [(0, long)]);
-    assert_eq!(a.fabric.next_timeout(), None, "nothing is waited for");
+    assert_eq!(a.fabric.next_timeout(), None, "no timeout is pending");
 }
 
-/// RS-08: nobody tells of one that is lost, so none may be lost for another that was quicker by another
-/// rail; and when the rail must change, what follows goes on.
+/// RS-08: a lost message is not reported. So no message may be dropped because a later one arrived earlier on
+/// another rail; and when the rail must change, the following messages arrive.
 #[test]
-fn puts_without_acknowledgement_do_not_pass_each_other_over_two_rails() {
+fn puts_without_acknowledgement_stay_in_order_over_two_rails() {
     let mut a = open("127.46.31.1:0@udp,127.46.31.2:0@udp");
     let mut b = open("127.46.32.1:0@udp,127.46.32.2:0@udp");
-    let (to_b, _) = (a.knows(&b), b.knows(&a));
+    let (to_b, _) = (a.add_peer(&b), b.add_peer(&a));
     let mut world = World::new(2);
-    // Both rails have their connections: none is slower for that.
+    // Both rails have their connections, so neither is slower because of that.
     for _ in 0..4 {
         a.fabric.send_bulk(world.now_us(), to_b, b"first").unwrap();
     }
@@ -294,14 +295,14 @@ fn puts_without_acknowledgement_do_not_pass_each_other_over_two_rails() {
         let now_us = world.now_us();
         a.fabric.put(now_us, to_b, put_options, &[mark]).unwrap();
     };
-    // The other one looks later: whatever went by its first rail it takes first.
+    // The peer polls later: it would read all messages of its first rail first.
     for mark in 0..8 {
         put(&mut world, &mut a, mark);
     }
     world.run(&mut [&mut a], |world| world.events[0].len() == 8);
     world.run(&mut [&mut a, &mut b], |world| world.received[1].len() == 8);
     let rail = used(&a)[0];
-    assert_eq!(used(&a), [rail], "they followed each other");
+    assert_eq!(used(&a), [rail], "all used the same rail");
     a.fabric
         .remove_rail(&a.nids().as_slice()[rail].clone())
         .unwrap();
@@ -316,21 +317,21 @@ fn puts_without_acknowledgement_do_not_pass_each_other_over_two_rails() {
     assert_eq!(b.fabric.rails().iter().map(refused).sum::<u64>(), 0);
 }
 
-/// RS-05: a pair that works is found behind more that do not than a message may be sent again.
+/// RS-05: a working pair is found although more pairs fail than the number of retries.
 #[test]
-fn a_message_is_not_given_up_before_all_pairs_were_tried() {
+fn a_message_does_not_fail_before_all_pairs_were_tried() {
     let mut a = open("127.46.20.1:0@udp");
-    // It takes connections, and answers nobody that it does not know.
+    // This peer accepts connections, and does not answer, because it does not know the sender.
     let rails: Vec<String> = (1..8).map(|n| format!("127.46.21.{n}:0@udp")).collect();
-    let (mut mute, mut b) = (open(&rails.join(",")), open("127.46.22.1:0@udp"));
-    let nids: NidList = format!("{},{}", mute.nids(), b.nids()).parse().unwrap();
+    let (mut silent, mut b) = (open(&rails.join(",")), open("127.46.22.1:0@udp"));
+    let nids: NidList = format!("{},{}", silent.nids(), b.nids()).parse().unwrap();
     let to_b = a.fabric.peer(&nids).unwrap();
-    b.knows(&a);
+    b.add_peer(&a);
     let mut world = World::new(3);
     a.fabric
         .send_bulk(world.now_us(), to_b, b"at last")
         .unwrap();
-    world.run(&mut [&mut a, &mut b, &mut mute], |world| {
+    world.run(&mut [&mut a, &mut b, &mut silent], |world| {
         world.events[0].contains(&done(to_b, 1))
     });
     assert_eq!(world.received[1], [(0, b"at last".to_vec())]);
@@ -338,14 +339,14 @@ fn a_message_is_not_given_up_before_all_pairs_were_tried() {
         FabricEvent::Moved { to, .. } => Some(to.1.to_string()),
         _ => None,
     };
-    // On a busy machine it may leave the last one, too, and come back.
+    // On a busy machine the message may also leave the last pair, and return to it.
     let moved: Vec<String> = world.events[0].iter().filter_map(next).take(7).collect();
     let one_after_the_other: Vec<String> = nids.iter().skip(1).map(Nid::to_string).collect();
     assert_eq!(moved, one_after_the_other);
     assert!(moved.len() as u32 > Timeouts::default().retries_max);
 }
 
-/// The questions among these events, with their words.
+/// The questions among these events, with their bytes.
 fn questions(events: &[FabricEvent]) -> Vec<(Question, Vec<u8>)> {
     let question = |event: &FabricEvent| match event {
         FabricEvent::Asked {
@@ -356,16 +357,16 @@ fn questions(events: &[FabricEvent]) -> Vec<(Question, Vec<u8>)> {
     events.iter().filter_map(question).collect()
 }
 
-/// RS-01, AG-13: a question, told apart from other messages by its frame, and its answer; what is not
-/// answered in time, or never got there.
+/// RS-01, AG-13: a question is distinguished from other messages by its frame. It is answered, or its failure
+/// is reported if the answer is late or the question was not delivered.
 #[test]
-fn a_question_is_answered_once_or_said_not_to_be() {
+fn a_question_is_answered_once_or_reported_as_failed() {
     let (mut a, mut b) = (
         open_with("127.46.22.1:0@udp", SHORT),
         open_with("127.46.23.1:0@udp", SHORT),
     );
-    let (to_b, to_a) = (a.knows(&b), b.knows(&a));
-    let nobody = a
+    let (to_b, to_a) = (a.add_peer(&b), b.add_peer(&a));
+    let absent = a
         .fabric
         .peer(&"127.46.24.1:7741@udp".parse().unwrap())
         .unwrap();
@@ -373,15 +374,15 @@ fn a_question_is_answered_once_or_said_not_to_be() {
     let now_us = world.now_us();
     let first = a.fabric.get(now_us, to_b, false, b"how are you?").unwrap();
     let second = a.fabric.get(now_us, to_b, true, b"and now?").unwrap();
-    let lost = a.fabric.get(now_us, nobody, false, b"hello?").unwrap();
+    let lost = a.fabric.get(now_us, absent, false, b"hello?").unwrap();
     world.run(&mut [&mut a, &mut b], |world| {
         questions(&world.events[1]).len() == 2
     });
     let mut asked = questions(&world.events[1]);
     asked.sort_by_key(|(question, _)| question.urgent);
-    let said = |at: usize| (asked[at].0.number, asked[at].0.urgent, &asked[at].1[..]);
-    assert_eq!(said(0), (first, false, &b"how are you?"[..]));
-    assert_eq!(said(1), (second, true, &b"and now?"[..]));
+    let received = |at: usize| (asked[at].0.number, asked[at].0.urgent, &asked[at].1[..]);
+    assert_eq!(received(0), (first, false, &b"how are you?"[..]));
+    assert_eq!(received(1), (second, true, &b"and now?"[..]));
     let answer = vec![9; 100_000];
     b.fabric
         .answer(world.now_us(), to_a, asked[0].0, &answer)
@@ -401,7 +402,7 @@ fn a_question_is_answered_once_or_said_not_to_be() {
     let events = &world.events[0];
     assert!(events.contains(&answered(to_b, first, Some(answer))));
     assert!(events.contains(&done(to_b, first)) && events.contains(&done(to_b, second)));
-    // What comes too late is dropped and counted, and what failed has no answer.
+    // A late answer is dropped and counted, and a failed question gets no answer.
     b.fabric
         .answer(world.now_us(), to_a, asked[1].0, b"late")
         .unwrap();
@@ -422,20 +423,21 @@ fn a_question_is_answered_once_or_said_not_to_be() {
     );
 }
 
-/// RS-01: each life of a node counts its messages anew. An answer to the first question of one is none to
-/// the first of the next.
+/// RS-01: each incarnation of a node numbers its messages from the start. An answer to the first question of
+/// one incarnation is no answer to the first of the next.
 #[test]
-fn an_answer_to_an_earlier_life_is_no_answer_to_the_next() {
-    // Another port for each libfabric: what the other one's tests have beside it.
+fn an_answer_to_an_earlier_incarnation_is_dropped() {
+    // A port that depends on the libfabric version, because the same tests may run on another version at the
+    // same time.
     let rail = format!("127.46.29.1:{}@udp", 7740 + 10 * library().version().0);
     let (mut a, mut b) = (open(&rail), open("127.46.30.1:0@udp"));
-    let (mut to_b, to_a) = (a.knows(&b), b.knows(&a));
+    let (mut to_b, to_a) = (a.add_peer(&b), b.add_peer(&a));
     let mut world = World::new(2);
     let mut asked = Vec::new();
-    for words in [&b"the first?"[..], b"the next?"] {
+    for text in [&b"the first?"[..], b"the next?"] {
         if !asked.is_empty() {
             drop(a);
-            // A process that another test has just started has its port for a moment, too.
+            // A process that another test has just started may hold the port for a moment.
             a = loop {
                 match Fabric::open(&config(&rail)) {
                     Ok(fabric) => break with_bulk(fabric),
@@ -443,13 +445,13 @@ fn an_answer_to_an_earlier_life_is_no_answer_to_the_next() {
                 }
                 std::thread::yield_now();
             };
-            to_b = a.knows(&b);
+            to_b = a.add_peer(&b);
         }
-        let number = a.fabric.get(world.now_us(), to_b, false, words).unwrap();
-        assert_eq!(number, 1, "or nothing could be mistaken");
+        let number = a.fabric.get(world.now_us(), to_b, false, text).unwrap();
+        assert_eq!(number, 1, "both incarnations use the same number");
         world.run(&mut [&mut a, &mut b], |world| {
-            let heard = questions(&world.events[1]);
-            heard.iter().any(|(_, heard)| heard == words)
+            let received = questions(&world.events[1]);
+            received.iter().any(|(_, bytes)| bytes == text)
         });
         asked.push(questions(&world.events[1]).pop().unwrap().0);
     }
@@ -476,18 +478,18 @@ fn an_answer_to_an_earlier_life_is_no_answer_to_the_next() {
         .filter(|event| is_answer(event))
         .collect();
     assert_eq!(answers, [&answered]);
-    assert_eq!(refused(&a), 1, "the old one came, and was counted");
+    assert_eq!(refused(&a), 1, "the old answer arrived and was counted");
 }
 
-/// snd-045: an answer goes from the NID that was asked to the one that it was asked from, although others
-/// would be chosen, and by others when that way does not work.
+/// snd-045: an answer goes from the NID that received the question to the NID that sent it, although other
+/// paths would be chosen; if this path does not work, it uses another.
 #[test]
-fn an_answer_goes_back_the_way_the_question_came() {
-    let mut a = open_with("127.46.27.1:0@udp,127.46.27.2:0@udp", patient());
-    let mut b = open_with("127.46.28.1:0@udp,127.46.28.2:0@udp", patient());
-    let (to_b, to_a) = (a.knows(&b), b.knows(&a));
+fn an_answer_takes_the_path_of_the_question() {
+    let mut a = open_with("127.46.27.1:0@udp,127.46.27.2:0@udp", long_timeouts());
+    let mut b = open_with("127.46.28.1:0@udp,127.46.28.2:0@udp", long_timeouts());
+    let (to_b, to_a) = (a.add_peer(&b), b.add_peer(&a));
     let mut world = World::new(2);
-    // From the first rail to the second NID, for no reason that the other side knows of.
+    // From the first rail to the second NID, for a reason that the peer does not know.
     let pair = |local: &str, remote: &str| {
         let (local, remote) = (vec![local.parse().unwrap()], vec![remote.parse().unwrap()]);
         Rule::new(Subject::Pairs { local, remote })
@@ -497,8 +499,8 @@ fn an_answer_goes_back_the_way_the_question_came() {
     let used = |b: &Node, a: &Node| -> Vec<(usize, usize)> {
         let paths = b.fabric.paths(to_a).into_iter();
         let paths = paths.filter(|path| path.counters.sends > 0);
-        let place = |nid: &Nid| a.nids().iter().position(|one| one == nid).unwrap();
-        paths.map(|path| (path.rail, place(&path.nid))).collect()
+        let position = |nid: &Nid| a.nids().iter().position(|one| one == nid).unwrap();
+        paths.map(|path| (path.rail, position(&path.nid))).collect()
     };
     for failing in [false, true] {
         b.fabric.zero_stats();
@@ -539,11 +541,11 @@ fn an_answer_goes_back_the_way_the_question_came() {
     }
 }
 
-/// AG-16: what is urgent passes the queue of what is not, and overtakes nothing that is urgent too.
+/// AG-16: urgent messages overtake other messages, but not each other.
 #[test]
-fn urgent_messages_pass_the_others_and_not_each_other() {
+fn urgent_messages_overtake_others_and_not_each_other() {
     let (mut a, mut b) = (open("127.46.25.1:0@udp"), open("127.46.26.1:0@udp"));
-    let (to_b, _) = (a.knows(&b), b.knows(&a));
+    let (to_b, _) = (a.add_peer(&b), b.add_peer(&a));
     let mut world = World::new(2);
     let urgent = PutOptions {
         urgent: true,
@@ -575,19 +577,19 @@ fn urgent_messages_pass_the_others_and_not_each_other() {
 }
 
 #[test]
-fn what_cannot_be_taken_is_refused_with_the_reason() {
+fn a_refused_message_has_a_reason() {
     let (mut a, b) = (open("127.46.9.1:0@udp"), open("127.46.10.1:0@udp"));
-    let to_b = a.knows(&b);
+    let to_b = a.add_peer(&b);
     let too_long = vec![0; BULK_MESSAGE_MAX + 1];
     assert_eq!(
         a.fabric.send_bulk(1, to_b, &too_long),
         Err(DropReason::Oversize)
     );
-    let taken = (0..100)
+    let accepted = (0..100)
         .map(|_| a.fabric.send_bulk(1, to_b, b"x"))
         .filter(Result::is_ok)
         .count();
-    assert_eq!(taken, 8);
+    assert_eq!(accepted, 8);
     assert_eq!(a.fabric.send_bulk(1, to_b, b"x"), Err(DropReason::PeerBusy));
     a.fabric.forget(to_b);
     assert_eq!(
@@ -595,20 +597,20 @@ fn what_cannot_be_taken_is_refused_with_the_reason() {
         Err(DropReason::UnknownPeer)
     );
     let mut without = Node::open("127.46.11.1:0@udp");
-    let to_b = without.knows(&b);
+    let to_b = without.add_peer(&b);
     assert_eq!(
         without.fabric.send_bulk(1, to_b, b"x"),
         Err(DropReason::NoPath)
     );
 }
 
-/// RS-05: a peer that was forgotten and taken in again is sent what it was never sent, and what was
-/// forgotten with it is accounted for.
+/// RS-05: a peer that was forgotten and added again receives new messages, and the messages that were forgotten
+/// with it are reported as failed.
 #[test]
-fn a_peer_that_was_forgotten_gets_what_is_sent_after() {
+fn a_forgotten_peer_that_is_added_again_receives_new_messages() {
     let (mut a, mut b) = (open("127.46.12.1:0@udp"), open("127.46.13.1:0@udp"));
-    let mut to_b = a.knows(&b);
-    b.knows(&a);
+    let mut to_b = a.add_peer(&b);
+    b.add_peer(&a);
     let mut world = World::new(2);
     for text in ["first", "second", "third"] {
         let id = a
@@ -621,7 +623,7 @@ fn a_peer_that_was_forgotten_gets_what_is_sent_after() {
         });
         assert_eq!(world.received[1].pop().unwrap().1, text.as_bytes());
         a.fabric.forget(to_b);
-        to_b = a.knows(&b);
+        to_b = a.add_peer(&b);
     }
     let ids: Vec<u64> = (0..3)
         .map(|_| {
@@ -631,22 +633,22 @@ fn a_peer_that_was_forgotten_gets_what_is_sent_after() {
         })
         .collect();
     a.fabric.forget(to_b);
-    let told: Vec<FabricEvent> = std::iter::from_fn(|| a.fabric.poll_event()).collect();
+    let events: Vec<FabricEvent> = std::iter::from_fn(|| a.fabric.poll_event()).collect();
     let failed = |message| FabricEvent::BulkFailed {
         peer: to_b,
         message,
         tried: Vec::new(),
         through: Vec::new(),
     };
-    assert_eq!(told, ids.into_iter().map(failed).collect::<Vec<_>>());
+    assert_eq!(events, ids.into_iter().map(failed).collect::<Vec<_>>());
 }
 
-/// Design 8: without the key nothing is believed, whoever it says it is of.
+/// Design 8: a frame without a valid key is dropped, whatever its sender.
 #[test]
-fn frames_under_another_key_are_counted_and_change_nothing() {
+fn frames_with_another_key_are_dropped_and_counted() {
     let (mut a, mut b) = (open("127.46.14.1:0@udp"), open("127.46.15.1:0@udp"));
-    let to_b = a.knows(&b);
-    b.knows(&a);
+    let to_b = a.add_peer(&b);
+    b.add_peer(&a);
     let mut world = World::new(2);
     a.fabric.set_key([1; 32]);
     a.fabric.send_bulk(world.now_us(), to_b, b"forged").unwrap();
@@ -663,7 +665,7 @@ fn frames_under_another_key_are_counted_and_change_nothing() {
         assert!(world.start.elapsed() < DEADLINE);
     }
     assert_eq!(world.received[1], []);
-    // The same message, repeated under the right key, is the first that is believed.
+    // The same message, sent again with the right key, is the first that is accepted.
     a.fabric.set_key([9; 32]);
     world.run(&mut [&mut a, &mut b], |world| {
         world.events[0] == [done(to_b, 1)]
@@ -678,6 +680,6 @@ fn frames_under_another_key_are_counted_and_change_nothing() {
 }
 
 #[test]
-fn the_same_on_the_wheels_libfabric() {
-    on_the_wheel("the_same_on_the_wheels_libfabric");
+fn these_tests_pass_with_the_wheels_libfabric() {
+    on_the_wheel("these_tests_pass_with_the_wheels_libfabric");
 }

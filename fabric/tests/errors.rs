@@ -1,11 +1,11 @@
-//! What a fabric says when it cannot be opened, or a peer cannot be taken in.
+//! Error messages of a fabric that cannot be opened and of peers that cannot be added.
 
 mod common;
 
 use common::{config, in_child, library};
 use muster_fabric::{Fabric, FabricConfig, Transport};
 
-/// What the machine that runs the test has, as the messages show it.
+/// The interfaces of the machine that runs the test, as the error messages show them.
 fn known() -> String {
     let interfaces = library().interfaces();
     let names: Vec<String> = interfaces.iter().map(ToString::to_string).collect();
@@ -18,7 +18,7 @@ fn refusal(rails: &str) -> String {
 }
 
 #[test]
-fn no_rail() {
+fn an_empty_list_of_rails_is_refused() {
     let error = Fabric::open(&FabricConfig::new(library(), Vec::new())).unwrap_err();
     assert_eq!(
         error.to_string(),
@@ -30,7 +30,7 @@ fn no_rail() {
 }
 
 #[test]
-fn more_rails_than_allowed() {
+fn too_many_rails_are_refused() {
     let rails: Vec<String> = (1..=9)
         .map(|host| format!("127.42.1.{host}:0@udp"))
         .collect();
@@ -42,7 +42,7 @@ fn more_rails_than_allowed() {
 
 /// cfg-040.
 #[test]
-fn one_interface_twice() {
+fn two_rails_on_one_interface_are_refused() {
     let expected = |first: &str, second: &str, address: &str| {
         format!(
             "rails {first} and {second} are the same interface ({address}); name each interface \
@@ -60,7 +60,7 @@ fn one_interface_twice() {
 }
 
 #[test]
-fn an_interface_that_does_not_exist() {
+fn a_missing_interface_is_refused() {
     assert_eq!(
         refusal("ib77@udp"),
         format!(
@@ -72,7 +72,7 @@ fn an_interface_that_does_not_exist() {
 }
 
 #[test]
-fn an_address_of_another_node() {
+fn an_address_of_another_node_is_refused() {
     assert_eq!(
         refusal("203.0.113.5:0@udp"),
         format!(
@@ -84,7 +84,7 @@ fn an_address_of_another_node() {
 }
 
 #[test]
-fn a_port_that_is_in_use() {
+fn a_port_in_use_is_refused() {
     let first = Fabric::open(&config("127.42.3.1:0@udp")).unwrap();
     let port = first.local_nids().as_slice()[0].port;
     let nid = format!("127.42.3.1:{port}@udp0");
@@ -96,11 +96,11 @@ fn a_port_that_is_in_use() {
         )
     );
     drop(first);
-    Fabric::open(&config(&nid)).expect("a fabric that is closed gives its port back");
+    Fabric::open(&config(&nid)).expect("a closed fabric releases its port");
 }
 
 #[test]
-fn a_port_whose_next_one_is_in_use() {
+fn a_port_is_refused_if_its_beat_port_is_in_use() {
     let port = {
         let fabric = Fabric::open(&config("127.42.9.1:0@udp")).unwrap();
         fabric.local_nids().as_slice()[0].port
@@ -117,11 +117,11 @@ fn a_port_whose_next_one_is_in_use() {
         )
     );
     drop(other);
-    Fabric::open(&config(&nid)).expect("the refused rail has given its port back");
+    Fabric::open(&config(&nid)).expect("the refused rail has released its port");
 }
 
 #[test]
-fn the_last_port_there_is() {
+fn the_last_port_is_refused() {
     assert_eq!(
         refusal("127.42.9.2:65535@udp"),
         "rail 127.42.9.2:65535@udp0: after port 65535 there is none for the rail's beats; give a \
@@ -130,7 +130,7 @@ fn the_last_port_there_is() {
 }
 
 #[test]
-fn a_rail_that_cannot_be_opened_closes_those_before_it() {
+fn a_refused_rail_closes_the_rails_before_it() {
     let port = {
         let fabric = Fabric::open(&config("127.42.5.1:0@udp")).unwrap();
         fabric.local_nids().as_slice()[0].port
@@ -140,7 +140,7 @@ fn a_rail_that_cannot_be_opened_closes_those_before_it() {
 }
 
 #[test]
-fn a_peer_that_cannot_be_reached_from_here() {
+fn an_unreachable_peer_is_refused() {
     let mut config = config("127.42.6.1:0@udp");
     config.relay = false;
     let mut fabric = Fabric::open(&config).unwrap();
@@ -166,7 +166,7 @@ fn a_peer_that_cannot_be_reached_from_here() {
 }
 
 #[test]
-fn more_peers_than_allowed() {
+fn too_many_peers_are_refused() {
     let mut config = config("127.42.7.1:0@udp");
     config.peers_max = 1;
     let mut fabric = Fabric::open(&config).unwrap();
@@ -180,13 +180,13 @@ fn more_peers_than_allowed() {
     assert_ne!(
         fabric.peer(&second).unwrap(),
         first,
-        "a handle is never given twice"
+        "a handle is never reused"
     );
 }
 
-/// RS-05: each layer must give up before the one above it does.
+/// RS-05: each layer must time out before the layer above it does.
 #[test]
-fn time_outs_in_the_wrong_order() {
+fn time_outs_in_the_wrong_order_are_refused() {
     let mut config = config("127.42.9.1:0@udp");
     config.timeouts.upper_us = Some(3_000_000);
     let error = Fabric::open(&config).unwrap_err().to_string();
@@ -200,12 +200,9 @@ fn time_outs_in_the_wrong_order() {
 }
 
 #[test]
-fn a_libfabric_without_the_provider() {
-    // libfabric reads FI_PROVIDER once, when it is loaded: another process.
-    if !in_child(
-        "a_libfabric_without_the_provider",
-        &[("FI_PROVIDER", "tcp")],
-    ) {
+fn a_missing_provider_is_reported() {
+    // libfabric reads FI_PROVIDER once, when it is loaded, so this needs another process.
+    if !in_child("a_missing_provider_is_reported", &[("FI_PROVIDER", "tcp")]) {
         return;
     }
     let (major, minor) = library().version();

@@ -1,7 +1,7 @@
-//! The second row for TCP: libfabric's ofi_rxm over its tcp, where what comes first is not there.
+//! The second provider for TCP: libfabric's ofi_rxm over its tcp, if the preferred one is missing.
 //!
-//! libfabric 1.17 without its provider `net`. Later ones have in `tcp` itself what ofi_rxm adds, and can be
-//! asked for no tcp without it.
+//! The test uses libfabric 1.17 without its provider `net`. Later versions have the functions of ofi_rxm in
+//! `tcp` itself, and cannot offer a `tcp` without them.
 
 mod common;
 
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Without `net`; and ofi_rxm with few buffers, since its own choice takes 70 MB an endpoint.
+/// Excludes `net`, and gives ofi_rxm few buffers, because by default it uses 70 MB per endpoint.
 const WITHOUT_NET: [(&str, &str); 5] = [
     ("FI_PROVIDER", "udp,tcp,ofi_rxm"),
     ("FI_OFI_RXM_TX_SIZE", "128"),
@@ -26,10 +26,10 @@ fn open(rails: &str) -> Node {
     Node::around(fabric)
 }
 
-/// Datagrams of both classes, and the longest bulk message, by connections of ofi_rxm.
+/// Datagrams of both classes and the longest bulk message pass over connections of ofi_rxm.
 #[test]
-fn where_there_is_no_other_rxm_carries_tcp() {
-    if !in_child("where_there_is_no_other_rxm_carries_tcp", &WITHOUT_NET) {
+fn rxm_carries_tcp_if_no_other_provider_does() {
+    if !in_child("rxm_carries_tcp_if_no_other_provider_does", &WITHOUT_NET) {
         return;
     }
     let (mut a, mut b) = (open("127.41.90.1:0@tcp0"), open("127.41.91.1:0@tcp0"));
@@ -38,8 +38,8 @@ fn where_there_is_no_other_rxm_carries_tcp() {
         _ => "tcp",
     };
     assert_eq!(a.fabric.rails()[0].provider, expected);
-    let to_b = a.knows(&b);
-    b.knows(&a);
+    let to_b = a.add_peer(&b);
+    b.add_peer(&a);
     let start = Instant::now();
     let now_us = || start.elapsed().as_micros() as u64 + 1;
     let message: Vec<u8> = (0..BULK_MESSAGE_MAX).map(|at| (at % 251) as u8).collect();
@@ -51,7 +51,7 @@ fn where_there_is_no_other_rxm_carries_tcp() {
     let (mut received, mut is_done) = (Vec::new(), false);
     let has = |received: &[(usize, Vec<u8>)], text: &[u8]| received.iter().any(|one| one.1 == text);
     while !is_done || !has(&received, b"news") || !has(&received, b"beat") {
-        // What goes while a connection is made is refused as busy: it goes again.
+        // A message that is sent while a connection is being made is refused as busy, so it is sent again.
         for (class, text) in [(Class::News, b"news"), (Class::Beat, b"beat")] {
             if !has(&received, text) {
                 a.fabric.send(now_us(), to_b, class, Route::Next, text);
@@ -62,13 +62,13 @@ fn where_there_is_no_other_rxm_carries_tcp() {
         b.drain(now_us(), &mut received);
         assert!(
             start.elapsed() < DEADLINE,
-            "{is_done}, {} came",
+            "bulk done: {is_done}, {} messages arrived",
             received.len()
         );
     }
     let long = received.iter().filter(|one| one.1.len() == message.len());
     assert!(
         long.map(|one| &one.1).eq([&message]),
-        "it came whole, and once"
+        "the long message arrived whole and once"
     );
 }

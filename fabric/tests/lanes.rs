@@ -1,6 +1,6 @@
 //! The two lanes of a rail: news wakes the host, beats wait until it is awake.
 //!
-//! Real UDP on loopback addresses, where a datagram has arrived when its send returns.
+//! The tests use UDP on loopback addresses, where a datagram has arrived when its send returns.
 
 mod common;
 
@@ -9,15 +9,15 @@ use muster_fabric::{Arrival, Class, Route, Transport};
 use std::net::UdpSocket;
 use std::time::Duration;
 
-/// Far longer than a wake-up takes; who is not to be woken is given a moment to be.
+/// Far longer than a wake-up takes. To check that a host is not woken, the tests wait for `MOMENT`.
 const DEADLINE: Duration = Duration::from_secs(20);
 const MOMENT: Duration = Duration::from_millis(5);
 
 #[test]
-fn a_beat_wakes_nobody_and_is_there_for_who_is_awake() {
+fn a_beat_does_not_wake_the_host_and_is_read_when_it_is_awake() {
     let mut a = Node::open("127.43.1.1:0@udp");
     let mut b = Node::open("127.43.2.1:0@udp");
-    let to_b = a.knows(&b);
+    let to_b = a.add_peer(&b);
     b.drain(0, &mut Vec::new());
     assert!(b.fabric.may_sleep());
     a.beat(1, to_b);
@@ -28,10 +28,10 @@ fn a_beat_wakes_nobody_and_is_there_for_who_is_awake() {
 }
 
 #[test]
-fn news_wakes_and_comes_behind_the_beats_that_lie_there() {
+fn news_wakes_the_host_and_is_read_after_waiting_beats() {
     let mut a = Node::open("127.43.3.1:0@udp");
     let mut b = Node::open("127.43.4.1:0@udp");
-    let to_b = a.knows(&b);
+    let to_b = a.add_peer(&b);
     b.drain(0, &mut Vec::new());
     assert!(b.fabric.may_sleep());
     a.beat(1, to_b);
@@ -41,12 +41,12 @@ fn news_wakes_and_comes_behind_the_beats_that_lie_there() {
     assert_eq!(text(&b.receive(2)), ["beat", "news"]);
 }
 
-/// A host that its own timer woke looks at the beats alone, and news wakes it as before.
+/// A host that its own timer woke reads only the beats; news wakes it as before.
 #[test]
-fn a_look_at_the_beats_alone_leaves_the_news_where_it_wakes() {
+fn polling_only_beats_leaves_news_to_wake_the_host() {
     let mut a = Node::open("127.43.11.1:0@udp");
     let mut b = Node::open("127.43.12.1:0@udp");
-    let to_b = a.knows(&b);
+    let to_b = a.add_peer(&b);
     b.drain(0, &mut Vec::new());
     assert!(b.fabric.may_sleep());
     for round in 1..=3 {
@@ -60,17 +60,17 @@ fn a_look_at_the_beats_alone_leaves_the_news_where_it_wakes() {
     assert!(!b.fabric.poll_beats(5, &mut |arrival| panic!("{arrival:?}")));
     assert!(
         b.wait(DEADLINE),
-        "not woken by news after looks at the beats"
+        "not woken by news after polls of the beats"
     );
     assert_eq!(text(&b.receive(1)), ["news"]);
 }
 
-/// Both lanes of a rail are that one rail: in turn, in counters, and when a peer is heard.
+/// Both lanes of a rail count as one rail: in the round robin, in counters, and in rail liveness.
 #[test]
-fn messages_of_both_classes_go_round_the_same_rails() {
+fn messages_of_both_classes_share_one_round_robin_of_rails() {
     let mut a = Node::open("127.43.5.1:0@udp,127.43.5.2:0@udp");
     let mut b = Node::open("127.43.6.1:0@udp,127.43.6.2:0@udp");
-    let (to_b, to_a) = (a.knows(&b), b.knows(&a));
+    let (to_b, to_a) = (a.add_peer(&b), b.add_peer(&a));
     for (class, bytes) in [
         (Class::Beat, b"beat 0"),
         (Class::News, b"news 1"),
@@ -91,9 +91,9 @@ fn messages_of_both_classes_go_round_the_same_rails() {
     assert_eq!(sends, [2, 2]);
 }
 
-/// The convention that peers rely on.
+/// Peers rely on this convention.
 #[test]
-fn beats_go_to_the_port_after_the_nids() {
+fn beats_go_to_the_port_after_that_of_the_nid() {
     let mut a = Node::open("127.43.7.1:0@udp");
     let news = UdpSocket::bind("127.43.8.1:0").unwrap();
     let port = news.local_addr().unwrap().port();
@@ -114,10 +114,10 @@ fn beats_go_to_the_port_after_the_nids() {
 }
 
 #[test]
-fn more_beats_than_one_look_takes_are_all_read_before_the_host_sleeps() {
+fn more_beats_than_one_batch_are_all_read_before_the_host_sleeps() {
     let mut a = Node::open("127.43.9.1:0@udp");
     let mut b = Node::open("127.43.10.1:0@udp");
-    let to_b = a.knows(&b);
+    let to_b = a.add_peer(&b);
     (0..150).for_each(|_| a.beat(1, to_b));
     let mut received = Vec::new();
     b.drain(2, &mut received);
@@ -126,6 +126,6 @@ fn more_beats_than_one_look_takes_are_all_read_before_the_host_sleeps() {
 }
 
 #[test]
-fn the_same_on_the_wheels_libfabric() {
-    on_the_wheel("the_same_on_the_wheels_libfabric");
+fn these_tests_pass_with_the_wheels_libfabric() {
+    on_the_wheel("these_tests_pass_with_the_wheels_libfabric");
 }

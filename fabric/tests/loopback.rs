@@ -1,7 +1,7 @@
-//! Messages over real rails: UDP on loopback addresses, two rails a node.
+//! Messages over real rails: UDP on loopback addresses, with up to two rails per node.
 //!
-//! Time is passed in by hand; waiting is epoll on the fabric's own descriptors with a generous
-//! deadline, as a host would.
+//! The test sets the time. It waits with epoll on the fabric's descriptors, as a host does, with a long
+//! deadline.
 
 mod common;
 
@@ -16,14 +16,14 @@ fn sent_one() -> Sent {
     }
 }
 
-/// Rails of connections beside rails of datagrams: the first sends find no connection yet and go by
-/// the other rail, later ones go by both.
+/// A rail with connections and a rail with datagrams. The first sends find no connection and use the datagram
+/// rail; later sends use both.
 #[test]
 fn rails_of_both_kinds_carry_messages_together() {
     let mut a = Node::open("127.41.70.1:0@udp0,127.41.70.2:0@tcp0");
     let mut b = Node::open("127.41.71.1:0@udp0,127.41.71.2:0@tcp0");
-    let to_b = a.knows(&b);
-    b.knows(&a);
+    let to_b = a.add_peer(&b);
+    b.add_peer(&a);
     let mut by_rail = [0, 0];
     let mut now_us = 0;
     while by_rail[1] < 10 {
@@ -31,7 +31,7 @@ fn rails_of_both_kinds_carry_messages_together() {
         assert!(now_us < 20_000_000, "{by_rail:?}");
         for class in [Class::News, Class::Beat] {
             let sent = a.fabric.send(now_us, to_b, class, Route::Next, b"any");
-            assert!(sent.copies > 0, "a message is taken by one of them");
+            assert!(sent.copies > 0, "one of the rails accepts the message");
         }
         a.drain(now_us, &mut Vec::new());
         let mut received = Vec::new();
@@ -42,11 +42,11 @@ fn rails_of_both_kinds_carry_messages_together() {
 }
 
 #[test]
-fn a_message_goes_there_and_an_answer_comes_back() {
+fn a_message_and_its_answer_arrive() {
     let mut a = Node::open("127.41.1.1:0@udp,127.41.1.2:0@udp");
     let mut b = Node::open("127.41.2.1:0@udp,127.41.2.2:0@udp");
-    let to_b = a.knows(&b);
-    let to_a = b.knows(&a);
+    let to_b = a.add_peer(&b);
+    let to_a = b.add_peer(&a);
     assert_eq!(
         a.fabric.send(1, to_b, Class::Beat, Route::Next, b"ping"),
         sent_one()
@@ -60,10 +60,10 @@ fn a_message_goes_there_and_an_answer_comes_back() {
 }
 
 #[test]
-fn next_alternates_over_the_rails_and_all_takes_each() {
+fn route_next_alternates_and_route_all_uses_each_rail() {
     let mut a = Node::open("127.41.3.1:0@udp,127.41.3.2:0@udp");
     let mut b = Node::open("127.41.4.1:0@udp,127.41.4.2:0@udp");
-    let to_b = a.knows(&b);
+    let to_b = a.add_peer(&b);
     for _ in 0..4 {
         assert_eq!(
             a.fabric.send(1, to_b, Class::Beat, Route::Next, b"beat"),
@@ -103,17 +103,17 @@ fn next_alternates_over_the_rails_and_all_takes_each() {
 }
 
 #[test]
-fn a_peer_that_restarts_at_its_address_is_reached_under_the_old_handle() {
+fn a_restarted_peer_is_reached_with_its_old_handle() {
     let mut a = Node::open("127.41.5.1:0@udp");
     let mut b = Node::open("127.41.6.1:0@udp");
-    let to_b = a.knows(&b);
+    let to_b = a.add_peer(&b);
     a.fabric.send(1, to_b, Class::Beat, Route::Next, b"before");
     assert_eq!(text(&b.receive(1)), ["before"]);
     let nids = b.nids().to_string();
     drop(b);
     assert_eq!(
         a.fabric
-            .send(2, to_b, Class::Beat, Route::Next, b"nobody there"),
+            .send(2, to_b, Class::Beat, Route::Next, b"no receiver"),
         sent_one()
     );
     let mut b = Node::open(&nids);
@@ -123,10 +123,10 @@ fn a_peer_that_restarts_at_its_address_is_reached_under_the_old_handle() {
 
 /// bck-025: a member with one rail and one with two, both ways.
 #[test]
-fn one_rail_reaches_each_of_a_peers_two_nids_and_is_reached_from_both() {
+fn one_rail_exchanges_messages_with_both_nids_of_a_peer() {
     let mut a = Node::open("127.41.7.1:0@udp");
     let mut b = Node::open("127.41.8.1:0@udp,127.41.8.2:0@udp");
-    let (to_b, to_a) = (a.knows(&b), b.knows(&a));
+    let (to_b, to_a) = (a.add_peer(&b), b.add_peer(&a));
     let both = Sent {
         copies: 2,
         dropped: None,
@@ -148,10 +148,10 @@ fn one_rail_reaches_each_of_a_peers_two_nids_and_is_reached_from_both() {
 
 /// cfg-080, snd-065: a NID belongs to one peer only.
 #[test]
-fn a_nid_of_one_peer_is_refused_for_another_until_the_first_is_forgotten() {
+fn a_nid_is_refused_for_a_second_peer_until_the_first_is_forgotten() {
     let mut a = Node::open("127.41.10.1:0@udp");
     let mut b = Node::open("127.41.11.1:0@udp");
-    let first = a.knows(&b);
+    let first = a.add_peer(&b);
     let nids: NidList = format!("127.41.11.9@udp,{}", b.nids()).parse().unwrap();
     let error = a.fabric.peer(&nids).unwrap_err();
     let expected = format!(
@@ -162,7 +162,11 @@ fn a_nid_of_one_peer_is_refused_for_another_until_the_first_is_forgotten() {
     assert_eq!(error.to_string(), expected);
     a.fabric
         .send(1, first, Class::News, Route::All, b"to first");
-    assert_eq!(text(&b.receive(1)), ["to first"], "nothing has changed");
+    assert_eq!(
+        text(&b.receive(1)),
+        ["to first"],
+        "the first peer is unchanged"
+    );
     a.fabric.forget(first);
     a.fabric.forget(first);
     let second = a.fabric.peer(&nids).unwrap();
@@ -172,7 +176,7 @@ fn a_nid_of_one_peer_is_refused_for_another_until_the_first_is_forgotten() {
         ..Sent::default()
     };
     let sent = a.fabric.send(1, first, Class::News, Route::All, b"x");
-    assert_eq!(sent, nothing, "a forgotten peer gets nothing");
+    assert_eq!(sent, nothing, "no message is sent to a forgotten peer");
     a.fabric
         .send(1, second, Class::News, Route::All, b"to second");
     assert_eq!(text(&b.receive(1)), ["to second"]);
@@ -184,10 +188,10 @@ fn a_nid_of_one_peer_is_refused_for_another_until_the_first_is_forgotten() {
 
 /// AG-12, AG-14.
 #[test]
-fn a_burst_longer_than_the_posted_buffers_arrives_whole_and_in_order() {
+fn a_burst_longer_than_the_posted_buffers_arrives_complete_and_in_order() {
     let mut a = Node::open("127.41.12.1:0@udp");
     let mut b = Node::open("127.41.13.1:0@udp");
-    let to_b = a.knows(&b);
+    let to_b = a.add_peer(&b);
     let sent: Vec<String> = (0..150).map(|number| format!("message {number}")).collect();
     for message in &sent {
         a.fabric
@@ -197,10 +201,10 @@ fn a_burst_longer_than_the_posted_buffers_arrives_whole_and_in_order() {
 }
 
 #[test]
-fn a_drained_fabric_may_sleep_and_is_woken_by_the_next_news_only() {
+fn a_drained_fabric_may_sleep_and_only_news_wakes_it() {
     let mut a = Node::open("127.41.14.1:0@udp");
     let mut b = Node::open("127.41.15.1:0@udp");
-    let to_b = a.knows(&b);
+    let to_b = a.add_peer(&b);
     for round in 0..3 {
         a.fabric
             .send(round, to_b, Class::News, Route::Next, b"news");
@@ -208,11 +212,11 @@ fn a_drained_fabric_may_sleep_and_is_woken_by_the_next_news_only() {
         b.drain(round, &mut Vec::new());
         assert!(
             b.fabric.may_sleep(),
-            "round {round}: everything was handled"
+            "round {round}: all messages were handled"
         );
         assert!(
             !b.wait(Duration::from_millis(1)),
-            "round {round}: woken by nothing"
+            "round {round}: woken without a message"
         );
     }
     assert!(b.fabric.may_sleep());
@@ -225,7 +229,7 @@ fn a_drained_fabric_may_sleep_and_is_woken_by_the_next_news_only() {
 fn messages_up_to_the_limit_pass_and_longer_ones_are_refused_or_dropped() {
     let mut a = Node::open("127.41.16.1:0@udp");
     let mut b = Node::open("127.41.17.1:0@udp");
-    let to_b = a.knows(&b);
+    let to_b = a.add_peer(&b);
     assert_eq!(a.fabric.mtu(), 1472 - ENVELOPE_BYTES);
     let longest = vec![7; 1472 - ENVELOPE_BYTES];
     assert_eq!(
@@ -240,11 +244,11 @@ fn messages_up_to_the_limit_pass_and_longer_ones_are_refused_or_dropped() {
     let longer = [7; 1472 - ENVELOPE_BYTES + 1];
     let sent = a.fabric.send(1, to_b, Class::News, Route::Next, &longer);
     assert_eq!((sent.copies, sent.dropped), (0, Some(DropReason::Oversize)));
-    // From a stranger, who is not bound to the limit: longer, garbage, and a proper one.
-    let stranger = std::net::UdpSocket::bind("127.41.16.2:0").unwrap();
+    // A foreign process does not respect the limit: two messages that are too long, and one of valid length.
+    let foreign_socket = std::net::UdpSocket::bind("127.41.16.2:0").unwrap();
     let to = b.nids().as_slice()[0].socket_address().unwrap();
     for length in [1473, 9000, 13] {
-        stranger.send_to(&vec![0xff; length], to).unwrap();
+        foreign_socket.send_to(&vec![0xff; length], to).unwrap();
     }
     assert_eq!(b.receive(1), [(0, vec![0xff; 13])]);
     let counters = b.fabric.rails().remove(0).counters;
@@ -259,14 +263,14 @@ fn messages_up_to_the_limit_pass_and_longer_ones_are_refused_or_dropped() {
 
 /// AG-16 in part.
 #[test]
-fn sends_under_way_are_bounded_on_each_lane() {
+fn sends_in_progress_are_bounded_on_each_lane() {
     let mut config = config("127.41.18.1:0@udp");
     config.inject = false;
     config.send_slots = 8;
     config.peer_sends_max = 100;
     let mut a = Node::around(Fabric::open(&config).unwrap());
     let mut b = Node::open("127.41.19.1:0@udp");
-    let to_b = a.knows(&b);
+    let to_b = a.add_peer(&b);
     let send = |a: &mut Node, class, count: usize| {
         let sent = |_| usize::from(a.fabric.send(1, to_b, class, Route::Next, b"x").copies);
         (0..count).map(sent).sum::<usize>()
@@ -274,7 +278,7 @@ fn sends_under_way_are_bounded_on_each_lane() {
     assert_eq!(
         (send(&mut a, Class::Beat, 10), send(&mut a, Class::News, 10)),
         (8, 8),
-        "beats leave the slots of news alone"
+        "beats do not use the slots of news"
     );
     assert_eq!(
         a.fabric.rails()[0].counters.dropped(DropReason::RailBusy),
@@ -285,12 +289,12 @@ fn sends_under_way_are_bounded_on_each_lane() {
     assert_eq!(
         (send(&mut a, Class::Beat, 10), send(&mut a, Class::News, 10)),
         (8, 8),
-        "completions give the slots back"
+        "completions free the slots"
     );
 }
 
 #[test]
-fn sends_under_way_to_one_peer_are_bounded_too() {
+fn sends_in_progress_to_one_peer_are_bounded() {
     let mut config = config("127.41.20.1:0@udp");
     config.inject = false;
     config.peer_sends_max = 3;
@@ -299,13 +303,13 @@ fn sends_under_way_to_one_peer_are_bounded_too() {
         Node::open("127.41.21.1:0@udp"),
         Node::open("127.41.21.2:0@udp"),
     );
-    let (to_b, to_c) = (a.knows(&b), a.knows(&c));
+    let (to_b, to_c) = (a.add_peer(&b), a.add_peer(&c));
     let sent: Vec<(u8, Option<DropReason>)> = (0..4)
         .map(|_| a.fabric.send(1, to_b, Class::News, Route::Next, b"x"))
         .map(|sent| (sent.copies, sent.dropped))
         .collect();
-    let (taken, busy) = ((1, None), (0, Some(DropReason::PeerBusy)));
-    assert_eq!(sent, [taken, taken, taken, busy]);
+    let (accepted, busy) = ((1, None), (0, Some(DropReason::PeerBusy)));
+    assert_eq!(sent, [accepted, accepted, accepted, busy]);
     assert_eq!(
         a.fabric.send(1, to_c, Class::News, Route::Next, b"x"),
         sent_one()
@@ -323,18 +327,18 @@ fn sends_under_way_to_one_peer_are_bounded_too() {
     );
 }
 
-/// AG-16 in part: a peer that reads nothing any more has a bounded number of sends, on connections too,
-/// where what is taken by copy would wait without bound.
+/// AG-16 in part: the sends in progress to a peer that reads nothing are bounded on connections, too. Messages
+/// that the provider copies would queue without bound.
 #[test]
-fn sends_under_way_to_a_stuck_peer_are_bounded_on_connections() {
+fn sends_in_progress_to_a_stuck_peer_are_bounded_on_connections() {
     let (mut a, mut b) = (
         Node::open("127.41.22.1:0@tcp"),
         Node::open("127.41.23.1:0@tcp"),
     );
-    let to_b = a.knows(&b);
+    let to_b = a.add_peer(&b);
     let send = |a: &mut Node| a.fabric.send(1, to_b, Class::News, Route::Next, &[5; 64]);
     let mut received = Vec::new();
-    // The connection is made with the help of both.
+    // Both nodes must be polled to establish the connection.
     while received.is_empty() {
         send(&mut a);
         a.drain(1, &mut Vec::new());
@@ -352,11 +356,11 @@ fn sends_under_way_to_a_stuck_peer_are_bounded_on_connections() {
     }
     assert_eq!(refused, Some(DropReason::PeerBusy));
     let path = &a.fabric.paths(to_b)[0];
-    assert!(path.queued_bytes >= 64, "it is seen in the figures");
+    assert!(path.queued_bytes >= 64, "queued bytes are counted");
 }
 
 #[test]
-fn the_library_is_the_one_that_was_asked_for() {
+fn the_library_has_the_expected_version() {
     let version = library().version();
     match std::env::var(common::EXPECT_MAJOR) {
         Ok(major) => assert_eq!(version.0.to_string(), major),
@@ -365,6 +369,6 @@ fn the_library_is_the_one_that_was_asked_for() {
 }
 
 #[test]
-fn the_same_on_the_wheels_libfabric() {
-    on_the_wheel("the_same_on_the_wheels_libfabric");
+fn these_tests_pass_with_the_wheels_libfabric() {
+    on_the_wheel("these_tests_pass_with_the_wheels_libfabric");
 }

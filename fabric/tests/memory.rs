@@ -1,4 +1,4 @@
-//! Shared memory as a rail: processes of one machine, woken by bells, that come, go and come again.
+//! Shared memory as a rail: processes of one machine, woken by doorbells, that start, end and start again.
 
 mod common;
 
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// In a process that answers: where it is, and whom it answers.
+/// Set in a process that answers: its own NID and the NID that it answers.
 const ECHO: &str = "MUSTER_TEST_ECHO";
 
 fn open(rail: &str) -> Node {
@@ -20,33 +20,35 @@ fn open(rail: &str) -> Node {
     Node::around(fabric)
 }
 
-/// Sends until the other one has it: the providers make each other known with the first messages of each lane.
+/// Sends on each lane until the peer receives: the providers exchange their addresses with the first messages
+/// of each lane.
 fn meet(a: &mut Node, b: &mut Node, to_b: PeerHandle) {
     let start = Instant::now();
     for class in [Class::News, Class::Beat] {
-        let mut come = Vec::new();
-        while come.is_empty() {
+        let mut received = Vec::new();
+        while received.is_empty() {
             a.fabric.send(0, to_b, class, Route::Next, b"hello");
             a.drain(0, &mut Vec::new());
-            b.drain(0, &mut come);
+            b.drain(0, &mut received);
             assert!(start.elapsed() < DEADLINE, "{class:?}");
         }
-        // What was sent more than once.
+        // Messages that were sent more than once.
         while a.fabric.rails()[0].counters.sends > b.fabric.rails()[0].counters.receives {
-            b.drain(0, &mut come);
+            b.drain(0, &mut received);
             assert!(start.elapsed() < DEADLINE, "{class:?}");
         }
     }
 }
 
-/// A rail of its own for each libfabric: what the other one's tests have beside it has other names.
+/// A rail with an address that depends on the libfabric version, because the same tests may run on another
+/// version at the same time.
 fn shm(address: &str) -> String {
     format!("{address}:{}@shm0", 7750 + 10 * library().version().0)
 }
 
 #[test]
-fn on_libfabric_2() {
-    on_the_wheel("on_libfabric_2");
+fn these_tests_pass_with_the_wheels_libfabric() {
+    on_the_wheel("these_tests_pass_with_the_wheels_libfabric");
 }
 
 #[test]
@@ -55,13 +57,13 @@ fn the_library_is_the_expected_one() {
     assert_eq!(library().version().0.to_string(), major);
 }
 
-/// libfabric 1.x is refused: there is nothing else to see of it.
+/// Whether the library is 1.x, which is refused: then the other tests do not apply.
 fn is_refused() -> bool {
     library().version().0 < 2
 }
 
 #[test]
-fn a_library_whose_locks_are_in_others_memory_is_refused() {
+fn a_library_with_locks_in_shared_memory_is_refused() {
     let (rail, version) = (shm("127.41.90.1"), library().version());
     match Fabric::open(&config(&rail)) {
         Ok(_) => assert!(version >= (2, 5), "{version:?}"),
@@ -76,13 +78,13 @@ fn a_library_whose_locks_are_in_others_memory_is_refused() {
 }
 
 #[test]
-fn news_wake_and_beats_and_long_messages_arrive() {
+fn news_wakes_the_host_and_beats_and_long_messages_arrive() {
     if is_refused() {
         return;
     }
     let (mut a, mut b) = (open(&shm("127.41.91.1")), open(&shm("127.41.91.2")));
     assert_eq!(a.fabric.rails()[0].provider, "shm");
-    let (to_b, to_a) = (a.knows(&b), b.knows(&a));
+    let (to_b, to_a) = (a.add_peer(&b), b.add_peer(&a));
     meet(&mut a, &mut b, to_b);
     meet(&mut b, &mut a, to_a);
     for _ in 0..100 {
@@ -90,7 +92,7 @@ fn news_wake_and_beats_and_long_messages_arrive() {
             b.drain(0, &mut Vec::new());
         }
         a.fabric.send(1, to_b, Class::News, Route::Next, b"news");
-        assert!(b.wait(DEADLINE), "nothing woke it");
+        assert!(b.wait(DEADLINE), "news did not wake it");
         assert_eq!(text(&b.receive(1)), ["news"]);
         a.beat(1, to_b);
         assert_eq!(text(&b.receive(1)), ["beat"]);
@@ -109,12 +111,20 @@ fn news_wake_and_beats_and_long_messages_arrive() {
         b.drain(now_us(), &mut received);
         a.drain(now_us(), &mut Vec::new());
         is_done = std::iter::from_fn(|| a.fabric.poll_event()).any(|event| event == done);
-        assert!(start.elapsed() < DEADLINE, "{} came", received.len());
+        assert!(
+            start.elapsed() < DEADLINE,
+            "{} messages arrived",
+            received.len()
+        );
     }
-    assert!(received == [(0, message)], "{} came", received.len());
+    assert!(
+        received == [(0, message)],
+        "{} messages arrived",
+        received.len()
+    );
 }
 
-/// Ends the process with the test.
+/// Kills the process at the end of the test.
 struct Process(Child);
 
 impl Drop for Process {
@@ -124,15 +134,15 @@ impl Drop for Process {
     }
 }
 
-fn start_echo(test: &str, who: &str) -> Process {
+fn start_echo(test: &str, nids: &str) -> Process {
     let mut child = Command::new(std::env::current_exe().unwrap());
-    let child = child.args([test, "--exact"]).env(ECHO, who).spawn();
+    let child = child.args([test, "--exact"]).env(ECHO, nids).spawn();
     Process(child.unwrap())
 }
 
 /// Answers for as long as a test may take.
-fn echo(who: &str) {
-    let (own, other) = who.split_once(' ').unwrap();
+fn echo(nids: &str) {
+    let (own, other) = nids.split_once(' ').unwrap();
     let mut node = Node::open(own);
     let other: NidList = other.parse().unwrap();
     let to = node.fabric.peer(&other).unwrap();
@@ -149,19 +159,19 @@ fn echo(who: &str) {
     }
 }
 
-/// A process that is killed leaves its memory behind, which nobody reads; the one that takes its place has other
-/// memory under the same name.
+/// A killed process leaves its memory behind, which no process reads; its successor has different memory of the
+/// same name.
 #[test]
-fn a_process_that_is_killed_is_missed_and_found_again() {
-    let test = "a_process_that_is_killed_is_missed_and_found_again";
-    if let Ok(who) = std::env::var(ECHO) {
-        return echo(&who);
+fn a_killed_process_is_noticed_and_its_successor_is_found() {
+    let test = "a_killed_process_is_noticed_and_its_successor_is_found";
+    if let Ok(nids) = std::env::var(ECHO) {
+        return echo(&nids);
     }
     if is_refused() {
         return;
     }
     let (own, other) = (shm("127.41.92.1"), shm("127.41.92.2"));
-    let who = format!("{other} {own}");
+    let nids = format!("{other} {own}");
     let mut a = Node::open(&own);
     let to = a.fabric.peer(&other.parse().unwrap()).unwrap();
     let start = Instant::now();
@@ -177,15 +187,15 @@ fn a_process_that_is_killed_is_missed_and_found_again() {
             assert!(start.elapsed() < DEADLINE, "{question}: {received:?}");
         }
     };
-    let absent = a.fabric.send(0, to, Class::News, Route::Next, b"nobody");
-    assert!(absent.dropped.is_some(), "there is nobody yet");
-    for life in ["first", "second", "third"] {
-        let process = start_echo(test, &who);
-        answered(&mut a, life);
-        // It answers whatever was asked, in that order: one that is killed while it writes into our memory leaves that
-        // so. Once the last is answered all are.
+    let absent = a.fabric.send(0, to, Class::News, Route::Next, b"absent");
+    assert!(absent.dropped.is_some(), "the peer does not run yet");
+    for process_name in ["first", "second", "third"] {
+        let process = start_echo(test, &nids);
+        answered(&mut a, process_name);
+        // The process answers all questions in order. If it were killed while it writes into this process's
+        // memory, the memory would stay inconsistent; once the last question is answered, it writes no more.
         for last in 1.. {
-            let (mut received, last) = (Vec::new(), format!("{life}, last {last}"));
+            let (mut received, last) = (Vec::new(), format!("{process_name}, last {last}"));
             let sent = last.as_bytes();
             a.fabric.send(0, to, Class::News, Route::Next, sent);
             let is_answered = |received: &_| text(received).contains(&last);
@@ -202,21 +212,25 @@ fn a_process_that_is_killed_is_missed_and_found_again() {
             a.drain(0, &mut Vec::new());
         }
         drop(process);
-        // The first may go to the memory that it left.
+        // The first message may go to the memory that the killed process left.
         let lost = |_| {
             let sent = a.fabric.send(0, to, Class::News, Route::Next, b"lost");
             sent.dropped.is_some()
         };
         let refused: Vec<bool> = (0..3).map(lost).collect();
-        assert!(refused[1] && refused[2], "{life}: {refused:?}");
-        // What was sent to nobody is not held for ever, though its address was removed under it.
+        assert!(refused[1] && refused[2], "{process_name}: {refused:?}");
+        // Messages to the ended process do not keep their send slots, though the address was removed meanwhile.
         let credits = |a: &Node| a.fabric.rails()[0].credits;
         while credits(&a).now < credits(&a).most {
             a.drain(0, &mut Vec::new());
-            assert!(start.elapsed() < DEADLINE, "{life}: {:?}", credits(&a));
+            assert!(
+                start.elapsed() < DEADLINE,
+                "{process_name}: {:?}",
+                credits(&a)
+            );
         }
     }
-    // What the last one left.
+    // Removes the files of the last process.
     let prefix = format!("127.41.92.2:{}", 775 + library().version().0);
     for file in std::fs::read_dir("/dev/shm").unwrap().flatten() {
         if file.file_name().to_string_lossy().starts_with(&prefix) {
@@ -230,7 +244,7 @@ fn refusal(rails: &str) -> String {
 }
 
 #[test]
-fn what_cannot_be_opened_is_refused_with_a_remedy() {
+fn a_rail_that_cannot_be_opened_is_refused_with_a_remedy() {
     if is_refused() {
         return;
     }
@@ -257,17 +271,20 @@ fn what_cannot_be_opened_is_refused_with_a_remedy() {
         )
     );
     drop(first);
-    // A process that another test has just started has it for a moment, too.
+    // A process that another test has just started may hold the socket open for a moment.
     let start = Instant::now();
     while let Err(error) = Fabric::open(&config(&nid)) {
-        assert!(start.elapsed() < DEADLINE, "its name is not free: {error}");
+        assert!(
+            start.elapsed() < DEADLINE,
+            "the name is still in use: {error}"
+        );
         std::thread::yield_now();
     }
 }
 
-/// It stands beside the rail whose address it has.
+/// A shared memory rail may have the address of another rail.
 #[test]
-fn memory_and_an_interface_of_one_address_are_two_rails() {
+fn shared_memory_and_an_interface_of_one_address_are_two_rails() {
     if is_refused() {
         return;
     }

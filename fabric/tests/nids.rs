@@ -1,4 +1,4 @@
-//! NIDs: what is read is what was written, and what is malformed is refused with a remedy.
+//! NIDs: a NID that is written and parsed is unchanged, and a malformed one is refused with a remedy.
 
 use muster_fabric::{Address, Net, NetKind, Nid, NidList, PORT_DEFAULT};
 use proptest::prelude::*;
@@ -22,24 +22,24 @@ fn any_nid() -> impl Strategy<Value = Nid> {
 
 proptest! {
     #[test]
-    fn a_nid_is_read_back_as_it_was_written(nid in any_nid()) {
+    fn a_written_nid_parses_to_itself(nid in any_nid()) {
         prop_assert_eq!(nid.to_string().parse::<Nid>(), Ok(nid));
     }
 
     #[test]
-    fn a_list_is_read_back_as_it_was_written(nids in prop::collection::vec(any_nid(), 1..8)) {
-        // A list that names a NID twice is refused, which is another test.
+    fn a_written_list_parses_to_itself(nids in prop::collection::vec(any_nid(), 1..8)) {
+        // A list that names a NID twice is refused, which another test covers.
         let Ok(list) = NidList::new(nids) else { return Ok(()) };
         prop_assert_eq!(list.to_string().parse::<NidList>(), Ok(list));
     }
 
     #[test]
-    fn no_text_makes_the_reader_panic(text in ".*") {
+    fn no_text_makes_the_parser_panic(text in ".*") {
         let _ = text.parse::<NidList>();
     }
 
     #[test]
-    fn almost_a_nid_does_not_make_the_reader_panic(
+    fn malformed_nids_do_not_make_the_parser_panic(
         text in "[0-9a-z.:\\[\\]]{0,20}@?[a-z0-9]{0,6}(,[0-9.:]*@udp[0-9]{0,6}){0,3}",
     ) {
         if let Ok(list) = text.parse::<NidList>() {
@@ -53,7 +53,7 @@ fn refusal(text: &str) -> String {
 }
 
 #[test]
-fn the_short_forms_mean_the_long_ones() {
+fn short_forms_equal_the_long_ones() {
     let short: Nid = "192.0.2.7@udp".parse().unwrap();
     let long: Nid = "192.0.2.7:7741@udp0".parse().unwrap();
     assert_eq!(

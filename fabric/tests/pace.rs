@@ -1,5 +1,5 @@
-//! How long a send and an idle look take, printed and not judged: `cargo test --release -p
-//! muster-fabric --test pace -- --ignored --nocapture`.
+//! Prints the time of a send and of an idle poll; it asserts nothing: `cargo test --release -p muster-fabric
+//! --test pace -- --ignored --nocapture`.
 
 mod common;
 
@@ -10,7 +10,7 @@ use std::time::Instant;
 const COUNT: u32 = 200_000;
 const ROUNDS: usize = 7;
 
-/// The best of some rounds, in nanoseconds a call.
+/// The fastest of some rounds, in nanoseconds per call.
 fn pace(mut call: impl FnMut()) -> f64 {
     let round = |call: &mut dyn FnMut()| {
         let start = Instant::now();
@@ -23,8 +23,8 @@ fn pace(mut call: impl FnMut()) -> f64 {
 }
 
 #[test]
-#[ignore = "prints figures only: cargo test --release -p muster-fabric --test pace -- --ignored --nocapture"]
-fn the_pace_of_sending_and_looking() {
+#[ignore = "only prints times: cargo test --release -p muster-fabric --test pace -- --ignored --nocapture"]
+fn times_of_sends_and_idle_polls() {
     let one = ("127.45.1.1:0@udp", "127.45.2.1:0@udp");
     let two = (
         "127.45.3.1:0@udp,127.45.3.2:0@udp",
@@ -32,7 +32,7 @@ fn the_pace_of_sending_and_looking() {
     );
     for (rails, (of_a, of_b)) in [(1, one), (2, two)] {
         let (mut a, b) = (Node::open(of_a), Node::open(of_b));
-        let to_b = a.knows(&b);
+        let to_b = a.add_peer(&b);
         let bytes = [7; 128];
         let mut now_us = 0;
         let send = pace(|| {
@@ -40,7 +40,7 @@ fn the_pace_of_sending_and_looking() {
             a.fabric
                 .send(now_us, to_b, Class::Beat, Route::Next, &bytes);
         });
-        let look = pace(|| _ = a.fabric.poll(now_us, &mut |_| {}));
-        println!("{rails} rails: send {send:.0} ns, idle look {look:.0} ns");
+        let poll = pace(|| _ = a.fabric.poll(now_us, &mut |_| {}));
+        println!("{rails} rails: send {send:.0} ns, idle poll {poll:.0} ns");
     }
 }

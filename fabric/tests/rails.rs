@@ -1,6 +1,6 @@
-//! Rails that are cut, and rails that refuse: what is said, and which way messages go then.
+//! Rails that are cut, and rails that refuse: the events, and the rails that messages then use.
 //!
-//! Real UDP on loopback addresses; cuts come from the fault wrapper, on a clock that the test winds.
+//! The tests use UDP on loopback addresses. Cuts come from the fault wrapper, on a clock that the test sets.
 
 mod common;
 
@@ -10,7 +10,7 @@ use muster_fabric::{
     NidList, Pace, PathState, PeerHandle, Route, Transport,
 };
 
-/// Two nodes that beat to each other every 10 ms of a clock that the test winds.
+/// Two nodes that exchange a beat every 10 ms of a clock that the test sets.
 struct Pair {
     a: Node<Faulty<Fabric>>,
     b: Node<Faulty<Fabric>>,
@@ -26,9 +26,9 @@ impl Pair {
         let open =
             |rails, plan| Node::around(Faulty::new(Fabric::open(&config(rails)).unwrap(), plan));
         let (mut a, mut b) = (open(rails_a, plan_a), open(rails_b, FaultPlan::default()));
-        let (to_b, to_a) = (a.knows(&b), b.knows(&a));
-        a.fabric.watch(0, to_b, Pace::unasked(4 * BEAT_US));
-        b.fabric.watch(0, to_a, Pace::unasked(4 * BEAT_US));
+        let (to_b, to_a) = (a.add_peer(&b), b.add_peer(&a));
+        a.fabric.watch(0, to_b, Pace::without_requests(4 * BEAT_US));
+        b.fabric.watch(0, to_a, Pace::without_requests(4 * BEAT_US));
         Pair {
             a,
             b,
@@ -38,13 +38,13 @@ impl Pair {
         }
     }
 
-    /// One beat each way; returns the events of both, a first.
+    /// Sends one beat in each direction; returns the events of both nodes, a first.
     fn beat(&mut self) -> Vec<FabricEvent> {
         self.now_us += BEAT_US;
         self.a.beat(self.now_us, self.to_b);
         self.b.beat(self.now_us, self.to_a);
-        let mut events = hear(self.now_us, &mut self.a, self.to_b, &self.b);
-        events.extend(hear(self.now_us, &mut self.b, self.to_a, &self.a));
+        let mut events = receive_all(self.now_us, &mut self.a, self.to_b, &self.b);
+        events.extend(receive_all(self.now_us, &mut self.b, self.to_a, &self.a));
         events
     }
 
@@ -53,8 +53,8 @@ impl Pair {
     }
 }
 
-/// Takes what the peer has sent, credits it to its rails, and returns the events.
-fn hear(
+/// Receives the peer's messages, records them for its rails, and returns the events.
+fn receive_all(
     now_us: u64,
     node: &mut Node<Faulty<Fabric>>,
     peer: PeerHandle,
@@ -66,9 +66,9 @@ fn hear(
     std::iter::from_fn(|| node.fabric.poll_event()).collect()
 }
 
-/// RS-07 in part: a copy of a message now and then is the probe.
+/// RS-07 in part: the probe is a copy of a message.
 #[test]
-fn a_cut_rail_is_silent_for_both_and_back_when_it_heals() {
+fn a_cut_rail_is_silent_for_both_nodes_until_the_cut_ends() {
     let cut = |direction| Cut {
         rail: 1,
         direction,
@@ -85,7 +85,7 @@ fn a_cut_rail_is_silent_for_both_and_back_when_it_heals() {
         "127.41.23.1:0@udp,127.41.23.2:0@udp",
     );
     let mut pair = Pair::open(rails_a, rails_b, plan);
-    assert_eq!(pair.beats(9), [], "nothing is wrong until the cut");
+    assert_eq!(pair.beats(9), [], "no event before the cut");
     let events = pair.beats(10);
     for (peer, node) in [(pair.to_b, "a"), (pair.to_a, "b")] {
         let silent = |event: &FabricEvent| {
@@ -94,7 +94,7 @@ fn a_cut_rail_is_silent_for_both_and_back_when_it_heals() {
         };
         assert!(events.iter().any(silent), "{node}: {events:?}");
     }
-    assert_eq!(events.len(), 2, "each says it once: {events:?}");
+    assert_eq!(events.len(), 2, "one event for each node: {events:?}");
     let states: Vec<PathState> = pair
         .a
         .fabric
@@ -108,7 +108,7 @@ fn a_cut_rail_is_silent_for_both_and_back_when_it_heals() {
     assert_eq!(
         pair.a.fabric.paths(pair.to_b)[0].counters.sends,
         before + 8,
-        "none is lost"
+        "no beat is lost"
     );
     pair.now_us = 400_000;
     let events = pair.beats(8);
@@ -126,10 +126,10 @@ fn a_cut_rail_is_silent_for_both_and_back_when_it_heals() {
         back.iter().all(|event| events.contains(event)),
         "{events:?}"
     );
-    assert_eq!(pair.beats(20), [], "and stays well");
+    assert_eq!(pair.beats(20), [], "no further event");
 }
 
-/// A host that counts silent rails would hold the peer for degraded for ever.
+/// Otherwise a host that counts silent rails would show the peer as degraded forever.
 #[test]
 fn a_silence_ends_when_the_peer_closes_its_rail() {
     let cut = Cut {
@@ -163,7 +163,7 @@ fn a_silence_ends_when_the_peer_closes_its_rail() {
 }
 
 #[test]
-fn a_rail_that_is_cut_one_way_is_silent_for_the_deaf_side_only() {
+fn a_rail_that_is_cut_in_one_direction_is_silent_for_the_receiver_only() {
     let cut = Cut {
         rail: 0,
         direction: Direction::In,
@@ -187,7 +187,7 @@ fn a_rail_that_is_cut_one_way_is_silent_for_the_deaf_side_only() {
 }
 
 #[test]
-fn delayed_messages_come_when_the_transport_says() {
+fn delayed_messages_arrive_at_the_transports_timeout() {
     let plan = FaultPlan {
         seed: 3,
         delay_ppm: 1_000_000,
@@ -197,7 +197,7 @@ fn delayed_messages_come_when_the_transport_says() {
     let fabric = Fabric::open(&config("127.41.26.1:0@udp")).unwrap();
     let mut a = Node::open("127.41.27.1:0@udp");
     let mut b = Node::around(Faulty::new(fabric, plan));
-    let to_b = a.knows(&b);
+    let to_b = a.add_peer(&b);
     (0..20).for_each(|_| a.beat(0, to_b));
     let mut received = b.catch_up(1_000, &a);
     let mut wakes = 0;
@@ -208,7 +208,7 @@ fn delayed_messages_come_when_the_transport_says() {
     }
     assert!(
         received.len() == 20 && wakes > 1,
-        "{} in {wakes}",
+        "{} messages in {wakes} wake-ups",
         received.len()
     );
     assert_eq!(b.fabric.fault_counters().delayed, 20);
@@ -216,13 +216,13 @@ fn delayed_messages_come_when_the_transport_says() {
 
 /// snd-050, snd-060; RS-03 and RS-07 in part.
 #[test]
-fn what_the_provider_refuses_goes_over_another_rail_and_the_bad_path_is_tried_again_later() {
+fn a_refused_message_uses_another_rail_and_the_bad_path_is_tried_again_later() {
     let mut a = Node::open("127.41.28.1:0@udp,127.41.28.2:0@udp");
     let mut b = Node::open("127.41.29.1:0@udp");
     let mut c = Node::open("127.41.30.1:0@udp,127.41.30.2:0@udp");
-    let to_c = a.knows(&c);
-    // From a loopback address nothing can be sent to another network: an error at once. The first
-    // path of this peer is bad, the second leads to b.
+    let to_c = a.add_peer(&c);
+    // A send from a loopback address to another network fails at once. The first path of this peer is bad, the
+    // second leads to b.
     let half: NidList = format!("203.0.113.9@udp,{}", b.nids()).parse().unwrap();
     let to_half = a.fabric.peer(&half).unwrap();
     for now_us in 0..10 {
@@ -242,16 +242,16 @@ fn what_the_provider_refuses_goes_over_another_rail_and_the_bad_path_is_tried_ag
             .counters
             .dropped(DropReason::ProviderError)
     };
-    assert_eq!(tries(&a), 3, "then it is left alone");
+    assert_eq!(tries(&a), 3, "the path is avoided after three errors");
     a.fabric
         .send(30_000, to_half, Class::Beat, Route::Next, b"x");
-    assert_eq!(tries(&a), 4, "and tried again after a pause");
-    // One peer's bad address says nothing about the rail, which still serves the others.
+    assert_eq!(tries(&a), 4, "the path is tried again after a pause");
+    // One peer's bad address does not count against the rail, which still serves the others.
     assert_eq!(a.fabric.rails()[0].state, HealthState::Active);
     a.fabric
         .send(31_000, to_c, Class::News, Route::All, b"news");
     assert_eq!(c.receive(2).len(), 2);
-    // dbg-115: each time it is said which pair failed, and which was taken in its place.
+    // dbg-115: each event names the pair that failed, and the pair that was used instead.
     let events: Vec<FabricEvent> = std::iter::from_fn(|| a.fabric.poll_event()).collect();
     assert_eq!(events.len(), 3, "{events:?}");
     for event in events {
@@ -283,11 +283,11 @@ fn a_rail_that_fails_for_several_peers_is_failing_until_a_send_succeeds() {
             (sent.copies, sent.dropped),
             (0, Some(DropReason::ProviderError))
         );
-        let there = a.fabric.nids(peer).unwrap().as_slice()[0].clone();
+        let remote = a.fabric.nids(peer).unwrap().as_slice()[0].clone();
         let own = a.nids().as_slice()[0].clone();
-        assert_eq!(a.fabric.pairs_tried(peer, &sent.tried), [(own, there)]);
+        assert_eq!(a.fabric.pairs_tried(peer, &sent.tried), [(own, remote)]);
     }
-    // dbg-110: the first errors degrade it.
+    // dbg-110: the first errors degrade the rail.
     let event = a.fabric.poll_event();
     let Some(FabricEvent::RailHealth {
         rail: 0,
@@ -303,15 +303,15 @@ fn a_rail_that_fails_for_several_peers_is_failing_until_a_send_succeeds() {
     };
     assert!(reason.starts_with("fi_inject failed: "), "{reason}");
     assert_eq!(a.fabric.rails()[0].state, HealthState::Failed);
-    let to_b = a.knows(&b);
+    let to_b = a.add_peer(&b);
     a.fabric
-        .send(4, to_b, Class::Beat, Route::Next, b"the only rail there is");
-    assert_eq!(text(&b.receive(1)), ["the only rail there is"]);
+        .send(4, to_b, Class::Beat, Route::Next, b"sent on the only rail");
+    assert_eq!(text(&b.receive(1)), ["sent on the only rail"]);
     assert_eq!(
         a.fabric.poll_event(),
         Some(FabricEvent::RailRecovered { rail: 0 })
     );
-    // dbg-030, RS-07: its health climbs back with each success.
+    // dbg-030, RS-07: each success raises its health.
     let mut state_after_success = || {
         a.fabric.send(5, to_b, Class::Beat, Route::Next, b"x");
         a.fabric.rails()[0].state
@@ -327,6 +327,6 @@ fn a_rail_that_fails_for_several_peers_is_failing_until_a_send_succeeds() {
 }
 
 #[test]
-fn the_same_on_the_wheels_libfabric() {
-    on_the_wheel("the_same_on_the_wheels_libfabric");
+fn these_tests_pass_with_the_wheels_libfabric() {
+    on_the_wheel("these_tests_pass_with_the_wheels_libfabric");
 }

@@ -1,8 +1,7 @@
-//! Peers that cannot be reached directly: what goes through others, what others carry, and what they
-//! refuse to.
+//! Relay: messages between members that cannot reach each other directly, and envelopes that a carrier refuses.
 //!
-//! Real UDP on loopback addresses and a clock that the test winds. Who is on which net decides who can
-//! reach whom: udp0 and udp1 are two networks, as far as the fabric is told.
+//! The tests use UDP on loopback addresses and a clock that the test sets. The nets of the members decide which
+//! of them can reach each other: for the fabric, udp0 and udp1 are two networks.
 
 mod common;
 
@@ -16,13 +15,13 @@ use std::time::{Duration, Instant};
 
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// What came: the message, and through whom.
+/// A received message, and its carrier.
 type Got = (Vec<u8>, Option<Relayed>);
 
-/// Members by name, each of whom knows all others.
+/// Members by name, each of which knows all others.
 struct World {
     members: BTreeMap<char, Fabric>,
-    /// Whom each of them means by which handle.
+    /// The handle that the first member has for the second.
     handles: BTreeMap<(char, char), PeerHandle>,
     now_us: u64,
 }
@@ -68,7 +67,7 @@ impl World {
             .send(now_us, to, Class::News, Route::Next, bytes)
     }
 
-    /// Has one take what has come, which on loopback is there when it was sent.
+    /// Reads what a member has received. On loopback, a message has arrived when its send returns.
     fn take(&mut self, name: char) -> Vec<Got> {
         let now_us = self.now_us;
         let mut got = Vec::new();
@@ -77,8 +76,8 @@ impl World {
         got
     }
 
-    /// The same, and notes whom it heard; all that came is from that one.
-    fn hear(&mut self, name: char, from: char) -> Vec<Got> {
+    /// As `take`, and reports all messages as coming from one peer.
+    fn take_and_report(&mut self, name: char, from: char) -> Vec<Got> {
         let got = self.take(name);
         let (now_us, from) = (self.now_us, self.to(name, from));
         for (_, relayed) in &got {
@@ -106,7 +105,7 @@ impl World {
         rails.iter().map(|rail| rail.counters.sends).sum()
     }
 
-    /// What went from one to another through a third, as one of them counts it.
+    /// The traffic from one member through another to a third, as the member `at` counts it.
     fn relayed(&mut self, at: char, ends: [Option<char>; 3]) -> Tally {
         let nid = |name: char| self.members[&name].local_nids().as_slice()[0].clone();
         let ends = ends.map(|end| end.map(nid));
@@ -115,7 +114,7 @@ impl World {
         found.map_or_else(Tally::default, |(_, tally)| tally)
     }
 
-    /// Opens bulk lanes, and drives all members until the condition holds, on the real clock.
+    /// Drives all members on the real clock until the condition holds.
     fn run_bulk(&mut self, until: impl Fn(&BTreeMap<char, (Vec<Got>, Vec<FabricEvent>)>) -> bool) {
         let start = Instant::now();
         let begin_us = self.now_us;
@@ -137,8 +136,8 @@ impl World {
     }
 }
 
-/// a is on udp0, b on udp1, and each of the others on both.
-fn apart(net: u8, carriers: &str) -> World {
+/// A world in which a is on udp0, b on udp1, and each carrier on both.
+fn on_two_nets(net: u8, carriers: &str) -> World {
     let rails = |at: u8, nets: &[u8]| -> String {
         let nid = |one: &u8| format!("127.47.{net}.{}:0@udp{one}", 10 * at + one);
         nets.iter().map(nid).collect::<Vec<_>>().join(",")
@@ -157,25 +156,25 @@ fn through(world: &World, at: char, by: char, no_direct_contact: bool) -> Option
     })
 }
 
-/// snd-060 with its router NIDs; BG-06's failover to a node that still has both kinds of network.
+/// snd-060 with its router NIDs; BG-06: failover to a node that still has both kinds of network.
 #[test]
-fn who_shares_no_net_is_reached_through_one_who_shares_one_with_each_side() {
-    let mut world = apart(1, "c");
+fn a_member_without_a_common_net_is_reached_through_a_carrier() {
+    let mut world = on_two_nets(1, "c");
     assert_eq!(world.send('a', 'b', "there").copies, 1);
-    assert_eq!(world.take('c'), [], "not for it");
+    assert_eq!(world.take('c'), [], "the message is not for the carrier");
     let got = [(b"there".to_vec(), through(&world, 'b', 'c', true))];
-    assert_eq!(world.hear('b', 'a'), got);
+    assert_eq!(world.take_and_report('b', 'a'), got);
     world.send('b', 'a', "and back");
     world.take('c');
     let got = [(b"and back".to_vec(), through(&world, 'a', 'c', true))];
-    assert_eq!(world.hear('a', 'b'), got);
-    // By whom, for whom, how much: at each of the three.
+    assert_eq!(world.take_and_report('a', 'b'), got);
+    // Each of the three counts the sender, the carrier, the receiver and the bytes.
     let one = |bytes| Tally { messages: 1, bytes };
     assert_eq!(world.relayed('a', [None, Some('c'), Some('b')]), one(5));
     assert_eq!(world.relayed('c', [Some('a'), None, Some('b')]), one(5));
     assert_eq!(world.relayed('b', [Some('a'), Some('c'), None]), one(5));
     assert_eq!(world.relayed('c', [Some('b'), None, Some('a')]), one(8));
-    // And why.
+    // The explanation.
     let to_b = world.to('a', 'b');
     let why = world.of('a').why(to_b).to_string();
     assert!(
@@ -185,15 +184,15 @@ fn who_shares_no_net_is_reached_through_one_who_shares_one_with_each_side() {
     assert!(why.contains("@udp0: taken"), "{why}");
     let to_c = world.to('a', 'c');
     assert_eq!(world.of('a').why(to_c).relay, None);
-    // Zeroed with all other figures.
+    // These counters are reset with all others.
     world.of('c').zero_stats();
     assert_eq!(world.of('c').relayed().pairs, []);
 }
 
-/// The longest message passes in its envelope, and what is longer is refused as ever.
+/// The longest message fits in an envelope; longer ones are refused as without relaying.
 #[test]
-fn the_longest_message_passes_through_another_too() {
-    let mut world = apart(2, "c");
+fn the_longest_message_fits_an_envelope() {
+    let mut world = on_two_nets(2, "c");
     let mtu = world.of('a').mtu();
     assert_eq!(mtu, 1472 - ENVELOPE_BYTES);
     let longest = "x".repeat(mtu);
@@ -204,8 +203,8 @@ fn the_longest_message_passes_through_another_too() {
 }
 
 #[test]
-fn switched_off_nothing_goes_through_others_and_nothing_is_carried_for_them() {
-    let mut world = apart(3, "c");
+fn with_relaying_off_nothing_is_relayed_or_carried() {
+    let mut world = on_two_nets(3, "c");
     for (off, drops_at) in [('c', 'c'), ('b', 'b')] {
         world.of(off).set_relay(false);
         assert_eq!(world.send('a', 'b', "there").copies, 1);
@@ -224,45 +223,49 @@ fn switched_off_nothing_goes_through_others_and_nothing_is_carried_for_them() {
     let to_b = world.to('a', 'b');
     let why = world.of('a').why(to_b).to_string();
     assert!(why.contains("but relaying is off"), "{why}");
-    // Whoever is on no common net is no peer then.
-    let stranger = "127.47.3.99@udp7".parse().unwrap();
-    let refused = world.of('a').peer(&stranger);
+    // Then, a member without a common net cannot be added as a peer.
+    let unknown = "127.47.3.99@udp7".parse().unwrap();
+    let refused = world.of('a').peer(&unknown);
     assert!(
         matches!(refused, Err(PeerError::NoCommonNet { .. })),
         "{refused:?}"
     );
     world.of('a').set_relay(true);
-    world.of('a').peer(&stranger).unwrap();
+    world.of('a').peer(&unknown).unwrap();
     let no_address = "eth9@udp7".parse().unwrap();
     assert!(world.of('a').peer(&no_address).is_err());
 }
 
-/// As long as nobody was heard through, two carry; then the one that works does, alone.
+/// Two carriers send until the peer was heard through one; then only this one sends.
 #[test]
-fn two_carry_until_one_has_proved_that_it_reaches_the_other_side() {
-    let mut world = apart(4, "cd");
+fn two_members_carry_until_the_peer_was_heard_through_one() {
+    let mut world = on_two_nets(4, "cd");
     world.of('c').set_relay(false);
     assert_eq!(world.send('a', 'b', "one").copies, 2);
     world.take('c');
     world.take('d');
-    assert_eq!(world.hear('b', 'a').len(), 1);
-    assert_eq!(world.send('b', 'a', "two").copies, 1, "d has proved it");
+    assert_eq!(world.take_and_report('b', 'a').len(), 1);
+    assert_eq!(
+        world.send('b', 'a', "two").copies,
+        1,
+        "a was heard through d"
+    );
     world.take('d');
-    assert_eq!(world.hear('a', 'b').len(), 1);
+    assert_eq!(world.take_and_report('a', 'b').len(), 1);
     for _ in 0..5 {
         assert_eq!(world.send('a', 'b', "more").copies, 1);
     }
     world.take('d');
     assert_eq!(world.take('b').len(), 5);
-    // Nothing comes any more: after a while it is tried both ways again.
+    // Nothing arrives any more: after a while two carriers are used again.
     world.now_us += 2_000_000;
     assert_eq!(world.send('a', 'b', "again").copies, 2);
 }
 
-/// All on one net, and a does not hear b: a asks through c, b answers through c as long as a asks, and
-/// all goes directly when it can.
+/// All are on one net, and a does not hear b. a sends through c as well, and b also answers through c as long
+/// as a states that it has lost direct contact. All messages go directly once that is possible.
 #[test]
-fn who_is_watched_and_not_heard_is_asked_through_others_and_answers_so() {
+fn a_watched_silent_peer_is_sent_to_through_carriers_and_answers_through_them() {
     let rails = [
         ('a', "127.47.5.1:0@udp"),
         ('b', "127.47.5.2:0@udp"),
@@ -271,32 +274,35 @@ fn who_is_watched_and_not_heard_is_asked_through_others_and_answers_so() {
     let mut world = World::open(&rails);
     let (to_b, to_a) = (world.to('a', 'b'), world.to('b', 'a'));
     let now_us = world.now_us;
-    world.of('a').watch(now_us, to_b, Pace::unasked(100_000));
+    world
+        .of('a')
+        .watch(now_us, to_b, Pace::without_requests(100_000));
     world.now_us += 50_000;
-    assert_eq!(world.send('a', 'b', "well?").copies, 1, "not yet");
+    assert_eq!(
+        world.send('a', 'b', "well?").copies,
+        1,
+        "the silence is not long enough yet"
+    );
     world.now_us += 1;
     assert_eq!(world.send('a', 'b', "well?").copies, 2);
     world.take('c');
-    let got = world.hear('b', 'a');
-    assert_eq!(got.len(), 3, "two directly");
+    let got = world.take_and_report('b', 'a');
+    assert_eq!(got.len(), 3, "two of them directly");
     assert_eq!(got[2].1, through(&world, 'b', 'c', true));
-    // b hears a well, but is asked for it.
+    // b hears a directly, but a states that it does not hear b.
     assert_eq!(world.send('b', 'a', "here").copies, 2);
     world.take('c');
     let got = world.take('a');
     let direct = [(b"here".to_vec(), None)];
     assert_eq!(got[..1], direct);
     assert_eq!(got[1].1, through(&world, 'a', 'c', false));
-    // Say that only the second came.
+    // In this test, only the relayed message counts as arrived.
     world.now_us += 60_000;
     let (now_us, relayed) = (world.now_us, got[1].1.unwrap());
     world.of('a').heard_through(now_us, to_b, relayed);
     let indirect = FabricEvent::PeerIndirect { peer: to_b };
     let events = world.events('a');
-    assert_eq!(
-        events[0], indirect,
-        "a rail that is silent is said so as well"
-    );
+    assert_eq!(events[0], indirect, "the silent rail is reported after it");
     assert!(
         matches!(events[1], FabricEvent::RailSilent { rail: 0, .. }),
         "{events:?}"
@@ -306,7 +312,7 @@ fn who_is_watched_and_not_heard_is_asked_through_others_and_answers_so() {
         why.contains("through other members, since no direct pair works"),
         "{why}"
     );
-    // It is heard directly: that is said, and nobody carries any more.
+    // Direct contact is reported, and no message is relayed any more.
     world.now_us += 1;
     let now_us = world.now_us;
     world.of('a').heard(now_us, to_b, 0);
@@ -320,16 +326,16 @@ fn who_is_watched_and_not_heard_is_asked_through_others_and_answers_so() {
     assert_eq!(world.events('a'), back);
     assert_eq!(world.send('a', 'b', "fine").copies, 1);
     assert_eq!(world.of('a').why(to_b).relay, None);
-    assert_eq!(world.send('b', 'a', "asked lately").copies, 2);
+    assert_eq!(world.send('b', 'a', "requested lately").copies, 2);
     world.now_us += 1_000_000;
     assert_eq!(world.send('b', 'a', "fine").copies, 1);
     world.take('b');
     assert_eq!(world.of('b').why(to_a).relay, None);
 }
 
-/// A peer that nobody watches: news without a word back goes through others, too.
+/// A peer that is not watched: news without an answer is relayed as well.
 #[test]
-fn news_that_nobody_answers_goes_through_others_as_well() {
+fn unanswered_news_is_also_relayed() {
     let mut world = World::open(&[
         ('a', "127.47.6.1:0@udp"),
         ('b', "127.47.6.2:0@udp"),
@@ -344,7 +350,11 @@ fn news_that_nobody_answers_goes_through_others_as_well() {
         world.now_us += 100_001;
         world.send('a', 'b', "news").copies
     };
-    assert_eq!(send_late(&mut world), 1, "it was never heard: a seed");
+    assert_eq!(
+        send_late(&mut world),
+        1,
+        "a peer that was never heard, such as a seed, is not relayed to"
+    );
     let now_us = world.now_us;
     world.of('a').heard(now_us, to_b, 0);
     assert_eq!(send_late(&mut world), 2);
@@ -353,10 +363,11 @@ fn news_that_nobody_answers_goes_through_others_as_well() {
     assert_eq!(world.send('a', 'b', "news").copies, 1);
 }
 
-/// AG-15: envelopes that lie: none is carried on, each is counted, and the host hears of strangers, seldom.
+/// AG-15: forged envelopes: none is carried, each is counted, and the host gets at most one event for an
+/// unknown NID.
 #[test]
-fn what_a_stranger_throws_at_a_carrier_goes_nowhere() {
-    let mut world = apart(7, "c");
+fn forged_envelopes_are_dropped_and_counted() {
+    let mut world = on_two_nets(7, "c");
     let first = |world: &mut World, name| world.of(name).local_nids().as_slice()[0].clone();
     let (a, b, c) = (
         first(&mut world, 'a'),
@@ -365,22 +376,23 @@ fn what_a_stranger_throws_at_a_carrier_goes_nowhere() {
     );
     let nobody: Nid = "10.1.2.3:4@udp0".parse().unwrap();
     let seal = |hops, nids: [&Nid; 3], message: &[u8]| seal(hops, nids, [1, 1], message);
-    let unproven = |mut bytes: Vec<u8>, at: usize| {
+    let changed = |mut bytes: Vec<u8>, at: usize| {
         bytes[at] ^= 1;
         bytes
     };
     let good = seal(1, [&a, &c, &b], b"good");
-    let thrown = [
+    let sent = [
         (DropReason::RelayMalformed, good[..20].to_vec()),
         (DropReason::RelayMalformed, b"\xf5MR3".to_vec()),
-        // Its tag, its words, and whom it is for, by one who has no key.
-        (DropReason::RelayMalformed, unproven(good.clone(), 56)),
-        (DropReason::RelayMalformed, unproven(good.clone(), 57)),
-        (DropReason::RelayMalformed, unproven(good.clone(), 32)),
+        // Changed tag, message and receiver: the sender of these has no key.
+        (DropReason::RelayMalformed, changed(good.clone(), 56)),
+        (DropReason::RelayMalformed, changed(good.clone(), 57)),
+        (DropReason::RelayMalformed, changed(good.clone(), 32)),
         (DropReason::RelayMalformed, seal(2, [&a, &c, &b], b"far")),
         (DropReason::RelayMalformed, seal(1, [&a, &c, &b], b"")),
         (DropReason::RelayMalformed, seal(1, [&a, &c, &b], &good)),
-        // Carried already, and not for us; for its sender; by another; from us; for the carrier.
+        // Carried already, and for another receiver; back to its sender; for another carrier; from the carrier
+        // itself; to the carrier itself.
         (DropReason::RelayMalformed, seal(0, [&a, &c, &b], b"twice")),
         (DropReason::RelayMalformed, seal(1, [&a, &c, &a], b"back")),
         (DropReason::RelayMalformed, seal(1, [&a, &b, &b], b"astray")),
@@ -393,19 +405,19 @@ fn what_a_stranger_throws_at_a_carrier_goes_nowhere() {
     let socket = std::net::UdpSocket::bind("127.47.7.99:0").unwrap();
     let to = c.socket_address().unwrap();
     let mut counted = BTreeMap::new();
-    for (reason, bytes) in &thrown {
+    for (reason, bytes) in &sent {
         socket.send_to(bytes, to).unwrap();
         assert_eq!(world.take('c'), []);
         let count = counted.entry(reason.word()).or_insert(0);
         *count += 1;
         assert_eq!(world.drops('c', *reason), *count, "{bytes:?}");
     }
-    assert_eq!(world.sends('c'), 0, "nothing went on");
+    assert_eq!(world.sends('c'), 0, "nothing was carried");
     let unknown = FabricEvent::UnknownNid { nid: nobody };
     assert_eq!(world.events('c'), [unknown], "once");
 }
 
-/// An envelope with a valid tag, of this life and number of its sender's.
+/// An envelope with a valid tag; `stamp` is the sender's incarnation and the envelope's number.
 fn seal(hops: u8, nids: [&Nid; 3], stamp: [u64; 2], message: &[u8]) -> Vec<u8> {
     let mut bytes = b"\xf5MR3".to_vec();
     bytes.extend([hops, 0]);
@@ -426,31 +438,31 @@ fn seal(hops: u8, nids: [&Nid; 3], stamp: [u64; 2], message: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// An authenticated envelope is carried once and taken once by its receiver, in any order. A repetition does not count
-/// towards what its sender may have carried, which has a bound.
+/// An authenticated envelope is carried once, and delivered once by its receiver, in any order. A repeated one
+/// does not use up the sender's allowance.
 #[test]
-fn an_envelope_is_carried_once_and_taken_once() {
-    let mut world = apart(11, "c");
+fn an_envelope_is_carried_once_and_delivered_once() {
+    let mut world = on_two_nets(11, "c");
     let [a, b, c] = ['a', 'b', 'c'].map(|name| world.of(name).local_nids().as_slice()[0].clone());
     let on_udp1 = world.of('c').local_nids().as_slice()[1].clone();
     let socket = std::net::UdpSocket::bind("127.47.11.99:0").unwrap();
-    let throw = |at: &Nid, bytes: &[u8]| {
+    let send_raw = |at: &Nid, bytes: &[u8]| {
         let to = at.socket_address().unwrap();
         socket.send_to(bytes, to).unwrap();
     };
     for number in [3, 2, 3, 2, 4, 3] {
-        throw(&c, &seal(1, [&a, &c, &b], [1, number], b"carried"));
+        send_raw(&c, &seal(1, [&a, &c, &b], [1, number], b"carried"));
         world.take('c');
     }
     assert_eq!(world.take('b').len(), 3);
     assert_eq!(world.drops('c', DropReason::RelayRepeated), 3);
-    // As the carrier sent it on; and with its hops given back, to the carrier once more.
-    throw(&b, &seal(0, [&a, &on_udp1, &b], [1, 4], b"carried"));
+    // The envelope as the carrier has sent it; repeated ones are dropped.
+    send_raw(&b, &seal(0, [&a, &on_udp1, &b], [1, 4], b"carried"));
     assert_eq!(world.take('b'), []);
     assert_eq!(world.drops('b', DropReason::RelayRepeated), 1);
-    // A later life of the sender; what is of the one before comes too late.
-    throw(&c, &seal(1, [&a, &c, &b], [2, 1], b"later"));
-    throw(&c, &seal(1, [&a, &c, &b], [1, 5], b"earlier"));
+    // A later incarnation of the sender; an envelope of the earlier one is too late.
+    send_raw(&c, &seal(1, [&a, &c, &b], [2, 1], b"later"));
+    send_raw(&c, &seal(1, [&a, &c, &b], [1, 5], b"earlier"));
     world.take('c');
     assert_eq!(world.take('b').len(), 1);
     assert_eq!(world.drops('c', DropReason::RelayRepeated), 4);
@@ -459,7 +471,7 @@ fn an_envelope_is_carried_once_and_taken_once() {
     let length = long(1).len();
     let before = world.sends('c');
     for _ in 0..2 * (2 << 20) / length {
-        throw(&c, &long(1));
+        send_raw(&c, &long(1));
         world.take('c');
         world.take('b');
     }
@@ -467,7 +479,7 @@ fn an_envelope_is_carried_once_and_taken_once() {
     assert_eq!(world.drops('c', DropReason::RelayRate), 0);
     let count = 2 * (2 << 20) / length as u64;
     for number in 1..=count {
-        throw(&c, &long(1 + number));
+        send_raw(&c, &long(1 + number));
         world.take('c');
         world.take('b');
     }
@@ -478,12 +490,12 @@ fn an_envelope_is_carried_once_and_taken_once() {
     assert!(dropped > 0);
 }
 
-/// A carrier that has no way on itself drops what it is given, and says so in its figures.
+/// A carrier without a path to the receiver drops the message and counts it.
 #[test]
-fn nothing_is_carried_over_two_others() {
-    let mut world = apart(8, "c");
-    let udp1 = world.of('c').local_nids().as_slice()[1].clone();
-    world.of('c').remove_rail(&udp1).unwrap();
+fn nothing_is_carried_over_two_carriers() {
+    let mut world = on_two_nets(8, "c");
+    let second_rail = world.of('c').local_nids().as_slice()[1].clone();
+    world.of('c').remove_rail(&second_rail).unwrap();
     assert_eq!(world.send('a', 'b', "there").copies, 1);
     world.take('c');
     assert_eq!(world.take('b'), []);
@@ -491,11 +503,11 @@ fn nothing_is_carried_over_two_others() {
     assert_eq!(world.sends('c'), 0);
 }
 
-/// Bulk messages in fragments, acknowledged from end to end through the carrier; and when the first
-/// carrier is gone, through the other.
+/// Bulk messages are sent in fragments and acknowledged end to end through the carrier; when the first carrier
+/// stops relaying, they go through the other.
 #[test]
-fn bulk_messages_go_through_others_whole_and_once() {
-    let mut world = apart(9, "cd");
+fn bulk_messages_are_relayed_complete_and_once() {
+    let mut world = on_two_nets(9, "cd");
     let names = ['a', 'b', 'c', 'd'];
     for name in names {
         world.of(name).open_bulk().unwrap();
@@ -524,16 +536,17 @@ fn bulk_messages_go_through_others_whole_and_once() {
     let now_us = world.now_us;
     world.of('a').send_bulk(now_us, to_b, b"on").unwrap();
     world.run_bulk(|seen| {
-        let came = seen
+        let arrived = seen
             .get(&'b')
             .is_some_and(|(got, _)| got.len() == 1 && got[0].0 == b"on");
-        came && seen
-            .get(&'a')
-            .is_some_and(|(_, events)| events == &[done(2)])
+        arrived
+            && seen
+                .get(&'a')
+                .is_some_and(|(_, events)| events == &[done(2)])
     });
 }
 
 #[test]
-fn the_same_on_the_wheels_libfabric() {
-    on_the_wheel("the_same_on_the_wheels_libfabric");
+fn these_tests_pass_with_the_wheels_libfabric() {
+    on_the_wheel("these_tests_pass_with_the_wheels_libfabric");
 }

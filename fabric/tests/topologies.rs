@@ -1,5 +1,5 @@
-//! Selection on machines that nobody here has: two and eight sockets, InfiniBand and Ethernet on
-//! different nodes. The topologies are hwloc's XML, made by `tests/topologies/make.py`.
+//! Selection on machines that the developers do not have: two and eight sockets, InfiniBand and Ethernet on
+//! different nodes. The topologies are hwloc XML files, made by `tests/topologies/make.py`.
 
 use muster_fabric::locality::{self, Machine, Sharing};
 use muster_fabric::{
@@ -32,7 +32,7 @@ fn devices_nodes_and_distances_are_read() {
     assert_eq!(
         eight.node_of_device("eth1"),
         None,
-        "below the whole machine"
+        "a device below the whole machine has no node"
     );
     let from_2 = [0, 1, 2, 3, 6].map(|to| eight.distance(2, to));
     assert_eq!(from_2, [24, 24, 10, 12, 28]);
@@ -46,9 +46,9 @@ fn devices_nodes_and_distances_are_read() {
     );
 }
 
-/// snd-010, on the machine that runs the test: whatever it is, it has a thread.
+/// snd-010, on the machine that runs the test: any machine has a thread.
 #[test]
-fn this_machine_is_read_too() {
+fn the_local_machine_is_read() {
     let machine = locality::read().unwrap();
     let threads: Vec<u32> = machine.cores.iter().flatten().copied().collect();
     assert!(
@@ -58,7 +58,7 @@ fn this_machine_is_read_too() {
 }
 
 #[test]
-fn a_file_that_is_no_topology_is_refused_by_name() {
+fn the_error_for_a_malformed_topology_names_the_file() {
     let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
     let error = locality::read_file(&file).unwrap_err().to_string();
     assert!(
@@ -67,7 +67,7 @@ fn a_file_that_is_no_topology_is_refused_by_name() {
     );
 }
 
-/// Rails on these devices, as inputs of the choice for memory on a node; each has a path of its own.
+/// Rails on these devices, as inputs of the choice for memory on a node; each rail has one path.
 fn inputs(machine: &Machine, devices: &[&str], memory: u32) -> (Vec<RailInput>, Vec<PathInput>) {
     let rail = |device: &&str| RailInput {
         distance: machine.distance_to_device(Some(memory), device),
@@ -85,34 +85,34 @@ fn inputs(machine: &Machine, devices: &[&str], memory: u32) -> (Vec<RailInput>, 
     (rails, (0..devices.len() as u8).map(path).collect())
 }
 
-/// The devices that messages from memory on a node take, over some rounds.
-fn taken<'a>(machine: &Machine, devices: &[&'a str], memory: u32, numa_range: u32) -> Vec<&'a str> {
+/// The devices that messages from memory on a node use, over some rounds.
+fn used<'a>(machine: &Machine, devices: &[&'a str], memory: u32, numa_range: u32) -> Vec<&'a str> {
     let (rails, mut paths) = inputs(machine, devices, memory);
     let request = Request {
         numa_range,
         ..Request::default()
     };
-    let mut taken: Vec<&str> = (1..=16)
+    let mut used: Vec<&str> = (1..=16)
         .map(|turn| {
             let choice = choose(&request, &rails, &paths).unwrap();
             paths[usize::from(choice.path)].turn = turn;
             devices[usize::from(choice.rail)]
         })
         .collect();
-    taken.sort_unstable();
-    taken.dedup();
-    taken
+    used.sort_unstable();
+    used.dedup();
+    used
 }
 
 /// snd-005, snd-010, snd-020, snd-025.
 #[test]
-fn messages_leave_by_the_rails_near_their_memory() {
+fn messages_use_the_rails_near_their_memory() {
     let two = machine("two-sockets.xml");
     let rails = ["ib0", "ib1", "eth0", "eth1"];
-    assert_eq!(taken(&two, &rails, 0, 0), ["eth0", "ib0"]);
-    assert_eq!(taken(&two, &rails, 1, 0), ["eth1", "ib1"]);
-    assert_eq!(taken(&two, &rails, 1, 20), ["eth1", "ib1"]);
-    assert_eq!(taken(&two, &rails, 1, 21), ["eth0", "eth1", "ib0", "ib1"]);
+    assert_eq!(used(&two, &rails, 0, 0), ["eth0", "ib0"]);
+    assert_eq!(used(&two, &rails, 1, 0), ["eth1", "ib1"]);
+    assert_eq!(used(&two, &rails, 1, 20), ["eth1", "ib1"]);
+    assert_eq!(used(&two, &rails, 1, 21), ["eth0", "eth1", "ib0", "ib1"]);
 
     let eight = machine("eight-sockets.xml");
     let rails = ["ib0", "ib1", "ib2", "eth0"];
@@ -126,20 +126,20 @@ fn messages_leave_by_the_rails_near_their_memory() {
     ];
     for (memory, range, expected) in table {
         assert_eq!(
-            taken(&eight, &rails, memory, range),
+            used(&eight, &rails, memory, range),
             expected,
             "node {memory}, range {range}"
         );
     }
 }
 
-/// cfg-025, cfg-030, cfg-035: a rail that is bound to CPU partitions is left to messages of theirs, as long
-/// as there is another; and partitions come before distances.
+/// cfg-025, cfg-030, cfg-035: a rail that is bound to CPU partitions carries only messages of these partitions
+/// if there is another rail; partitions are compared before distances.
 #[test]
 fn a_rail_serves_the_partitions_that_it_is_bound_to() {
     let two = machine("two-sockets.xml");
     let devices = ["ib0", "ib1"];
-    let taken = |memory: u32, bound: [&[u32]; 2]| {
+    let used = |memory: u32, bound: [&[u32]; 2]| {
         let (mut rails, paths) = inputs(&two, &devices, memory);
         for (rail, bound) in rails.iter_mut().zip(bound) {
             rail.foreign = !bound.is_empty() && !bound.contains(&memory);
@@ -149,20 +149,20 @@ fn a_rail_serves_the_partitions_that_it_is_bound_to() {
         let words: Vec<&str> = lost.map(|lost| lost.words()).collect();
         (devices[usize::from(why.choice.unwrap().rail)], words)
     };
-    assert_eq!(taken(0, [&[], &[]]).0, "ib0");
-    let elsewhere = (
+    assert_eq!(used(0, [&[], &[]]).0, "ib0");
+    let other_rail = (
         devices[1],
         vec!["it is bound to other CPU partitions than the message's"],
     );
-    assert_eq!(taken(0, [&[1], &[]]), elsewhere);
-    assert_eq!(taken(0, [&[1], &[0, 1]]), elsewhere);
-    // Nobody serves it: then both are as good, and the nearer one is taken.
-    assert_eq!(taken(0, [&[1], &[1]]).0, "ib0");
+    assert_eq!(used(0, [&[1], &[]]), other_rail);
+    assert_eq!(used(0, [&[1], &[0, 1]]), other_rail);
+    // No rail serves the partition: both are equal in this, and the nearer one is chosen.
+    assert_eq!(used(0, [&[1], &[1]]).0, "ib0");
 }
 
-/// The policy comes before the distance, and the distance before credits.
+/// The policy is compared before the distance, and the distance before credits.
 #[test]
-fn a_net_that_is_preferred_is_taken_from_afar() {
+fn a_preferred_net_is_chosen_in_spite_of_its_distance() {
     let eight = machine("eight-sockets.xml");
     let devices = ["ib2", "eth0"];
     let (mut rails, mut paths) = inputs(&eight, &devices, 0);
@@ -198,28 +198,28 @@ fn an_agent_gets_a_core_that_no_rank_uses_near_its_first_rail() {
         (free.thread, free.node, free.sharing),
         (15, Some(1), Sharing::Free)
     );
-    // Ranks on all cores of the near socket: a free one far away is better than a shared one.
+    // Ranks use all cores of the near socket: a free core far away is better than a shared one.
     let ranks: Vec<u32> = (8..16).collect();
     let far = choose(&all, &ranks);
     assert_eq!(
         (far.thread, far.sharing, far.distance),
         (7, Sharing::Free, 21)
     );
-    // Ranks on one thread of each core: the other thread of a near core.
+    // Ranks use one thread of each core: the other thread of a near core is chosen.
     let ranks: Vec<u32> = (0..16).step_by(2).collect();
     let beside = choose(&all, &ranks);
     assert_eq!((beside.thread, beside.sharing), (15, Sharing::CoreWithRank));
-    // Nothing is left.
+    // All threads are used.
     assert_eq!(choose(&all, &all).sharing, Sharing::WithRank);
-    assert_eq!(choose(&[3], &[]).thread, 3, "where it may run at all");
+    assert_eq!(choose(&[3], &[]).thread, 3, "the only allowed thread");
     assert!(two.choose_thread(&[], &[], near).is_none());
 }
 
 proptest! {
-    /// On every machine: the rail that is taken is never farther than one that is not, and a range
-    /// that is large enough is the same as no distances at all.
+    /// On every machine, the chosen rail is never farther than another one, and a large enough range gives the
+    /// same result as no distances at all.
     #[test]
-    fn no_nearer_rail_is_passed_over(
+    fn no_nearer_rail_is_skipped(
         memory in 0..8u32, credits in proptest::collection::vec(0..3u32, 4), range in 0..40u32,
     ) {
         let eight = machine("eight-sockets.xml");

@@ -1,15 +1,15 @@
 //! Bindings of the installed libfabric, loaded at run time.
 //!
-//! Two halves. What libfabric's headers hold (types, constants, header-only functions) is read at
-//! build time and compiled into a shim. What its library exports is a handful of functions, found
-//! with `dlopen` in [`Exports::load`]: a program that is built with this crate has no dependency on
-//! `libfabric.so.1` until it asks for it, and it can say clearly what is missing.
+//! There are two parts. The types, constants and header-only functions of libfabric's headers are read at build
+//! time; the functions are compiled into a shim. The few functions that the library exports are found with
+//! `dlopen` in [`Exports::load`]. So a program that is built with this crate does not depend on
+//! `libfabric.so.1` until it loads it, and can report clearly what is missing.
 //!
-//! Not here: any judgement. The safe use of all this is the `provider` module of `muster-fabric`.
+//! This crate only declares the interface. The safe wrapper is the `provider` module of `muster-fabric`.
 
 mod exports;
 
-/// What bindgen read from the headers. Names and meaning are libfabric's; see its manual pages.
+/// Declarations that bindgen read from the headers. Names and meaning are libfabric's; see its manual pages.
 #[allow(
     missing_docs,
     non_camel_case_types,
@@ -28,13 +28,13 @@ mod bindings {
 pub use bindings::*;
 pub use exports::{ABI, Exports, HEADERS, LoadError};
 
-/// "No address": a cast macro in the headers, which bindgen cannot read.
+/// "No address". In the headers it is a macro with a cast, which bindgen cannot read.
 pub const FI_ADDR_UNSPEC: fi_addr_t = u64::MAX;
 
-/// An address that the address vector does not know; likewise a cast macro.
+/// An address that is not in the address vector; also a macro with a cast.
 pub const FI_ADDR_NOTAVAIL: fi_addr_t = u64::MAX;
 
-/// An API version as libfabric packs it.
+/// Packs an API version as libfabric does.
 #[must_use]
 pub const fn fi_version_of(major: u32, minor: u32) -> u32 {
     (major << 16) | minor

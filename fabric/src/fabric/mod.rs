@@ -446,7 +446,9 @@ impl Transport for Fabric {
     fn next_timeout(&self) -> Option<u64> {
         let held = self.observer.as_ref().and_then(LivenessObserver::timeout);
         let peers = self.late.iter().filter_map(|peer| self.peers.get(*peer));
-        let late = peers.filter_map(|peer| peer.rail_liveness.ask_at()).min();
+        let late = peers
+            .filter_map(|peer| peer.rail_liveness.next_request_at())
+            .min();
         [self.bulk_timeout(), held, late]
             .into_iter()
             .flatten()

@@ -245,7 +245,7 @@ impl Fabric {
             let now_us = self.now_us;
             peer.rail_liveness
                 .judge(now_us, |change| changes.push(change));
-            if peer.rail_liveness.ask_at().is_some() {
+            if peer.rail_liveness.next_request_at().is_some() {
                 self.late.push(handle);
             }
             let is_late = |change: &LivenessChange| matches!(change, LivenessChange::Late { .. });
@@ -491,7 +491,7 @@ mod tests {
         let b_nids = format!("{},127.41.43.9:7001@udp1", b.local_nids());
         let to_b = a.peer(&b_nids.parse().unwrap()).unwrap();
         let to_a = b.peer(&a.local_nids()).unwrap();
-        a.watch(0, to_b, Pace::unasked(100));
+        a.watch(0, to_b, Pace::without_requests(100));
         let mut told = Vec::new();
         for turn in 1..=u64::from(super::super::UNJUDGED_MAX) {
             for _ in 0..=POLL_BUDGET {

@@ -6,7 +6,7 @@ use crate::net::Net;
 use crate::nid::{Nid, NidList};
 use crate::peer::{Peer, PeerHandle};
 use crate::relay::{
-    Allowance, Carried, ENVELOPE_BYTES, Envelope, Need, Place, Verdict, WAYS_MAX, Way, is_proven,
+    Allowance, Carried, ENVELOPE_BYTES, Envelope, Need, Owner, Verdict, WAYS_MAX, Way, is_proven,
     judge, mark_carried,
 };
 use crate::select::{CarrierInput, Tried, choose_carriers, compare};
@@ -81,9 +81,11 @@ impl Fabric {
         } else if peer.rail_liveness.doubts(now_us)
             || peer.relay.is_unanswered(now_us) && peer.rail_liveness.latest_us() > 0
         {
-            Some(Need::Unheard)
+            Some(Need::NotHeard)
         } else {
-            peer.relay.is_asked(now_us).then_some(Need::Asked)
+            peer.relay
+                .not_heard_by_peer(now_us)
+                .then_some(Need::NotHeardByPeer)
         }
     }
 
@@ -98,7 +100,7 @@ impl Fabric {
             return 0;
         };
         if class == Class::News {
-            peer.relay.told(now_us);
+            peer.relay.news_sent(now_us);
         }
         let Some(peer) = self.peers.get(handle) else {
             return 0;
@@ -112,10 +114,11 @@ impl Fabric {
         self.find_carriers(now_us, handle);
         let mut copies = 0;
         // A peer that is only late may be busy, and so may be its neighbours. One carrier at a time is tried.
-        let limit = if need == Need::Unheard { 1 } else { 2 };
+        let limit = if need == Need::NotHeard { 1 } else { 2 };
         let carriers = self.carriers(now_us, handle, &[]).into_iter().flatten();
         for by in carriers.take(limit) {
-            let handed = self.send_to_carrier(now_us, handle, by, need != Need::Asked, bytes);
+            let handed =
+                self.send_to_carrier(now_us, handle, by, need != Need::NotHeardByPeer, bytes);
             copies += u8::from(handed);
         }
         copies
@@ -123,7 +126,7 @@ impl Fabric {
 
     /// At intervals, looks for members that can carry to a peer, and keeps the best.
     pub(super) fn find_carriers(&mut self, now_us: u64, handle: PeerHandle) {
-        let due = |peer: &mut Peer| peer.relay.seeks(now_us);
+        let due = |peer: &mut Peer| peer.relay.selection_due(now_us);
         if !self.peers.get_mut(handle).is_some_and(due) {
             return;
         }
@@ -258,11 +261,11 @@ impl Fabric {
         self.relay_state.made += 1;
         Some(Envelope {
             hops: 1,
-            unheard: no_direct_contact,
+            no_direct_contact,
             from: self.rails[path.rail].as_ref()?.nid.clone(),
             by: path.nid.clone(),
             to: nids.find(on_shared)?.clone(),
-            life: self.config.incarnation,
+            incarnation: self.config.incarnation,
             number: self.relay_state.made,
         })
     }
@@ -343,16 +346,16 @@ impl Fabric {
             return self.refuse(rail, DropReason::RelayMalformed);
         }
         let own = |nid: &Nid| self.open_rails().any(|(_, rail)| rail.nid == *nid);
-        let whose = |nid: &Nid| match self.owners.get(nid) {
-            _ if own(nid) => Place::Own,
-            Some(peer) => Place::Peer(*peer),
-            None => Place::Unknown,
+        let owner_of = |nid: &Nid| match self.owners.get(nid) {
+            _ if own(nid) => Owner::Local,
+            Some(peer) => Owner::Peer(*peer),
+            None => Owner::Unknown,
         };
-        let verdict = judge(&envelope, whose);
+        let verdict = judge(&envelope, owner_of);
         if let Verdict::Take { from, .. } | Verdict::Carry { from, .. } = verdict {
             let peer = self.peers.get_mut(from);
-            let (life, number) = (envelope.life, envelope.number);
-            if !peer.is_some_and(|peer| peer.relay.came.take(now_us, life, number)) {
+            let (incarnation, number) = (envelope.incarnation, envelope.number);
+            if !peer.is_some_and(|peer| peer.relay.received.take(now_us, incarnation, number)) {
                 return self.refuse(rail, DropReason::RelayRepeated);
             }
         }
@@ -360,7 +363,7 @@ impl Fabric {
             Verdict::Take { from, by } => {
                 let ends = [Some(from), Some(by), None];
                 self.relay_state.carried.count(ends, message.len());
-                let no_direct_contact = envelope.unheard;
+                let no_direct_contact = envelope.no_direct_contact;
                 let relayed = Relayed {
                     by,
                     no_direct_contact,
@@ -378,7 +381,7 @@ impl Fabric {
                 }
             }
             Verdict::Drop(reason) => self.refuse(rail, reason),
-            Verdict::Stranger(which) => {
+            Verdict::UnknownNid(which) => {
                 let [from, by, to] = [envelope.from, envelope.by, envelope.to];
                 self.report_unknown_nid(now_us, [from, by, to][usize::from(which)].clone());
                 self.refuse(rail, DropReason::RelayUnknown)

@@ -698,7 +698,7 @@ mod tests {
         let b = "127.41.47.1:7001@udp,127.41.47.2:7001@udp".parse().unwrap();
         let to_b = a.peer(&b).unwrap();
         let rail_liveness = &mut a.peers.get_mut(to_b).unwrap().rail_liveness;
-        rail_liveness.watch(0, crate::Pace::unasked(100));
+        rail_liveness.watch(0, crate::Pace::without_requests(100));
         rail_liveness.heard(150, 1);
         rail_liveness.judge(150, |_| {});
         let (route, tried) = (Route::Next, Tried::default());

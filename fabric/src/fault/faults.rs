@@ -1,7 +1,7 @@
-//! The plan at work: messages go in, and come out later, changed, or not at all.
+//! Applies a plan to received messages.
 //!
-//! Everything that comes in is copied and held until it is due, even if that is at once, so there is
-//! one order in which messages leave: by due time, then by the order in which they were held.
+//! Every message is copied and held until it is due, even if it is due at once. So messages leave in one order:
+//! by due time, then by the order in which they were held.
 
 use super::plan::{Direction, FaultCounters, FaultPlan};
 use crate::bucket::Bucket;
@@ -9,19 +9,19 @@ use crate::transport::{Arrival, Relayed};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
-/// Messages that are held back at once, at most; further ones are lost and counted.
+/// Messages that may be held at once; further ones are dropped and counted.
 const HELD_MAX: usize = 4096;
 
-/// One in a million, the unit of all shares.
+/// The unit of all shares is one in a million.
 const MILLION: u32 = 1_000_000;
 
-/// A plan, its dice, and the messages that are held back.
+/// A plan, its random numbers, and the held messages.
 #[derive(Debug)]
 pub(super) struct Faults {
     pub(super) plan: FaultPlan,
     random: ChaCha8Rng,
     held: Vec<Held>,
-    /// Gives messages that are due at the same time their order.
+    /// Orders messages that are due at the same time.
     order: u64,
     buckets: Vec<Bucket>,
     pub(super) counters: FaultCounters,
@@ -33,7 +33,7 @@ pub(super) struct Held {
     order: u64,
     pub(super) rail: usize,
     pub(super) relayed: Option<Relayed>,
-    /// Held back until another message of the rail has passed.
+    /// Held until another message of the rail has passed.
     for_next: bool,
     pub(super) bytes: Vec<u8>,
 }
@@ -51,7 +51,7 @@ impl Faults {
         }
     }
 
-    /// Whether a rail takes so many bytes now, by its bucket.
+    /// Whether a rail accepts this many bytes now, by its token bucket.
     pub(super) fn takes(&mut self, now_us: u64, rail: usize, bytes: usize) -> bool {
         let rate = self.plan.rail_bytes_per_s;
         if rate == 0 {
@@ -67,8 +67,8 @@ impl Faults {
         taken
     }
 
-    /// Takes an arrival in. The same number of dice is thrown for each, whatever comes of it, so
-    /// that one fault more in a plan does not change all the others.
+    /// Applies the plan to a received message and holds it. Each message uses the same number of random
+    /// numbers, whatever the outcome, so that one more fault in a plan does not change all others.
     pub(super) fn admit(&mut self, now_us: u64, arrival: Arrival<'_>) {
         let drop = self.roll(self.plan.drop_ppm);
         let duplicate = self.roll(self.plan.duplicate_ppm);
@@ -136,11 +136,11 @@ impl Faults {
         self.held.push(held);
     }
 
-    /// A message of this rail passes: what was held back for it may follow.
+    /// A message of this rail passes: messages that were held for it may follow.
     fn let_pass(&mut self, due_us: u64, rail: usize) {
         for index in 0..self.held.len() {
             if self.held[index].for_next && self.held[index].rail == rail {
-                // Behind the message that passes, whose order is one less than the next.
+                // After the passing message, whose order number was the previous one.
                 let order = self.next_order();
                 let held = &mut self.held[index];
                 held.for_next = false;
@@ -155,14 +155,14 @@ impl Faults {
         self.order
     }
 
-    /// The next message that is due, in the order of their times.
+    /// Removes and returns the next message that is due.
     pub(super) fn release(&mut self, now_us: u64) -> Option<Held> {
         let due = |held: &Held| (held.due_us, held.order);
         let next = (0..self.held.len()).min_by_key(|&index| due(&self.held[index]))?;
         (self.held[next].due_us <= now_us).then(|| self.held.swap_remove(next))
     }
 
-    /// When the next message is due.
+    /// The time when the next message is due.
     pub(super) fn next_timeout(&self) -> Option<u64> {
         self.held.iter().map(|held| held.due_us).min()
     }
@@ -183,7 +183,8 @@ mod tests {
 
     const RAIL: usize = 1;
 
-    /// Sends 0..count through the plan, one a millisecond, and returns what came out and when.
+    /// Passes the messages 0..count through the plan, one each millisecond, and returns the deliveries with
+    /// their times.
     fn run(plan: FaultPlan, count: u32) -> (Vec<(u64, Vec<u8>)>, FaultCounters) {
         let mut faults = Faults::new(plan);
         let mut out = Vec::new();
@@ -233,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_seed_gives_the_same_deliveries_and_another_seed_others() {
+    fn the_seed_determines_the_deliveries() {
         let first = run(all_faults(7), 500);
         assert_eq!(first, run(all_faults(7), 500));
         assert_ne!(first, run(all_faults(8), 500));
@@ -250,14 +251,14 @@ mod tests {
     }
 
     #[test]
-    fn without_faults_everything_passes_at_once_and_in_order() {
+    fn without_faults_messages_pass_at_once_and_in_order() {
         let (out, counters) = run(FaultPlan::default(), 100);
         assert_eq!(numbers(&out), (0..100).collect::<Vec<u32>>());
         assert_eq!(counters, FaultCounters::default());
     }
 
     #[test]
-    fn a_message_that_is_reordered_comes_right_behind_the_next_one() {
+    fn a_reordered_message_follows_the_next_one() {
         let mut faults = Faults::new(FaultPlan::default());
         let order = [true, false, false].map(|reorder| {
             faults.plan.reorder_ppm = if reorder { MILLION } else { 0 };
@@ -278,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_is_reordered_waits_no_longer_than_the_longest_delay() {
+    fn a_reordered_message_waits_at_most_the_longest_delay() {
         let plan = FaultPlan {
             reorder_ppm: MILLION,
             delay_max_us: 700,
@@ -297,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_works_on_its_rail_in_its_time_only() {
+    fn a_cut_applies_to_its_rail_and_time_only() {
         let plan = all_faults(0);
         let cut = |now_us, rail| plan.is_cut(now_us, rail, Direction::In);
         assert!(cut(50_000, RAIL) && cut(59_999, RAIL));
@@ -306,13 +307,13 @@ mod tests {
     }
 
     #[test]
-    fn a_rail_takes_what_its_bucket_holds() {
+    fn a_rail_accepts_bytes_up_to_its_limit() {
         let plan = FaultPlan {
             rail_bytes_per_s: 1_000_000,
             ..FaultPlan::default()
         };
         let mut faults = Faults::new(plan);
-        // A byte a microsecond, a thousand at most, each rail for itself.
+        // One byte per microsecond, at most a thousand at once, separately for each rail.
         let taken = |faults: &mut Faults, now_us, rail| {
             (0..100)
                 .take_while(|_| faults.takes(now_us, rail, 100))
@@ -326,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_back_is_bounded() {
+    fn the_number_of_held_messages_is_bounded() {
         let plan = FaultPlan {
             delay_ppm: MILLION,
             delay_max_us: u32::MAX,

@@ -1,9 +1,10 @@
-//! Faults on purpose: a wrapper that loses, delays, doubles, reorders, damages, cuts and limits.
+//! Fault injection: a wrapper that drops, delays, duplicates, reorders and corrupts messages, cuts rails and
+//! limits their bandwidth.
 //!
-//! [`Faulty`] wraps any transport. What arrives passes through the plan before the host sees it;
-//! what is sent is untouched but for cuts, so that a message between two wrapped hosts meets the
-//! random faults once, at its receiver. One seed decides everything: the same seed, plan and
-//! arrivals give the same deliveries. A sender is never told of a fault, as no network would.
+//! [`Faulty`] wraps any transport. Received messages pass through the plan before the host gets them. Sent
+//! messages are only subject to cuts and limits, so random faults apply once to a message between two wrapped
+//! hosts, at its receiver. The same seed, plan and arrivals give the same deliveries. A sender gets no error
+//! from a fault, as on a real network; only a rail over its limit is busy.
 
 mod faults;
 mod plan;
@@ -21,7 +22,7 @@ use crate::view::{PathView, RailView, Why};
 use faults::Faults;
 use std::os::fd::BorrowedFd;
 
-/// A transport with faults.
+/// A transport with injected faults.
 #[derive(Debug)]
 pub struct Faulty<T> {
     inner: T,
@@ -38,23 +39,23 @@ impl<T: Transport> Faulty<T> {
         }
     }
 
-    /// The plan, to be changed between two calls. A new seed has no effect.
+    /// The plan, which may be changed between two calls. A new seed has no effect.
     pub fn plan_mut(&mut self) -> &mut FaultPlan {
         &mut self.faults.plan
     }
 
-    /// What the plan has done so far.
+    /// The number of faults injected so far.
     #[must_use]
     pub fn fault_counters(&self) -> FaultCounters {
         self.faults.counters
     }
 
-    /// The transport inside.
+    /// The wrapped transport.
     pub fn inner(&self) -> &T {
         &self.inner
     }
 
-    /// The transport inside, to be changed between two calls.
+    /// The wrapped transport, which may be changed between two calls.
     pub fn inner_mut(&mut self) -> &mut T {
         &mut self.inner
     }
@@ -138,8 +139,8 @@ impl<T: Transport> Transport for Faulty<T> {
         self.inner.post(now_us, peer, path, class, bytes)
     }
 
-    /// Through others: as their rails and their cuts have it. Which of the own rails it goes by is chosen
-    /// inside; if all are cut, it goes nowhere.
+    /// Sends through carriers, whose own rails and cuts apply. The wrapped transport chooses the local rail, so
+    /// a message is cut only if all local rails are cut.
     fn relay(&mut self, now_us: u64, peer: PeerHandle, class: Class, bytes: &[u8]) -> u8 {
         let plan = &self.faults.plan;
         let cut = |rail: &RailView| plan.is_cut(now_us, rail.index, Direction::Out);

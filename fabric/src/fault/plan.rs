@@ -1,40 +1,40 @@
-//! Which faults, how often, and what came of it.
+//! The faults to inject, their frequency, and counters.
 
-/// Which way a cut works.
+/// The direction of a cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Direction {
-    /// What arrives is lost.
+    /// Received messages are dropped.
     In,
-    /// What is sent is lost.
+    /// Sent messages are dropped.
     Out,
 }
 
-/// A rail that is cut one way for some time.
+/// A rail that is cut in one direction for some time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cut {
     /// Index of the local rail.
     pub rail: usize,
-    /// Which way.
+    /// The direction.
     pub direction: Direction,
-    /// First moment of the cut, microseconds of the host's clock.
+    /// Start of the cut, microseconds of the host's clock.
     pub from_us: u64,
-    /// First moment after the cut; `u64::MAX` for ever.
+    /// End of the cut, exclusive; `u64::MAX`: it does not end.
     pub until_us: u64,
 }
 
-/// Which faults, how often. The default has none.
+/// The faults to inject and their frequency. The default injects none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FaultPlan {
-    /// Decides everything that is left to chance.
+    /// Seed of the random numbers.
     pub seed: u64,
-    /// Share of messages that are lost, in millionths.
+    /// Share of messages that are dropped, in millionths.
     pub drop_ppm: u32,
-    /// Share of messages that arrive twice, in millionths.
+    /// Share of messages that are delivered twice, in millionths.
     pub duplicate_ppm: u32,
-    /// Share of messages of which one bit is flipped, in millionths.
+    /// Share of messages with one flipped bit, in millionths.
     pub corrupt_ppm: u32,
-    /// Share of messages that are held back until the next one on their rail has passed, or for
-    /// `delay_max_us` if none comes, in millionths.
+    /// Share of messages that are held until the next one on their rail has passed, or for `delay_max_us` if
+    /// none arrives, in millionths.
     pub reorder_ppm: u32,
     /// Share of messages that are delayed, in millionths.
     pub delay_ppm: u32,
@@ -42,8 +42,8 @@ pub struct FaultPlan {
     pub delay_max_us: u32,
     /// Rails that are cut.
     pub cuts: Vec<Cut>,
-    /// What each rail takes in a second, in bytes, of datagrams and of bulk messages each; beyond that it is
-    /// busy, and says so. 0 for no limit.
+    /// Limit of each rail, in bytes per second, separately for datagrams and for bulk messages; beyond it, the
+    /// rail is busy. 0: no limit.
     pub rail_bytes_per_s: u64,
 }
 
@@ -56,23 +56,23 @@ impl FaultPlan {
     }
 }
 
-/// What the plan has done so far.
+/// The number of faults injected so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FaultCounters {
-    /// Lost by chance.
+    /// Messages dropped at random.
     pub dropped: u64,
-    /// Lost by a cut.
+    /// Messages dropped by a cut.
     pub cut: u64,
-    /// Delivered twice.
+    /// Messages delivered twice.
     pub duplicated: u64,
-    /// Damaged.
+    /// Messages with a flipped bit.
     pub corrupted: u64,
-    /// Held back for the next one to pass.
+    /// Messages held until the next one passed.
     pub reordered: u64,
-    /// Delayed.
+    /// Messages delayed.
     pub delayed: u64,
-    /// Lost because too many were held back.
+    /// Messages dropped because too many were held.
     pub overflowed: u64,
-    /// Datagrams that were refused because the rail was busy.
+    /// Datagrams refused because the rail was over its limit.
     pub refused: u64,
 }

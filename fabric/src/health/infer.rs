@@ -1,72 +1,72 @@
-//! Inference: from pairs that work and pairs that do not, where the fault is.
+//! Inference: finds the place of a fault from the pairs that work and the pairs that do not.
 //!
-//! A pair is a local rail and a remote NID. One silent pair alone says nothing; what else works says
-//! where the fault is likely to be. The table, first row that fits, for a pair that does not work:
+//! A pair is a local rail and a remote NID. A single failing pair does not show where the fault is; the state
+//! of the other pairs does. For a pair that does not work, the first row that applies gives the fault:
 //!
-//! | what else is seen | the fault |
+//! | state of other pairs | the fault |
 //! |---|---|
-//! | nothing of the peer answers, though tried at two of its NIDs, over rails that reach others | the node |
-//! | nothing on the net works, over two rails and to two peers, while another net works | the net |
-//! | nothing works on the rail, to two peers, while others of its net work | the local interface |
-//! | nothing works on the rail, alone on its net; two of its peers answer on others | the local interface |
-//! | nobody reaches the NID, over two rails that reach others, while the peer's others answer | the remote interface |
-//! | the rail fails to several NIDs that other rails reach, and reaches others | several |
-//! | the rail reaches another, another reaches the NID | the pair |
-//! | less than that | cannot be told, and why |
+//! | no NID of the peer answers, at least two were tried, over rails that reach other peers | the node |
+//! | no pair on the net works, over at least two rails to two peers, while another net works | the net |
+//! | no pair of the rail works, to at least two peers; another rail on its net works | the local interface |
+//! | no pair of the rail, alone on its net, works; two of its peers answer on other rails | the local interface |
+//! | no rail reaches the NID; two tried that reach others; another NID of the peer answers | the remote interface |
+//! | the rail fails to several NIDs that other rails reach, and reaches other NIDs | several |
+//! | the rail reaches another NID, and another rail reaches this NID | the pair |
+//! | otherwise | undecided, with the reason |
 //!
-//! Not here: time. Whoever asks says which pairs worked *lately*.
+//! There is no clock here: the caller reports the pairs of a recent period.
 
 use crate::net::Net;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is known about one pair lately. A pair that was not tried lately is left out.
+/// The recent state of one pair. A pair that was not tried recently has no report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PairReport {
     /// The local rail.
     pub rail: usize,
-    /// The net that both are on.
+    /// The net of both.
     pub net: Net,
-    /// The peer, by a number of the caller's.
+    /// The peer, by a number that the caller chooses.
     pub peer: u32,
-    /// The remote NID, by its index among the peer's.
+    /// The remote NID, as its index among the peer's NIDs.
     pub remote: u8,
     /// Whether it works.
     pub works: bool,
 }
 
-/// Where a fault is likely to be.
+/// The likely place of a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Finding {
-    /// Nothing of this peer answers: the node is likely down, which is for others to judge.
+    /// No NID of this peer answers: the node is likely down. The verdict is the membership protocol's.
     Node {
         /// The peer.
         peer: u32,
     },
-    /// Nothing on this net works.
+    /// No pair on this net works.
     Net {
         /// The net.
         net: Net,
     },
-    /// Nothing works on this local rail.
+    /// No pair of this local rail works.
     Local {
         /// The rail.
         rail: usize,
     },
-    /// Nobody reaches this NID of the peer.
+    /// No rail reaches this NID of the peer.
     Remote {
         /// The peer.
         peer: u32,
         /// The NID's index.
         remote: u8,
     },
-    /// This rail fails to so many NIDs that others reach.
+    /// This rail fails to several NIDs that other rails reach.
     Several {
         /// The rail.
         rail: usize,
-        /// How many.
+        /// The number of these NIDs.
         count: u32,
     },
-    /// This rail and this NID do not get on; each works with others.
+    /// This rail does not reach this NID; each works in other pairs.
     Pair {
         /// The rail.
         rail: usize,
@@ -75,7 +75,7 @@ pub enum Finding {
         /// The NID's index.
         remote: u8,
     },
-    /// It cannot be told.
+    /// The place cannot be determined.
     Undecided {
         /// The rail.
         rail: usize,
@@ -83,24 +83,24 @@ pub enum Finding {
         peer: u32,
         /// The NID's index.
         remote: u8,
-        /// What is missing to tell.
+        /// Why it cannot be determined.
         lacks: Lack,
     },
 }
 
-/// Why it cannot be told where a fault is.
+/// Why the place of a fault cannot be determined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Lack {
     /// No other local rail was tried to this NID.
     OtherRail,
     /// No other remote NID was tried from this rail.
     OtherRemote,
-    /// What was tried contradicts every single cause.
+    /// No single cause explains all observations.
     OneCause,
 }
 
 impl Lack {
-    /// The reason as words.
+    /// The reason as text.
     #[must_use]
     pub fn words(self) -> &'static str {
         match self {
@@ -111,11 +111,11 @@ impl Lack {
     }
 }
 
-/// Pairs that are looked at together, at most: one pair at a time is compared with all others.
+/// Pairs that are compared at once, at most: each failing pair is compared with all others.
 pub(crate) const PAIRS_MAX: usize = 1024;
 
-/// Says where the faults are: sorted, each once; none if every pair works. At most quadratic in the
-/// number of pairs: for who asks, not for each message.
+/// Returns the places of the faults: sorted, each once; empty if every pair works. The time is at most
+/// quadratic in the number of pairs: call it on request, not for each message.
 #[must_use]
 pub fn infer(pairs: &[PairReport]) -> Vec<Finding> {
     let bad = || pairs.iter().filter(|pair| !pair.works);
@@ -132,7 +132,7 @@ pub fn infer(pairs: &[PairReport]) -> Vec<Finding> {
     findings
 }
 
-/// The rails of [`Finding::Local`], in a time that grows with the number of pairs and no faster.
+/// The rails of [`Finding::Local`], in time linear in the number of pairs.
 pub(crate) fn local_faults(pairs: impl Iterator<Item = PairReport>) -> BTreeSet<usize> {
     struct Rail {
         net: Net,
@@ -164,10 +164,10 @@ pub(crate) fn local_faults(pairs: impl Iterator<Item = PairReport>) -> BTreeSet<
     at_fault.map(|(index, _)| *index).collect()
 }
 
-/// All pairs, and questions about them.
+/// All pairs, and queries over them.
 struct All<'a> {
     pairs: &'a [PairReport],
-    /// How many NIDs each rail fails to that another rail reaches.
+    /// The number of NIDs that each rail does not reach and another rail does.
     several: BTreeMap<usize, u32>,
 }
 
@@ -230,7 +230,7 @@ impl All<'_> {
         }
     }
 
-    /// How many peers of a rail work on other rails.
+    /// The number of this rail's peers that answer on other rails.
     fn peers_reached_otherwise(&self, rail: usize) -> usize {
         let reached = |pair: &PairReport| {
             pair.rail == rail
@@ -247,7 +247,7 @@ impl All<'_> {
         !self.any_works(of)
     }
 
-    /// How many different values these pairs have.
+    /// The number of different values among these pairs.
     fn count(&self, of: impl Fn(&PairReport) -> bool, value: impl Fn(&PairReport) -> u64) -> usize {
         let mut values: Vec<u64> = self
             .pairs
@@ -260,7 +260,7 @@ impl All<'_> {
         values.len()
     }
 
-    /// Whether every rail of these pairs works to somebody else.
+    /// Whether every rail of these pairs reaches a NID outside of them.
     fn all_rails_work_elsewhere(&self, of: impl Fn(&PairReport) -> bool) -> bool {
         let mut pairs = self.pairs.iter().filter(|pair| of(pair));
         pairs.all(|one| self.any_works(|other| other.rail == one.rail && !of(other)))
@@ -272,21 +272,21 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Pairs from a drawing: `r0 p1.0 udp0 +` is rail 0 to NID 0 of peer 1, which works.
-    fn pairs(drawing: &str) -> Vec<PairReport> {
+    /// Parses pairs: `r0 p1.0 udp0 +` is rail 0 to NID 0 of peer 1, which works.
+    fn pairs(text: &str) -> Vec<PairReport> {
         let number = |text: &str| text.parse::<u8>().unwrap();
         let pair = |line: &str| {
-            let words: Vec<&str> = line.split_whitespace().collect();
-            let (peer, remote) = words[1][1..].split_once('.').unwrap();
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            let (peer, remote) = fields[1][1..].split_once('.').unwrap();
             PairReport {
-                rail: usize::from(number(&words[0][1..])),
-                net: words[2].parse().unwrap(),
+                rail: usize::from(number(&fields[0][1..])),
+                net: fields[2].parse().unwrap(),
                 peer: u32::from(number(peer)),
                 remote: number(remote),
-                works: words[3] == "+",
+                works: fields[3] == "+",
             }
         };
-        drawing.split(',').map(pair).collect()
+        text.split(',').map(pair).collect()
     }
 
     const UDP: Net = Net {
@@ -294,7 +294,7 @@ mod tests {
         number: 0,
     };
 
-    /// RS-04, row by row.
+    /// RS-04: one case for each row of the table.
     #[test]
     fn each_row_of_the_table() {
         use Finding::{Local, Node, Pair, Remote, Several, Undecided};
@@ -305,7 +305,7 @@ mod tests {
             lacks,
         };
         let table = [
-            ("all is well", "r0 p1.0 udp +, r1 p1.1 udp +", vec![]),
+            ("all pairs work", "r0 p1.0 udp +, r1 p1.1 udp +", vec![]),
             (
                 "the pair",
                 "r0 p1.0 udp -, r0 p1.1 udp +, r1 p1.0 udp +, r1 p1.1 udp +",
@@ -336,7 +336,7 @@ mod tests {
                 vec![Local { rail: 0 }],
             ),
             (
-                "the only one on its net, while only one of its peers answers: the other may be down",
+                "the only one on its net, and only one of its peers answers: the other may be down",
                 "r0 p1.0 udp -, r0 p2.0 udp -, r1 p1.1 udp1 +, r1 p2.1 udp1 -, r1 p3.1 udp1 +",
                 vec![
                     undecided(Lack::OtherRail),
@@ -365,7 +365,7 @@ mod tests {
                 vec![Finding::Net { net: UDP }],
             ),
             (
-                "one interface on each side: it cannot be told",
+                "one interface on each side: undecided",
                 "r0 p1.0 udp -",
                 vec![undecided(Lack::OtherRail)],
             ),
@@ -388,13 +388,13 @@ mod tests {
                 ],
             ),
         ];
-        for (name, drawing, findings) in table {
-            assert_eq!(infer(&pairs(drawing)), findings, "{name}");
+        for (name, text, findings) in table {
+            assert_eq!(infer(&pairs(text)), findings, "{name}");
         }
     }
 
     #[test]
-    fn a_dead_node_accuses_neither_rail_nor_net() {
+    fn a_failed_node_is_no_fault_of_a_rail_or_net() {
         let findings = infer(&pairs(
             "r0 p1.0 udp -, r1 p1.1 udp -, r0 p2.0 udp +, r1 p2.1 udp +, r0 p3.0 udp +, r1 p3.1 udp +",
         ));
@@ -402,9 +402,9 @@ mod tests {
     }
 
     proptest! {
-        /// No cause is named that something working contradicts.
+        /// No finding contradicts a pair that works.
         #[test]
-        fn nothing_that_works_is_accused(
+        fn no_finding_contradicts_a_working_pair(
             works in proptest::collection::vec(any::<bool>(), 18),
             nets in proptest::collection::vec(0..3u16, 3),
         ) {

@@ -1,12 +1,13 @@
-//! Which rails, remote NIDs and pairs work: told outcomes and times, never asking.
+//! Which rails, remote NIDs and pairs of them work. The state machines here receive outcomes and times; they
+//! make no calls.
 //!
-//! Three small state machines, each pure. [`RailLiveness`] listens for one peer on all rails and compares
-//! arrivals with arrivals. [`Health`] is a number from 0 to 1000 that errors lower and successes
-//! raise, kept for each local rail and each path to a remote NID. [`infer`] looks at all pairs
-//! together and says where the fault is most likely to be: a pair, a remote interface, a local one, a
-//! net, a node; or that it cannot be told.
+//! There are three, all pure. [`RailLiveness`] observes one peer on all rails and compares arrivals with
+//! arrivals. [`Health`] is a number from 0 to 1000 that errors lower and successes raise, kept for each local
+//! rail and each path to a remote NID. [`infer`] compares all pairs and returns the most likely place of a
+//! fault: a pair, a remote interface, a local one, a net, or a node; or that the place cannot be determined.
 //!
-//! Not here: verdicts about peers. Silence on every rail is the protocol's business.
+//! They return no verdicts about peers: a peer that is silent on all rails is a matter for the membership
+//! protocol.
 
 mod infer;
 mod outcome;

@@ -1,36 +1,35 @@
-//! Outcomes: what became of a send, or of an interface, and whom that speaks against.
+//! The outcome of a send, or a change of an interface's state, and the interface that it counts for or against.
 //!
-//! The list is that of the resiliency document for network interfaces; libfabric's error numbers are
-//! sorted into it. A number that is not known counts against the way to the peer, which is tried
-//! again soon.
+//! The list follows the resiliency document for network interfaces; libfabric's error numbers are mapped to it.
+//! An unknown number counts against the path to the peer, which is tried again soon.
 
-/// What a provider, a link event or a missing acknowledgement says.
+/// An outcome that a provider, a link event or a missing acknowledgement shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Outcome {
-    /// A send was taken, or acknowledged.
+    /// A send was accepted by the provider, or was acknowledged.
     Success,
-    /// The local interface is down: not to be used until it is up, or a probe succeeds.
+    /// The local interface is down: it is not used until it is up, or a probe succeeds.
     LocalDown,
     /// The local interface is up again.
     LocalUp,
-    /// A message waited too long on this side, or was never acknowledged.
+    /// A message waited too long in this node, or was never acknowledged.
     SendTimeout,
-    /// The peer's address is wrong: not to be used until it is configured or discovered anew.
+    /// The peer's address is wrong: it is not used until it is configured or discovered again.
     AddressError,
     /// The peer's interface cannot be reached now.
     Unreachable,
-    /// A connection could not be made.
+    /// A connection could not be established.
     ConnectError,
-    /// A connection was refused or torn down by the other side.
+    /// The peer refused or closed a connection.
     Rejected,
 }
 
-/// Whom an outcome speaks against, before all pairs are looked at together.
+/// The interface that an outcome counts against, before all pairs are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Blame {
     /// The local interface.
     Local,
-    /// The remote one.
+    /// The remote interface.
     Remote,
 }
 
@@ -47,8 +46,8 @@ impl Outcome {
         Outcome::Rejected,
     ];
 
-    /// The outcome behind an error number of libfabric; below 256 that is an errno. A connection that
-    /// timed out (`ETIMEDOUT`) says that its other end does not answer: this side had sent.
+    /// The outcome of an error number of libfabric; numbers below 256 are errno values. A connection that timed
+    /// out (`ETIMEDOUT`) counts against the peer, which did not answer: this node had sent.
     #[must_use]
     pub fn of_code(code: i32) -> Outcome {
         match code {
@@ -61,7 +60,7 @@ impl Outcome {
         }
     }
 
-    /// Whom the outcome speaks against, or for.
+    /// The interface that the outcome counts for or against.
     #[must_use]
     pub fn blame(self) -> Blame {
         match self {
@@ -79,9 +78,10 @@ impl Outcome {
 mod tests {
     use super::*;
 
-    /// RS-01: what this side lacks speaks against this side; that a peer does not answer, against its own.
+    /// RS-01: a lack of local resources counts against the local interface; a missing answer counts against the
+    /// remote one.
     #[test]
-    fn a_peer_that_does_not_answer_is_not_held_against_the_rail() {
+    fn a_missing_answer_does_not_count_against_the_local_rail() {
         for code in [libc::ETIMEDOUT, libc::ECONNREFUSED, libc::EHOSTUNREACH] {
             assert_eq!(Outcome::of_code(code).blame(), Blame::Remote, "{code}");
         }

@@ -1,96 +1,98 @@
-//! Hearing: on which rails a peer is heard.
+//! Rail liveness: on which rails messages of a peer arrive.
 //!
-//! *While this rail was silent, another kept talking for a whole interval.* That compares arrivals
-//! with arrivals and never with the present, so a peer that dies is silent everywhere and accuses no
-//! rail, and a host that was stopped for a minute accuses nobody when it goes on.
+//! A rail is *silent* if nothing arrived on it for a whole interval, up to the last arrival on another rail.
+//! This compares arrivals with arrivals and never with the present time. So a peer that fails is silent on all
+//! rails and no rail is reported, and a host that was stopped for a minute reports no rail when it continues.
 //!
-//! Messages go round the rails, so each carries few of them, and two that are lost by accident would look
-//! like a fault. So a rail is *late* before it is silent: the peer is asked for a sign by all of them, and
-//! a rail is silent when it brought none of several while others did.
+//! A peer's beats alternate between the rails, so each rail carries few of them, and two that are lost by
+//! chance would look like a fault. So a rail is *late* before it is silent: the host requests a sign of life
+//! from the peer on all rails, and the rail is silent if several requests brought none on it while another rail
+//! brought some.
 //!
-//! Who is heard through another member talks, too, and so accuses every rail on which it is not heard;
-//! but that says nothing for any rail.
+//! A peer that is heard through another member also counts as sending: each rail on which nothing arrives
+//! becomes late or silent. Such messages are no sign that any rail works.
 
 /// A change that [`RailLiveness::judge`] found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LivenessChange {
-    /// The peer is to be asked for a sign by all rails: this one is late.
+    /// This rail is late: the host should request a sign of life from the peer on all rails.
     Late {
         rail: usize,
     },
     Silent {
         rail: usize,
         silent_us: u64,
-        /// Whether the peer was heard on it since there is a path.
+        /// Whether the peer was heard on the rail since a path uses it.
         worked: bool,
     },
     Back {
         rail: usize,
     },
-    /// It is heard through others only.
+    /// The peer is heard only through other members.
     Indirect,
-    /// It is heard directly again.
+    /// The peer is heard directly again.
     Direct,
 }
 
-/// How long a rail may be silent while another talks.
+/// Limits of a rail's silence while another rail receives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pace {
-    /// Beyond this it is late.
+    /// A longer silence makes the rail late.
     late_us: u64,
-    /// Beyond this it is silent, if it has missed its questions too.
+    /// A longer silence makes the rail silent, if the requests brought nothing either.
     silent_us: u64,
-    /// Questions that are asked while it is late.
-    asks: u32,
-    /// Between two of them.
+    /// Requests for a sign of life while the rail is late.
+    requests: u32,
+    /// Time between two requests.
     pause_us: u64,
-    /// Silence on all rails for longer is worth a doubt.
+    /// A longer silence on all rails makes it doubtful that the peer reaches this node.
     doubt_us: u64,
 }
 
-/// Questions that a late rail must miss to be silent.
-const ASKS: u32 = 3;
-/// Between two tries of a rail that a peer says fails, if the peer is not watched and so has no pace.
+/// Requests that a late rail must miss to be silent.
+const REQUESTS: u32 = 3;
+/// Time between two probes of a rail that the peer reports as failing, if the peer is not watched and so has no
+/// pace.
 const UNWATCHED_PROBE_US: u64 = 100_000;
 
 impl Pace {
-    /// For a peer that sends a beat in each interval, over its rails in turn. A rail that brings nothing
-    /// any more is silent within two deadlines, where a round of the rails takes no longer than one
-    /// (`standard`: up to three rails); where it does, about two beats after the round that it missed.
+    /// The pace for a peer that sends one beat in each interval, on its rails in turn. A rail that stops
+    /// working is found silent within two deadlines if a round over all rails takes no longer than one deadline
+    /// (`standard`: up to three rails); otherwise about two beats after the round that it missed.
     #[must_use]
     pub fn of_beats(beat_us: u64, deadline_us: u64, rails: u64) -> Pace {
         let round_us = beat_us * rails;
         let late_us = round_us + beat_us / 4;
-        let patient_us = (2 * deadline_us).saturating_sub(2 * beat_us + beat_us / 2);
-        let silent_us = patient_us.max(round_us + 3 * beat_us / 4);
+        let two_deadlines_us = (2 * deadline_us).saturating_sub(2 * beat_us + beat_us / 2);
+        let silent_us = two_deadlines_us.max(round_us + 3 * beat_us / 4);
         Pace {
             late_us,
             silent_us,
-            asks: ASKS,
-            pause_us: (beat_us / 4).max((silent_us - late_us) / u64::from(ASKS)),
+            requests: REQUESTS,
+            pause_us: (beat_us / 4).max((silent_us - late_us) / u64::from(REQUESTS)),
             doubt_us: 2 * beat_us + beat_us / 2,
         }
     }
 
-    /// Silent after this, without a question.
+    /// The pace that finds a rail silent after this time, without requests.
     #[must_use]
-    pub fn unasked(silent_us: u64) -> Pace {
+    pub fn without_requests(silent_us: u64) -> Pace {
         Pace {
             late_us: silent_us,
             silent_us,
-            asks: 0,
+            requests: 0,
             pause_us: 0,
             doubt_us: silent_us / 2,
         }
     }
 }
 
-/// When one peer was heard on each local rail.
+/// The last arrival from one peer on each local rail.
 #[derive(Debug)]
 pub(crate) struct RailLiveness {
     pace: Option<Pace>,
     rails: Vec<RailState>,
-    /// When it was heard last through another member; 0: never.
+    /// The last arrival through another member; 0: never.
     through_us: u64,
     indirect: bool,
 }
@@ -100,26 +102,26 @@ struct RailState {
     /// Whether any path to the peer uses this rail.
     used: bool,
     last_us: u64,
-    /// The peer was heard on it since there is a path.
+    /// The peer was heard on the rail since a path uses it.
     worked: bool,
     silent: bool,
-    /// Silent, and heard since.
+    /// The rail is silent, and the peer was heard on it since.
     back: bool,
     probe_us: u64,
-    /// Questions since it was heard last, and when the last of them was.
-    asked: u32,
-    asked_us: u64,
+    /// Requests since the last arrival, and the time of the last request.
+    requested: u32,
+    requested_us: u64,
 }
 
 impl RailState {
-    /// Whether it is to be asked for, or found silent, when the peer was heard last at this time.
+    /// Whether the rail is late or silent, given the time of the peer's last arrival on any rail.
     fn is_late(&self, pace: Pace, latest_us: u64) -> bool {
         self.used && !self.silent && latest_us - self.last_us > pace.late_us
     }
 }
 
 impl RailLiveness {
-    /// Hearing over these local rails: true for those that have a path to the peer.
+    /// Creates the state; `used` is true for local rails that have a path to the peer.
     pub(crate) fn new(used: &[bool]) -> RailLiveness {
         let rail = |&used| RailState {
             used,
@@ -133,8 +135,8 @@ impl RailLiveness {
         }
     }
 
-    /// Says whether a path to the peer uses this rail. One that comes new counts as heard as late as
-    /// any other. True if a silence ends because no path uses the rail any more.
+    /// Sets whether a path to the peer uses this rail. A newly used rail counts as heard at the last arrival on
+    /// any rail. Returns true if a silence ends because no path uses the rail any more.
     pub(crate) fn set_used(&mut self, rail: usize, used: bool) -> bool {
         let latest_us = self.rails.iter().map(|one| one.last_us).max();
         let Some(rail_liveness) = self.rails.get_mut(rail) else {
@@ -165,7 +167,7 @@ impl RailLiveness {
         self.pace.is_some()
     }
 
-    /// Starts to judge. Every rail counts as heard now, so that none begins as silent.
+    /// Starts to watch the peer. Every rail counts as heard now, so that no rail is silent at the start.
     pub(crate) fn watch(&mut self, now_us: u64, pace: Pace) {
         if self.pace.is_none() {
             self.rails.iter_mut().for_each(|rail| rail.last_us = now_us);
@@ -177,13 +179,13 @@ impl RailLiveness {
         self.pace = None;
         self.indirect = false;
         for rail in &mut self.rails {
-            rail.asked = 0;
+            rail.requested = 0;
             rail.silent = false;
             rail.back = false;
         }
     }
 
-    /// Notes an authentic message. Returns whether there is something to judge.
+    /// Records an authenticated message. Returns whether `judge` should be called.
     pub(crate) fn heard(&mut self, now_us: u64, rail: usize) -> bool {
         let Some(rail_liveness) = self.rails.get_mut(rail) else {
             return false;
@@ -191,36 +193,37 @@ impl RailLiveness {
         rail_liveness.last_us = rail_liveness.last_us.max(now_us);
         rail_liveness.worked = true;
         rail_liveness.back |= rail_liveness.silent;
-        rail_liveness.asked = 0;
+        rail_liveness.requested = 0;
         self.pace.is_some()
     }
 
-    /// Notes an authentic message that came through another member. Returns whether there is something
-    /// to judge.
+    /// Records an authenticated message that arrived through another member. Returns whether `judge` should be
+    /// called.
     pub(crate) fn heard_through(&mut self, now_us: u64) -> bool {
         self.through_us = self.through_us.max(now_us);
         self.pace.is_some()
     }
 
-    /// When it was heard directly last, or the watch began; 0: never.
+    /// The time of the last direct arrival, or of the start of the watch; 0: never.
     pub(crate) fn direct_us(&self) -> u64 {
         let latest_us = self.rails.iter().map(|rail| rail.last_us).max();
         latest_us.unwrap_or(0)
     }
 
-    /// When it was heard last, however.
+    /// The time of the last arrival, direct or through another member.
     pub(crate) fn latest_us(&self) -> u64 {
         self.direct_us().max(self.through_us)
     }
 
-    /// Whether it is watched and nothing came directly for a while: it may not reach us.
+    /// Whether the peer is watched and nothing has arrived directly for a while: the peer may not reach this
+    /// node.
     pub(crate) fn doubts(&self, now_us: u64) -> bool {
         let pace = self.pace.as_ref();
         pace.is_some_and(|pace| now_us > self.direct_us() + pace.doubt_us)
     }
 
-    /// Compares the rails with each other. Only to be called when everything that has arrived was
-    /// noted, or a rail would be accused of what still waits in its buffer.
+    /// Compares the rails with each other. Call it only after all received messages were recorded; otherwise a
+    /// rail would be judged without messages that are still in its buffer.
     pub(crate) fn judge(&mut self, now_us: u64, mut change: impl FnMut(LivenessChange)) {
         let Some(pace) = self.pace else {
             return;
@@ -236,21 +239,23 @@ impl RailLiveness {
         let latest_us = self.latest_us();
         for (index, rail) in self.rails.iter_mut().enumerate() {
             let silent_us = latest_us - rail.last_us;
-            // [`RailLiveness::ask_at`] names no time for a rail that is passed over here.
+            // A rail that is skipped here must have no time in [`RailLiveness::next_request_at`].
             if rail.back {
                 rail.silent = false;
                 rail.back = false;
                 change(LivenessChange::Back { rail: index });
             } else if !rail.is_late(pace, latest_us) {
                 continue;
-            } else if rail.asked < pace.asks {
-                if rail.asked == 0 || now_us >= rail.asked_us + pace.pause_us {
-                    rail.asked += 1;
-                    rail.asked_us = now_us;
+            } else if rail.requested < pace.requests {
+                if rail.requested == 0 || now_us >= rail.requested_us + pace.pause_us {
+                    rail.requested += 1;
+                    rail.requested_us = now_us;
                     change(LivenessChange::Late { rail: index });
                 }
-            // Somebody has answered since.
-            } else if silent_us > pace.silent_us && (pace.asks == 0 || latest_us > rail.asked_us) {
+            // Something has arrived since the last request.
+            } else if silent_us > pace.silent_us
+                && (pace.requests == 0 || latest_us > rail.requested_us)
+            {
                 rail.silent = true;
                 rail.probe_us = latest_us;
                 change(LivenessChange::Silent {
@@ -262,33 +267,33 @@ impl RailLiveness {
         }
     }
 
-    /// When the next question is to be asked; none if no rail is late, or all were.
-    pub(crate) fn ask_at(&self) -> Option<u64> {
+    /// The time of the next request; none if no rail is late, or all requests were made.
+    pub(crate) fn next_request_at(&self) -> Option<u64> {
         let pace = self.pace?;
         let latest_us = self.latest_us();
-        let asking = |rail: &&RailState| {
-            rail.is_late(pace, latest_us) && (1..pace.asks).contains(&rail.asked)
+        let requesting = |rail: &&RailState| {
+            rail.is_late(pace, latest_us) && (1..pace.requests).contains(&rail.requested)
         };
-        let late = self.rails.iter().filter(asking);
-        late.map(|rail| rail.asked_us + pace.pause_us).min()
+        let late = self.rails.iter().filter(requesting);
+        late.map(|rail| rail.requested_us + pace.pause_us).min()
     }
 
     pub(crate) fn is_silent(&self, rail: usize) -> bool {
         self.rails[rail].silent
     }
 
-    /// Whether the peer was heard on this rail since there is a path.
+    /// Whether the peer was heard on this rail since a path uses it.
     pub(crate) fn has_worked(&self, rail: usize) -> bool {
         self.rails[rail].worked
     }
 
-    /// Whether a rail is to be tried again now that is silent, or that the peer says fails. If so, the next time is
-    /// one interval later. The peer finds out by what we send that its rail works again: it has to be tried, however
-    /// well we hear the peer on it.
-    pub(crate) fn probe_due(&mut self, now_us: u64, rail: usize, told_failing: bool) -> bool {
+    /// Whether to probe a rail that is silent or that the peer reports as failing. If so, the next probe is one
+    /// interval later. The peer learns only from our messages that its receiving works again, so the rail must
+    /// be probed even if messages from the peer arrive on it.
+    pub(crate) fn probe_due(&mut self, now_us: u64, rail: usize, reported_failing: bool) -> bool {
         let interval_us = self.pace.map_or(UNWATCHED_PROBE_US, |pace| pace.silent_us);
         let rail = &mut self.rails[rail];
-        let due = (rail.silent || told_failing) && now_us >= rail.probe_us;
+        let due = (rail.silent || reported_failing) && now_us >= rail.probe_us;
         if due {
             rail.probe_us = now_us + interval_us;
         }
@@ -308,9 +313,9 @@ mod tests {
     }
 
     #[test]
-    fn a_rail_is_silent_when_another_talked_for_a_whole_interval_meanwhile() {
+    fn a_rail_is_silent_when_another_received_for_a_whole_interval() {
         let mut rail_liveness = RailLiveness::new(&[true, true]);
-        rail_liveness.watch(1_000, Pace::unasked(100));
+        rail_liveness.watch(1_000, Pace::without_requests(100));
         for now_us in [1_040, 1_080, 1_100] {
             rail_liveness.heard(now_us, 0);
             assert_eq!(changes(&mut rail_liveness), []);
@@ -325,7 +330,7 @@ mod tests {
             }]
         );
         rail_liveness.heard(1_180, 0);
-        assert_eq!(changes(&mut rail_liveness), [], "said once");
+        assert_eq!(changes(&mut rail_liveness), [], "reported once");
         rail_liveness.heard(1_190, 1);
         assert_eq!(
             changes(&mut rail_liveness),
@@ -334,32 +339,36 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_dies_accuses_no_rail() {
+    fn no_rail_is_silent_when_the_peer_fails() {
         let mut rail_liveness = RailLiveness::new(&[true, true]);
-        rail_liveness.watch(0, Pace::unasked(100));
+        rail_liveness.watch(0, Pace::without_requests(100));
         rail_liveness.heard(500, 1);
         rail_liveness.heard(540, 0);
         assert_eq!(changes(&mut rail_liveness), []);
     }
 
     #[test]
-    fn a_host_that_was_stopped_accuses_nobody() {
+    fn no_rail_is_silent_after_the_host_was_stopped() {
         let mut rail_liveness = RailLiveness::new(&[true, true]);
-        rail_liveness.watch(0, Pace::unasked(100));
-        // Both rails kept talking; after a minute the host reads one rail's buffer, then the other.
+        rail_liveness.watch(0, Pace::without_requests(100));
+        // Both rails received; after a minute the host reads one rail's buffer, then the other's.
         rail_liveness.heard(60_000_000, 0);
         rail_liveness.heard(60_000_000, 1);
         assert_eq!(changes(&mut rail_liveness), []);
     }
 
-    /// What comes through another member accuses all rails and speaks for none.
+    /// A message through another member makes every rail late, and is no sign of life on any rail.
     #[test]
-    fn who_is_heard_through_another_only_is_silent_on_every_rail() {
+    fn a_peer_that_is_heard_only_through_another_is_silent_on_every_rail() {
         let mut rail_liveness = RailLiveness::new(&[true, true]);
-        rail_liveness.watch(1_000, Pace::unasked(100));
+        rail_liveness.watch(1_000, Pace::without_requests(100));
         assert!(!rail_liveness.doubts(1_050) && rail_liveness.doubts(1_051));
         rail_liveness.heard_through(1_050);
-        assert_eq!(changes(&mut rail_liveness), [], "it may come both ways");
+        assert_eq!(
+            changes(&mut rail_liveness),
+            [],
+            "the silence is not longer than the limit"
+        );
         rail_liveness.heard_through(1_101);
         let silent = |rail| LivenessChange::Silent {
             rail,
@@ -368,18 +377,18 @@ mod tests {
         };
         let all = [LivenessChange::Indirect, silent(0), silent(1)];
         assert_eq!(changes(&mut rail_liveness), all);
-        assert!(rail_liveness.doubts(1_101), "no word of its own");
+        assert!(rail_liveness.doubts(1_101), "nothing arrived directly");
         rail_liveness.heard(1_110, 1);
         let back = [LivenessChange::Direct, LivenessChange::Back { rail: 1 }];
         assert_eq!(changes(&mut rail_liveness), back);
         assert!(!rail_liveness.doubts(1_110) && rail_liveness.is_silent(0));
     }
 
-    /// A peer on none of our nets has no rail that could be silent.
+    /// A peer that shares no net with this node has no rail that could be silent.
     #[test]
-    fn a_peer_without_a_rail_is_heard_through_others_and_that_is_said_once() {
+    fn a_peer_without_a_rail_is_reported_indirect_once() {
         let mut rail_liveness = RailLiveness::new(&[false]);
-        rail_liveness.watch(0, Pace::unasked(100));
+        rail_liveness.watch(0, Pace::without_requests(100));
         rail_liveness.heard_through(60);
         assert_eq!(changes(&mut rail_liveness), [LivenessChange::Indirect]);
         rail_liveness.heard_through(600);
@@ -389,7 +398,7 @@ mod tests {
     #[test]
     fn a_rail_without_a_path_to_the_peer_is_never_silent() {
         let mut rail_liveness = RailLiveness::new(&[true, false]);
-        rail_liveness.watch(0, Pace::unasked(100));
+        rail_liveness.watch(0, Pace::without_requests(100));
         rail_liveness.heard(500, 0);
         assert_eq!(changes(&mut rail_liveness), []);
     }
@@ -397,7 +406,7 @@ mod tests {
     #[test]
     fn a_silent_rail_is_probed_once_an_interval() {
         let mut rail_liveness = RailLiveness::new(&[true, true]);
-        rail_liveness.watch(0, Pace::unasked(100));
+        rail_liveness.watch(0, Pace::without_requests(100));
         rail_liveness.heard(150, 0);
         changes(&mut rail_liveness);
         assert!(rail_liveness.probe_due(160, 1, false));
@@ -407,32 +416,37 @@ mod tests {
         assert!(!rail_liveness.is_silent(1) && !rail_liveness.probe_due(400, 1, false));
     }
 
-    /// A deadline of a rail that is judged no more would stay in the past for ever, and its host awake.
+    /// Otherwise the request time of a rail that is no longer judged would stay in the past and keep the host
+    /// awake.
     #[test]
-    fn a_rail_that_was_late_and_leads_to_the_peer_no_more_is_not_asked_for() {
+    fn a_late_rail_without_a_path_to_the_peer_has_no_request_time() {
         let begin = || {
             let mut rail_liveness = RailLiveness::new(&[true, true]);
             rail_liveness.watch(0, Pace::of_beats(20_000, 60_000, 2));
             rail_liveness.heard(60_000, 0);
             rail_liveness.judge(60_000, |_| {});
-            assert!(rail_liveness.ask_at().is_some());
+            assert!(rail_liveness.next_request_at().is_some());
             rail_liveness
         };
         let mut rail_liveness = begin();
         assert!(!rail_liveness.set_used(1, false), "late, not silent");
-        assert_eq!(rail_liveness.ask_at(), None);
+        assert_eq!(rail_liveness.next_request_at(), None);
         rail_liveness.set_used(1, true);
-        assert_eq!(rail_liveness.ask_at(), None, "a new path, a new judgement");
-        // The same by a pace at which it is not late.
+        assert_eq!(
+            rail_liveness.next_request_at(),
+            None,
+            "a new path starts as heard"
+        );
+        // The same at a pace at which the rail is not late.
         let mut rail_liveness = begin();
         rail_liveness.watch(60_000, Pace::of_beats(200_000, 1_000_000, 2));
-        assert_eq!(rail_liveness.ask_at(), None);
+        assert_eq!(rail_liveness.next_request_at(), None);
     }
 
     #[test]
-    fn a_silence_ends_with_the_last_path_over_its_rail_and_that_is_said_once() {
+    fn a_silence_ends_once_with_the_last_path_over_its_rail() {
         let mut rail_liveness = RailLiveness::new(&[true, true]);
-        rail_liveness.watch(0, Pace::unasked(100));
+        rail_liveness.watch(0, Pace::without_requests(100));
         rail_liveness.heard(150, 0);
         changes(&mut rail_liveness);
         assert!(!rail_liveness.set_used(0, true) && rail_liveness.is_silent(1));
@@ -440,8 +454,9 @@ mod tests {
         assert!(!rail_liveness.set_used(1, false) && !rail_liveness.set_used(1, true));
     }
 
-    /// A peer whose beats go round its rails, until one carries nothing more; we read what has come at our
-    /// own ticks and whenever an answer comes. When it was found, after the rail had fallen silent.
+    /// Simulates a peer whose beats alternate between its rails until one rail fails. The host reads arrivals
+    /// at its own ticks and whenever an answer arrives. Returns the time from the fault until the rail is found
+    /// silent.
     fn found_after(
         beat_us: u64,
         deadline_us: u64,
@@ -454,7 +469,7 @@ mod tests {
         let mut rail_liveness = RailLiveness::new(&vec![true; rails]);
         rail_liveness.watch(0, pace);
         let bad = 0;
-        // Arrivals by time, each on a rail; a beat waits for the tick after it.
+        // Arrivals as time and rail; a beat is read at the tick after it.
         let mut coming: Vec<(u64, usize)> = Vec::new();
         for beat in 1..200u64 {
             let (sent_us, rail) = (beat * beat_us, beat as usize % rails);
@@ -468,10 +483,10 @@ mod tests {
                 .iter()
                 .map(|one| one.0)
                 .min()
-                .expect("it is found before");
-            let now_us = arrival.min(rail_liveness.ask_at().unwrap_or(u64::MAX));
-            let (here, rest) = coming.into_iter().partition(|one| one.0 <= now_us);
-            coming = rest;
+                .expect("the silence is found before the last arrival");
+            let now_us = arrival.min(rail_liveness.next_request_at().unwrap_or(u64::MAX));
+            let (here, later) = coming.into_iter().partition(|one| one.0 <= now_us);
+            coming = later;
             let _: Vec<(u64, usize)> = here
                 .into_iter()
                 .inspect(|one: &(u64, usize)| _ = rail_liveness.heard(now_us, one.1))
@@ -488,32 +503,32 @@ mod tests {
                         assert_eq!(rail, bad);
                         return now_us - fault_us;
                     }
-                    other => panic!("nothing else was to be found: {other:?}"),
+                    other => panic!("unexpected change: {other:?}"),
                 }
             }
         }
     }
 
     proptest! {
-        /// tst-010: whenever a rail falls silent, that is found within two heartbeat deadlines.
+        /// tst-010: a rail that falls silent is found within two heartbeat deadlines, at any time of the fault.
         #[test]
         fn a_silent_rail_is_found_within_two_deadlines(
             profile in 0..3usize, rails in 2..=3usize, fault in 0..1_000u64, tick in 0..1_000u64,
         ) {
             let (beat_us, deadline_us) = [(10_000, 40_000), (20_000, 60_000), (200_000, 1_000_000)][profile];
-            // Somewhere in a round, when all is steady.
+            // At some time within a round, long after the start.
             let fault_us = 50 * beat_us + fault * (rails as u64 * beat_us) / 1_000;
             let after_us = found_after(beat_us, deadline_us, rails, fault_us, tick * beat_us / 1_000);
-            prop_assert!(after_us <= 2 * deadline_us, "{after_us} us, of {}", 2 * deadline_us);
+            prop_assert!(after_us <= 2 * deadline_us, "found after {after_us} us, the limit is {} us", 2 * deadline_us);
         }
     }
 
     #[test]
-    fn one_lost_beat_is_asked_after_and_no_rail_is_silent() {
+    fn after_one_lost_beat_a_sign_of_life_is_requested_and_no_rail_is_silent() {
         let mut rail_liveness = RailLiveness::new(&[true, true]);
         rail_liveness.watch(0, Pace::of_beats(20_000, 60_000, 2));
         let mut changes = Vec::new();
-        // The beat on rail 1 at 40 ms is lost, the answer to the question is not.
+        // The beat on rail 1 at 40 ms is lost; the answer to the request is not.
         let arrivals = [
             (20_000, 0),
             (60_000, 0),
@@ -527,21 +542,21 @@ mod tests {
             rail_liveness.judge(now_us, |change| changes.push((now_us, change)));
         }
         assert_eq!(changes, [(60_000, LivenessChange::Late { rail: 1 })]);
-        assert_eq!(rail_liveness.ask_at(), None);
+        assert_eq!(rail_liveness.next_request_at(), None);
     }
 
     #[test]
-    fn a_peer_that_dies_is_asked_a_few_times_and_no_rail_is_accused() {
+    fn a_failed_peer_gets_a_few_requests_and_no_rail_is_silent() {
         let mut rail_liveness = RailLiveness::new(&[true, true]);
         rail_liveness.watch(0, Pace::of_beats(20_000, 60_000, 2));
         rail_liveness.heard(60_000, 0);
-        let mut asked = 0;
+        let mut requested = 0;
         for now_us in (60_000..10_000_000).step_by(1_000) {
             rail_liveness.judge(now_us, |change| match change {
-                LivenessChange::Late { .. } => asked += 1,
-                other => panic!("{other:?}"),
+                LivenessChange::Late { .. } => requested += 1,
+                other => panic!("unexpected change: {other:?}"),
             });
         }
-        assert_eq!(asked, ASKS);
+        assert_eq!(requested, REQUESTS);
     }
 }

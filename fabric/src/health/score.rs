@@ -1,28 +1,30 @@
-//! A health: how far an interface, or the way to a remote one, can be relied on; 0 to 1000.
+//! A health is a number from 0 to 1000: how reliable an interface, or the path to a remote one, has been
+//! lately.
 //!
-//! Each error lowers it by the *sensitivity*, each success raises it by the *recovery*. At 1000 the
-//! thing is ACTIVE, at 0 it is FAILED, between them DEGRADED: still used, unless it is below
-//! [`HealthConfig::shun_below`] and a healthier one is there. What is shunned is probed after a pause
-//! that doubles with each further error and starts anew only when the health is whole again, so a
-//! link that flaps is tried ever less often.
+//! Each error lowers it by the *sensitivity*, each success raises it by the *recovery*. At 1000 the state is
+//! ACTIVE, at 0 it is FAILED, and between them it is DEGRADED: still used, unless the health is below
+//! [`HealthConfig::shun_below`] and a healthier path exists. A shunned path is probed after a pause that
+//! doubles with each further error. The pause returns to its minimum only at full health, so a flapping link is
+//! tried ever less often.
 
 use super::outcome::Outcome;
 
-/// The health of what never failed.
+/// The health without any error.
 pub const HEALTH_MAX: u16 = 1000;
 
-/// How errors and successes move a health.
+/// How errors and successes change a health.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HealthConfig {
-    /// What an error costs, at most [`HEALTH_MAX`]. 0 switches health off: only what is reported
-    /// down then counts as failed. The default makes the third error in a row one too many: one may
-    /// be a passing lack of buffers.
+    /// The decrease for each error, at most [`HEALTH_MAX`]. 0 disables health: then only an interface that is
+    /// reported down counts as failed. With the default, the third error in a row fails the path: a single
+    /// error may be a passing lack of buffers.
     pub sensitivity: u16,
-    /// What a success gives back, 1 to [`HEALTH_MAX`].
+    /// The increase for each success, 1 to [`HEALTH_MAX`].
     pub recovery: u16,
-    /// Below this, healthier ones are preferred; at least 1, so that the failed are.
+    /// Paths below this health are used only if there is no healthier one. At least 1, so that this includes
+    /// failed ones.
     pub shun_below: u16,
-    /// First pause before what is shunned is tried again, microseconds.
+    /// First pause before a shunned path is tried again, microseconds.
     pub pause_min_us: u64,
     /// Longest pause, microseconds.
     pub pause_max_us: u64,
@@ -41,7 +43,7 @@ impl Default for HealthConfig {
 }
 
 impl HealthConfig {
-    /// What is wrong with these numbers, if anything, in words that say what to write instead.
+    /// Returns an error message if a value is out of range; it states the allowed range.
     #[must_use]
     pub fn fault(&self) -> Option<String> {
         if self.sensitivity > HEALTH_MAX {
@@ -53,13 +55,13 @@ impl HealthConfig {
         if self.recovery == 0 || self.recovery > HEALTH_MAX {
             let given = self.recovery;
             return Some(format!(
-                "health recovery {given} would never, or more than fully, recover; give 1 to {HEALTH_MAX}"
+                "health recovery {given} is not in 1 to {HEALTH_MAX}; give 1 to {HEALTH_MAX}"
             ));
         }
         if self.shun_below == 0 || self.shun_below > HEALTH_MAX {
             let given = self.shun_below;
             return Some(format!(
-                "health limit {given} for avoiding an interface; give 1 to {HEALTH_MAX}"
+                "health limit {given} below which an interface is avoided is not in range; give 1 to {HEALTH_MAX}"
             ));
         }
         if self.pause_min_us == 0 || self.pause_min_us > self.pause_max_us {
@@ -73,19 +75,19 @@ impl HealthConfig {
     }
 }
 
-/// A health in one word.
+/// The state that a health stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum HealthState {
-    /// Whole.
+    /// Full health.
     Active,
-    /// Errors lately, or on the way back.
+    /// Errors occurred lately, or the path is recovering from a failure.
     Degraded,
-    /// Not used while there is anything else; probed.
+    /// Not used while any other path exists; probed.
     Failed,
 }
 
 impl HealthState {
-    /// The state as a word for tables and logs.
+    /// The state's name in tables and logs.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -96,22 +98,22 @@ impl HealthState {
     }
 }
 
-/// A change that an outcome has made.
+/// A change of state that an outcome caused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HealthChange {
-    /// It has failed now.
+    /// The state is failed now.
     Failed,
-    /// It is no longer failed.
+    /// The state is no longer failed.
     Recovered,
-    /// It was active and is degraded, or the other way round. Told of rails only.
+    /// The state changed between active and degraded. Reported for rails only.
     Shifted,
 }
 
-/// One health.
+/// The health of an interface or a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Health {
     value: u16,
-    /// The address is wrong: no probe helps.
+    /// The address is wrong: probes cannot help.
     blocked: bool,
     probe_us: u64,
     pause_us: u64,
@@ -146,33 +148,33 @@ impl Health {
         self.value == 0
     }
 
-    /// Whether the address behind it is known to be wrong.
+    /// Whether the address is known to be wrong.
     pub(crate) fn is_blocked(&self) -> bool {
         self.blocked
     }
 
-    /// How far below the limit it is.
+    /// How far the health is below the limit.
     pub(crate) fn shunned_by(&self, config: &HealthConfig) -> u16 {
         config.shun_below.saturating_sub(self.value)
     }
 
-    /// Whether what is shunned is to be tried again now.
+    /// Whether a shunned path should be probed now.
     pub(crate) fn probe_due(&self, now_us: u64, config: &HealthConfig) -> bool {
         !self.blocked && self.shunned_by(config) > 0 && now_us >= self.probe_us
     }
 
-    /// When that is; none if it is not shunned, or no probe helps.
+    /// The time of the next probe; none if the path is not shunned, or its address is wrong.
     pub(crate) fn probe_at(&self, config: &HealthConfig) -> Option<u64> {
         let shunned = !self.blocked && self.shunned_by(config) > 0;
         shunned.then_some(self.probe_us)
     }
 
-    /// Notes that it was tried again, and the answer is not there yet: the next time is later.
+    /// Records a probe whose outcome is not known yet: the next probe is due after a longer pause.
     pub(crate) fn probed(&mut self, now_us: u64, config: &HealthConfig) {
         self.fall(now_us, 0, config);
     }
 
-    /// Notes an outcome.
+    /// Applies an outcome.
     pub(crate) fn tell(
         &mut self,
         now_us: u64,
@@ -244,7 +246,7 @@ mod tests {
 
     /// dbg-030.
     #[test]
-    fn three_errors_fail_it_one_success_brings_it_back_and_three_make_it_whole() {
+    fn three_errors_fail_a_path_and_three_successes_restore_it() {
         use Outcome::{Success, Unreachable};
         let states = [
             (&[][..], HealthState::Active),
@@ -273,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_said_once() {
+    fn a_change_is_reported_once() {
         let mut health = after(&[Outcome::Rejected; 2]);
         let tell = |health: &mut Health, outcome| health.tell(9, outcome, &CONFIG);
         let failed = Some(HealthChange::Failed);
@@ -284,9 +286,9 @@ mod tests {
         assert_eq!(tell(&mut health, Outcome::Success), None);
     }
 
-    /// RS-02: a report of the provider counts at once, a time-out is a demerit.
+    /// RS-02: an interface that is reported down fails at once; a time-out only lowers the health.
     #[test]
-    fn down_fails_at_once_up_heals_at_once_and_a_timeout_only_costs() {
+    fn link_down_fails_link_up_restores_and_a_timeout_degrades() {
         assert_eq!(
             after(&[Outcome::SendTimeout]).state(),
             HealthState::Degraded
@@ -296,9 +298,9 @@ mod tests {
         assert_eq!(after(&up).state(), HealthState::Active);
     }
 
-    /// RS-03: a wrong address is left alone, everything else is tried again.
+    /// RS-03: a wrong address is not probed; after any other error, the path is tried again.
     #[test]
-    fn a_wrong_address_is_never_probed_and_an_unreachable_one_is() {
+    fn a_wrong_address_is_never_probed_but_an_unreachable_one_is() {
         let wrong = after(&[Outcome::AddressError, Outcome::Success]);
         assert!(wrong.is_blocked() && wrong.is_failed());
         assert!(!wrong.probe_due(u64::MAX, &CONFIG));
@@ -311,15 +313,15 @@ mod tests {
         }
     }
 
-    /// RS-07: a failed interface is probed at growing intervals, and its health climbs back.
+    /// RS-07: a failed interface is probed at growing intervals, and its health recovers.
     #[test]
-    fn the_pause_doubles_up_to_a_second_and_starts_anew_only_when_all_is_well() {
+    fn the_pause_doubles_up_to_a_second_and_resets_only_at_full_health() {
         let mut health = after(&[Outcome::Unreachable; 3]);
         let due = |health: &Health, us| health.probe_due(us, &CONFIG);
         assert!(!due(&health, 19_999) && due(&health, 20_000));
         health.tell(20_000, Outcome::Unreachable, &CONFIG);
         assert!(!due(&health, 59_999) && due(&health, 60_000));
-        // A success and an error: it flaps, so the pause goes on growing.
+        // A success and an error: the link flaps, so the pause keeps growing.
         health.tell(60_000, Outcome::Success, &CONFIG);
         health.tell(60_000, Outcome::Unreachable, &CONFIG);
         assert!(!due(&health, 139_999) && due(&health, 140_000));
@@ -327,11 +329,11 @@ mod tests {
         assert!(!due(&health, 1_199_999) && due(&health, 1_200_000));
         (0..3).for_each(|_| _ = health.tell(0, Outcome::Success, &CONFIG));
         (0..3).for_each(|_| _ = health.tell(0, Outcome::Unreachable, &CONFIG));
-        assert!(due(&health, 20_000), "from the start");
+        assert!(due(&health, 20_000), "the pause is at its minimum again");
     }
 
     #[test]
-    fn numbers_that_make_no_sense_are_refused_by_name() {
+    fn values_out_of_range_are_refused_and_named() {
         assert_eq!(CONFIG.fault(), None);
         let config = HealthConfig {
             recovery: 0,
@@ -357,7 +359,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_happens_the_number_the_state_and_the_pause_stay_in_bounds(
+        fn value_state_and_pause_stay_in_bounds(
             outcomes in outcomes(), sensitivity in 0..=HEALTH_MAX, recovery in 1..=HEALTH_MAX,
             shun_below in 1..=HEALTH_MAX,
         ) {
@@ -378,7 +380,7 @@ mod tests {
         }
 
         #[test]
-        fn without_sensitivity_errors_cost_nothing(errors in 0..100u64) {
+        fn without_sensitivity_errors_change_nothing(errors in 0..100u64) {
             let config = HealthConfig { sensitivity: 0, ..CONFIG };
             let mut health = Health::default();
             for now_us in 0..errors {
@@ -387,9 +389,9 @@ mod tests {
             prop_assert_eq!(health.state(), HealthState::Active);
         }
 
-        /// RS-07: what is probed with success climbs all the way.
+        /// RS-07: enough successful probes restore full health.
         #[test]
-        fn enough_successes_always_heal(outcomes in outcomes(), recovery in 1..=HEALTH_MAX) {
+        fn enough_successes_restore_full_health(outcomes in outcomes(), recovery in 1..=HEALTH_MAX) {
             let config = HealthConfig { recovery, ..CONFIG };
             let mut health = Health::default();
             for outcome in outcomes.into_iter().filter(|one| *one != Outcome::AddressError) {

@@ -1,6 +1,6 @@
-//! A machine as hwloc sees it.
+//! Reads a machine's description with hwloc.
 //!
-//! hwloc reads `HWLOC_XMLFILE` and `HWLOC_SYNTHETIC` by itself. A device's node is that of the first
+//! hwloc itself evaluates `HWLOC_XMLFILE` and `HWLOC_SYNTHETIC`. A device's node is the node of its first
 //! ancestor that is no I/O object; a device below a whole machine of several nodes has none.
 
 use super::{DISTANCE_REMOTE, Device, Level, Machine, Node};
@@ -11,10 +11,10 @@ use hwlocality::object::types::{OSDeviceType, ObjectType};
 use hwlocality::topology::builder::{TopologyBuilder, TypeFilter};
 use std::path::Path;
 
-/// Distances in both directions, as the system gives them (and not bandwidths).
+/// hwloc's name of the distances between nodes as the system reports them (not bandwidths).
 const LATENCY_NAME: &str = "NUMALatency";
 
-/// What a machine consists of, as strings of localities call it.
+/// The levels of a machine, by their names in locality strings.
 const LEVELS: [(&str, ObjectType); 7] = [
     ("NM", ObjectType::NUMANode),
     ("SK", ObjectType::Package),
@@ -25,17 +25,17 @@ const LEVELS: [(&str, ObjectType); 7] = [
     ("HT", ObjectType::PU),
 ];
 
-/// Parts of hwloc that look for accelerators through their drivers: that takes long, may start threads,
-/// and says nothing about networks.
+/// hwloc's components that detect accelerators through their drivers. They are slow, may start threads, and
+/// detect no network devices.
 const UNWANTED: [&str; 6] = ["cuda", "gl", "levelzero", "nvml", "opencl", "rsmi"];
 
-/// Why a machine could not be described.
+/// Why a machine's description cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LocalityError {
     /// hwloc cannot read the machine.
     #[error("hwloc cannot read this machine: {reason}; rails are used as if all were equally near")]
     Machine {
-        /// What hwloc said.
+        /// hwloc's error.
         reason: String,
     },
     /// hwloc cannot read the file.
@@ -43,13 +43,13 @@ pub enum LocalityError {
     File {
         /// The file.
         file: String,
-        /// What hwloc said.
+        /// hwloc's error.
         reason: String,
     },
 }
 
-/// Describes the machine that this runs on, or the one that `HWLOC_XMLFILE` names. Takes some
-/// milliseconds, and longer on large machines.
+/// Reads the description of this machine, or of the one in `HWLOC_XMLFILE`. Takes some milliseconds, and longer
+/// on large machines.
 ///
 /// # Errors
 /// See [`LocalityError`].
@@ -57,7 +57,7 @@ pub fn read() -> Result<Machine, LocalityError> {
     describe(TopologyBuilder::new()).map_err(|reason| LocalityError::Machine { reason })
 }
 
-/// Describes the machine in a file that hwloc has exported as XML.
+/// Reads the description of the machine in a file that hwloc has exported as XML.
 ///
 /// # Errors
 /// See [`LocalityError`].
@@ -71,16 +71,16 @@ pub fn read_file(file: &Path) -> Result<Machine, LocalityError> {
     describe(builder).map_err(refused)
 }
 
-/// What this machine consists of, from its NUMA nodes down to its hardware threads.
+/// Reads the levels of this machine, from its NUMA nodes to its hardware threads.
 ///
 /// # Errors
 /// [`LocalityError::Machine`].
 pub fn read_levels() -> Result<Vec<Level>, LocalityError> {
     let topology = load(TopologyBuilder::new());
     let topology = topology.map_err(|reason| LocalityError::Machine { reason })?;
-    // HWLOC_XMLFILE may describe another machine: nobody is bound to cores of that.
+    // HWLOC_XMLFILE may describe another machine; processes cannot be bound to that machine's cores.
     if !topology.is_this_system() {
-        let reason = "what hwloc was told to read is no description of this machine".to_owned();
+        let reason = "HWLOC_XMLFILE or HWLOC_SYNTHETIC describes another machine".to_owned();
         return Err(LocalityError::Machine { reason });
     }
     let level = |(name, kind): &(&'static str, ObjectType)| Level {
@@ -91,7 +91,7 @@ pub fn read_levels() -> Result<Vec<Level>, LocalityError> {
 }
 
 fn load(mut builder: TopologyBuilder) -> Result<Topology, String> {
-    // hwloc refuses to leave out what this installation of it does not have.
+    // hwloc refuses to exclude a component that this installation does not have.
     for name in UNWANTED {
         if TopologyBuilder::new().without_component(name).is_ok() {
             let without = builder.without_component(name);
@@ -165,7 +165,7 @@ fn device(object: &TopologyObject) -> Option<Device> {
     })
 }
 
-/// The distances in the order of the nodes; empty if hwloc knows none.
+/// The distances in the order of the nodes; empty if hwloc has none.
 fn distances(topology: &Topology, nodes: &[Node]) -> Vec<u32> {
     let Ok(matrices) = topology.distances_with_name(LATENCY_NAME) else {
         return Vec::new();
@@ -174,16 +174,16 @@ fn distances(topology: &Topology, nodes: &[Node]) -> Vec<u32> {
         return Vec::new();
     };
     let order: Vec<Option<u32>> = matrix.objects().map(|object| object.map(number)).collect();
-    let place = |node: &Node| order.iter().position(|one| *one == Some(node.number));
+    let position = |node: &Node| order.iter().position(|one| *one == Some(node.number));
     let mut distances = Vec::with_capacity(nodes.len() * nodes.len());
     for from in nodes {
         for to in nodes {
-            let told = match (place(from), place(to)) {
+            let distance = match (position(from), position(to)) {
                 (Some(row), Some(column)) => matrix.distances().get(row * order.len() + column),
                 _ => None,
             };
-            distances.push(told.map_or(DISTANCE_REMOTE, |told| {
-                u32::try_from(*told).unwrap_or(u32::MAX)
+            distances.push(distance.map_or(DISTANCE_REMOTE, |distance| {
+                u32::try_from(*distance).unwrap_or(u32::MAX)
             }));
         }
     }

@@ -1,53 +1,54 @@
-//! What processes on one machine share: a core, a cache, a package.
+//! Locality strings: they show which parts of a machine (core, cache, package) two processes share.
 //!
-//! A process that is bound has a string that names, level by level, the parts of the machine that it may run on
-//! (`NM0:SK0:L31:CR2-3`; run-2). Two of them share a level if their parts of it have one in common; MPI compares
-//! them so.
+//! The locality string of a bound process names, for each level, the parts of the machine that it may run on
+//! (`NM0:SK0:L31:CR2-3`; run-2). Two processes share a level if their strings have a part of that level in
+//! common; MPI compares them in this way.
 
 use std::fmt::Write as _;
 
-/// All parts of a machine of one kind.
+/// All parts of one kind in a machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Level {
-    /// Two letters: `NM` for NUMA nodes, `SK` packages, `L3` to `L1` caches, `CR` cores, `HT` hardware threads.
+    /// The level's two-character name: `NM` NUMA nodes, `SK` packages, `L3` to `L1` caches, `CR` cores, `HT`
+    /// hardware threads.
     pub name: &'static str,
-    /// The hardware threads of each, in the machine's order.
+    /// The hardware threads of each part, in the machine's order.
     pub parts: Vec<Vec<u32>>,
 }
 
-/// Which parts of each level these threads belong to. Empty if they belong to none.
+/// The locality string of these hardware threads. Empty if they belong to no part.
 #[must_use]
 pub fn locality(levels: &[Level], threads: &[u32]) -> String {
-    let mut words = Vec::new();
+    let mut fields = Vec::new();
     for level in levels {
-        let touched = |part: &Vec<u32>| part.iter().any(|thread| threads.contains(thread));
+        let contains_any = |part: &Vec<u32>| part.iter().any(|thread| threads.contains(thread));
         let numbers = (0..).zip(&level.parts);
         let numbers: Vec<u32> = numbers
-            .filter(|(_, part)| touched(part))
+            .filter(|(_, part)| contains_any(part))
             .map(|(number, _)| number)
             .collect();
         if !numbers.is_empty() {
-            words.push(format!("{}{}", level.name, ranges(&numbers)));
+            fields.push(format!("{}{}", level.name, ranges(&numbers)));
         }
     }
-    words.join(":")
+    fields.join(":")
 }
 
 /// Ascending numbers as a list of ranges: `0-2,5`.
 #[must_use]
 pub fn ranges(numbers: &[u32]) -> String {
     let mut text = String::new();
-    let mut rest = numbers;
-    while let Some(first) = rest.first() {
-        let follows = |(place, number): &(u32, &u32)| **number == first + place;
-        let length = (0..).zip(rest).take_while(follows).count();
-        let last = rest[length - 1];
+    let mut left = numbers;
+    while let Some(first) = left.first() {
+        let follows = |(offset, number): &(u32, &u32)| **number == first + offset;
+        let length = (0..).zip(left).take_while(follows).count();
+        let last = left[length - 1];
         let comma = if text.is_empty() { "" } else { "," };
         let _ = match last == *first {
             true => write!(text, "{comma}{first}"),
             false => write!(text, "{comma}{first}-{last}"),
         };
-        rest = &rest[length..];
+        left = &left[length..];
     }
     text
 }
@@ -58,7 +59,7 @@ mod tests {
 
     /// run-2.
     #[test]
-    fn processes_share_what_their_strings_have_in_common() {
+    fn locality_strings_name_the_parts_of_each_level() {
         let level = |name, parts: &[&[u32]]| Level {
             name,
             parts: parts.iter().map(|part| part.to_vec()).collect(),

@@ -1,10 +1,10 @@
-//! Locality: which NUMA node an interface is near, how far others are, which core is free.
+//! Locality: the NUMA node of a network device, the distances between nodes, and the choice of a free core.
 //!
-//! A [`Machine`] is a plain description; all questions to it are pure functions. `hwloc` (feature of
-//! that name) fills one in from the machine that it runs on, or from a topology in a file, so that
-//! machines that nobody here has can be tested. Without that feature nothing of hwloc is linked.
+//! [`Machine`] is plain data, and its methods are pure functions. `hwloc` (the feature of that name) reads one
+//! from the machine that the process runs on, or from a topology file, so that other machines can be tested.
+//! Without that feature, hwloc is not linked.
 //!
-//! Not here: binding anything to a core. That is done by who runs.
+//! This module binds no process to a core; the caller does.
 
 #[cfg(feature = "hwloc")]
 mod hwloc;
@@ -14,40 +14,40 @@ mod levels;
 pub use hwloc::{LocalityError, read, read_file, read_levels};
 pub use levels::{Level, locality, ranges};
 
-/// The distance of a node to itself, where the machine does not say.
+/// The distance of a node to itself, if the machine reports none.
 pub const DISTANCE_LOCAL: u32 = 10;
 
-/// The distance of two nodes of which nothing is known.
+/// The distance of two different nodes, if the machine reports none.
 pub const DISTANCE_REMOTE: u32 = 20;
 
 /// A NUMA node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Node {
-    /// The system's number of it.
+    /// The system's number of the node.
     pub number: u32,
-    /// The hardware threads that belong to it, by the system's numbers.
+    /// The hardware threads of the node, by the system's numbers.
     pub threads: Vec<u32>,
 }
 
 /// A network device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Device {
-    /// The system's name: `eth0`, `mlx5_0`.
+    /// The system's name of the device: `eth0`, `mlx5_0`.
     pub name: String,
-    /// The node that it is attached to; none if it is as near to one as to another.
+    /// The node that it is attached to; none if it is equally near to several.
     pub node: Option<u32>,
 }
 
-/// What is known about a machine.
+/// The description of a machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Machine {
-    /// Its NUMA nodes, in the order of their numbers.
+    /// Its NUMA nodes, ordered by number.
     pub nodes: Vec<Node>,
-    /// The distance from each node to each, row by row; empty if the machine does not say.
+    /// The distance from each node to each, row by row; empty if the machine reports none.
     pub distances: Vec<u32>,
     /// Its network devices.
     pub devices: Vec<Device>,
-    /// Its cores, each by its hardware threads.
+    /// Its cores, each as its hardware threads.
     pub cores: Vec<Vec<u32>>,
 }
 
@@ -69,22 +69,22 @@ impl Machine {
         node.map(|node| node.number)
     }
 
-    /// How far two nodes are from each other.
+    /// The distance between two nodes.
     #[must_use]
     pub fn distance(&self, from: u32, to: u32) -> u32 {
-        let place = |number| self.nodes.iter().position(|node| node.number == number);
-        let told = match (place(from), place(to)) {
+        let position = |number| self.nodes.iter().position(|node| node.number == number);
+        let distance = match (position(from), position(to)) {
             (Some(row), Some(column)) => self.distances.get(row * self.nodes.len() + column),
             _ => None,
         };
-        told.copied().unwrap_or(match from == to {
+        distance.copied().unwrap_or(match from == to {
             true => DISTANCE_LOCAL,
             false => DISTANCE_REMOTE,
         })
     }
 
-    /// How far memory of a node is from a device. Where one of the two is not known, no rail is
-    /// farther than another.
+    /// The distance of a node's memory from a device. If either node is unknown, the result is the same for all
+    /// devices.
     #[must_use]
     pub fn distance_to_device(&self, memory_node: Option<u32>, device: &str) -> u32 {
         match (memory_node, self.node_of_device(device)) {
@@ -93,16 +93,16 @@ impl Machine {
         }
     }
 
-    /// The CPU partitions: one for each node that has hardware threads, by the node's number.
+    /// The CPU partitions: the numbers of the nodes that have hardware threads.
     #[must_use]
     pub fn partitions(&self) -> Vec<u32> {
         let with_threads = self.nodes.iter().filter(|node| !node.threads.is_empty());
         with_threads.map(|node| node.number).collect()
     }
 
-    /// The hardware thread for an agent: of those that it may use, one whose core no rank uses, near
-    /// this node; the highest such, since what else runs on a machine gathers at the lowest. None if
-    /// it may use none.
+    /// Chooses the hardware thread for an agent, out of the allowed ones: preferably on a core that no rank
+    /// uses, then near this node, then with the highest number, because other processes of a system tend to use
+    /// the lowest. None if no thread is allowed.
     #[must_use]
     pub fn choose_thread(
         &self,
@@ -110,7 +110,7 @@ impl Machine {
         ranks: &[u32],
         near: Option<u32>,
     ) -> Option<ThreadChoice> {
-        let place = |thread: u32| {
+        let choice = |thread: u32| {
             let sharing = if ranks.contains(&thread) {
                 Sharing::WithRank
             } else if self
@@ -134,8 +134,8 @@ impl Machine {
                 distance,
             }
         };
-        let places = allowed.iter().map(|thread| place(*thread));
-        places.min_by_key(|one| (one.sharing, one.distance, std::cmp::Reverse(one.thread)))
+        let choices = allowed.iter().map(|thread| choice(*thread));
+        choices.min_by_key(|one| (one.sharing, one.distance, std::cmp::Reverse(one.thread)))
     }
 
     fn core_of(&self, thread: u32) -> &[u32] {
@@ -144,26 +144,26 @@ impl Machine {
     }
 }
 
-/// What else runs where an agent is to run.
+/// Which ranks share the core that was chosen for an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Sharing {
     /// No rank uses the core.
     Free,
-    /// A rank uses the core's other hardware thread.
+    /// A rank uses another hardware thread of the core.
     CoreWithRank,
-    /// A rank uses this very hardware thread.
+    /// A rank uses this hardware thread.
     WithRank,
 }
 
-/// Where an agent is to run, and why there.
+/// The hardware thread that was chosen for an agent, and the reasons.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ThreadChoice {
     /// The hardware thread.
     pub thread: u32,
     /// Its node.
     pub node: Option<u32>,
-    /// What else runs there.
+    /// Which ranks share its core.
     pub sharing: Sharing,
-    /// How far it is from what it should be near to.
+    /// The distance of its node from the requested node.
     pub distance: u32,
 }

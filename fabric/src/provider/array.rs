@@ -1,13 +1,13 @@
-//! Memory that a provider writes to while we hold it.
+//! Memory that a provider writes to while this process also holds it.
 
 use std::ptr::{self, NonNull};
 
-/// A fixed array that the provider writes to: reached by pointers only, never by a reference.
+/// A fixed array that the provider writes to. It is accessed through pointers only, never through a reference.
 #[derive(Debug)]
 pub(super) struct Array<T> {
     first: NonNull<T>,
     length: usize,
-    /// Somebody may write to it for ever.
+    /// The memory is never freed, because the provider may still write to it.
     leaked: bool,
 }
 
@@ -27,14 +27,18 @@ impl<T> Array<T> {
         self.length
     }
 
-    /// Never to be given back: what knows its address could not be closed.
+    /// Never frees the memory. Required if the object that knows its address could not be closed.
     pub(super) fn leak(&mut self) {
         self.leaked = true;
     }
 
     pub(super) fn at(&self, index: usize) -> *mut T {
-        assert!(index < self.length, "index {index} of {}", self.length);
-        // SAFETY: within the array.
+        assert!(
+            index < self.length,
+            "index {index} is outside of the array's {} elements",
+            self.length
+        );
+        // SAFETY: the index was checked.
         unsafe { self.first.as_ptr().add(index) }
     }
 }
@@ -45,8 +49,8 @@ impl<T> Drop for Array<T> {
             return;
         }
         let items = ptr::slice_from_raw_parts_mut(self.first.as_ptr(), self.length);
-        // SAFETY: leaked from a box of this length in `new`, and taken back once. The endpoint
-        // that knew the address is closed by now, or `Lane` has the array leaked.
+        // SAFETY: the box of this length was leaked in `new` and is taken back once. The endpoint that knew its
+        // address is closed by now; otherwise `Lane` has called `leak`.
         drop(unsafe { Box::from_raw(items) });
     }
 }

@@ -1,4 +1,4 @@
-//! What libfabric offers: `fi_getinfo` and the list that it returns.
+//! The offers of libfabric's providers: `fi_getinfo` and the list that it returns.
 
 use super::interfaces::rdma_device_of;
 use super::library::{Interface, Libfabric};
@@ -9,14 +9,14 @@ use std::ffi::{CStr, CString};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::ptr::{self, NonNull};
 
-/// The API version whose rules we ask for, whatever the library's own: the oldest that is supported.
+/// The API version to request, independent of the library's own: the oldest that is supported.
 const API: u32 = sys::fi_version_of(1, 17);
 
-/// Modes of memory registration that [`Lane`](super::Lane) can follow.
+/// Modes of memory registration that [`Lane`](super::Lane) supports.
 const REGISTRATION: u32 =
     sys::FI_MR_LOCAL | sys::FI_MR_ALLOCATED | sys::FI_MR_VIRT_ADDR | sys::FI_MR_PROV_KEY;
 
-/// A list of offers, at least one; freed when dropped.
+/// A list of at least one offer; freed when dropped.
 #[derive(Debug)]
 pub(crate) struct Info {
     library: Libfabric,
@@ -24,37 +24,37 @@ pub(crate) struct Info {
 }
 
 impl Info {
-    /// Asks for this row's provider; with a source, for an endpoint that is bound to it.
+    /// Queries the provider of `row`; with a source, for an endpoint that is bound to that address.
     pub(crate) fn query(
         library: &Libfabric,
         row: &Row,
         source: Option<SocketAddrV4>,
     ) -> Result<Info, CallError> {
         let flags = if source.is_some() { sys::FI_SOURCE } else { 0 };
-        Info::ask(library, row, source, flags, sys::FI_TC_UNSPEC)
+        Info::get(library, row, source, flags, sys::FI_TC_UNSPEC)
     }
 
-    /// The same for an endpoint of this traffic class; without it, if no provider offers one so.
+    /// Queries for an endpoint of this traffic class. If there is none, returns one without a class, and false.
     pub(super) fn query_class(
         library: &Libfabric,
         row: &Row,
         source: SocketAddrV4,
         class: u32,
     ) -> Result<(Info, bool), CallError> {
-        if let Ok(info) = Info::ask(library, row, Some(source), sys::FI_SOURCE, class) {
+        if let Ok(info) = Info::get(library, row, Some(source), sys::FI_SOURCE, class) {
             return Ok((info, true));
         }
         Ok((Info::query(library, row, Some(source))?, false))
     }
 
-    /// Asks for the address that this row's provider has for a node and a service there.
+    /// Returns the provider's own address of a node and a service on it.
     pub(crate) fn destination(
         library: &Libfabric,
         row: &Row,
         to: SocketAddrV4,
     ) -> Result<Vec<u8>, CallError> {
-        let info = Info::ask(library, row, Some(to), 0, sys::FI_TC_UNSPEC)?;
-        // SAFETY: libfabric's own info; unless null, the address has the length that is with it.
+        let info = Info::get(library, row, Some(to), 0, sys::FI_TC_UNSPEC)?;
+        // SAFETY: libfabric filled the info; the address is null or `dest_addrlen` bytes long.
         let address = unsafe {
             let info = info.first.as_ref();
             match info.dest_addr.is_null() {
@@ -69,10 +69,10 @@ impl Info {
         }
     }
 
-    /// Whether a provider of this name is built in, whatever devices there are.
+    /// Whether a provider of this name is built in, with or without a device.
     pub(crate) fn has_provider(library: &Libfabric, name: &str) -> bool {
         let mut first = ptr::null_mut();
-        // SAFETY: without hints; `first` is where the answer goes.
+        // SAFETY: null hints are allowed; the answer is written to `first`.
         let returned = unsafe {
             let flags = sys::FI_PROV_ATTR_ONLY;
             (library.exports.fi_getinfo)(
@@ -93,7 +93,7 @@ impl Info {
         };
         let mut next = info.first.as_ptr();
         while let Some(one) = NonNull::new(next) {
-            // SAFETY: a pointer in libfabric's list, which lives as long as `info`; its provider's
+            // SAFETY: the pointer is in libfabric's list, which lives as long as `info`; its provider's
             // name is a C string or null.
             unsafe {
                 next = one.as_ref().next;
@@ -109,7 +109,7 @@ impl Info {
         false
     }
 
-    fn ask(
+    fn get(
         library: &Libfabric,
         row: &Row,
         source: Option<SocketAddrV4>,
@@ -127,7 +127,7 @@ impl Info {
         let service = source.map(|source| c_string(source.port().to_string()));
         let pointer = |text: &Option<CString>| text.as_ref().map_or(ptr::null(), |c| c.as_ptr());
         let mut first = ptr::null_mut();
-        // SAFETY: the texts and the hints outlive the call; `first` is where the answer goes.
+        // SAFETY: the texts and the hints outlive the call; the answer is written to `first`.
         let returned = unsafe {
             (library.exports.fi_getinfo)(
                 API,
@@ -147,8 +147,7 @@ impl Info {
     }
 
     fn hints(library: &Libfabric, row: &Row) -> Result<Info, CallError> {
-        // SAFETY: duplicating nothing is libfabric's way to allocate an empty info with all its
-        // attribute structs.
+        // SAFETY: duplicating null is libfabric's way to allocate an empty info with all its attribute structs.
         let empty = unsafe { (library.exports.fi_dupinfo)(ptr::null()) };
         let first = NonNull::new(empty).ok_or_else(|| library.error("fi_dupinfo", 12))?;
         let hints = Info {
@@ -156,8 +155,8 @@ impl Info {
             first,
         };
         let provider = c_string(row.provider(library.version()).to_owned());
-        // SAFETY: the info was just made, with its attribute structs, and belongs to us alone. The
-        // name must come from malloc, because fi_freeinfo frees it: strdup.
+        // SAFETY: the info was just allocated with its attribute structs, and no other code has a pointer to
+        // it. The name must come from malloc (strdup), because fi_freeinfo frees it.
         unsafe {
             let info = &mut *first.as_ptr();
             info.caps = u64::from(sys::FI_MSG);
@@ -171,14 +170,14 @@ impl Info {
         Ok(hints)
     }
 
-    /// Asks for the device under the interface of this address: datagrams of devices have addresses of their
-    /// own, from which verbs does not see which of several devices is meant.
+    /// Requests the device under the interface of this address. Datagrams of RDMA devices have addresses of
+    /// their own kind, from which verbs cannot tell which of several devices is meant.
     fn set_device(&mut self, address: Ipv4Addr) {
         let Some(device) = rdma_device_of(address) else {
             return;
         };
         let name = c_string(format!("{device}-dgram"));
-        // SAFETY: as in `hints`: our own, and the name is freed with the info.
+        // SAFETY: as in `hints`: no other code has a pointer to it, and the name is freed with the info.
         unsafe { (*self.first.as_ref().domain_attr).name = libc::strdup(name.as_ptr()) }
     }
 
@@ -186,22 +185,22 @@ impl Info {
         self.first.as_ptr()
     }
 
-    /// The traffic class of the first offer; `FI_TC_UNSPEC` if it says nothing of one.
+    /// The traffic class of the first offer; `FI_TC_UNSPEC` if the provider reports none.
     pub(super) fn class(&self) -> u32 {
         // SAFETY: as in `offer`.
         unsafe { (*self.first.as_ref().tx_attr).tclass }
     }
 
-    /// Has what is opened with the first offer be of this traffic class.
+    /// Sets the traffic class of objects that are opened with the first offer.
     pub(super) fn set_class(&mut self, class: u32) {
-        // SAFETY: as in `offer`; nobody else reads it, since `self` is borrowed mutably.
+        // SAFETY: as in `offer`; no other code reads it, since `self` is borrowed mutably.
         unsafe { (*self.first.as_ref().tx_attr).tclass = class }
     }
 
     /// The first offer.
     pub(crate) fn offer(&self) -> Offer {
-        // SAFETY: libfabric fills every attribute struct of an info that it returns, and nobody
-        // changes them while `self` is borrowed.
+        // SAFETY: libfabric fills every attribute struct of an info that it returns, and no code changes them
+        // while `self` is borrowed.
         unsafe {
             let info = self.first.as_ref();
             Offer {
@@ -218,12 +217,12 @@ impl Info {
         }
     }
 
-    /// The interfaces that the offers are on. IPv6 offers are passed over.
+    /// The interfaces of the offers. IPv6 offers are skipped.
     pub(crate) fn interfaces(&self) -> Vec<Interface> {
         let mut interfaces: Vec<Interface> = Vec::new();
         let mut next = self.first.as_ptr();
         while let Some(info) = NonNull::new(next) {
-            // SAFETY: a pointer in libfabric's list, which lives as long as `self`; its domain's
+            // SAFETY: the pointer is in libfabric's list, which lives as long as `self`; its domain's
             // name is a C string or null.
             unsafe {
                 let info = info.as_ref();
@@ -246,20 +245,20 @@ impl Drop for Info {
     }
 }
 
-/// What one offer allows, in numbers.
+/// Limits and requirements of one offer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Offer {
     /// Longest message, bytes.
     pub(crate) message_max: usize,
-    /// Longest message that can be handed over by copy, bytes.
+    /// Longest message that the provider copies on send (`fi_inject`), bytes.
     pub(crate) inject_max: usize,
-    /// Sends that may be under way.
+    /// Sends that may be in progress at once.
     pub(crate) sends_max: usize,
-    /// Receives that may be posted.
+    /// Receives that may be posted at once.
     pub(crate) receives_max: usize,
     /// Whether buffers must be registered.
     pub(crate) registers_memory: bool,
-    /// Room that the provider wants in front of each message, bytes.
+    /// Space that the provider requires in front of each message, bytes.
     pub(crate) prefix: usize,
 }
 
@@ -282,5 +281,5 @@ fn no_data(library: &Libfabric) -> CallError {
 }
 
 fn c_string(text: String) -> CString {
-    CString::new(text).expect("numbers and providers' names hold no zero byte")
+    CString::new(text).expect("numbers and provider names contain no zero byte")
 }

@@ -1,13 +1,13 @@
-//! Interfaces by address: which of them has it, as its first address or as a further one.
+//! Finds the interface that has an address, as its first address or as a further one.
 //!
-//! libfabric takes the label of a further address for a name of its own (`eth0:1`), and leaves out those of
-//! loopback; the kernel's word about a link, its speed and its NUMA node are by the interface's name.
+//! libfabric takes the label of a further address (`eth0:1`) for an interface name, and omits further addresses
+//! of loopback. The kernel's data about a link, its speed and its NUMA node are found by the interface's name.
 
 use std::ffi::CStr;
 use std::net::Ipv4Addr;
 use std::ptr::{self, NonNull};
 
-/// The part of an address that all addresses of its subnet share.
+/// The prefix that all addresses of a subnet share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Subnet {
     network: u32,
@@ -15,7 +15,7 @@ pub(crate) struct Subnet {
 }
 
 impl Subnet {
-    /// The subnet of this address under this mask.
+    /// The subnet of this address with this mask.
     pub(crate) fn of(address: Ipv4Addr, mask: Ipv4Addr) -> Subnet {
         let mask = u32::from(mask);
         Subnet {
@@ -28,14 +28,14 @@ impl Subnet {
         u32::from(address) & self.mask == self.network
     }
 
-    /// The length of its prefix, bits.
+    /// The length of the prefix, bits.
     pub(crate) fn prefix(self) -> u32 {
         self.mask.leading_ones()
     }
 }
 
-/// The subnet of a local address, as its interface has it. None on loopback: its addresses stand for nodes that are
-/// emulated on one machine, which are paired by index.
+/// The subnet of a local address, as its interface is configured. None on loopback: its addresses stand for
+/// nodes that are emulated on one machine and are paired by index.
 pub(crate) fn subnet_of(address: Ipv4Addr) -> Option<Subnet> {
     if address.is_loopback() {
         return None;
@@ -45,7 +45,8 @@ pub(crate) fn subnet_of(address: Ipv4Addr) -> Option<Subnet> {
     Some(Subnet::of(address, found.mask?))
 }
 
-/// The interface with this address. Of loopback it is the one with any loopback address.
+/// The name of the interface with this address. A loopback address that no interface has belongs to the
+/// loopback interface.
 pub(crate) fn interface_of(address: Ipv4Addr) -> Option<String> {
     let all = addresses();
     let exact = all.iter().find(|one| one.address == address);
@@ -54,7 +55,7 @@ pub(crate) fn interface_of(address: Ipv4Addr) -> Option<String> {
     found.map(|one| one.interface.clone())
 }
 
-/// The RDMA device under the interface with this address, as the kernel says.
+/// The RDMA device under the interface with this address, from sysfs.
 pub(super) fn rdma_device_of(address: Ipv4Addr) -> Option<String> {
     let interface = interface_of(address)?;
     let devices = format!("/sys/class/net/{interface}/device/infiniband");
@@ -69,18 +70,18 @@ struct Local {
     mask: Option<Ipv4Addr>,
 }
 
-/// All IPv4 addresses, each with its interface; none if the system does not say.
+/// All IPv4 addresses, each with its interface; empty if the system call fails.
 fn addresses() -> Vec<Local> {
     let mut first: *mut libc::ifaddrs = ptr::null_mut();
-    // SAFETY: `first` is where the answer goes; it is freed below, once.
+    // SAFETY: the answer is written to `first`; it is freed below, once.
     if unsafe { libc::getifaddrs(&raw mut first) } != 0 {
         return Vec::new();
     }
     let mut all = Vec::new();
     let mut next = first;
     while let Some(entry) = NonNull::new(next) {
-        // SAFETY: an entry of the list, which is not freed yet. Its name is a C string, and its address,
-        // unless null, has the length of its family; so has the mask of an IPv4 address.
+        // SAFETY: the entry is in the list, which is not freed yet. Its name is a C string. Its address is null
+        // or has the length of its family; so does the mask of an IPv4 address.
         unsafe {
             let entry = entry.as_ref();
             next = entry.ifa_next;
@@ -92,7 +93,7 @@ fn addresses() -> Vec<Local> {
                 let address = ptr::read_unaligned(address.cast::<libc::sockaddr_in>());
                 Ipv4Addr::from(u32::from_be(address.sin_addr.s_addr))
             };
-            // An address of its own may have a label behind a colon.
+            // A further address may have a label after a colon.
             let name = CStr::from_ptr(entry.ifa_name).to_string_lossy();
             let name = name.split(':').next().unwrap_or_default().to_owned();
             all.push(Local {
@@ -102,7 +103,7 @@ fn addresses() -> Vec<Local> {
             });
         }
     }
-    // SAFETY: the list that was got above.
+    // SAFETY: the list comes from the call above.
     unsafe { libc::freeifaddrs(first) };
     all
 }

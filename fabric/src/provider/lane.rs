@@ -1,14 +1,14 @@
-//! One open endpoint of a rail: datagrams out, datagrams in, completions.
+//! `Lane` is one open endpoint of a rail: it sends and receives datagrams and returns completions.
 //!
-//! A lane owns its buffers, cut into slots of one message each: the first slots are for receives, the others for
-//! sends that the provider completes later. For each message that comes a spare slot is posted before the message is
-//! handed over, and the slot that it came in is the spare one afterwards: however long somebody looks at messages,
-//! as many receives are posted as were asked for. A slot's index is also
-//! the place of its operation context, so a completion says which slot it is about. A message that
-//! the provider takes by copy (`fi_inject`) uses no slot and gives no completion.
+//! A lane owns its buffers, cut into slots of one message each: the first slots are for receives, the others
+//! for sends that the provider completes later. For each received message, a spare slot is posted before the
+//! caller gets the message, and the slot of the message is a spare one afterwards. So the number of posted
+//! receives stays as configured, however long the caller holds messages. A slot's index is also the index of
+//! its operation context, so a completion identifies its slot. A message that the provider copies (`fi_inject`)
+//! uses no slot and gives no completion.
 //!
-//! Nothing here waits: what the provider does not take at once is refused as busy. A lane that is
-//! opened to be read now and then has no descriptor, so that nothing that arrives can wake anybody.
+//! No call blocks: a send that the provider does not accept at once is refused as busy. A lane that is opened
+//! for polling has no descriptor, so that no message wakes the host.
 
 #[cfg(test)]
 mod garbage_test;
@@ -38,47 +38,47 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{BorrowedFd, RawFd};
 use std::ptr;
 
-/// Events that are passed over with one call.
+/// Events that one call reads, at most.
 const EVENTS_MAX: usize = 16;
 
-/// Completions that are read with one call.
+/// Completions that one call reads, at most.
 const READ_BATCH: usize = 16;
 
-/// Receive slots beside those that are posted: as many as messages can be read and not looked at.
+/// Receive slots beside the posted ones: as many as completions that can be read and not yet returned.
 const SPARE: usize = READ_BATCH;
 
-/// Slots are whole cache lines.
+/// Slots are aligned to whole cache lines.
 const SLOT_ALIGNMENT: usize = 64;
 
-/// How many buffers a lane has.
+/// Sizes and options of a lane.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
     pub(crate) receives: usize,
     pub(crate) sends: usize,
-    /// Hand over by copy what is short enough.
+    /// Use `fi_inject` for messages that are short enough.
     pub(crate) inject: bool,
-    /// Have a descriptor that tells of completions.
+    /// Have a descriptor that becomes readable on completions.
     pub(crate) wakes: bool,
-    /// Longest message wanted, where the provider allows longer ones.
+    /// Longest message required; the limit is lower if the provider's is.
     pub(crate) message_max: usize,
-    /// The traffic class to ask for, as libfabric numbers them.
+    /// The traffic class to request, in libfabric's numbers.
     pub(crate) class: Option<u32>,
 }
 
-/// What a send is remembered by until it completes.
+/// What the fabric needs to know about a send when it completes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct SendTag {
-    /// What was tried for this message before.
+    /// Paths that were tried for this message before.
     pub(crate) tried: Tried,
     pub(crate) peer: u32,
     pub(crate) generation: u32,
-    /// The path's number in the fabric.
+    /// The path's index in the fabric.
     pub(crate) path: u32,
     pub(crate) bytes: u32,
 }
 
 impl SendTag {
-    /// Whom the send is to.
+    /// The peer that the send is addressed to.
     pub(crate) fn peer(&self) -> PeerHandle {
         PeerHandle {
             index: self.peer,
@@ -87,26 +87,26 @@ impl SendTag {
     }
 }
 
-/// A send that was taken.
+/// A send that the provider accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Posted {
-    /// Done; no completion will follow.
+    /// The send is complete; no completion follows.
     Done,
-    /// Under way; a completion will follow.
+    /// The send is in progress; a completion follows.
     UnderWay,
 }
 
-/// A send that was not taken. Nothing of it was kept.
+/// A send that was not accepted. The lane keeps nothing of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Refused {
-    /// No slot, or no room at the provider.
+    /// There is no free slot, or the provider's queue is full.
     Busy,
-    /// An error.
+    /// The provider returned an error.
     Error(CallError),
 }
 
 impl Refused {
-    /// The reason to count, and the error if there is one.
+    /// The drop reason to count, and the error if there is one.
     pub(crate) fn reason(self) -> (DropReason, Option<CallError>) {
         match self {
             Refused::Busy => (DropReason::RailBusy, None),
@@ -118,14 +118,13 @@ impl Refused {
 /// A completion.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Done {
-    /// A message lies in this slot, which is the caller's until [`Lane::repost`].
+    /// A message was received in this slot. The caller owns the slot until [`Lane::repost`].
     Received { slot: usize, length: usize },
     /// A receive failed; its slot was posted again.
     ReceiveFailed,
-    /// The send is done with its buffer.
+    /// The send is complete; its buffer is free.
     Sent(SendTag),
-    /// The send failed. Its message lies in this slot, which is the caller's until
-    /// [`Lane::free_send`].
+    /// The send failed. Its message is in this slot, which the caller owns until [`Lane::free_send`].
     SendFailed(usize, SendTag, CallError),
     /// The completion queue itself failed.
     QueueFailed(CallError),
@@ -134,28 +133,28 @@ pub(crate) enum Done {
 /// An open endpoint with its buffers.
 #[derive(Debug)]
 pub(crate) struct Lane {
-    // libfabric's objects, in the order in which they must be closed; then what they point to. The
-    // endpoint is closed before them all.
+    // libfabric's objects, in the order in which they must be closed; then the memory that they point to. The
+    // endpoint is closed first.
     endpoint: Handle<sys::fid_ep>,
     registration: Option<Handle<sys::fid_mr>>,
     addresses: Handle<sys::fid_av>,
     queue: Handle<sys::fid_cq>,
-    /// What the device tells; none if it is none that may fail by itself.
+    /// The device's event queue; none if the provider drives no device.
     events: Option<Handle<sys::fid_eq>>,
-    /// Kept open for the others.
+    /// Kept open because the other objects use it.
     _domain: Handle<sys::fid_domain>,
     fabric: Handle<sys::fid_fabric>,
     buffers: Array<u8>,
     contexts: Array<sys::fi_context2>,
 
-    /// None if the lane does not wake anybody.
+    /// None if the lane does not wake the host.
     wait_fd: Option<RawFd>,
     event_fd: Option<RawFd>,
-    /// What wakes, and what wakes the peers, where the provider has nothing to wait for.
+    /// The lane's own doorbell and those of its peers, if the provider has no descriptor to wait for.
     doorbell: Option<Doorbell>,
-    /// Peers' addresses that are being found, where the provider has its own.
+    /// Addresses of peers that are being resolved, if the provider has its own kind of address.
     names: Option<Names>,
-    /// Why the last question whether to sleep had no answer.
+    /// The error of the last `fi_trywait`, until it is reported.
     wait_error: Option<CallError>,
     /// The device's errors cannot be read.
     events_failed: bool,
@@ -169,16 +168,16 @@ pub(crate) struct Lane {
     slot_bytes: usize,
     tags: Vec<SendTag>,
     free_sends: Vec<usize>,
-    /// Receive slots that are to be posted when a message has come.
+    /// Receive slots that are posted when messages have been received.
     spare: Vec<usize>,
-    /// Receives that lack a slot as long as all spare ones are held.
+    /// Receives that could not be posted because the caller holds all spare slots.
     owed: usize,
     unposted: Vec<usize>,
     read: VecDeque<Done>,
 }
 
-// SAFETY: libfabric's objects may be used by any one thread at a time (FI_THREAD_DOMAIN), and all
-// that use them take `&mut self` or change nothing; the arrays belong to the lane alone.
+// SAFETY: libfabric's objects may be used by one thread at a time (FI_THREAD_DOMAIN), and all methods that use
+// them take `&mut self` or change nothing; only the lane has pointers to the arrays.
 unsafe impl Send for Lane {}
 
 impl Lane {
@@ -189,7 +188,7 @@ impl Lane {
         source: SocketAddrV4,
         limits: Limits,
     ) -> Result<Lane, CallError> {
-        let (mut info, asked) = match limits.class {
+        let (mut info, has_class) = match limits.class {
             Some(class) => Info::query_class(library, row, source, class)?,
             None => (Info::query(library, row, Some(source))?, true),
         };
@@ -200,8 +199,8 @@ impl Lane {
         let sends = limits.sends.clamp(1, offer.sends_max.max(1));
         let fabric = open::fabric(library, &info)?;
         let domain = open::domain(library, &fabric, &info)?;
-        let has_bell = row.addressing == Addressing::Local;
-        let waits = limits.wakes && !has_bell;
+        let has_doorbell = row.addressing == Addressing::Local;
+        let waits = limits.wakes && !has_doorbell;
         let queue = open::queue(library, &domain, posted + sends, waits)?;
         let mut wait_fd = match waits {
             true => Some(open::wait_fd(library, &queue)?),
@@ -217,18 +216,19 @@ impl Lane {
             _ => None,
         };
         let bound = events.as_ref();
-        let (endpoint, class) = class::open(&mut info, limits.class.filter(|_| asked), |info| {
-            open::endpoint(library, &domain, info, &queue, &addresses, bound)
-        })?;
-        // One byte more than the longest message: a longer one is cut by the provider without a
-        // word, and this way it can be told.
+        let (endpoint, class) =
+            class::open(&mut info, limits.class.filter(|_| has_class), |info| {
+                open::endpoint(library, &domain, info, &queue, &addresses, bound)
+            })?;
+        // One byte more than the longest message: the provider truncates a longer one without an error, and the
+        // extra byte shows that it did.
         let slot_bytes = (offer.prefix + offer.message_max + 1).next_multiple_of(SLOT_ALIGNMENT);
         let buffers = Array::new((receives + sends) * slot_bytes, 0u8);
         let registration = match offer.registers_memory {
             true => Some(open::registration(library, &domain, &buffers)?),
             false => None,
         };
-        let doorbell = match has_bell {
+        let doorbell = match has_doorbell {
             true => Some(Doorbell::open(library, source)?),
             false => None,
         };
@@ -255,7 +255,11 @@ impl Lane {
             row,
             source,
             offer,
-            class: if asked { class } else { TrafficClass::Refused },
+            class: if has_class {
+                class
+            } else {
+                TrafficClass::Refused
+            },
             inject: limits.inject,
             receives,
             slot_bytes,
@@ -277,24 +281,24 @@ impl Lane {
         self.offer.message_max
     }
 
-    /// What the provider says to the traffic class that was asked for.
+    /// The provider's answer to the requested traffic class.
     pub(crate) fn class(&self) -> TrafficClass {
         self.class
     }
 
-    /// The message in a slot, if it is an envelope of another member's.
+    /// The message in a slot, if it is a relay envelope of another member.
     pub(crate) fn envelope(&self, slot: usize, length: usize) -> Option<Vec<u8>> {
         let bytes = self.message(slot, length.min(self.message_max()));
         let whole = length <= self.message_max() && relay::is_envelope(bytes);
         whole.then(|| bytes.to_vec())
     }
 
-    /// Sends that there is room for now.
+    /// Sends that the lane can accept now.
     pub(crate) fn credits(&self) -> usize {
         self.free_sends.len()
     }
 
-    /// Sends that there is room for when none is under way.
+    /// Sends that the lane can accept when none is in progress.
     pub(crate) fn credits_most(&self) -> usize {
         self.tags.len()
     }
@@ -302,7 +306,7 @@ impl Lane {
     /// The address that the endpoint is bound to, with its port.
     pub(crate) fn local_address(&self) -> Result<SocketAddrV4, CallError> {
         if self.row.addressing != Addressing::Ip {
-            // The provider's own kind of address is known to it alone.
+            // Only the provider knows its own kind of address.
             return Ok(self.source);
         }
         let mut length = size_of::<libc::sockaddr_in>();
@@ -320,17 +324,17 @@ impl Lane {
         Ok(SocketAddrV4::new(ip, u16::from_be(name.sin_port)))
     }
 
-    /// The descriptors that become readable when a completion or an event can be read, if the lane
-    /// has some.
+    /// The descriptors that become readable when there is a completion or an event; none if the lane does not
+    /// wake the host.
     pub(crate) fn wait_fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let fds = [self.wait_fd, self.event_fd].into_iter().flatten();
-        // SAFETY: the queues and the bell keep their descriptors open until they are closed, that is,
-        // beyond `self`'s borrow.
+        // SAFETY: the queues and the doorbell keep their descriptors open until they are closed, that is,
+        // longer than `self` is borrowed.
         fds.map(|fd| unsafe { BorrowedFd::borrow_raw(fd) })
     }
 
-    /// Whether the descriptor tells of everything that comes from now on; without a descriptor
-    /// there is nothing to wait for, and the answer is yes.
+    /// Whether the host may sleep: the descriptors will signal everything that arrives from now on. Always true
+    /// for a lane without a descriptor.
     pub(crate) fn may_sleep(&mut self) -> bool {
         if self.wait_fd.is_none() {
             return true;
@@ -339,8 +343,8 @@ impl Lane {
             return false;
         }
         if let Some(doorbell) = &self.doorbell {
-            // It rings after the message: what came before it was hushed is there to be read.
-            doorbell.hush();
+            // A peer rings after it has sent, so messages of drained rings can be read now.
+            doorbell.drain();
             self.read_queue();
             return self.read.is_empty();
         }
@@ -348,20 +352,20 @@ impl Lane {
         let mut queues: Vec<*mut sys::fid> = vec![self.queue.as_fid()];
         queues.extend(events.map(Handle::as_fid));
         let count = queues.len() as i32;
-        forget_errno();
+        clear_errno();
         // SAFETY: open queues of this fabric.
         let returned = unsafe { sys::fi_trywait(self.fabric.as_ptr(), queues.as_mut_ptr(), count) };
-        // Only that one says that there is something to read. Any other error would come again at once:
-        // it is told with the next poll, and till then everybody sleeps.
-        let come = returned == -(sys::FI_EAGAIN as i32);
-        if !come && returned != 0 {
+        // Only FI_EAGAIN means that there is something to read. Any other error would recur at once: it is
+        // reported by the next `device_error`, and until then the host may sleep.
+        let readable = returned == -(sys::FI_EAGAIN as i32);
+        if !readable && returned != 0 {
             let error = self.library.error("fi_trywait", returned.into());
             self.wait_error.get_or_insert(error);
         }
-        !come
+        !readable
     }
 
-    /// What the device or the wait has failed with, if it tells so.
+    /// The error of the device or of the last wait, if there is one.
     pub(crate) fn device_error(&mut self) -> Option<CallError> {
         if let Some(error) = self.wait_error.take() {
             return Some(error);
@@ -370,7 +374,7 @@ impl Lane {
         for _ in 0..EVENTS_MAX {
             let mut entry = sys::fi_eq_entry::default();
             let mut kind = 0;
-            // SAFETY: an open queue, and room for one entry; longer ones are cut.
+            // SAFETY: the queue is open, and there is room for one entry; longer ones are truncated.
             let read = unsafe {
                 let at = (&raw mut entry).cast();
                 let length = size_of::<sys::fi_eq_entry>();
@@ -378,18 +382,18 @@ impl Lane {
             };
             if read == -(sys::FI_EAVAIL as isize) {
                 let mut entry = sys::fi_eq_err_entry::default();
-                // SAFETY: room for one entry; no room for error data is offered (its size is zero).
+                // SAFETY: there is room for one entry; no room for error data is offered (its size is zero).
                 let read = unsafe { sys::fi_eq_readerr(events.as_ptr(), &raw mut entry, 0) };
                 if read <= 0 {
-                    // What cannot be read stays there, and would keep everybody awake.
+                    // An event that cannot be read stays in the queue and would keep the host awake.
                     self.events_failed = true;
                     self.event_fd = None;
                     return Some(self.library.error("fi_eq_readerr", read as i64));
                 }
-                let told = entry.err != 0;
-                return told.then(|| self.library.error("fi_eq_readerr", entry.err.into()));
+                let is_error = entry.err != 0;
+                return is_error.then(|| self.library.error("fi_eq_readerr", entry.err.into()));
             }
-            // Connections that come and go are the provider's own business.
+            // Events about connections concern only the provider.
             if read <= 0 {
                 return None;
             }
@@ -397,11 +401,11 @@ impl Lane {
         None
     }
 
-    /// Makes an address known; what is returned stands for it in [`Lane::send`]. None: it is not known
-    /// yet to the provider, and to be asked for again.
+    /// Inserts an address; returns the handle to use in [`Lane::send`]. `None` means that the provider does not
+    /// know the address yet, and that the caller should try again later.
     pub(crate) fn insert(&mut self, address: SocketAddrV4) -> Result<Option<u64>, CallError> {
         if let Some(doorbell) = &mut self.doorbell {
-            // The provider's business only when somebody is there.
+            // The provider gets the address only when the peer is found to be running.
             return Ok(Some(doorbell.learn(address)));
         }
         let name = socket_name(address);
@@ -422,7 +426,7 @@ impl Lane {
 
     fn insert_name(&mut self, from: *const c_void) -> Result<u64, CallError> {
         let mut handle = sys::FI_ADDR_UNSPEC;
-        // SAFETY: one address in the format that the endpoint was opened with, and room for one
+        // SAFETY: there is one address in the format that the endpoint was opened with, and room for one
         // answer; the insertion is synchronous, because no event queue is bound to the vector.
         let inserted = unsafe {
             sys::fi_av_insert(
@@ -441,7 +445,7 @@ impl Lane {
         }
     }
 
-    /// Forgets an address.
+    /// Removes an address.
     pub(crate) fn remove(&mut self, handle: u64) {
         match &mut self.doorbell {
             None => self.remove_name(handle),
@@ -453,7 +457,7 @@ impl Lane {
     }
 
     fn remove_name(&mut self, mut handle: u64) {
-        // SAFETY: an address that was inserted. A refusal leaves it in the table, which is bounded.
+        // SAFETY: the address was inserted. If libfabric refuses, it stays in the table, which is bounded.
         unsafe { sys::fi_av_remove(self.addresses.as_ptr(), &raw mut handle, 1, 0) };
     }
 
@@ -461,14 +465,14 @@ impl Lane {
     pub(crate) fn send(&mut self, to: u64, tag: SendTag, bytes: &[u8]) -> Result<Posted, Refused> {
         assert!(
             bytes.len() <= self.offer.message_max,
-            "the caller checks the length"
+            "the message is longer than Lane::message_max, which the caller must check"
         );
         if self.doorbell.is_none() {
-            return self.hand_over(to, tag, bytes);
+            return self.post_send(to, tag, bytes);
         }
         let address = self.reach(to).map_err(Refused::Error)?;
-        let posted = self.hand_over(address, tag, bytes);
-        // One that was refused, too: the provider may be making itself known over there.
+        let posted = self.post_send(address, tag, bytes);
+        // Rings after a refused send, too: the provider may be connecting to the peer.
         let gone = self
             .doorbell
             .as_mut()
@@ -477,7 +481,7 @@ impl Lane {
         posted
     }
 
-    /// What stands at the provider for a peer with a bell.
+    /// The provider's handle of a peer with a doorbell; finds the peer if necessary.
     fn reach(&mut self, to: u64) -> Result<u64, CallError> {
         let Some(doorbell) = &self.doorbell else {
             return Ok(to);
@@ -485,21 +489,21 @@ impl Lane {
         if let Some(address) = doorbell.address(to) {
             return Ok(address);
         }
-        let (wire, at) = doorbell.find(&self.library, to)?;
+        let (socket, at) = doorbell.find(&self.library, to)?;
         let name = Info::destination(&self.library, self.row, at)?;
         let address = self.insert_name(name.as_ptr().cast())?;
         if let Some(doorbell) = &mut self.doorbell {
-            doorbell.found(to, wire, address);
+            doorbell.found(to, socket, address);
         }
         Ok(address)
     }
 
-    fn hand_over(&mut self, to: u64, tag: SendTag, bytes: &[u8]) -> Result<Posted, Refused> {
-        // What a connection takes by copy would wait for a stuck peer without bound, and uncounted.
-        let is_bare = self.row.endpoint == sys::FI_EP_DGRAM && self.offer.prefix == 0;
-        let by_copy = self.inject && is_bare;
+    fn post_send(&mut self, to: u64, tag: SendTag, bytes: &[u8]) -> Result<Posted, Refused> {
+        // Over a connection, copied messages would queue without bound or count behind a stuck peer.
+        let is_plain_datagram = self.row.endpoint == sys::FI_EP_DGRAM && self.offer.prefix == 0;
+        let by_copy = self.inject && is_plain_datagram;
         if by_copy && bytes.len() <= self.offer.inject_max {
-            // SAFETY: the bytes are copied or gone when the call returns.
+            // SAFETY: the bytes are copied or dropped when the call returns.
             let returned = unsafe {
                 sys::fi_inject(
                     self.endpoint.as_ptr(),
@@ -508,14 +512,14 @@ impl Lane {
                     to,
                 )
             };
-            return self.taken("fi_inject", returned).map(|()| Posted::Done);
+            return self.accepted("fi_inject", returned).map(|()| Posted::Done);
         }
         let Some(slot) = self.free_sends.pop() else {
             return Err(Refused::Busy);
         };
-        forget_errno();
-        // SAFETY: a free send slot belongs to nobody but us, and is long enough for any message;
-        // from the call on it is the provider's until its completion.
+        clear_errno();
+        // SAFETY: only this lane has a pointer to a free send slot, and it is long enough for any message. From
+        // the call on, the provider owns it until its completion.
         let returned = unsafe {
             let buffer = self.buffer(slot);
             let start = buffer.add(self.offer.prefix);
@@ -529,7 +533,7 @@ impl Lane {
                 self.context(slot),
             )
         };
-        if let Err(refused) = self.taken("fi_send", returned) {
+        if let Err(refused) = self.accepted("fi_send", returned) {
             self.free_sends.push(slot);
             return Err(refused);
         }
@@ -545,17 +549,17 @@ impl Lane {
         self.read.pop_front()
     }
 
-    /// The message in a slot that was received, or is sent, or whose send failed.
+    /// The message in a slot that was received, is being sent, or failed to be sent.
     pub(crate) fn message(&self, slot: usize, length: usize) -> &[u8] {
         let prefix = self.offer.prefix;
         assert!(slot < self.contexts.length() && prefix + length <= self.slot_bytes);
-        // SAFETY: within the slot. One that was received is not posted, so nobody writes to it, until
-        // `repost`; one that is sent the provider only reads; one whose send failed is nobody's until
-        // `free_send`. Both need the lane mutably.
+        // SAFETY: the range is within the slot. A received slot is not posted, so the provider does not write
+        // to it until `repost`. The provider only reads a slot that is being sent, and does not use one whose
+        // send failed until `free_send`. Both calls need the lane mutably.
         unsafe { std::slice::from_raw_parts(self.buffer(slot).add(prefix), length) }
     }
 
-    /// The sends that have not come to an end.
+    /// The sends that have not completed.
     pub(crate) fn under_way(&self) -> impl Iterator<Item = (SendTag, &[u8])> {
         let sends = self.receives..self.receives + self.tags.len();
         let busy = sends.filter(|slot| !self.free_sends.contains(slot));
@@ -565,12 +569,12 @@ impl Lane {
         })
     }
 
-    /// Gives the slot of a send that has ended back to the next one.
+    /// Frees the slot of a send that has ended.
     pub(crate) fn free_send(&mut self, slot: usize) {
         self.free_sends.push(slot);
     }
 
-    /// Gives a received slot back: another one was posted for it, unless all are held.
+    /// Returns a received slot to the lane: it becomes a spare one, or is posted if a receive is owed.
     pub(crate) fn repost(&mut self, slot: usize) {
         if self.owed == 0 {
             self.spare.push(slot);
@@ -580,14 +584,14 @@ impl Lane {
         }
     }
 
-    /// Tries again what could not be posted.
+    /// Posts the slots that could not be posted before.
     pub(crate) fn repost_late(&mut self) {
         for slot in mem::take(&mut self.unposted) {
             self.post(slot);
         }
     }
 
-    /// Posts a receive slot, now or later.
+    /// Posts a receive slot; if the provider refuses it now, `repost_late` tries again.
     fn post(&mut self, slot: usize) {
         if self.post_receive(slot).is_err() {
             self.unposted.push(slot);
@@ -595,8 +599,8 @@ impl Lane {
     }
 
     fn post_receive(&mut self, slot: usize) -> Result<(), CallError> {
-        // SAFETY: a receive slot that is not posted; from here on it is the provider's until its
-        // completion. Slots are one byte longer than the longest message.
+        // SAFETY: the receive slot is not posted. From here on, the provider owns it until its completion.
+        // Slots are one byte longer than the longest message.
         let returned = unsafe {
             sys::fi_recv(
                 self.endpoint.as_ptr(),
@@ -616,7 +620,7 @@ impl Lane {
 
     fn read_queue(&mut self) {
         let mut entries = [sys::fi_cq_msg_entry::default(); READ_BATCH];
-        forget_errno();
+        clear_errno();
         // SAFETY: the queue was opened with FI_CQ_FORMAT_MSG, and there is room for the batch.
         let count = unsafe {
             sys::fi_cq_read(self.queue.as_ptr(), entries.as_mut_ptr().cast(), READ_BATCH)
@@ -636,7 +640,7 @@ impl Lane {
         };
         for entry in &entries[..count] {
             let done = match self.slot_of(entry.op_context) {
-                // What is no longer than its prefix is the provider's own.
+                // A message that is not longer than its prefix is internal to the provider.
                 Some(slot) if slot < self.receives && self.offer.prefix >= entry.len.max(1) => {
                     self.post(slot);
                     continue;
@@ -663,7 +667,7 @@ impl Lane {
 
     fn read_error(&mut self) -> Done {
         let mut entry = sys::fi_cq_err_entry::default();
-        // SAFETY: room for one entry; no room for error data is offered (its size is zero).
+        // SAFETY: there is room for one entry; no room for error data is offered (its size is zero).
         let count = unsafe { sys::fi_cq_readerr(self.queue.as_ptr(), &raw mut entry, 0) };
         if count != 1 {
             return Done::QueueFailed(self.library.error("fi_cq_readerr", count as i64));
@@ -679,7 +683,7 @@ impl Lane {
         }
     }
 
-    fn taken(&self, call: &'static str, returned: isize) -> Result<(), Refused> {
+    fn accepted(&self, call: &'static str, returned: isize) -> Result<(), Refused> {
         match returned {
             0 => Ok(()),
             _ if returned == -(sys::FI_EAGAIN as isize) => Err(Refused::Busy),
@@ -702,23 +706,24 @@ impl Lane {
     }
 
     fn descriptor(&self) -> *mut c_void {
-        // SAFETY: an open registration.
+        // SAFETY: the registration is open.
         let of = |registration: &Handle<_>| unsafe { sys::fi_mr_desc(registration.as_ptr()) };
         self.registration.as_ref().map_or(ptr::null_mut(), of)
     }
 }
 
-/// Is called before a provider serves its connections. Where the first message of a TCP connection is too short,
-/// libfabric 1.17 reads `errno`, which that read has not set. If an earlier call of ours has left EAGAIN there, it
-/// neither closes the connection nor reads it again: its descriptor is in use until the process ends.
-fn forget_errno() {
-    // SAFETY: the C library's own, of this thread.
+/// Clears `errno`. Must be called before each call in which the provider serves its connections. When the first
+/// message of a TCP connection is too short, libfabric 1.17 reads `errno`, which that read has not set. If an
+/// earlier call has left EAGAIN there, libfabric neither closes the connection nor reads it again, and its
+/// descriptor stays in use until the process ends.
+fn clear_errno() {
+    // SAFETY: `errno` is the C library's variable of this thread.
     unsafe { *libc::__errno_location() = 0 };
 }
 
 impl Drop for Lane {
     fn drop(&mut self) {
-        // An endpoint that stays open goes on writing to what is posted.
+        // An endpoint that stays open goes on writing to posted buffers.
         if !self.endpoint.close() {
             self.buffers.leak();
             self.contexts.leak();

@@ -1,4 +1,4 @@
-//! The loaded library, and what can be asked of it before anything is opened.
+//! The loaded library, and the queries that need no open object.
 
 use super::info::Info;
 use super::table;
@@ -9,7 +9,7 @@ use std::ffi::{CStr, OsStr};
 use std::fmt;
 use std::net::Ipv4Addr;
 
-/// libfabric, loaded. A copy is the same library; it stays loaded until the process ends.
+/// A loaded libfabric. Copies refer to the same library, which stays loaded until the process ends.
 #[derive(Debug, Clone, Copy)]
 pub struct Libfabric {
     pub(crate) exports: Exports,
@@ -33,8 +33,8 @@ impl fmt::Display for Interface {
 
 /// Loads libfabric: the library that `MUSTER_LIBFABRIC` names, else `libfabric.so.1`.
 ///
-/// Its providers are initialised too, which is what takes the time (0.1 to 0.3 s): a process that
-/// forks workers calls this before, and they start at once.
+/// This also initialises its providers, which takes 0.1 to 0.3 s. A process that forks workers calls this
+/// before it forks, so that the workers start at once.
 ///
 /// # Errors
 /// See [`LoadError`].
@@ -58,8 +58,8 @@ impl Libfabric {
             exports,
             version: (packed >> 16, packed & 0xffff),
         };
-        // The first question initialises the providers. Its answer may be "none": that is an error
-        // only for who wants to open a rail.
+        // The first query initialises the providers. An empty result is an error only for a caller that opens a
+        // rail.
         let _ = library.interfaces();
         library
     }
@@ -70,8 +70,8 @@ impl Libfabric {
         self.version
     }
 
-    /// The interfaces that a rail can be on, loopback last. Empty too if libfabric has no provider
-    /// for IP.
+    /// The interfaces that a rail can be on, loopback last. Empty if there is none, or if libfabric has no
+    /// provider for IP.
     #[must_use]
     pub fn interfaces(&self) -> Vec<Interface> {
         let row = table::datagram(NetKind::Udp)[0];
@@ -83,8 +83,7 @@ impl Libfabric {
         interfaces
     }
 
-    /// Whether this machine has a provider for rails of this kind, for their messages and for what does not
-    /// fit one.
+    /// Whether this machine has providers for rails of this kind: for news, for beats, and for bulk messages.
     #[must_use]
     pub fn serves(&self, kind: NetKind) -> bool {
         let any =
@@ -98,7 +97,7 @@ impl Libfabric {
         format!("{}.{}", self.version.0, self.version.1)
     }
 
-    /// The interfaces as a text for messages.
+    /// The interfaces as text for error messages.
     pub(crate) fn known_interfaces(&self) -> String {
         let names: Vec<String> = self.interfaces().iter().map(Interface::to_string).collect();
         if names.is_empty() {
@@ -120,7 +119,7 @@ impl Libfabric {
         }
     }
 
-    /// Turns the usual convention (0, or a negative error number) into a result.
+    /// Converts libfabric's usual return value (0, or a negative error number) to a result.
     pub(crate) fn zero_or_error(&self, call: &'static str, returned: i32) -> Result<(), CallError> {
         if returned == 0 {
             Ok(())

@@ -1,10 +1,11 @@
-//! libfabric made safe: load, open, post, complete. All of the crate's `unsafe` is in this folder.
+//! Safe wrappers of libfabric: load, open, post, complete. All of the crate's `unsafe` is in this folder.
 //!
-//! [`Libfabric`] is the loaded library, `table` says which provider serves which net, `info` asks
-//! libfabric what it offers, `class` asks for a traffic class, `interfaces` asks the kernel which interface has
-//! an address, `names` finds peers' addresses where that takes time, `doorbell` wakes peers whose provider cannot,
-//! `open` opens, `handle` closes what was opened, and [`Lane`] is one open endpoint with its buffers: it posts
-//! sends and receives and hands out completions. Nothing in here chooses anything: no peers, no health, no retries.
+//! [`Libfabric`] is the loaded library. [`Lane`] is one open endpoint with its buffers: it posts sends and
+//! receives and returns completions. `table` maps nets to providers; `info` queries libfabric for its offers;
+//! `class` requests a traffic class; `interfaces` finds the interface of an address; `names` resolves peers'
+//! addresses where that takes time; `doorbell` wakes peers whose provider has no descriptor; `open` opens
+//! objects and `handle` closes them. This folder makes no decisions: it knows no peers, no health, and no
+//! retries.
 
 mod array;
 pub(crate) mod class;
@@ -25,7 +26,7 @@ mod fork_test;
 use crate::error::CallError;
 use std::net::SocketAddrV4;
 
-/// Whether a row's provider offers an endpoint at this address.
+/// Whether the provider of `row` offers an endpoint at this address.
 pub(crate) fn offers(
     library: &Libfabric,
     row: &table::Row,
@@ -34,7 +35,7 @@ pub(crate) fn offers(
     info::Info::query(library, row, Some(source)).map(drop)
 }
 
-/// Whether a provider of this name is built in, whatever devices there are.
+/// Whether a provider of this name is built in, with or without a device.
 pub(crate) fn has_provider(library: &Libfabric, name: &str) -> bool {
     info::Info::has_provider(library, name)
 }

@@ -1,9 +1,10 @@
-//! Names: peers' addresses of a provider's own kind, found by threads of their own.
+//! Resolves peers' addresses of a provider's own kind, on threads.
 //!
-//! psm's address of a peer is known on the peer's node: libfabric asks a name server there over TCP, and
-//! waits without a deadline. The host's loop may not: so somebody else asks, and the address is not known
-//! *yet* until there is an answer. What was asked and never answered keeps its thread; there are few. It is asked
-//! again, ever more rarely: the node may have started anew, and its name server may never have had the question.
+//! psm's address of a peer is known only on the peer's node. libfabric requests it there from a name server
+//! over TCP, and waits without a time limit. The host's loop must not block, so a thread makes the query, and
+//! the address is not known *yet* until the answer arrives. A query that is never answered keeps its thread;
+//! there are few such threads. It is repeated at growing intervals: the node may have restarted, and its new
+//! name server has not received the earlier query.
 
 use super::info::Info;
 use super::library::Libfabric;
@@ -15,56 +16,56 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Questions that wait for an answer, at most; further ones are asked later.
-const ASKED_MAX: usize = 16;
+/// Queries that may be pending at once; further ones are made later.
+const PENDING_MAX: usize = 16;
 
-/// A question that was not answered in this time keeps its thread, and no place among those that wait. It is asked
-/// again, and each time after twice as long.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Time after which an unanswered query no longer counts as pending, though it keeps its thread. It is then
+/// repeated, each time after twice as long.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The longest of these times.
-const PATIENCE_MAX: Duration = Duration::from_secs(640);
+/// Upper limit of this time.
+const TIMEOUT_MAX: Duration = Duration::from_secs(640);
 
-/// Threads, at most, whatever they wait for.
+/// Upper limit of the number of threads.
 const THREADS_MAX: usize = 64;
 
-/// Answers that nobody has fetched, at most; all are forgotten then.
+/// Entries that may be kept; beyond this, all entries except pending queries are dropped.
 const KNOWN_MAX: usize = 4096;
 
-/// After an error nobody is asked about this address for so long.
+/// After an error, no query is made about the address for this time.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// What is known of one address.
+/// The state of one address.
 #[derive(Debug)]
 enum Name {
-    Asked(Question),
+    Pending(Query),
     Found(Vec<u8>),
     Failed(CallError, Instant),
 }
 
-/// A question that is not answered.
+/// A query without an answer.
 #[derive(Debug, Clone, Copy)]
-struct Question {
-    /// When it was asked last.
+struct Query {
+    /// When the query was last made.
     at: Instant,
-    /// How long its answer is waited for before it is asked again.
-    patience: Duration,
+    /// Time to wait for the answer before the query is repeated.
+    timeout: Duration,
 }
 
-impl Question {
-    /// Whether it is to be asked once more.
+impl Query {
+    /// Whether the query should be repeated.
     fn is_late(&self) -> bool {
-        self.at.elapsed() >= self.patience
+        self.at.elapsed() >= self.timeout
     }
 }
 
 type Answer = (SocketAddrV4, Result<Vec<u8>, CallError>);
 
-/// Questions and answers of one lane.
+/// Pending queries and their results, for one lane.
 #[derive(Debug)]
 pub(super) struct Names {
     names: BTreeMap<SocketAddrV4, Name>,
-    /// Threads that ask.
+    /// Threads that run a query.
     threads: usize,
     answer: SyncSender<Answer>,
     answers: Receiver<Answer>,
@@ -72,7 +73,7 @@ pub(super) struct Names {
 
 impl Names {
     pub(super) fn new() -> Names {
-        let (answer, answers) = sync_channel(ASKED_MAX);
+        let (answer, answers) = sync_channel(PENDING_MAX);
         Names {
             names: BTreeMap::new(),
             threads: 0,
@@ -81,68 +82,69 @@ impl Names {
         }
     }
 
-    /// The provider's address of this one; none if it is not known yet. What was found is handed out
-    /// once: a peer that is asked for again may have another one.
+    /// Returns the provider's address of `to`; `None` if it is not known yet. Each result is returned once: at
+    /// a later query, the peer may have another address.
     pub(super) fn find(
         &mut self,
         library: Libfabric,
         row: &'static Row,
         to: SocketAddrV4,
     ) -> Result<Option<Vec<u8>>, CallError> {
-        self.hear();
+        self.collect_answers();
         match self.names.remove(&to) {
             Some(Name::Found(name)) => return Ok(Some(name)),
             Some(Name::Failed(error, at)) if at.elapsed() < PAUSE => {
                 self.names.insert(to, Name::Failed(error.clone(), at));
                 return Err(error);
             }
-            Some(Name::Asked(question)) if !question.is_late() || !self.has_place() => {
-                self.names.insert(to, Name::Asked(question));
+            Some(Name::Pending(query)) if !query.is_late() || !self.has_capacity() => {
+                self.names.insert(to, Name::Pending(query));
                 return Ok(None);
             }
-            Some(Name::Asked(question)) => self.ask(library, row, to, Some(question)),
-            Some(Name::Failed(..)) | None if self.has_place() => self.ask(library, row, to, None),
+            Some(Name::Pending(query)) => self.start_query(library, row, to, Some(query)),
+            Some(Name::Failed(..)) | None if self.has_capacity() => {
+                self.start_query(library, row, to, None);
+            }
             Some(Name::Failed(..)) | None => {}
         }
         Ok(None)
     }
 
-    /// Asks, once more if it was asked before.
-    fn ask(
+    /// Starts a query. `before` is the unanswered query that it repeats.
+    fn start_query(
         &mut self,
         library: Libfabric,
         row: &'static Row,
         to: SocketAddrV4,
-        before: Option<Question>,
+        before: Option<Query>,
     ) {
         let answer = self.answer.clone();
-        let ask = move || {
-            // Nobody may be left who wants to know.
+        let run_query = move || {
+            // The lane, and its receiver, may be gone.
             let _ = answer.send((to, Info::destination(&library, row, to)));
         };
         let thread = thread::Builder::new().name("muster-names".into());
-        let is_asked = thread.spawn(ask).is_ok();
-        self.threads += usize::from(is_asked);
-        let patience = before.map_or(PATIENCE, |before| (2 * before.patience).min(PATIENCE_MAX));
-        if is_asked || before.is_some() {
+        let is_started = thread.spawn(run_query).is_ok();
+        self.threads += usize::from(is_started);
+        let timeout = before.map_or(TIMEOUT, |before| (2 * before.timeout).min(TIMEOUT_MAX));
+        if is_started || before.is_some() {
             let at = Instant::now();
-            self.names
-                .insert(to, Name::Asked(Question { at, patience }));
+            self.names.insert(to, Name::Pending(Query { at, timeout }));
         }
     }
 
-    /// Whether one question more may be asked.
-    fn has_place(&self) -> bool {
+    /// Whether one more query may be started.
+    fn has_capacity(&self) -> bool {
         let is_waiting =
-            |name: &&Name| matches!(name, Name::Asked(one) if one.at.elapsed() < PATIENCE);
+            |name: &&Name| matches!(name, Name::Pending(one) if one.at.elapsed() < TIMEOUT);
         let waiting = self.names.values().filter(is_waiting).count();
-        waiting < ASKED_MAX && self.threads < THREADS_MAX
+        waiting < PENDING_MAX && self.threads < THREADS_MAX
     }
 
-    fn hear(&mut self) {
+    fn collect_answers(&mut self) {
         while let Ok((to, answer)) = self.answers.try_recv() {
             self.threads -= 1;
-            // One that was asked twice has its answer already, and the other one is not kept.
+            // A repeated query may be answered twice: later answers are dropped.
             if !self.names.contains_key(&to) {
                 continue;
             }
@@ -153,7 +155,8 @@ impl Names {
             self.names.insert(to, name);
         }
         if self.names.len() > KNOWN_MAX {
-            self.names.retain(|_, name| matches!(name, Name::Asked(_)));
+            self.names
+                .retain(|_, name| matches!(name, Name::Pending(_)));
         }
     }
 }
@@ -163,78 +166,84 @@ mod tests {
     use super::*;
     use std::net::Ipv4Addr;
 
-    fn question(at: Instant, patience: Duration) -> Question {
-        Question { at, patience }
+    fn query(at: Instant, timeout: Duration) -> Query {
+        Query { at, timeout }
     }
 
-    /// A name server that has begun anew never had the question: it is asked again, ever more rarely, and each
-    /// thread that still waits counts.
+    /// A name server that has restarted never received the query: the query is repeated at growing intervals,
+    /// and each thread that still waits counts.
     #[test]
-    fn a_question_that_nobody_answered_is_asked_again() {
-        let Some(before) = Instant::now().checked_sub(PATIENCE) else {
+    fn an_unanswered_query_is_repeated() {
+        let Some(before) = Instant::now().checked_sub(TIMEOUT) else {
             return;
         };
         let library = crate::load().expect("libfabric is installed where tests run");
         let row = super::super::table::datagram(crate::NetKind::Udp)[0];
         let to = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 7);
-        let patience = |names: &Names| match names.names.get(&to) {
-            Some(Name::Asked(question)) => Some(question.patience),
+        let timeout = |names: &Names| match names.names.get(&to) {
+            Some(Name::Pending(query)) => Some(query.timeout),
             _ => None,
         };
         let mut names = Names::new();
-        for (asked, threads, then, asks) in [
-            (before, 1, 2 * PATIENCE, 2),
-            // Not before its time, and not by too many.
-            (Instant::now(), 1, PATIENCE, 1),
-            (before, THREADS_MAX, PATIENCE, THREADS_MAX),
+        for (started_at, threads, then, threads_after) in [
+            (before, 1, 2 * TIMEOUT, 2),
+            // Not before its time-out, and not beyond the limit of threads.
+            (Instant::now(), 1, TIMEOUT, 1),
+            (before, THREADS_MAX, TIMEOUT, THREADS_MAX),
         ] {
             names
                 .names
-                .insert(to, Name::Asked(question(asked, PATIENCE)));
+                .insert(to, Name::Pending(query(started_at, TIMEOUT)));
             names.threads = threads;
             assert_eq!(names.find(library, row, to), Ok(None));
-            assert_eq!((patience(&names), names.threads), (Some(then), asks));
-            if asks > threads {
-                // Here there is an answer: it is handed out once, and that of the other thread is not kept.
+            assert_eq!(
+                (timeout(&names), names.threads),
+                (Some(then), threads_after)
+            );
+            if threads_after > threads {
+                // This query has an answer: it is returned once, and the other thread's answer is dropped.
                 let (_, answer) = names.answers.recv().expect("the thread answers");
                 for _ in 0..2 {
                     names
                         .answer
                         .send((to, answer.clone()))
-                        .expect("there is room");
+                        .expect("the channel has capacity");
                 }
                 assert_eq!(
                     names.find(library, row, to),
                     Ok(Some(answer.clone().unwrap()))
                 );
                 names.threads = 2;
-                names.answer.send((to, answer)).expect("there is room");
-                names.hear();
+                names
+                    .answer
+                    .send((to, answer))
+                    .expect("the channel has capacity");
+                names.collect_answers();
                 assert!(names.names.is_empty() && names.threads == 1);
             }
         }
     }
 
     #[test]
-    fn questions_that_nobody_answers_leave_their_places_and_not_their_threads() {
+    fn queries_that_time_out_are_no_longer_pending_but_keep_their_threads() {
         let now = Instant::now();
-        let Some(before) = now.checked_sub(PATIENCE) else {
+        let Some(before) = now.checked_sub(TIMEOUT) else {
             return;
         };
         let mut names = Names::new();
-        let ask = |names: &mut Names, count: usize, at| {
+        let add_queries = |names: &mut Names, count: usize, at| {
             for _ in 0..count {
                 let port = names.names.len() as u16;
                 let to = SocketAddrV4::new(Ipv4Addr::LOCALHOST, port);
-                names.names.insert(to, Name::Asked(question(at, PATIENCE)));
+                names.names.insert(to, Name::Pending(query(at, TIMEOUT)));
                 names.threads += 1;
             }
-            names.has_place()
+            names.has_capacity()
         };
-        assert!(ask(&mut names, ASKED_MAX, before));
-        assert!(ask(&mut names, ASKED_MAX - 1, now));
-        assert!(!ask(&mut names, 1, now));
+        assert!(add_queries(&mut names, PENDING_MAX, before));
+        assert!(add_queries(&mut names, PENDING_MAX - 1, now));
+        assert!(!add_queries(&mut names, 1, now));
         let mut names = Names::new();
-        assert!(!ask(&mut names, THREADS_MAX, before));
+        assert!(!add_queries(&mut names, THREADS_MAX, before));
     }
 }

@@ -1,7 +1,7 @@
-//! Opens libfabric's objects, one after the other, each from those before it.
+//! Opens libfabric's objects, each from the objects opened before it.
 //!
-//! A rail has its own fabric, domain, completion queue, address vector and endpoint, so that nothing
-//! that happens on one rail can hold up another.
+//! A rail has its own fabric, domain, completion queue, address vector and endpoint, so that one rail cannot
+//! block another.
 
 use super::array::Array;
 use super::handle::Handle;
@@ -32,7 +32,7 @@ pub(super) fn domain(
     info: &Info,
 ) -> Result<Handle<sys::fid_domain>, CallError> {
     let mut domain = ptr::null_mut();
-    // SAFETY: the info is the one that the fabric was opened with.
+    // SAFETY: the fabric was opened with this info.
     unsafe {
         let returned = sys::fi_domain(
             fabric.as_ptr(),
@@ -45,7 +45,7 @@ pub(super) fn domain(
     }
 }
 
-/// A completion queue; with a descriptor to wait for, or to be read now and then.
+/// Opens a completion queue; if `wakes`, with a descriptor to wait for, else it must be polled.
 pub(super) fn queue(
     library: &Libfabric,
     domain: &Handle<sys::fid_domain>,
@@ -75,7 +75,7 @@ pub(super) fn queue(
     }
 }
 
-/// A queue for what the device has to tell.
+/// Opens the event queue of the device.
 pub(super) fn events(
     library: &Libfabric,
     fabric: &Handle<sys::fid_fabric>,
@@ -102,7 +102,7 @@ pub(super) fn events(
     }
 }
 
-/// The descriptor of a queue that was opened with one.
+/// The descriptor of a queue that was opened with `FI_WAIT_FD`.
 pub(super) fn wait_fd<T>(library: &Libfabric, queue: &Handle<T>) -> Result<RawFd, CallError> {
     let mut fd: RawFd = -1;
     // SAFETY: the queue was opened with FI_WAIT_FD, so FI_GETWAIT writes one int.
@@ -114,8 +114,8 @@ pub(super) fn wait_fd<T>(library: &Libfabric, queue: &Handle<T>) -> Result<RawFd
     Ok(fd)
 }
 
-/// Addresses that a vector has room for from the start; it grows. Providers touch the memory of
-/// all of them at once.
+/// Initial capacity of an address vector; it grows. It is small because providers touch the memory of all
+/// entries when they open it.
 const ADDRESSES_EXPECTED: usize = 64;
 
 pub(super) fn addresses(
@@ -151,7 +151,7 @@ pub(super) fn endpoint(
 ) -> Result<Handle<sys::fid_ep>, CallError> {
     let mut endpoint = ptr::null_mut();
     let both = u64::from(sys::FI_TRANSMIT) | u64::from(sys::FI_RECV);
-    // SAFETY: all objects belong to one domain, and the info is the one it was opened with.
+    // SAFETY: all objects belong to one domain, which was opened with this info.
     unsafe {
         let returned = sys::fi_endpoint(
             domain.as_ptr(),
@@ -166,7 +166,7 @@ pub(super) fn endpoint(
         let returned = sys::fi_ep_bind(endpoint.as_ptr(), addresses.as_fid(), 0);
         library.zero_or_error("fi_ep_bind", returned)?;
         if let Some(events) = events {
-            // A provider that tells nothing takes no queue for it: then there is nothing to miss.
+            // A provider without events refuses the queue. The refusal is ignored: no event is lost.
             sys::fi_ep_bind(endpoint.as_ptr(), events.as_fid(), 0);
         }
         library.zero_or_error("fi_enable", sys::fi_enable(endpoint.as_ptr()))?;
@@ -174,7 +174,7 @@ pub(super) fn endpoint(
     }
 }
 
-/// Registers the buffers once, for providers that demand it.
+/// Registers the buffers once, for providers that require it.
 pub(super) fn registration(
     library: &Libfabric,
     domain: &Handle<sys::fid_domain>,
@@ -182,7 +182,7 @@ pub(super) fn registration(
 ) -> Result<Handle<sys::fid_mr>, CallError> {
     let access = u64::from(sys::FI_SEND) | u64::from(sys::FI_RECV);
     let mut registration = ptr::null_mut();
-    // SAFETY: the buffers outlive the registration: they stand behind it in `Lane`.
+    // SAFETY: the buffers outlive the registration: `Lane` declares them after it.
     unsafe {
         let returned = sys::fi_mr_reg(
             domain.as_ptr(),

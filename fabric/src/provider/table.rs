@@ -1,54 +1,55 @@
-//! Which libfabric provider serves which net.
+//! Maps nets to libfabric providers.
 //!
-//! A row, or several, a net and lane. A provider's name may change between versions of libfabric, so a
-//! row holds a name for each version from which it is valid; a further net is a further row.
+//! There are one or more rows for each net and lane. A provider's name may change between versions of
+//! libfabric, so a row lists each name with the first version for which it is valid. To support a further net,
+//! add a row.
 //!
-//! Verbs' unreliable datagrams have no descriptor to wait for (`fi_verbs(7)`: wait objects "only for `FI_EP_MSG`"),
-//! and beats need none: on a net `o2ud` they are such datagrams, and all else goes as on `o2ib`. Shared memory has
-//! none either; its lanes have a bell.
+//! Verbs' unreliable datagrams have no descriptor to wait for (`fi_verbs(7)`: wait objects "only for
+//! `FI_EP_MSG`"), and beats need none. On a net `o2ud`, beats are such datagrams, and all other messages go as
+//! on `o2ib`. Shared memory has no descriptor either; its lanes have a doorbell.
 
 use crate::net::NetKind;
 use libfabric_sys as sys;
 
-/// How a net is spoken to.
+/// How to communicate over a net.
 #[derive(Debug)]
 pub(crate) struct Row {
     /// The net.
     pub(crate) net: NetKind,
-    /// Names of the provider, each with the first version that knows it, oldest first.
+    /// Names of the provider, each with the first version that has it, oldest first.
     names: &'static [(Version, &'static str)],
     /// libfabric's endpoint type.
     pub(crate) endpoint: sys::fi_ep_type,
     /// libfabric's address format.
     pub(crate) address_format: u32,
-    /// How a peer's address is had.
+    /// How a peer's address is obtained.
     pub(crate) addressing: Addressing,
-    /// It drives a device, which may fail, and tells of that on an event queue.
+    /// The provider drives a device, which may fail and reports errors on an event queue.
     pub(crate) has_device: bool,
 }
 
-/// How a peer's address is had.
+/// How a peer's address is obtained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Addressing {
-    /// IPv4 address and port are the address.
+    /// The address is the IPv4 address and port.
     Ip,
-    /// The provider finds its own kind of address from them: the node's and a service's number.
+    /// The provider derives its own kind of address from the node's address and a service number.
     Service,
-    /// The same, and the peer is a process of this machine, which is woken by a bell.
+    /// As `Service`, and the peer is a process of this machine, which a doorbell wakes.
     Local,
 }
 
 /// A version of libfabric: major, minor.
 pub(crate) type Version = (u32, u32);
 
-/// Connections over TCP. Before 1.18 `tcp` had no such endpoints; of the two that stood in for it
-/// `net` is the one whose peers do not share one pool of sends.
+/// Connections over TCP. Before 1.18, `tcp` had no such endpoints. Of its two substitutes, `net` is the one
+/// whose peers do not share one pool of sends.
 const TCP: &[(Version, &str)] = &[((1, 0), "net"), ((1, 18), "tcp")];
 
-/// The same by way of another of libfabric's parts, for builds that lack what stands above.
+/// Connections over TCP by way of libfabric's `ofi_rxm` layer, for builds without the providers above.
 const RXM: &[(Version, &str)] = &[((1, 0), "tcp;ofi_rxm")];
 
-/// Reliable datagrams over the connections of RDMA devices; addresses are those of IP over InfiniBand.
+/// Reliable datagrams over the connections of RDMA devices, addressed by IP over InfiniBand.
 const VERBS: &[(Version, &str)] = &[((1, 0), "verbs;ofi_rxm")];
 
 const fn ip(net: NetKind, endpoint: sys::fi_ep_type, names: Names) -> Row {
@@ -82,8 +83,9 @@ const O2IB: Row = Row {
 const PSM3: Row = psm(&[((1, 0), "psm3")], sys::FI_ADDR_PSMX3);
 const PSM2: Row = psm(&[((1, 0), "psm2")], sys::FI_ADDR_PSMX2);
 
-/// In libfabric 1.x who sends takes a lock in the receiver's memory: of one that was killed while it had it, it is
-/// never free again, and `fi_send` waits for it without end. In this one nobody locks others' memory.
+/// The first version whose shared memory provider is usable. In libfabric 1.x a sender takes a lock in the
+/// receiver's memory. If it is killed while it holds the lock, the lock is never released, and `fi_send` waits
+/// for it forever. From this version on, no process locks another process's memory.
 pub(crate) const SHM_SINCE: Version = (2, 5);
 
 /// Shared memory, for processes of one machine.
@@ -96,7 +98,7 @@ const SHM: Row = Row {
     has_device: false,
 };
 
-/// Unreliable datagrams of RDMA devices, whose provider looks for addresses of its own kind.
+/// Unreliable datagrams of RDMA devices; the provider finds addresses of its own kind.
 const VERBS_UD: Row = Row {
     net: NetKind::O2ud,
     names: &[((1, 0), "verbs")],
@@ -106,16 +108,17 @@ const VERBS_UD: Row = Row {
     has_device: true,
 };
 
-/// What goes beside those datagrams.
+/// News and bulk messages on a net whose beats are `VERBS_UD`.
 const O2UD: Row = Row {
     net: NetKind::O2ud,
     ..O2IB
 };
 
-/// Lanes of beats that are not as those of news.
+/// Lanes of beats, where they differ from the lanes of news.
 const BEATS: &[Row] = &[VERBS_UD];
 
-/// The datagram lanes of this build; of several rows for a net the first that the machine has.
+/// The datagram lanes of this build. Where a net has several rows, the first that this machine supports is
+/// used.
 const DATAGRAM: &[Row] = &[
     ip(NetKind::Udp, sys::FI_EP_DGRAM, &[((1, 0), "udp")]),
     ip(NetKind::Tcp, sys::FI_EP_RDM, TCP),
@@ -148,17 +151,17 @@ impl Row {
     }
 }
 
-/// The datagram lanes for this kind of net, best first; none if this build has none.
+/// The datagram lanes for this kind of net, best first; empty if this build has none.
 pub(crate) fn datagram(net: NetKind) -> Vec<&'static Row> {
     DATAGRAM.iter().filter(|row| row.net == net).collect()
 }
 
-/// The lane of beats beside this one of news.
+/// The lane of beats that belongs to this lane of news.
 pub(crate) fn beats(news: &'static Row) -> &'static Row {
     BEATS.iter().find(|row| row.net == news.net).unwrap_or(news)
 }
 
-/// The bulk lanes for this kind of net, best first; none if this build has none.
+/// The bulk lanes for this kind of net, best first; empty if this build has none.
 pub(crate) fn bulk(net: NetKind) -> Vec<&'static Row> {
     BULK.iter().filter(|row| row.net == net).collect()
 }

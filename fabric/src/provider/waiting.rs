@@ -1,11 +1,11 @@
-//! Connections that wait at a listening socket: what the kernel says of them.
+//! The number of connections that wait to be accepted at a listening socket, as the kernel reports it.
 //!
-//! Here because it needs a structure that only the C library describes.
+//! It is in this folder because only the C library declares `tcp_info`, which requires `unsafe`.
 
 use std::mem;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// How many wait to be accepted, and how many may; none if the socket does not listen.
+/// How many connections wait to be accepted, and the limit; `None` if the socket does not listen.
 pub(crate) fn waiting(socket: BorrowedFd<'_>) -> Option<(u32, u32)> {
     let mut length = size_of::<libc::tcp_info>() as libc::socklen_t;
     // SAFETY: all zeros is a valid tcp_info, and the kernel writes at most `length` bytes to it.
@@ -20,9 +20,9 @@ pub(crate) fn waiting(socket: BorrowedFd<'_>) -> Option<(u32, u32)> {
         );
         (returned, info)
     };
-    // Of a listening socket these are the connections that wait, and the limit that the system allows.
-    let is_it = returned == 0 && info.tcpi_state == LISTEN;
-    is_it.then_some((info.tcpi_unacked, info.tcpi_sacked))
+    // For a listening socket, these fields are the length of its accept queue and the limit of the queue.
+    let listens = returned == 0 && info.tcpi_state == LISTEN;
+    listens.then_some((info.tcpi_unacked, info.tcpi_sacked))
 }
 
 /// `TCP_LISTEN`.

@@ -1,20 +1,20 @@
-//! The envelope: what a carrier reads, in front of a message that it does not.
+//! The envelope of a relayed message. The carrier reads the envelope, and not the message behind it.
 //!
 //! ```text
 //!  0  4  mark F5 "MR3"
 //!  4  1  hops left: 1 on the way to the carrier, 0 behind it
-//!  5  1  1 if the sender does not hear the receiver directly, else 0
+//!  5  1  1 if the sender has lost direct contact with the receiver, else 0
 //!  6  9  NID of the sender:   kind of net, its number (2), port (2), address (4)
 //! 15  9  NID of the carrier
 //! 24  9  NID of the receiver
-//! 33  8  life of the sender: grows with each start of its process
-//! 41  8  number of the envelope, counted from 1 in each life of the sender
+//! 33  8  incarnation of the sender: grows with each start of its process
+//! 41  8  number of the envelope, counted from 1 in each incarnation of the sender
 //! 49  8  tag
 //! 57     the message, at least one byte; no envelope
 //! ```
-//! Numbers are little-endian. The tag is the head of a keyed BLAKE3 over all but the hops and itself: who
-//! does not have the job's key has nothing carried. Carrier and receiver take each number of a sender's life
-//! once (see `came`).
+//! Numbers are little-endian. The tag is the first 8 bytes of a keyed BLAKE3 of all bytes except the hops and
+//! the tag itself: a process without the job's key cannot have a message carried. Carrier and receiver take
+//! each number of a sender's incarnation once (see `replay_filter`).
 
 use crate::bulk::{Key, is_same};
 use crate::net::{Net, NetKind};
@@ -22,45 +22,45 @@ use crate::nid::{Address, Nid};
 use crate::stats::DropReason;
 use std::net::Ipv4Addr;
 
-/// No text and no frame of members begins like this.
+/// No text and no frame of members begins with these bytes.
 const MARK: [u8; 4] = *b"\xf5MR3";
 
 const NID_BYTES: usize = 9;
 
-/// What an envelope adds to a message that goes through another member, bytes.
+/// Bytes that an envelope adds to a relayed message.
 pub const ENVELOPE_BYTES: usize = FRONT_BYTES + TAG_BYTES;
 
-/// All before the tag.
+/// The length of the envelope before the tag.
 const FRONT_BYTES: usize = 6 + 3 * NID_BYTES + 16;
 
 const TAG_BYTES: usize = 8;
 
-/// The front of an envelope.
+/// The fields of an envelope.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Envelope {
     pub(crate) hops: u8,
-    /// The sender does not hear the receiver directly.
-    pub(crate) unheard: bool,
+    /// The sender has lost direct contact with the receiver.
+    pub(crate) no_direct_contact: bool,
     pub(crate) from: Nid,
     pub(crate) by: Nid,
     pub(crate) to: Nid,
-    /// Which life of the sender.
-    pub(crate) life: u64,
-    /// Which envelope of that life.
+    /// The incarnation of the sender.
+    pub(crate) incarnation: u64,
+    /// The number of the envelope in that incarnation.
     pub(crate) number: u64,
 }
 
 impl Envelope {
-    /// The envelope with a message in it; none if a NID is no address.
+    /// Encodes the envelope and the message; none if a NID has no IP address.
     pub(crate) fn seal(&self, key: &Key, message: &[&[u8]]) -> Option<Vec<u8>> {
         let length: usize = message.iter().map(|part| part.len()).sum();
         let mut bytes = Vec::with_capacity(ENVELOPE_BYTES + length);
         bytes.extend(MARK);
-        bytes.extend([self.hops, u8::from(self.unheard)]);
+        bytes.extend([self.hops, u8::from(self.no_direct_contact)]);
         for nid in [&self.from, &self.by, &self.to] {
             bytes.extend(write_nid(nid)?);
         }
-        bytes.extend(self.life.to_le_bytes());
+        bytes.extend(self.incarnation.to_le_bytes());
         bytes.extend(self.number.to_le_bytes());
         let tag = tag(key, &bytes, message);
         bytes.extend(tag);
@@ -68,42 +68,42 @@ impl Envelope {
         Some(bytes)
     }
 
-    /// The front and the message; none if it is no whole envelope. Nothing is proven by that.
+    /// Decodes an envelope and its message; none if it is malformed. This does not check the tag.
     pub(crate) fn read(bytes: &[u8]) -> Option<(Envelope, &[u8])> {
         let (front, message) = bytes.split_first_chunk::<ENVELOPE_BYTES>()?;
         let (head, nids) = front.split_first_chunk::<6>()?;
-        let [a, b, c, d, hops @ 0..=1, unheard @ 0..=1] = *head else {
+        let [a, b, c, d, hops @ 0..=1, no_direct_contact @ 0..=1] = *head else {
             return None;
         };
         if [a, b, c, d] != MARK || message.is_empty() || is_envelope(message) {
             return None;
         }
-        let (nids, rest) = nids.split_at(3 * NID_BYTES);
-        let (life, rest) = rest.split_first_chunk()?;
-        let (number, _) = rest.split_first_chunk()?;
+        let (nids, numbers) = nids.split_at(3 * NID_BYTES);
+        let (incarnation, number) = numbers.split_first_chunk()?;
+        let (number, _) = number.split_first_chunk()?;
         let mut nids = nids.chunks_exact(NID_BYTES).map(read_nid);
         let mut next = || nids.next().flatten();
         let envelope = Envelope {
             hops,
-            unheard: unheard == 1,
+            no_direct_contact: no_direct_contact == 1,
             from: next()?,
             by: next()?,
             to: next()?,
-            life: u64::from_le_bytes(*life),
+            incarnation: u64::from_le_bytes(*incarnation),
             number: u64::from_le_bytes(*number),
         };
         Some((envelope, message))
     }
 }
 
-/// Whether an envelope is of one who has the key.
+/// Whether the tag is valid under the key.
 pub(crate) fn is_proven(key: &Key, bytes: &[u8]) -> bool {
     let parts = bytes.split_at_checked(FRONT_BYTES);
     let parts = parts.and_then(|(front, rest)| Some((front, rest.split_at_checked(TAG_BYTES)?)));
     parts.is_some_and(|(front, (given, message))| is_same(&tag(key, front, &[message]), given))
 }
 
-/// The hops are left out: they change on the way.
+/// The tag. It leaves the hops out, because the carrier changes them.
 fn tag(key: &Key, front: &[u8], message: &[&[u8]]) -> [u8; TAG_BYTES] {
     let mut hasher = blake3::Hasher::new_keyed(key);
     let (before, after) = (&front[..MARK.len()], &front[MARK.len() + 1..]);
@@ -116,14 +116,14 @@ fn tag(key: &Key, front: &[u8], message: &[&[u8]]) -> [u8; TAG_BYTES] {
     tag
 }
 
-/// Notes on an envelope that it was carried: no hops are left.
+/// Sets the hops left to zero: the envelope was carried.
 pub(crate) fn mark_carried(bytes: &mut [u8]) {
     if let Some(hops) = bytes.get_mut(MARK.len()) {
         *hops = 0;
     }
 }
 
-/// Whether these bytes are an envelope, or pretend to be.
+/// Whether these bytes begin as an envelope does.
 pub(crate) fn is_envelope(bytes: &[u8]) -> bool {
     bytes.starts_with(&MARK)
 }
@@ -152,47 +152,51 @@ fn read_nid(bytes: &[u8]) -> Option<Nid> {
     })
 }
 
-/// Whose a NID is, as far as the one who asks knows.
+/// The member that a NID belongs to, as far as this node knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place<P> {
-    /// Its own.
-    Own,
-    /// A peer's.
+pub(crate) enum Owner<P> {
+    /// This node.
+    Local,
+    /// A peer.
     Peer(P),
-    /// Nobody's that it knows.
+    /// No known member.
     Unknown,
 }
 
-/// What is to be done with an envelope.
+/// What to do with a received envelope.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict<P> {
-    /// It is for us.
+    /// Deliver it: this node is the receiver.
     Take { from: P, by: P },
-    /// It is for another, to be sent to it directly with no hops left.
+    /// Send it directly to another member, with no hops left.
     Carry { from: P, to: P },
-    /// None of that, and why.
+    /// Drop it, for this reason.
     Drop(DropReason),
-    /// The same, since nobody is known by this NID: 0 of the sender, 1 of the carrier, 2 of the receiver.
-    Stranger(u8),
+    /// Drop it, since a NID belongs to no known member: 0 the sender's, 1 the carrier's, 2 the receiver's.
+    UnknownNid(u8),
 }
 
-/// Says what is to be done with an envelope, by one who knows whose which NID is. Pure, so that it can be
-/// shown that nothing is carried twice.
+/// Decides what to do with an envelope; `owner_of` returns the member of a NID. It is a pure function, so that
+/// tests can show that no envelope is carried twice.
 pub(crate) fn judge<P: Copy + PartialEq>(
     envelope: &Envelope,
-    whose: impl Fn(&Nid) -> Place<P>,
+    owner_of: impl Fn(&Nid) -> Owner<P>,
 ) -> Verdict<P> {
     let malformed = Verdict::Drop(DropReason::RelayMalformed);
-    let from = match whose(&envelope.from) {
-        Place::Peer(from) => from,
-        Place::Own => return malformed,
-        Place::Unknown => return Verdict::Stranger(0),
+    let from = match owner_of(&envelope.from) {
+        Owner::Peer(from) => from,
+        Owner::Local => return malformed,
+        Owner::Unknown => return Verdict::UnknownNid(0),
     };
-    match (envelope.hops, whose(&envelope.by), whose(&envelope.to)) {
-        (0, Place::Peer(by), Place::Own) if by != from => Verdict::Take { from, by },
-        (0, Place::Unknown, Place::Own) => Verdict::Stranger(1),
-        (1, Place::Own, Place::Peer(to)) if to != from => Verdict::Carry { from, to },
-        (1, Place::Own, Place::Unknown) => Verdict::Stranger(2),
+    match (
+        envelope.hops,
+        owner_of(&envelope.by),
+        owner_of(&envelope.to),
+    ) {
+        (0, Owner::Peer(by), Owner::Local) if by != from => Verdict::Take { from, by },
+        (0, Owner::Unknown, Owner::Local) => Verdict::UnknownNid(1),
+        (1, Owner::Local, Owner::Peer(to)) if to != from => Verdict::Carry { from, to },
+        (1, Owner::Local, Owner::Unknown) => Verdict::UnknownNid(2),
         _ => malformed,
     }
 }
@@ -211,18 +215,18 @@ mod tests {
     fn envelope() -> Envelope {
         Envelope {
             hops: 1,
-            unheard: true,
+            no_direct_contact: true,
             from: nid("1.2.3.4:258@udp3"),
             by: nid("5.6.7.8:1@psm0"),
             to: nid("9.9.9.9:65535@tcp65535"),
-            life: 5,
+            incarnation: 5,
             number: 6,
         }
     }
 
     #[test]
-    fn the_bytes_are_where_the_drawing_says() {
-        let bytes = envelope().seal(&KEY, &[b"le", b"tter"]).unwrap();
+    fn the_bytes_are_at_the_documented_offsets() {
+        let bytes = envelope().seal(&KEY, &[b"mess", b"age"]).unwrap();
         assert_eq!(&bytes[..6], b"\xf5MR3\x01\x01");
         assert_eq!(bytes[6..15], [0, 3, 0, 2, 1, 1, 2, 3, 4]);
         assert_eq!(bytes[15..24], [3, 0, 0, 1, 0, 5, 6, 7, 8]);
@@ -231,39 +235,39 @@ mod tests {
             bytes[33..49],
             [5, 0, 0, 0, 0, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0]
         );
-        let signed = [&bytes[..4], &bytes[5..49], b"letter"].concat();
+        let signed = [&bytes[..4], &bytes[5..49], b"message"].concat();
         assert_eq!(
             bytes[49..57],
             blake3::keyed_hash(&KEY, &signed).as_bytes()[..8]
         );
-        assert_eq!(&bytes[57..], b"letter");
+        assert_eq!(&bytes[57..], b"message");
         assert_eq!(
             Envelope::read(&bytes),
-            Some((envelope(), b"letter".as_slice()))
+            Some((envelope(), b"message".as_slice()))
         );
     }
 
-    /// Design 8: whoever has no key has nothing carried; and what was carried is proven as before.
+    /// Design 8: no envelope without the key is carried; a carried envelope is still valid.
     #[test]
-    fn an_envelope_that_was_touched_or_is_under_another_key_is_not_proven() {
-        let mut bytes = envelope().seal(&KEY, &[b"letter"]).unwrap();
+    fn a_changed_envelope_or_another_key_is_not_proven() {
+        let mut bytes = envelope().seal(&KEY, &[b"message"]).unwrap();
         assert!(is_proven(&KEY, &bytes) && !is_proven(&[8; 32], &bytes));
         mark_carried(&mut bytes);
         assert!(is_proven(&KEY, &bytes));
         for at in (0..bytes.len()).filter(|at| *at != MARK.len()) {
-            let mut touched = bytes.clone();
-            touched[at] ^= 1;
-            assert!(!is_proven(&KEY, &touched), "{at}");
+            let mut changed = bytes.clone();
+            changed[at] ^= 1;
+            assert!(!is_proven(&KEY, &changed), "{at}");
             assert!(!is_proven(&KEY, &bytes[..at]), "{at}");
         }
         bytes.push(0);
         assert!(!is_proven(&KEY, &bytes));
     }
 
-    /// Too short, too many hops, no net, empty, an envelope in an envelope: nothing of it is believed.
+    /// Too short, too many hops, no such net, empty, an envelope in an envelope: each is malformed.
     #[test]
-    fn what_is_no_envelope_is_refused() {
-        let good = envelope().seal(&KEY, &[b"letter"]).unwrap();
+    fn malformed_envelopes_are_refused() {
+        let good = envelope().seal(&KEY, &[b"message"]).unwrap();
         let changed = |at: usize, to: u8| {
             let mut bytes = good.clone();
             bytes[at] = to;
@@ -284,31 +288,31 @@ mod tests {
         }
         let mut of_interface = envelope();
         of_interface.by = nid("eth0@udp");
-        assert_eq!(of_interface.seal(&KEY, &[b"letter"]), None);
+        assert_eq!(of_interface.seal(&KEY, &[b"message"]), None);
     }
 
-    /// Members of a test, by number; member m has the address 10.0.0.m.
+    /// The NID of a test's member: member m has the address 10.0.0.m.
     fn of(member: u8) -> Nid {
         nid(&format!("10.0.0.{member}@udp"))
     }
 
-    fn whose(own: u8, knows: &[u8], one: &Nid) -> Place<u8> {
+    fn owner_of(own: u8, knows: &[u8], one: &Nid) -> Owner<u8> {
         if *one == of(own) {
-            return Place::Own;
+            return Owner::Local;
         }
         let found = knows.iter().find(|other| *one == of(**other));
-        found.map_or(Place::Unknown, |other| Place::Peer(*other))
+        found.map_or(Owner::Unknown, |other| Owner::Peer(*other))
     }
 
     fn any_envelope() -> impl Strategy<Value = Envelope> {
         (0..=1u8, any::<bool>(), 0..5u8, 0..5u8, 0..5u8).prop_map(
-            |(hops, unheard, from, by, to)| Envelope {
+            |(hops, no_direct_contact, from, by, to)| Envelope {
                 hops,
-                unheard,
+                no_direct_contact,
                 from: of(from),
                 by: of(by),
                 to: of(to),
-                life: 1,
+                incarnation: 1,
                 number: 1,
             },
         )
@@ -316,15 +320,15 @@ mod tests {
 
     proptest! {
         #[test]
-        fn garbage_is_no_envelope_and_no_panic(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
+        fn random_bytes_are_no_envelope_and_cause_no_panic(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
             prop_assert!(Envelope::read(&bytes).is_none() || is_envelope(&bytes));
             let marked = [&MARK[..], &bytes].concat();
             let _ = Envelope::read(&marked);
             prop_assert!(!is_proven(&KEY, &marked));
         }
 
-        /// Whatever envelope is thrown at whomever: it is carried once at most, and never back to its
-        /// sender; and only between members that the carrier knows.
+        /// At any member, any envelope is carried at most once, never back to its sender, and only between
+        /// members that the carrier knows.
         #[test]
         fn no_envelope_is_carried_twice(
             first in any_envelope(), at in 0..5u8,
@@ -334,7 +338,7 @@ mod tests {
             let mut at = at;
             let mut carried = 0;
             while let Verdict::Carry { from, to } =
-                judge(&envelope, |nid| whose(at, &knows[usize::from(at)], nid))
+                judge(&envelope, |nid| owner_of(at, &knows[usize::from(at)], nid))
             {
                 carried += 1;
                 prop_assert!(carried <= 1, "{envelope:?}");
@@ -345,12 +349,11 @@ mod tests {
             }
         }
 
-        /// What arrives is believed to be for us only as it was carried: by one we know, who is not the
-        /// sender.
+        /// An envelope is delivered only if it was carried by a known member that is not the sender.
         #[test]
-        fn what_is_taken_was_carried(envelope in any_envelope(), at in 0..5u8) {
+        fn only_carried_envelopes_are_delivered(envelope in any_envelope(), at in 0..5u8) {
             let all = [0, 1, 2, 3, 4];
-            if let Verdict::Take { from, by } = judge(&envelope, |nid| whose(at, &all, nid)) {
+            if let Verdict::Take { from, by } = judge(&envelope, |nid| owner_of(at, &all, nid)) {
                 prop_assert!(envelope.hops == 0 && envelope.to == of(at));
                 prop_assert!(from != by && from != at && by != at);
             }

@@ -1,69 +1,69 @@
-//! Relay: a letter to somebody whose street is closed goes by a neighbour who has a door to both.
+//! Relay: a third member carries messages between two members that share no working net.
 //!
-//! Where two members share no net that works, a third that shares one with each side carries messages
-//! between them, in an [`Envelope`]: who it is from, by whom, to whom. The carrier reads the envelope and
-//! never the letter, which the members authenticate from end to end. What keeps that harmless:
+//! The carrier shares a working net with each of them. A relayed message is in an [`Envelope`] with the NIDs of
+//! its sender, carrier and receiver. The carrier reads the envelope and never the message, which the members
+//! authenticate end to end. Relaying is safe because of these rules:
 //!
-//! - **no loops**: an envelope is carried once, and the carrier sends it straight to whom it is for;
-//! - **no amplifier**: at most one copy goes out for one that comes in, and none without its envelope's
-//!   length having come in;
-//! - **no open door**: only from members that are known to members that are known, and only what proves
-//!   the job's key, outside and inside;
-//! - **no repetition**: carrier and receiver take each envelope of a sender's life once ([`Came`]);
-//! - **no flood**: each sender has an [`Allowance`], and all together have one;
-//! - whatever is dropped is counted, with the reason.
+//! - **no loops**: an envelope is carried once, and the carrier sends it directly to its receiver;
+//! - **no amplification**: a carrier sends at most one copy of an envelope that it has received, of the same
+//!   length;
+//! - **no open relay**: only between known members, and only envelopes with a valid tag under the job's key;
+//!   the message inside is authenticated separately;
+//! - **no replay**: carrier and receiver take each envelope of a sender's incarnation once ([`ReplayFilter`]);
+//! - **no flood**: each sender has an [`Allowance`], and there is one for all senders together;
+//! - dropped envelopes are counted, with the reason.
 //!
-//! Relaying adds copies and takes none away: whoever does not hear a peer goes on to send to it directly,
-//! so that it is direct again as soon as it can be, and what comes twice is the host's to recognise, as
-//! with any copy. An envelope says whether its sender hears the other side directly (*unheard*): who is
-//! not heard sends through others too, for a while, though it hears the other side well.
+//! Relaying adds copies and removes none: a member that does not hear a peer continues to send to it directly,
+//! so that direct messages resume as soon as possible. The host must recognise duplicates, as with any copy. An
+//! envelope states whether its sender has lost direct contact with the receiver. The receiver then also sends
+//! through carriers for a while, even if it hears the sender directly.
 
 mod allowance;
-mod came;
 mod envelope;
+mod replay_filter;
 mod way;
 
 pub(crate) use allowance::Allowance;
-pub(crate) use came::Came;
 pub use envelope::ENVELOPE_BYTES;
-pub(crate) use envelope::{Envelope, Place, Verdict, is_envelope, is_proven, judge, mark_carried};
+pub(crate) use envelope::{Envelope, Owner, Verdict, is_envelope, is_proven, judge, mark_carried};
+pub(crate) use replay_filter::ReplayFilter;
 pub(crate) use way::{Carried, Need, PeerRelay, Way};
 
-/// Who was heard through others, or asks for that, is sent to through others for so long.
-pub(crate) const ASKED_US: u64 = 1_000_000;
+/// Time for which a peer is sent to through carriers after it has stated that it has lost direct contact.
+pub(crate) const NO_CONTACT_US: u64 = 1_000_000;
 
-/// Whoever was heard through a member is reached through it, it is thought, for so long.
+/// Time for which a carrier counts as reaching a peer after the peer was heard through it.
 pub(crate) const PROVED_US: u64 = 1_000_000;
 
-/// Members that are held ready for one peer, at most.
+/// Carriers that are kept for one peer, at most.
 pub(crate) const WAYS_MAX: usize = 4;
 
-/// How often it is looked who they are.
+/// Interval at which these carriers are selected again.
 pub(crate) const SEEK_US: u64 = 50_000;
 
-/// A life of a peer of which no envelope came for so long may be followed by an earlier one.
-pub(crate) const LIFE_OVER_US: u64 = 10_000_000;
+/// Time without an envelope after which a peer's incarnation counts as ended, so that a lower one may follow.
+pub(crate) const INCARNATION_OVER_US: u64 = 10_000_000;
 
-/// Pairs of members whose traffic through us is counted each by itself, at most.
+/// Pairs of members whose relayed traffic is counted separately, at most.
 pub(crate) const PAIRS_MAX: usize = 4096;
 
-/// Bulk frames that wait for a busy lane here, at most, and for how long.
+/// Relayed bulk frames that wait for a busy lane, at most, and how long they wait.
 pub(crate) const LATE_MAX: usize = 64;
 pub(crate) const LATE_US: u64 = 100_000;
 
-/// After so many pieces of news in so long a time without a word back, a peer is not heard.
+/// A peer counts as unreachable directly after this many news messages over this time without an answer.
 pub(crate) const UNANSWERED_MAX: u32 = 4;
 pub(crate) const UNANSWERED_US: u64 = 100_000;
 
-/// And that is held against it for so long after the last piece.
+/// Time for which it counts so after the last of these messages.
 pub(crate) const UNANSWERED_FOR_US: u64 = 1_000_000;
 
-/// Messages and bytes, without envelopes.
+/// A count of messages and their bytes, without envelopes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// How many messages; of bulk messages, their frames.
+    /// The number of messages; of bulk messages, the number of frames.
     pub messages: u64,
-    /// How many bytes.
+    /// The number of bytes.
     pub bytes: u64,
 }
 

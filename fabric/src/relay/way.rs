@@ -1,77 +1,78 @@
-//! Ways: through whom one peer is reached, why not directly, and what went through whom.
+//! The state of relaying for one peer: its carriers, the reason for relaying, and the traffic by carrier.
 
 use super::{
-    ASKED_US, Allowance, Came, PAIRS_MAX, PROVED_US, SEEK_US, Tally, UNANSWERED_FOR_US,
-    UNANSWERED_MAX, UNANSWERED_US, WAYS_MAX,
+    Allowance, NO_CONTACT_US, PAIRS_MAX, PROVED_US, ReplayFilter, SEEK_US, Tally,
+    UNANSWERED_FOR_US, UNANSWERED_MAX, UNANSWERED_US, WAYS_MAX,
 };
 use crate::peer::PeerHandle;
 use std::collections::BTreeMap;
 
-/// Why messages go to a peer through others.
+/// Why messages go to a peer through carriers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Need {
-    /// No rail is on a net of its.
+    /// This node has no rail on a net of the peer.
     NoCommonNet,
     /// Every pair has failed or is silent.
     NoneWorks,
-    /// Nothing came from it directly for a while.
-    Unheard,
-    /// It says that it does not hear us directly.
-    Asked,
+    /// No message arrived from the peer directly for a while.
+    NotHeard,
+    /// The peer states that it has lost direct contact with this node.
+    NotHeardByPeer,
 }
 
 impl Need {
-    /// The reason as words.
+    /// The reason as text.
     pub(crate) fn words(self) -> &'static str {
         match self {
-            Need::NoCommonNet => "no rail of this node is on a net of the other side's",
+            Need::NoCommonNet => "no rail of this node is on a net of the peer",
             Need::NoneWorks => "no direct pair works",
-            Need::Unheard => "the other side was not heard directly for a while",
-            Need::Asked => "the other side does not hear this node directly",
+            Need::NotHeard => "the peer was not heard directly for a while",
+            Need::NotHeardByPeer => "the peer does not hear this node directly",
         }
     }
 }
 
-/// One who carries to a peer.
+/// A carrier to a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Way {
     pub(crate) by: PeerHandle,
-    /// When the peer was heard through it last; 0: never.
+    /// When the peer was last heard through it; 0: never.
     pub(crate) proved_us: u64,
-    /// When it carried last, on the fabric's count.
+    /// When it last carried a message, as a number of the fabric's counter.
     pub(crate) turn: u64,
 }
 
-/// How one peer is reached through others, and what it may have carried.
+/// The carriers of one peer, and what the peer itself may have carried.
 #[derive(Debug)]
 pub(crate) struct PeerRelay {
     pub(crate) ways: Vec<Way>,
-    /// When ways were looked for last; none: never.
-    sought_us: Option<u64>,
-    asked_until_us: u64,
-    /// Pieces of news that went to it since it was heard directly, and when the first and the last did.
+    /// When carriers were last selected; none: never.
+    selected_us: Option<u64>,
+    no_contact_until_us: u64,
+    /// News messages sent to the peer since it was last heard directly: their number, and when the first and
+    /// the last were sent.
     unanswered: (u32, [u64; 2]),
     pub(crate) allowance: Allowance,
-    /// Envelopes of its that have come.
-    pub(crate) came: Came,
+    /// Envelopes of the peer that were received.
+    pub(crate) received: ReplayFilter,
 }
 
 impl Default for PeerRelay {
     fn default() -> PeerRelay {
         PeerRelay {
             ways: Vec::new(),
-            sought_us: None,
-            asked_until_us: 0,
+            selected_us: None,
+            no_contact_until_us: 0,
             unanswered: (0, [0; 2]),
             allowance: Allowance::ONE,
-            came: Came::default(),
+            received: ReplayFilter::default(),
         }
     }
 }
 
 impl PeerRelay {
-    /// Notes a piece of news that goes to the peer.
-    pub(crate) fn told(&mut self, now_us: u64) {
+    /// Records a news message to the peer.
+    pub(crate) fn news_sent(&mut self, now_us: u64) {
         let (count, [first_us, last_us]) = &mut self.unanswered;
         if *count == 0 {
             *first_us = now_us;
@@ -80,15 +81,16 @@ impl PeerRelay {
         *last_us = now_us;
     }
 
-    /// Notes that the peer was heard directly.
+    /// Records that the peer was heard directly.
     pub(crate) fn heard(&mut self) {
         self.unanswered = (0, [0; 2]);
     }
 
-    /// Notes that it was heard through another, which it may have asked for.
-    pub(crate) fn heard_through(&mut self, now_us: u64, by: PeerHandle, unheard: bool) {
-        if unheard {
-            self.asked_until_us = now_us + ASKED_US;
+    /// Records that the peer was heard through a carrier. The envelope may state that it has lost direct
+    /// contact.
+    pub(crate) fn heard_through(&mut self, now_us: u64, by: PeerHandle, no_direct_contact: bool) {
+        if no_direct_contact {
+            self.no_contact_until_us = now_us + NO_CONTACT_US;
         }
         match self.ways.iter_mut().find(|way| way.by == by) {
             Some(way) => way.proved_us = now_us,
@@ -106,14 +108,15 @@ impl PeerRelay {
         }
     }
 
-    /// It says that it does not hear us.
-    pub(crate) fn is_asked(&self, now_us: u64) -> bool {
-        now_us < self.asked_until_us
+    /// Whether the peer has stated lately that it has lost direct contact with this node.
+    pub(crate) fn not_heard_by_peer(&self, now_us: u64) -> bool {
+        now_us < self.no_contact_until_us
     }
 
-    /// Much news went to it, the last of it lately, and no word came back directly. Not every piece of news
-    /// has an answer: who has nothing to say and is not watched would be taken for deaf for good, and
-    /// each beat for it would go through others. What it must hear of is said again.
+    /// Whether several news messages went to the peer, the last of them lately, and no message came back directly.
+    /// The limit in time is required because not every news message has an answer: a peer that has nothing to
+    /// send and is not watched would count as unreachable forever, and each beat to it would be relayed. News
+    /// that the peer must receive is repeated.
     pub(crate) fn is_unanswered(&self, now_us: u64) -> bool {
         let (count, [first_us, last_us]) = self.unanswered;
         count >= UNANSWERED_MAX
@@ -121,16 +124,18 @@ impl PeerRelay {
             && now_us < last_us + UNANSWERED_FOR_US
     }
 
-    /// Whether it is time to look for ways again; if so, the next time is later.
-    pub(crate) fn seeks(&mut self, now_us: u64) -> bool {
-        let due = self.sought_us.is_none_or(|at_us| now_us >= at_us + SEEK_US);
+    /// Whether carriers should be selected again. If so, the next time is `SEEK_US` later.
+    pub(crate) fn selection_due(&mut self, now_us: u64) -> bool {
+        let due = self
+            .selected_us
+            .is_none_or(|at_us| now_us >= at_us + SEEK_US);
         if due {
-            self.sought_us = Some(now_us);
+            self.selected_us = Some(now_us);
         }
         due
     }
 
-    /// What is known about one who may carry: whether the peer was heard through it lately, and its turn.
+    /// Whether the peer was heard through this carrier lately, and the carrier's turn.
     pub(crate) fn way(&self, now_us: u64, by: PeerHandle) -> (bool, u64) {
         let way = self.ways.iter().find(|way| way.by == by);
         way.map_or((false, 0), |way| {
@@ -140,12 +145,12 @@ impl PeerRelay {
     }
 }
 
-/// What went through whom: by us for others, for us by others.
+/// Relayed traffic by sender, carrier and receiver: carried by this node, and for it.
 #[derive(Debug, Default)]
 pub(crate) struct Carried {
-    /// From whom, through whom, to whom; none is this node.
+    /// By sender, carrier and receiver; `None` is this node.
     pairs: BTreeMap<[Option<PeerHandle>; 3], Tally>,
-    /// Of pairs beyond the limit.
+    /// The traffic of pairs beyond the limit.
     others: Tally,
 }
 
@@ -159,7 +164,7 @@ impl Carried {
         }
     }
 
-    /// All figures; what belongs to no pair that is counted by itself comes second.
+    /// All counts; second, those of pairs that are not counted separately.
     pub(crate) fn each(
         &self,
     ) -> (
@@ -169,7 +174,7 @@ impl Carried {
         (self.pairs.iter(), self.others)
     }
 
-    /// The peer is no longer known: its figures go to the others'.
+    /// Removes a peer; its counts are added to those that are not counted separately.
     pub(crate) fn forget(&mut self, peer: PeerHandle) {
         let others = &mut self.others;
         self.pairs.retain(|ends, tally| {
@@ -194,31 +199,40 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_answer_is_noticed_and_who_does_is_not() {
+    fn a_peer_is_unanswered_after_several_news_without_an_answer() {
         let mut relay = PeerRelay::default();
-        (0..4).for_each(|at| relay.told(1_000 * at));
+        (0..4).for_each(|at| relay.news_sent(1_000 * at));
         assert!(!relay.is_unanswered(UNANSWERED_US));
         assert!(relay.is_unanswered(UNANSWERED_US + 1));
         relay.heard();
-        (0..3).for_each(|at| relay.told(200_000 * at));
-        assert!(!relay.is_unanswered(1_000_000), "three may be on their way");
-        relay.told(900_000);
+        (0..3).for_each(|at| relay.news_sent(200_000 * at));
+        assert!(
+            !relay.is_unanswered(1_000_000),
+            "answers to three may be on their way"
+        );
+        relay.news_sent(900_000);
         assert!(relay.is_unanswered(1_000_000));
         assert!(
             !relay.is_unanswered(900_000 + UNANSWERED_FOR_US),
-            "nothing new for long: beats go straight"
+            "after a pause without news, beats are sent directly"
         );
-        relay.told(9_000_000);
-        assert!(relay.is_unanswered(9_000_000), "news was never answered");
+        relay.news_sent(9_000_000);
+        assert!(
+            relay.is_unanswered(9_000_000),
+            "the earlier news is still unanswered"
+        );
     }
 
     #[test]
-    fn a_way_is_proved_for_a_while_and_their_number_is_bounded() {
+    fn a_carrier_is_proved_for_a_while_and_carriers_are_bounded() {
         let mut relay = PeerRelay::default();
         relay.heard_through(5, peer(1), false);
-        assert!(!relay.is_asked(5));
+        assert!(!relay.not_heard_by_peer(5));
         relay.heard_through(10, peer(1), true);
-        assert!(relay.is_asked(10 + ASKED_US - 1) && !relay.is_asked(10 + ASKED_US));
+        assert!(
+            relay.not_heard_by_peer(10 + NO_CONTACT_US - 1)
+                && !relay.not_heard_by_peer(10 + NO_CONTACT_US)
+        );
         assert_eq!(relay.way(10 + PROVED_US - 1, peer(1)), (true, 0));
         assert_eq!(relay.way(10 + PROVED_US, peer(1)), (false, 0));
         (2..99).for_each(|at| relay.heard_through(at.into(), peer(at), false));
@@ -227,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_of_pairs_are_bounded_and_none_is_lost() {
+    fn counted_pairs_are_bounded_and_no_count_is_lost() {
         let mut carried = Carried::default();
         let many = PAIRS_MAX as u32 + 10;
         (0..many).for_each(|at| carried.count([Some(peer(at)), None, Some(peer(at + 1))], 3));

@@ -1,43 +1,43 @@
-//! Explanation: why this pair, and why none of the others.
+//! Explanation: why a pair was chosen, and why each of the others was not.
 //!
-//! The same keys as in the choice; the first that differs from the winner's is the reason. So it
-//! cannot say anything else than what was decided.
+//! It compares the same keys as the choice; the first key that differs from the winner's is the reason. So the
+//! explanation cannot contradict the choice.
 
 use super::{
     Choice, PathInput, RAIL_STEPS, REMOTE_STEPS, RailInput, RailKey, RemoteKey, Request, SHARED,
     Step, choose, packed, rail_keys, remote_key,
 };
 
-/// A candidate, and what decided against it.
+/// A candidate, and why it was not chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Candidate {
     /// The rail's index; for a NID, the path's.
     pub index: u8,
-    /// None: it was taken.
+    /// None: it was chosen.
     pub lost: Option<Loss>,
 }
 
-/// What decided against a candidate.
+/// Why a candidate was not chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Loss {
-    /// It was tried for this message, and in vain.
+    /// It was tried for this message, without success.
     Exhausted,
-    /// Another was better at this step, and both were equal at all before it.
+    /// Another was better at this step, and they were equal at all earlier steps.
     At(Step),
 }
 
-/// Why this pair.
+/// The explanation of a choice.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Explanation {
-    /// The pair that was taken.
+    /// The chosen pair.
     pub choice: Option<Choice>,
     /// All rails that lead to the peer.
     pub rails: Vec<Candidate>,
-    /// The paths of the rail that was taken, one for each of the peer's NIDs on its net.
+    /// The paths of the chosen rail, one for each of the peer's NIDs on its net.
     pub remotes: Vec<Candidate>,
 }
 
-/// Says what [`choose`] chooses, and why.
+/// Returns the choice of [`choose`], and its reasons.
 #[must_use]
 pub fn explain(request: &Request, rails: &[RailInput], paths: &[PathInput]) -> Explanation {
     let Some(choice) = choose(request, rails, paths) else {
@@ -111,7 +111,7 @@ fn remote_step(best: &RemoteKey, other: &RemoteKey) -> Step {
     step_at(&REMOTE_STEPS, &differs)
 }
 
-/// The first step that differs, else the last there is.
+/// The first step that differs, else the last step.
 fn step_at(steps: &[Step], differs: &[bool]) -> Step {
     let first = differs.iter().position(|differs| *differs);
     steps[first.unwrap_or(steps.len() - 1)]
@@ -129,17 +129,17 @@ impl Step {
         match self {
             Step::Standing => "it is silent or failed",
             Step::Tried => "its rail or its remote interface was tried for this message",
-            Step::Back => "the request came another way",
+            Step::Back => "the request came over another path",
             Step::NetPolicy => "the policy prefers another net",
             Step::LocalPolicy => "the policy prefers another local interface",
             Step::PairPolicy => "the policy prefers another pair",
-            Step::Home => "it is a spare pair, and a regular one works",
+            Step::Home => "it is a spare pair, and a home pair works",
             Step::Health => "its health is below the limit",
             Step::Partition => "it is bound to other CPU partitions than the message's",
-            Step::Distance => "it is farther from the memory",
-            Step::Run => "another is in the middle of its messages in a row",
+            Step::Distance => "it is farther from the message's memory",
+            Step::Run => "another has more messages in a row to send",
             Step::Credits => "it has fewer credits",
-            Step::QueuedBytes => "more bytes are under way on it",
+            Step::QueuedBytes => "more bytes are queued on it",
             Step::Turn => "another was used longer ago",
         }
     }

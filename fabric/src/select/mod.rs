@@ -1,15 +1,15 @@
-//! Selection: which local rail, and which remote NID, a message takes. A pure function.
+//! Selection: the local rail and the remote NID that a message uses. It is a pure function.
 //!
-//! *Local NI first*: of the rails that lead to the peer, one is chosen; then, of the peer's NIDs that
-//! it leads to, one. Each is the least of a list of keys, compared in a fixed order ([`Step`]): what
-//! works, what was not tried for this message, the way that a question came, the policy, health, the
-//! CPU partition that the rail serves and its distance from the memory, messages in a row, and then
-//! weighted round robin: credits and queued bytes, and at last whose turn it is. So one comparison
-//! decides, and [`explain`] can say which step decided against each of the others.
+//! *Local NI first*: it first chooses one of the rails that lead to the peer, then one of the peer's NIDs that
+//! this rail leads to. Each choice is the minimum of a list of keys, compared in a fixed order ([`Step`]):
+//! whether the path works; whether it was tried for this message; the path by which a request came; the policy;
+//! health; the CPU partition that the rail serves, and its distance from the memory; messages in a row; and
+//! then weighted round robin, by credits and queued bytes and last by turn. So one comparison decides, and
+//! [`explain`] can name the step that decided against each other candidate.
 //!
-//! Health is a preference, never a condition: when nothing works, all are tried. And a path that is
-//! avoided is probed with a copy of a real message now and then, so that it can show that it works
-//! again; both ends avoid a cut rail, so without probes it would stay silent for ever.
+//! Health is a preference, never a condition: when no path works, all are tried. An avoided path is probed now
+//! and then with a copy of a real message, so that it can recover. Without probes, a cut rail would stay silent
+//! forever, because both ends avoid it.
 
 mod explain;
 mod relay;
@@ -28,30 +28,30 @@ use std::cmp::Reverse;
 /// Pairs of a local rail and a remote NID, at most.
 pub const PATHS_MAX: usize = NIDS_MAX * NIDS_MAX;
 
-/// Copies of one message, at most: on the nets that both are on, each rail and each remote NID is in
-/// at most one home pair beyond the other side's number.
+/// Copies of one message, at most. A net has as many home pairs as the larger of its numbers of rails and of
+/// remote NIDs; over all nets, these are at most all rails and all remote NIDs together.
 const COPIES_MAX: usize = 2 * NIDS_MAX;
 
 /// Pairs that are tried for one message, at most.
 pub(crate) const TRIES_MAX: usize = 8;
 
-/// What is known about a local rail when a message is to be sent.
+/// The state of a local rail when a message is sent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RailInput {
-    /// It is bound to CPU partitions, and the message's memory is in none of them.
+    /// The rail is bound to CPU partitions, and the message's memory is in none of them.
     pub foreign: bool,
-    /// How far the message's memory is from it; the unit is that of the NUMA range.
+    /// The distance of the message's memory from the rail, in the unit of the NUMA range.
     pub distance: u32,
-    /// Sends that it has room for; the same for all that have room in plenty.
+    /// Sends that the rail can accept now; equal for all rails with ample capacity.
     pub credits: u32,
-    /// Bytes under way on it; 0 where there is room in plenty.
+    /// Bytes queued on the rail; 0 if it has ample capacity.
     pub queued_bytes: u64,
 }
 
 /// Whether a path can be used.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Standing {
-    /// Nothing speaks against it.
+    /// No fault is known.
     #[default]
     Usable,
     /// The peer is silent on the rail, or the rail or the path has failed.
@@ -60,39 +60,39 @@ pub enum Standing {
     Blocked,
 }
 
-/// What is known about a path when a message is to be sent.
+/// The state of a path when a message is sent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PathInput {
-    /// The local rail, an index into the rails' inputs.
+    /// The local rail, as an index into the rails' inputs.
     pub rail: u8,
-    /// The remote NID, by its index among the peer's.
+    /// The remote NID, as its index among the peer's NIDs.
     pub remote: u8,
     /// Whether it can be used.
     pub standing: Standing,
-    /// How far its health, or the rail's, is below the limit.
+    /// How far the health of the path, or of its rail, is below the limit.
     pub shunned_by: u16,
     /// Rail and NID are paired by index; other pairs are spare.
     pub spare: bool,
-    /// What the policy says.
+    /// The path's ranks in the policy.
     pub ranks: Ranks,
-    /// The last message took it, and the policy wants more in a row.
+    /// The last message used it, and the policy wants more messages in a row.
     pub in_run: bool,
-    /// Sends to the remote NID that there is room for.
+    /// Sends to the remote NID that can be accepted now.
     pub credits: u32,
-    /// Bytes under way to the remote NID.
+    /// Bytes queued to the remote NID.
     pub queued_bytes: u64,
-    /// When it was used last: a number that grows with each message.
+    /// When it was last used: a number that grows with each message.
     pub turn: u64,
 }
 
-/// What one message asks for.
+/// What one message requires of its path.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Request {
-    /// A response: the rail that the request came by, and the NID that it came from.
+    /// For a response: the rail on which the request arrived, and the NID that it came from.
     pub back: Option<(u8, u8)>,
-    /// Rails up to this distance from the memory are as good as the nearest.
+    /// Rails up to this distance from the memory count as equally near.
     pub numa_range: u32,
-    /// What was tried for this message already.
+    /// Paths that were tried for this message.
     pub tried: Tried,
 }
 
@@ -103,13 +103,13 @@ impl PathInput {
 }
 
 impl Request {
-    /// Any way will do, and none was tried.
+    /// Whether no path is preferred and none was tried.
     pub(crate) fn is_first(&self) -> bool {
         self.back.is_none() && self.tried == Tried::default()
     }
 }
 
-/// What was tried for one message, and in vain. It holds for that message only.
+/// The paths that were tried for one message without success. It applies to that message only.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tried {
     paths: u64,
@@ -118,8 +118,8 @@ pub struct Tried {
 }
 
 impl Tried {
-    /// Notes that a copy was not taken. A rail that is too busy speaks against the rail; everything
-    /// else against the remote NID, on all rails, before anything else is tried.
+    /// Records a refused copy. A busy rail counts against the rail. Any other reason counts against the remote
+    /// NID, on all rails, as long as there is an alternative.
     pub fn note(&mut self, choice: Choice, reason: DropReason) {
         self.paths |= 1 << choice.path;
         match reason {
@@ -128,7 +128,7 @@ impl Tried {
         }
     }
 
-    /// How much was tried.
+    /// The number of paths that were tried.
     #[must_use]
     pub fn count(&self) -> u32 {
         self.paths.count_ones()
@@ -138,16 +138,16 @@ impl Tried {
         self.paths & (1 << path) != 0
     }
 
-    /// 0 to 2: how much of the pair was tried with others.
+    /// 0 to 2: how many of the pair's two interfaces were tried, in this or other pairs.
     fn of(&self, path: &PathInput) -> u16 {
         u16::from(self.rails >> path.rail & 1) + u16::from(self.remotes >> path.remote & 1)
     }
 }
 
-/// A pair that was chosen.
+/// A chosen pair.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Choice {
-    /// The path, by its index among the peer's.
+    /// The path, as its index among the peer's paths.
     pub path: u8,
     /// Its local rail.
     pub rail: u8,
@@ -155,14 +155,14 @@ pub struct Choice {
     pub remote: u8,
 }
 
-/// A step of the choice, in the order in which they are compared.
+/// A step of the choice, in the order of comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Step {
-    /// Works.
+    /// The path works.
     Standing,
     /// Its rail and its remote interface were not tried for this message yet.
     Tried,
-    /// The way the request came.
+    /// The path by which the request came.
     Back,
     /// The policy's rules about nets.
     NetPolicy,
@@ -170,25 +170,25 @@ pub enum Step {
     LocalPolicy,
     /// Its rules about pairs.
     PairPolicy,
-    /// Paired by index.
+    /// Rail and NID are paired by index.
     Home,
-    /// Not below the limit of health.
+    /// Health is not below the limit.
     Health,
-    /// Serves the CPU partition that the message's memory is in; for rails only.
+    /// The rail serves the CPU partition of the message's memory; for rails only.
     Partition,
-    /// Near the message's memory; for rails only.
+    /// The rail is near the message's memory; for rails only.
     Distance,
-    /// In the middle of its messages in a row.
+    /// The path has more messages in a row to send.
     Run,
     /// Most credits.
     Credits,
-    /// Least bytes under way.
+    /// Fewest bytes queued.
     QueuedBytes,
     /// Used longest ago.
     Turn,
 }
 
-/// The steps that rail and NID share, as they are compared; see [`shared`].
+/// The steps that the keys of rails and NIDs share, in order of comparison; see [`shared`].
 const SHARED: [Step; 8] = [
     Step::Standing,
     Step::Tried,
@@ -201,13 +201,13 @@ const SHARED: [Step; 8] = [
 ];
 
 fn shared(request: &Request, path: &PathInput) -> [u16; SHARED.len()] {
-    let off_the_way = request.back.map_or(0, |(rail, remote)| {
+    let off_the_request_path = request.back.map_or(0, |(rail, remote)| {
         2 * u16::from(rail != path.rail) + u16::from(remote != path.remote)
     });
     [
         path.standing as u16,
         request.tried.of(path),
-        off_the_way,
+        off_the_request_path,
         path.ranks.net,
         path.ranks.local,
         path.ranks.pair,
@@ -216,13 +216,13 @@ fn shared(request: &Request, path: &PathInput) -> [u16; SHARED.len()] {
     ]
 }
 
-/// The same in one number, which compares like the list.
+/// The shared steps as one number, which compares like the list.
 fn packed(request: &Request, path: &PathInput) -> u128 {
     let step = |all: u128, one: u16| all << u16::BITS | u128::from(one);
     shared(request, path).into_iter().fold(0, step)
 }
 
-/// A rail's place: the best of its paths, then what is its own. Less is better.
+/// The key of a rail: the best of its paths, then the rail's own values. Less is better.
 type RailKey = (u128, (bool, u32), bool, Reverse<u32>, u64, u64);
 const RAIL_STEPS: [Step; 6] = [
     Step::Partition,
@@ -233,7 +233,7 @@ const RAIL_STEPS: [Step; 6] = [
     Step::Turn,
 ];
 
-/// A remote NID's place, on a rail that was chosen. Less is better.
+/// The key of a remote NID, on the chosen rail. Less is better.
 type RemoteKey = (u128, bool, u64, Reverse<u32>, u64);
 const REMOTE_STEPS: [Step; 4] = [Step::Run, Step::QueuedBytes, Step::Credits, Step::Turn];
 
@@ -242,7 +242,7 @@ fn remote_key(packed: u128, path: &PathInput) -> RemoteKey {
     (packed, !path.in_run, path.queued_bytes, credits, path.turn)
 }
 
-/// The keys of all rails that have a path that was not tried, by rail.
+/// The keys of all rails that have an untried path, by rail.
 fn rail_keys(
     request: &Request,
     rails: &[RailInput],
@@ -266,13 +266,13 @@ fn rail_keys(
             none => {
                 let distance = rail.distance.max(request.numa_range);
                 let credits = Reverse(rail.credits);
-                let rail_only = rail.queued_bytes;
+                let queued_bytes = rail.queued_bytes;
                 *none = Some((
                     packed,
                     (rail.foreign, distance),
                     !path.in_run,
                     credits,
-                    rail_only,
+                    queued_bytes,
                     path.turn,
                 ));
             }
@@ -318,13 +318,13 @@ impl Default for Selection {
 }
 
 impl Selection {
-    /// Send a copy along each of these. Empty if the peer is unknown, or everything was tried.
+    /// The paths that each get a copy of the message. Empty if the peer is unknown, or all paths were tried.
     #[must_use]
     pub fn choices(&self) -> &[Choice] {
         self.choices.as_slice()
     }
 
-    /// Send one more copy along each of these, as a probe.
+    /// The paths that each get one more copy, as a probe.
     #[must_use]
     pub fn probes(&self) -> &[Choice] {
         self.probes.as_slice()
@@ -339,7 +339,7 @@ impl Selection {
     }
 }
 
-/// A short list that needs no memory of its own; what does not fit is left out.
+/// A list of fixed capacity without an allocation; items beyond the capacity are dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct List<const N: usize> {
     items: [Choice; N],

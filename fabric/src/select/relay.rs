@@ -1,31 +1,31 @@
-//! Selection of a carrier: through whom a message goes that cannot go directly. A pure function; the
-//! router NIDs of the document's "Local NI first" (snd-060).
+//! Selection of a carrier: the member through which a message goes that cannot go directly. It is a pure
+//! function. Carriers correspond to the router NIDs of the document's "Local NI first" (snd-060).
 //!
-//! The same shape as the choice of a pair: a list of keys, compared in a fixed order, and the first that
-//! differs says why. As long as nobody was heard through any carrier, it is not known which of them reach
-//! the other side, so two carry a copy each; afterwards those that are known to take turns.
+//! As for pairs, each candidate has a list of keys, compared in a fixed order; the first key that differs is
+//! the reason. As long as the peer was heard through no carrier, it is unknown which carriers reach it, so two
+//! of them carry a copy each. Afterwards, the carriers that are known to reach it take turns.
 
 use std::cmp::Ordering;
 
 /// What is known about a member as a carrier to a peer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CarrierInput {
-    /// A direct pair to it works, and it is not silent. Nothing is carried by two.
+    /// A direct pair to it works, and it is not silent. A message has at most one carrier on its way.
     pub reached: bool,
     /// It has an interface on a net on which the peer has one.
     pub shares: bool,
-    /// All such interfaces, of it or of the peer, are known to have failed.
+    /// All such interfaces, of the carrier or of the peer, are known to have failed.
     pub doubtful: bool,
     /// The peer was heard through it lately.
     pub proved: bool,
-    /// It was heard itself lately.
+    /// The carrier itself was heard lately.
     pub heard: bool,
-    /// When it carried for us last: a number that grows with each message.
+    /// When it last carried a message for this node: a number that grows with each message.
     pub turn: u64,
 }
 
 impl CarrierInput {
-    /// Whether it can carry at all.
+    /// Whether it can carry messages at all.
     #[must_use]
     pub fn is_able(&self) -> bool {
         self.reached && self.shares
@@ -41,27 +41,27 @@ impl CarrierInput {
         ]
     }
 
-    /// Why this one, which was not chosen, lost against that one, which was.
+    /// Why this carrier lost against the chosen one.
     #[must_use]
     pub fn lost_to(&self, taken: &CarrierInput) -> &'static str {
         if !self.shares {
-            return "it is on no net with the other side";
+            return "it is on no net of the peer";
         }
         if !self.reached {
             return "no direct pair leads to it now";
         }
         let (own, other) = (self.key(), taken.key());
         match own.iter().zip(other).position(|(own, other)| *own != other) {
-            Some(0) => "the other side was not heard through it",
-            Some(1) => "its interface on a common net has failed, or the other side's has",
+            Some(0) => "the peer was not heard through it",
+            Some(1) => "its interface on a common net has failed, or the peer's has",
             Some(2) => "it was not heard itself lately",
             _ => "another carried longer ago",
         }
     }
 }
 
-/// Chooses carriers, best first: one that the peer was heard through, or else two; fewer if there are no
-/// more. What is left out in `tried` was tried for this message.
+/// Chooses carriers, best first: one through which the peer was heard lately, or else two; fewer if there are
+/// not enough. Carriers that are marked in `tried` were tried for this message and are skipped.
 #[must_use]
 pub fn choose_carriers(carriers: &[CarrierInput], tried: &[bool]) -> [Option<usize>; 2] {
     let untried = |index: &usize| !tried.get(*index).copied().unwrap_or(false);
@@ -74,7 +74,7 @@ pub fn choose_carriers(carriers: &[CarrierInput], tried: &[bool]) -> [Option<usi
     [first, second]
 }
 
-/// The better one first.
+/// Orders the better carrier first.
 pub(crate) fn compare(one: &CarrierInput, other: &CarrierInput) -> Ordering {
     let able = other.is_able().cmp(&one.is_able());
     able.then_with(|| one.key().cmp(&other.key()))
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_heard_through_carries_alone_and_else_two_do() {
+    fn a_proved_carrier_carries_alone_and_else_two_do() {
         let proved = |turn| CarrierInput {
             proved: true,
             ..able(turn)
@@ -167,10 +167,10 @@ mod tests {
     }
 
     proptest! {
-        /// One hop: whoever is chosen is reached directly and shares a net; and nobody who was not chosen
+        /// One hop: a chosen carrier is reached directly and shares a net with the peer, and no other carrier
         /// is better (snd-060).
         #[test]
-        fn who_is_chosen_can_carry_and_is_the_best(
+        fn a_chosen_carrier_is_able_and_the_best(
             carriers in proptest::collection::vec(carrier(), 0..12),
             tried in proptest::collection::vec(any::<bool>(), 12),
         ) {

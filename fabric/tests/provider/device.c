@@ -1,23 +1,27 @@
-/* A provider of libfabric for tests: it behaves like one that drives a device.
+/* A libfabric provider for tests, which behaves like one that drives a device.
  *
- * It is loaded through FI_PROVIDER_PATH, and takes the place of psm3 or, with MUSTER_TEST_PROVIDER=verbs,
- * that of verbs together with ofi_rxm, the layer above it; compiled with -DUD that of verbs' unreliable datagrams,
- * which want 40 bytes in front of every message (FI_MSG_PREFIX) and can be waited for by nobody. Like those of devices it wants every buffer
- * registered (FI_MR_LOCAL) and an event queue on every endpoint, takes no message by copy, completes sends
- * later, and tells when its device fails. As psm3 it has addresses of its own kind that only it can find
- * (fi_getinfo with node and service), as verbs those of IP. What it carries goes by UDP.
+ * It is loaded through FI_PROVIDER_PATH, and replaces psm3 or, with MUSTER_TEST_PROVIDER=verbs, verbs together with
+ * ofi_rxm, the layer above it. Compiled with -DUD, it replaces verbs' unreliable datagrams, which require 40 bytes
+ * in front of every message (FI_MSG_PREFIX) and have no descriptor to wait for. Like device providers, it requires
+ * every buffer to be registered (FI_MR_LOCAL) and an event queue on every endpoint, does not support fi_inject,
+ * completes sends later, and reports when its device fails. As psm3, it has addresses of its own kind that only it
+ * can resolve (fi_getinfo with node and service); as verbs, it uses IP addresses. It sends messages over UDP.
  *
- * The device of an address is down as long as the file DIRECTORY/ADDRESS exists; DIRECTORY is in the
- * variable MUSTER_TEST_DEVICES. Sends that are under way then fail, and receives nothing. While the
- * file ADDRESS.blind exists, the question whether to wait fails; while ADDRESS.mute does, there is an
- * event that cannot be read. While ADDRESS.lost exists, whoever looks for that address waits; while
- * ADDRESS.strange does, nobody knows it. With the first message to a peer comes the event of a connection, and
- * while ADDRESS.shut exists that of one that has ended, once; who reads them leaves ADDRESS.connected and
- * ADDRESS.shutdown. The longest message is MUSTER_TEST_MESSAGE_MAX bytes, if that is set.
+ * Files in the directory MUSTER_TEST_DEVICES control the device of an address:
+ * ADDRESS                   the device is down: sends in progress fail, and it receives nothing
+ * ADDRESS.wait-fails        fi_trywait fails
+ * ADDRESS.event-unreadable  there is an event that cannot be read
+ * ADDRESS.unresolved        a query for this address blocks while the file exists
+ * ADDRESS.unknown           a query for this address fails
+ * ADDRESS.shut              there is one event of a connection that has ended
  *
- * The traffic class of an endpoint is written to ADDRESS:PORT.class. Asked for one, the provider says nothing of
- * it; with MUSTER_TEST_CLASS=honour it says that it uses it, with map that it uses best effort; with refuse it
- * offers nothing then, with refuse-open it opens no endpoint.
+ * The first message to a peer causes an event of a new connection. When the events of new and ended connections are
+ * read, the provider creates ADDRESS.connected and ADDRESS.shutdown. The longest message is MUSTER_TEST_MESSAGE_MAX
+ * bytes, if that variable is set.
+ *
+ * The traffic class of an endpoint is written to ADDRESS:PORT.class. If a class is requested, the provider by
+ * default reports none. With MUSTER_TEST_CLASS=honour it reports that it uses the class; with map, that it uses best
+ * effort; with refuse it offers no endpoint, and with refuse-open it fails to open one.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -40,7 +44,7 @@
 #define QUEUE 256
 
 #ifdef UD
-/* The header of a packet, which the device writes before what it received. */
+/* The size of the packet header, which the device writes before a received message. */
 #define PREFIX 40
 #define MESSAGE_MAX 4096
 #define FORMAT FI_ADDR_IB_UD
@@ -52,11 +56,11 @@
 
 static const size_t prefix = PREFIX;
 
-/* The provider's own kind of address: as long as psm3's. */
+/* The provider's own kind of address, as long as psm3's. */
 struct address { uint32_t mark, ip; uint16_t port; uint16_t pad[11]; };
 #define MARK 0x4d535431
 
-/* In the place of verbs and ofi_rxm; else in that of psm3. */
+/* Whether this replaces verbs and ofi_rxm, or else psm3. */
 static int is_verbs;
 
 static int has_class(const char *how)
@@ -71,7 +75,7 @@ static size_t address_length(void)
 	return is_verbs ? sizeof(struct sockaddr_in) : sizeof(struct address);
 }
 
-/* From libfabric's side; whether it is an address of ours. */
+/* Converts an address from libfabric; returns whether it is one of this provider. */
 static int read_address(const void *from, struct address *address)
 {
 	const struct sockaddr_in *name = from;
@@ -83,7 +87,7 @@ static int read_address(const void *from, struct address *address)
 	return address->mark == MARK && (!is_verbs || name->sin_family == AF_INET);
 }
 
-/* To libfabric's side, in the place of our own. */
+/* Converts an address in place for libfabric. */
 static void *write_address(struct address *address)
 {
 	struct sockaddr_in name = { .sin_family = AF_INET };
@@ -101,7 +105,7 @@ struct done { void *context; int error; };
 
 struct mr { struct fid_mr mr; char *start; size_t length; };
 struct av { struct fid_av av; struct address *peers; size_t count; };
-struct eq { struct fid_eq eq; struct ep *ep; int wake, told, connects, shut; };
+struct eq { struct fid_eq eq; struct ep *ep; int wake, reported, connects, shut; };
 struct cq { struct fid_cq cq; struct ep *ep; int epoll, wake; struct fi_cq_err_entry failed; };
 struct ep {
 	struct fid_ep ep;
@@ -114,10 +118,10 @@ struct ep {
 	unsigned first_receive, receive_count;
 	struct done dones[QUEUE];
 	unsigned first_done, done_count;
-	unsigned char met[QUEUE];
+	unsigned char connected[QUEUE];
 };
 
-static int is_marked(const struct address *own, const char *how)
+static int has_file(const struct address *own, const char *how)
 {
 	char path[4096], text[INET_ADDRSTRLEN];
 	struct in_addr ip = { own->ip };
@@ -129,7 +133,7 @@ static int is_marked(const struct address *own, const char *how)
 	return access(path, F_OK) == 0;
 }
 
-static void mark(const struct address *own, const char *how)
+static void create_file(const struct address *own, const char *how)
 {
 	char path[4096], text[INET_ADDRSTRLEN];
 	struct in_addr ip = { own->ip };
@@ -146,7 +150,7 @@ static void mark(const struct address *own, const char *how)
 
 static int is_down(const struct address *own)
 {
-	return is_marked(own, "");
+	return has_file(own, "");
 }
 
 static void ring(int wake)
@@ -157,7 +161,7 @@ static void ring(int wake)
 		abort();
 }
 
-static void hush(int wake)
+static void drain(int wake)
 {
 	uint64_t count;
 
@@ -258,27 +262,27 @@ static int av_open(struct fid_domain *domain, struct fi_av_attr *attr, struct fi
 	return 0;
 }
 
-/* Events: the device's failure, once each time. */
+/* Events: each failure of the device is reported once. */
 
-static int eq_is_mute(const struct eq *eq)
+static int eq_is_unreadable(const struct eq *eq)
 {
-	return eq->ep && is_marked(&eq->ep->own, ".mute");
+	return eq->ep && has_file(&eq->ep->own, ".event-unreadable");
 }
 
-static int eq_has_news(struct eq *eq)
+static int eq_has_error(struct eq *eq)
 {
 	int down = eq->ep && is_down(&eq->ep->own);
 
-	if (eq_is_mute(eq))
+	if (eq_is_unreadable(eq))
 		return 1;
 	if (!down)
-		eq->told = 0;
-	return down && !eq->told;
+		eq->reported = 0;
+	return down && !eq->reported;
 }
 
 static int eq_was_shut(struct eq *eq)
 {
-	int shut = eq->ep && is_marked(&eq->ep->own, ".shut");
+	int shut = eq->ep && has_file(&eq->ep->own, ".shut");
 
 	if (!shut)
 		eq->shut = 0;
@@ -292,19 +296,19 @@ static ssize_t eq_read(struct fid_eq *fid, uint32_t *event, void *buffer, size_t
 	struct fi_eq_cm_entry entry = { 0 };
 
 	(void)flags;
-	hush(eq->wake);
-	if (eq_has_news(eq))
+	drain(eq->wake);
+	if (eq_has_error(eq))
 		return -FI_EAVAIL;
 	if (!eq->ep)
 		return -FI_EAGAIN;
 	if (eq->connects) {
 		eq->connects--;
 		*event = FI_CONNECTED;
-		mark(&eq->ep->own, ".connected");
+		create_file(&eq->ep->own, ".connected");
 	} else if (eq_was_shut(eq)) {
 		eq->shut = 1;
 		*event = FI_SHUTDOWN;
-		mark(&eq->ep->own, ".shutdown");
+		create_file(&eq->ep->own, ".shutdown");
 	} else {
 		return -FI_EAGAIN;
 	}
@@ -322,11 +326,11 @@ static ssize_t eq_readerr(struct fid_eq *fid, struct fi_eq_err_entry *entry, uin
 	struct eq *eq = (struct eq *)fid;
 
 	(void)flags;
-	if (eq_is_mute(eq))
+	if (eq_is_unreadable(eq))
 		return -FI_EIO;
-	if (!eq_has_news(eq))
+	if (!eq_has_error(eq))
 		return -FI_EAGAIN;
-	eq->told = 1;
+	eq->reported = 1;
 	*entry = (struct fi_eq_err_entry){ .fid = &eq->ep->ep.fid, .err = FI_ENODEV };
 	return sizeof *entry;
 }
@@ -386,7 +390,7 @@ static ssize_t cq_read(struct fid_cq *fid, void *buffer, size_t count)
 	struct fi_cq_msg_entry *entries = buffer;
 	size_t got = 0;
 
-	hush(cq->wake);
+	drain(cq->wake);
 	while (got < count && ep && ep->done_count) {
 		struct done *done = &ep->dones[ep->first_done];
 		int error = done->error ? done->error : is_down(&ep->own) ? FI_ENODEV : 0;
@@ -515,8 +519,8 @@ static ssize_t ep_send(struct fid_ep *fid, const void *buffer, size_t length, vo
 	if (sendto(ep->socket, (const char *)buffer + PREFIX, length - PREFIX, 0,
 		   (struct sockaddr *)&name, sizeof name) < 0)
 		return -errno;
-	if (ep->eq && to < QUEUE && !ep->met[to]) {
-		ep->met[to] = 1;
+	if (ep->eq && to < QUEUE && !ep->connected[to]) {
+		ep->connected[to] = 1;
 		ep->eq->connects++;
 		ring(ep->eq->wake);
 	}
@@ -668,18 +672,18 @@ static int domain(struct fid_fabric *fabric, struct fi_info *info, struct fid_do
 	return 0;
 }
 
-/* Its descriptors are told of everything, so a wait is always safe but for a failing device. */
+/* The descriptors signal all events, so waiting is safe unless the device has failed. */
 static int trywait(struct fid_fabric *fabric, struct fid **fids, int count)
 {
 	(void)fabric;
 	for (int i = 0; i < count; i++) {
 		struct ep *ep = fids[i]->fclass == FI_CLASS_CQ ? ((struct cq *)fids[i])->ep : NULL;
 
-		if (ep && is_marked(&ep->own, ".blind"))
+		if (ep && has_file(&ep->own, ".wait-fails"))
 			return -FI_EINVAL;
 		if (ep && ep->done_count)
 			return -FI_EAGAIN;
-		if (fids[i]->fclass == FI_CLASS_EQ && eq_has_news((struct eq *)fids[i]))
+		if (fids[i]->fclass == FI_CLASS_EQ && eq_has_error((struct eq *)fids[i]))
 			return -FI_EAGAIN;
 	}
 	return 0;
@@ -717,14 +721,14 @@ static void *find(const char *node, const char *service)
 	return address;
 }
 
-/* As psm3's name server on another node: no answer, no end. */
+/* Like psm3's name server on another node: it may not answer, and the query then blocks. */
 static void *find_peer(const char *node, const char *service)
 {
 	struct address *address = find(node, service);
 
-	while (address && is_marked(address, ".lost"))
+	while (address && has_file(address, ".unresolved"))
 		usleep(1000);
-	if (address && is_marked(address, ".strange")) {
+	if (address && has_file(address, ".unknown")) {
 		free(address);
 		return NULL;
 	}
@@ -747,7 +751,7 @@ static int getinfo(uint32_t version, const char *node, const char *service, uint
 		return -FI_ENODATA;
 	if (hints && hints->domain_attr && !(hints->domain_attr->mr_mode & FI_MR_LOCAL))
 		return -FI_ENODATA;
-	/* Whoever asks for another provider below ofi_rxm does not mean this one. */
+	/* A query for another provider below ofi_rxm is not for this one. */
 	if (is_verbs && (!hints || !hints->fabric_attr || !hints->fabric_attr->prov_name ||
 			 strncmp(hints->fabric_attr->prov_name, "verbs", 5)))
 		return -FI_ENODATA;
@@ -779,7 +783,7 @@ static int getinfo(uint32_t version, const char *node, const char *service, uint
 	info->domain_attr->mr_mode = FI_MR_LOCAL;
 	info->domain_attr->threading = FI_THREAD_SAFE;
 	info->fabric_attr->name = strdup("device");
-	/* libfabric puts the layer's name behind it. */
+	/* libfabric appends the layer's name. */
 	if (is_verbs)
 		info->fabric_attr->prov_name = strdup("verbs");
 	*out = info;
@@ -801,9 +805,9 @@ static struct fi_provider provider = {
 
 __attribute__((visibility("default"))) struct fi_provider *fi_prov_ini(void)
 {
-	const char *place = getenv("MUSTER_TEST_PROVIDER");
+	const char *role = getenv("MUSTER_TEST_PROVIDER");
 
-	is_verbs = place && !strcmp(place, "verbs") && !PREFIX;
+	is_verbs = role && !strcmp(role, "verbs") && !PREFIX;
 	if (is_verbs)
 		provider.name = "ofi_rxm";
 	if (PREFIX)

@@ -1,4 +1,4 @@
-//! Connections of others to a lane over TCP.
+//! Connections of foreign processes to a lane over TCP.
 
 use super::*;
 use crate::provider::table;
@@ -7,12 +7,13 @@ use std::net::{Shutdown, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
 const DEADLINE: Duration = Duration::from_secs(20);
-/// Bytes that are sent on each connection. Nothing, and less and more than libfabric's first message has.
+/// Bytes that are sent on each connection: none, and fewer and more than libfabric's first message has.
 const LENGTHS: [usize; 5] = [0, 1, 16, 31, 100];
 /// Connections of each length.
 const EACH: usize = 8;
 
-/// Each of them is closed, so that it costs no descriptor, also where a call before has left EAGAIN in `errno`.
+/// Each such connection is closed, so that it keeps no descriptor, even if an earlier call has left EAGAIN in
+/// `errno`.
 #[test]
 fn a_connection_that_sends_something_else_is_closed() {
     let library = crate::provider::load().expect("libfabric is installed where tests run");

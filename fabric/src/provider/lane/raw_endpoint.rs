@@ -1,17 +1,18 @@
-//! libfabric's calls alone, with nothing of ours around them: what a measurement holds the fabric against.
+//! libfabric's calls without this crate's code around them: the baseline that measurements compare the fabric
+//! with.
 
 use super::Lane;
 use libfabric_sys as sys;
 
 impl Lane {
-    /// Hands a short datagram over by copy, if the provider takes it now.
+    /// Sends a short datagram by copy (`fi_inject`). Returns whether the provider accepted it.
     pub(crate) fn raw_send(&mut self, to: u64, bytes: &[u8]) -> bool {
         let (endpoint, from) = (self.endpoint.as_ptr(), bytes.as_ptr().cast());
-        // SAFETY: the bytes are copied or gone when the call returns; too many are refused.
+        // SAFETY: the provider has copied the bytes when the call returns; it refuses too many.
         unsafe { sys::fi_inject(endpoint, from, bytes.len(), to) == 0 }
     }
 
-    /// Whether a datagram was there. Its buffer is the provider's again.
+    /// Returns whether a datagram was received. Its buffer is posted again.
     pub(crate) fn raw_receive(&mut self) -> bool {
         let mut entry = sys::fi_cq_msg_entry::default();
         // SAFETY: the queue was opened with FI_CQ_FORMAT_MSG, and there is room for one entry.

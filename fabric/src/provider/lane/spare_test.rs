@@ -1,4 +1,4 @@
-//! AG-12: a buffer is posted for each message before it is handed over.
+//! AG-12: for each received message, another buffer is posted before the caller gets the message.
 
 use super::*;
 use crate::provider::table;
@@ -6,9 +6,9 @@ use std::time::Instant;
 
 const DEADLINE: std::time::Duration = std::time::Duration::from_secs(20);
 
-/// AG-12: while somebody looks at a message the only buffer that was asked for is posted, and takes the next one.
+/// AG-12: while the caller holds a message, the only configured buffer is posted and receives the next message.
 #[test]
-fn the_next_message_has_a_buffer_while_one_is_looked_at() {
+fn a_buffer_is_posted_while_the_caller_holds_a_message() {
     let library = crate::provider::load().expect("libfabric is installed where tests run");
     let row = table::datagram(crate::NetKind::Udp)[0];
     let limits = Limits {
@@ -22,7 +22,10 @@ fn the_next_message_has_a_buffer_while_one_is_looked_at() {
     let source = "127.41.98.1:0".parse().unwrap();
     let mut lane = Lane::open(&library, row, source, limits).unwrap();
     let own = lane.local_address().unwrap();
-    let to = lane.insert(own).unwrap().expect("it is known at once");
+    let to = lane
+        .insert(own)
+        .unwrap()
+        .expect("an IP address is known at once");
     let start = Instant::now();
     let mut held = Vec::new();
     for round in 0..SPARE {
@@ -33,18 +36,18 @@ fn the_next_message_has_a_buffer_while_one_is_looked_at() {
             if let Some(Done::Received { slot, length }) = lane.next() {
                 break (slot, length);
             }
-            assert!(start.elapsed() < DEADLINE, "{text} never came");
+            assert!(start.elapsed() < DEADLINE, "{text} did not arrive");
         };
         held.push((slot, length, text));
         for (slot, length, text) in &held {
             assert_eq!(
                 lane.message(*slot, *length),
                 text.as_bytes(),
-                "it was overwritten"
+                "the buffer was overwritten while it was held"
             );
         }
     }
-    // Now all slots are held but the one that is posted; they come back in any order, and go on being used.
+    // Now all slots are held except the posted one. They are returned in any order, and are used again.
     for (slot, _, _) in held.drain(..).rev() {
         lane.repost(slot);
     }
@@ -56,7 +59,7 @@ fn the_next_message_has_a_buffer_while_one_is_looked_at() {
                 lane.repost(slot);
                 break;
             }
-            assert!(start.elapsed() < DEADLINE, "no more came");
+            assert!(start.elapsed() < DEADLINE, "no further message arrived");
         }
     }
 }
