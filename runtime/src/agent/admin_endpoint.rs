@@ -1,4 +1,5 @@
-//! Where people come: the control socket, the journal, and what the agent says of itself.
+//! The administrative side of an agent: the control socket, the journal, and the facts that the agent reports of
+//! itself.
 
 use super::gossip_files::GossipFiles;
 use super::participant_discovery::ParticipantDiscovery;
@@ -16,13 +17,13 @@ use std::path::Path;
 use std::sync::Arc;
 use tracing::warn;
 
-/// The desk of one agent.
+/// The administrative objects of one agent.
 #[derive(Default)]
 pub(super) struct AdminEndpoint {
     pub(super) control: Option<Control>,
     pub(super) journal: Option<Journal>,
     pub(super) gossip_files: Option<GossipFiles>,
-    /// Participants of age gossip that are still to come.
+    /// Discovery of the participants of age gossip, until all are known.
     pub(super) participant_discovery: Option<ParticipantDiscovery>,
     node: String,
     job: String,
@@ -31,8 +32,8 @@ pub(super) struct AdminEndpoint {
 }
 
 impl AdminEndpoint {
-    /// Opens it: the door at `path`, if there is a place for one. Whatever cannot be had, the agent goes
-    /// on without it.
+    /// Opens the control socket at `path`, the journal and the files of gossip state. The agent runs without those
+    /// that cannot be opened.
     pub(super) fn open(
         config: &AgentConfig,
         place: Option<&AgentDirectory>,
@@ -46,7 +47,8 @@ impl AdminEndpoint {
         });
         let journal = Journal::start(&node, &job, file);
         let others = config.readable_in.as_ref().map(|directory| {
-            // Jobs of one user and node have different doors.
+            // Jobs of one user on one node have different agent directories, so the name of the directory tells them
+            // apart.
             let which = place.and_then(|place| place.directory().file_name()?.to_str());
             let which = which.map_or_else(|| plain(&node), str::to_owned);
             directory.join(name_for_all(&which))
@@ -56,7 +58,7 @@ impl AdminEndpoint {
                 .clone()
                 .map(|journal| Arc::new(journal) as Arc<dyn EventSource>);
             Control::open(path, others.as_deref(), events.as_ref())
-                .inspect_err(|cause| warn!(path = %path.display(), %cause, "no control socket"))
+                .inspect_err(|cause| warn!(path = %path.display(), %cause, "cannot open the control socket; muster commands cannot reach this agent"))
                 .ok()
         };
         let state = config.gossip_state.as_ref();
@@ -84,7 +86,7 @@ impl AdminEndpoint {
         &self.job
     }
 
-    /// Who the agent is.
+    /// The facts for `muster status`: names, process id, cores and clients.
     pub(super) fn about(&self, table: Option<&TableView>) -> Value {
         let slots = table.into_iter().flat_map(|table| {
             let all = 0..table.limits().slots;
@@ -109,7 +111,7 @@ impl AdminEndpoint {
         })
     }
 
-    /// What it was started with.
+    /// The settings that the agent was started with.
     pub(super) fn settings(&self) -> Value {
         let setting = |setting: &Setting| {
             let Setting { key, value, origin } = setting;
@@ -120,12 +122,12 @@ impl AdminEndpoint {
     }
 }
 
-/// The job in a key, which is UID:JOB:NODE.
+/// The job in a directory's key. A key is UID:JOB:NODE.
 pub(super) fn job_of(place: &AgentDirectory) -> &str {
     let without_user = place
         .key()
         .split_once(':')
-        .map_or("", |(_, spin_detector)| spin_detector);
+        .map_or("", |(_, after_user)| after_user);
     let job = without_user.strip_suffix(place.node());
     job.and_then(|job| job.strip_suffix(':'))
         .unwrap_or(without_user)
@@ -138,11 +140,11 @@ fn file_name(job: &str, node: &str) -> String {
     }
 }
 
-/// A name that a file may have.
+/// The name with characters that are not safe in a file name replaced by `_`.
 fn plain(name: &str) -> String {
-    let letter = |c: char| c.is_ascii_alphanumeric() || "._-@".contains(c);
+    let is_safe = |c: char| c.is_ascii_alphanumeric() || "._-@".contains(c);
     name.chars()
-        .map(|c| if letter(c) { c } else { '_' })
+        .map(|c| if is_safe(c) { c } else { '_' })
         .collect()
 }
 
