@@ -58,7 +58,7 @@ impl AdminEndpoint {
                 .clone()
                 .map(|journal| Arc::new(journal) as Arc<dyn EventSource>);
             Control::open(path, others.as_deref(), events.as_ref())
-                .inspect_err(|cause| warn!(path = %path.display(), %cause, "cannot open the control socket; muster commands cannot reach this agent"))
+                .inspect_err(|cause| warn!(path = %path.display(), %cause, "no control socket: muster cannot reach this agent"))
                 .ok()
         };
         let state = config.gossip_state.as_ref();

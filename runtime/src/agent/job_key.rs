@@ -17,7 +17,7 @@ pub(super) enum ClientKey {
 ///
 /// A key that this agent drew is replaced by the client's: an earlier agent may have drawn the key that all other
 /// members have, and its rank 0 supplies that one.
-pub(super) fn check_client_key(
+pub(super) fn check_key(
     source: &KeySource,
     known: Option<([u8; 32], bool)>,
     key: &[u8; 32],
@@ -40,23 +40,14 @@ mod tests {
     #[test]
     fn a_key_file_is_not_overruled_by_a_client() {
         let given = KeySource::Given([1; 32]);
-        assert_eq!(check_client_key(&given, None, &[2; 32]), ClientKey::Other);
-        assert_eq!(check_client_key(&given, None, &[1; 32]), ClientKey::Known);
+        assert_eq!(check_key(&given, None, &[2; 32]), ClientKey::Other);
+        assert_eq!(check_key(&given, None, &[1; 32]), ClientKey::Known);
         let open = KeySource::FromClients;
-        assert_eq!(check_client_key(&open, None, &[2; 32]), ClientKey::First);
+        assert_eq!(check_key(&open, None, &[2; 32]), ClientKey::First);
         let known = |is_drawn| Some(([1; 32], is_drawn));
-        assert_eq!(
-            check_client_key(&open, known(false), &[2; 32]),
-            ClientKey::Known
-        );
+        assert_eq!(check_key(&open, known(false), &[2; 32]), ClientKey::Known);
         // The agent is new, and drew a key before its rank 0 supplied the one that all others have.
-        assert_eq!(
-            check_client_key(&open, known(true), &[2; 32]),
-            ClientKey::First
-        );
-        assert_eq!(
-            check_client_key(&open, known(true), &[1; 32]),
-            ClientKey::Known
-        );
+        assert_eq!(check_key(&open, known(true), &[2; 32]), ClientKey::First);
+        assert_eq!(check_key(&open, known(true), &[1; 32]), ClientKey::Known);
     }
 }

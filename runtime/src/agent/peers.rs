@@ -96,7 +96,7 @@ impl PeerDirectory {
             let configured = String::from_utf8_lossy(address);
             if configured.split(',').any(has) && !configured.split(',').all(has) {
                 self.contradictions += 1;
-                warn!(%configured, %own, "a member has other interfaces than configured; correct the seed or the rails file");
+                warn!(%configured, %own, "a member has other interfaces than configured; correct the seed or peer");
             }
         }
     }

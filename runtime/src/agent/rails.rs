@@ -603,19 +603,19 @@ mod tests {
                 - net: udp7\n    rails:\n      - nid: ";
             RailsDocument::import(&format!("{text}{second}\n")).unwrap()
         };
-        let changed = plan("127.59.1.2:0@udp7");
+        let moved = plan("127.59.1.2:0@udp7");
         let beside = |rails: &Rails, fabric: &Fabric, next: &RailsDocument| -> Vec<Nid> {
             let opening = rails.begin(1, fabric, next);
             opening.into_iter().map(|one| one.nid).collect()
         };
         assert_eq!(
-            beside(&rails, &fabric, &changed),
+            beside(&rails, &fabric, &moved),
             ["127.59.1.2:0@udp7".parse().unwrap()]
         );
         let same = plan(&format!("127.59.1.2:{}@udp7", two.port));
         assert_eq!(beside(&rails, &fabric, &same), []);
         let opened = rails
-            .begin(1, &fabric, &changed)
+            .begin(1, &fabric, &moved)
             .into_iter()
             .map(|mut opening| {
                 loop {
@@ -632,7 +632,7 @@ mod tests {
             sorted(&[one.clone(), two]),
             "both rails are used until then"
         );
-        let done = rails.apply(&mut fabric, changed, 0, opened);
+        let done = rails.apply(&mut fabric, moved, 0, opened);
         assert_eq!(done.map_err(|one| one.why), Ok(true));
         let nets: Vec<String> = rails.open().iter().map(|nid| nid.net.to_string()).collect();
         assert_eq!(
@@ -761,10 +761,10 @@ mod tests {
     fn new_rails_are_opened_without_blocking_the_loop() {
         let (mut fabric, mut rails) = begin();
         let [kept, new] = ["127.59.1.1:0@udp0", "127.59.1.3:0@udp0"].map(str::to_owned);
-        let changed = format!("127.59.1.2:{}@udp1", rails.open()[1].port);
+        let moved = format!("127.59.1.2:{}@udp1", rails.open()[1].port);
         let text = "version: 1\nnets:\n  - net: udp0\n    rails:\n".to_owned()
             + &format!("      - nid: {kept}\n      - nid: {new}\n")
-            + &format!("  - net: udp1\n    rails:\n      - nid: {changed}\n");
+            + &format!("  - net: udp1\n    rails:\n      - nid: {moved}\n");
         let next = RailsDocument::import(&text).unwrap();
         let mut openings = rails.begin(0, &fabric, &next);
         let mut opening = openings.pop().expect("one is opened");

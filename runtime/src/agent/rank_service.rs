@@ -3,7 +3,7 @@
 
 use super::event_loop::Ending;
 use super::incarnation::IncarnationFile;
-use super::job_key::{ClientKey, check_client_key};
+use super::job_key::{ClientKey, check_key};
 use super::job_size::{JobSize, Statement};
 use super::parent_pipe::{End, ExitMerge, ParentPipe, ParentState};
 use super::publisher::Publisher;
@@ -134,7 +134,7 @@ impl RankService {
         Ok(job)
     }
 
-    /// Writes this node to its own state table. A participant of age gossip has the name of the participant list.
+    /// Writes this node to the state table. A participant of age gossip has the name of the participant list.
     fn introduce_self(&mut self, config: &AgentConfig, engine: &Engine) {
         let id = engine.id();
         let name = engine.name_of(id).unwrap_or(config.name.as_str());
@@ -172,9 +172,9 @@ impl RankService {
             let left = due.saturating_duration_since(Instant::now());
             monotonic_ns() / 1000 + left.as_micros() as u64 + 1
         });
-        let moved = self.changed_due_ns.filter(|_| self.has_changed);
-        let moved = moved.map(|due_ns| due_ns / 1000 + 1);
-        [ipc, moved].into_iter().flatten().min()
+        let changed = self.changed_due_ns.filter(|_| self.has_changed);
+        let changed = changed.map(|due_ns| due_ns / 1000 + 1);
+        [ipc, changed].into_iter().flatten().min()
     }
 
     /// Whether there are unhandled ends or notices.
@@ -264,18 +264,16 @@ impl RankService {
             Request::Seed { address, .. } => input(Input::Seed {
                 address: address.as_bytes(),
             }),
-            Request::Key { key, .. } => {
-                match check_client_key(&self.key_source, self.known_key(), &key) {
-                    ClientKey::First => self.set_key(key, false, input),
-                    ClientKey::Known => {}
-                    ClientKey::Other => {
-                        self.keys_refused += 1;
-                        warn!(
-                            "a client supplied a key that differs from the key file's; the file's key stays in effect"
-                        );
-                    }
+            Request::Key { key, .. } => match check_key(&self.key_source, self.known_key(), &key) {
+                ClientKey::First => self.set_key(key, false, input),
+                ClientKey::Known => {}
+                ClientKey::Other => {
+                    self.keys_refused += 1;
+                    warn!(
+                        "a client supplied a key that differs from the key file's; the file's key stays in effect"
+                    );
                 }
-            }
+            },
             Request::Aborted {
                 rank,
                 how,
@@ -376,11 +374,7 @@ impl RankService {
             }
             return;
         };
-        info!(
-            rank,
-            how = end.how,
-            "the parent reports how this rank ended"
-        );
+        info!(rank, how = end.how, "the parent reports its end");
         self.table.raise_rank_count(rank + 1);
         report_rank(input, rank, state, cause, end.how);
         // Other nodes must learn of it before this agent leaves.
@@ -470,8 +464,7 @@ impl RankService {
         node.is_some() && view.rank_node(fact.rank) == node && view.rank_state(fact.rank) == state
     }
 
-    /// Publishes members that had failed or left before this agent started. Runs before the events that arrived with
-    /// them.
+    /// Publishes members that failed or left before this agent started, before the events that arrived with them.
     pub(super) fn publish_gone(&mut self, engine: &Engine) {
         let gone = engine.gone();
         if std::mem::replace(&mut self.gone, gone) != gone {
