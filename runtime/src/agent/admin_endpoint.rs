@@ -36,11 +36,11 @@ impl AdminEndpoint {
     /// that cannot be opened.
     pub(super) fn open(
         config: &AgentConfig,
-        place: Option<&AgentDirectory>,
+        agent_directory: Option<&AgentDirectory>,
         path: Option<&Path>,
     ) -> Self {
         let node = config.name.as_str().to_owned();
-        let job = place.map_or("-", job_of).to_owned();
+        let job = agent_directory.map_or("-", job_of).to_owned();
         let file = config.journal.as_ref().map(|journal| JournalDirectory {
             path: journal.directory.join(file_name(&job, &node)),
             bytes_max: journal.kilobytes_max << 10,
@@ -49,7 +49,8 @@ impl AdminEndpoint {
         let others = config.readable_in.as_ref().map(|directory| {
             // Jobs of one user on one node have different agent directories, so the name of the directory tells them
             // apart.
-            let which = place.and_then(|place| place.directory().file_name()?.to_str());
+            let which = agent_directory
+                .and_then(|agent_directory| agent_directory.directory().file_name()?.to_str());
             let which = which.map_or_else(|| plain(&node), str::to_owned);
             directory.join(name_for_all(&which))
         });
@@ -62,7 +63,7 @@ impl AdminEndpoint {
                 .ok()
         };
         let state = config.gossip_state.as_ref();
-        let state = state.map(|directory| match place {
+        let state = state.map(|directory| match agent_directory {
             Some(_) => directory.join(plain(&format!("{job}.{node}"))),
             None => directory.join(plain(&node)),
         });
@@ -123,12 +124,12 @@ impl AdminEndpoint {
 }
 
 /// The job in a directory's key. A key is UID:JOB:NODE.
-pub(super) fn job_of(place: &AgentDirectory) -> &str {
-    let without_user = place
+pub(super) fn job_of(agent_directory: &AgentDirectory) -> &str {
+    let without_user = agent_directory
         .key()
         .split_once(':')
         .map_or("", |(_, after_user)| after_user);
-    let job = without_user.strip_suffix(place.node());
+    let job = without_user.strip_suffix(agent_directory.node());
     job.and_then(|job| job.strip_suffix(':'))
         .unwrap_or(without_user)
 }

@@ -31,7 +31,7 @@ const REPLY_TIMEOUT_US: u64 = 1_500_000;
 const OPEN_TIMEOUT_US: u64 = 60_000_000;
 
 /// A change whose rails are being opened.
-pub(super) struct Begun {
+pub(super) struct PendingChange {
     /// The change, and the document that results from it.
     change: Change,
     next: RailsDocument,
@@ -42,15 +42,15 @@ pub(super) struct Begun {
     opened: Vec<Opened>,
 }
 
-impl Begun {
+impl PendingChange {
     /// The time at which the change needs attention.
     pub(super) fn due_us(&self) -> Option<u64> {
         let opening = self.opening.iter().map(|one| one.next_us);
-        let asked = self
+        let reply_due = self
             .reply
             .is_some()
             .then_some(self.since_us + REPLY_TIMEOUT_US);
-        opening.chain(asked).min()
+        opening.chain(reply_due).min()
     }
 }
 
@@ -74,11 +74,11 @@ impl EventLoop {
                 reply,
                 ..
             } = pending;
-            let made = self.made(validated);
+            let made = self.current_result(validated);
             let value = match request {
                 Request::Ask(question) => self.answer_question(&question),
                 Request::Change(change) => {
-                    self.begin(change, made, reply);
+                    self.begin_change(change, made, reply);
                     continue;
                 }
                 Request::Gossip(command) => done(made.and_then(|made| self.gossip(&command, made))),
@@ -94,7 +94,7 @@ impl EventLoop {
     }
 
     /// The result of a validation, if the validation used the configuration that is in effect.
-    fn made(&self, validated: Option<Validated>) -> Result<Option<Made>, String> {
+    fn current_result(&self, validated: Option<Validated>) -> Result<Option<Made>, String> {
         let Some(validated) = validated else {
             return Ok(None);
         };
@@ -153,12 +153,12 @@ impl EventLoop {
 
     /// Makes a change. If rails are to be opened, only begins it: providers may block while they open a rail, and the
     /// loop must not.
-    fn begin(&mut self, change: Change, made: Result<Option<Made>, String>, reply: Reply) {
-        let next = match (&self.begun, made) {
-            (Some(begun), _) => Err(format!(
+    fn begin_change(&mut self, change: Change, made: Result<Option<Made>, String>, reply: Reply) {
+        let next = match (&self.pending_change, made) {
+            (Some(pending), _) => Err(format!(
                 "another change is being made ({}) and its rails are being opened; retry when muster rails \
                  shows them",
-                begun.change
+                pending.change
             )),
             (None, Ok(Some(Made::Document(next)))) => Ok(next),
             (None, Ok(_)) => Err(format!("{change}: it was not validated; retry")),
@@ -167,7 +167,10 @@ impl EventLoop {
         let since_us = monotonic_ns() / 1000;
         let next = next.and_then(|next| {
             self.has_room_for(&next)?;
-            Ok((self.rails.begin(since_us, &self.fabric, &next), next))
+            Ok((
+                self.rails.start_opening(since_us, &self.fabric, &next),
+                next,
+            ))
         });
         let value = match next {
             Err(why) => done(Err(why)),
@@ -175,7 +178,7 @@ impl EventLoop {
                 done(self.change(&change, next, Vec::new()))
             }
             Ok((opening, next)) => {
-                self.begun = Some(Begun {
+                self.pending_change = Some(PendingChange {
                     change,
                     next,
                     reply: Some(reply),
@@ -207,52 +210,52 @@ impl EventLoop {
         }
     }
 
-    /// Makes the change that was begun, once each of its rails is open or has failed to open.
-    pub(super) fn go_on_with_change(&mut self) {
-        let Some(mut begun) = self.begun.take() else {
+    /// Makes the pending change, once each of its rails is open or has failed to open.
+    pub(super) fn continue_change(&mut self) {
+        let Some(mut pending) = self.pending_change.take() else {
             return;
         };
         let now_us = monotonic_ns() / 1000;
         let mut opening = Vec::new();
-        for mut one in std::mem::take(&mut begun.opening) {
+        for mut one in std::mem::take(&mut pending.opening) {
             let ended = match one.next_us <= now_us {
                 true => one.poll(now_us),
                 false => None,
             };
             match ended {
-                Some(opened) => begun.opened.push((one.nid, opened)),
-                None if now_us >= begun.since_us + OPEN_TIMEOUT_US => {
+                Some(opened) => pending.opened.push((one.nid, opened)),
+                None if now_us >= pending.since_us + OPEN_TIMEOUT_US => {
                     let why =
                         "its provider has not opened it in 60 s; the agent no longer waits for it";
-                    begun.opened.push((one.nid, Err(why.into())));
+                    pending.opened.push((one.nid, Err(why.into())));
                 }
                 None => opening.push(one),
             }
         }
-        begun.opening = opening;
-        if begun.opening.is_empty() {
+        pending.opening = opening;
+        if pending.opening.is_empty() {
             self.worked = true;
-            let result = self.change(&begun.change, begun.next, begun.opened);
-            match begun.reply {
+            let result = self.change(&pending.change, pending.next, pending.opened);
+            match pending.reply {
                 Some(reply) => reply.send(done(result)),
                 None => {
                     if let Err(why) = result {
-                        error!(change = %begun.change, why, "the change of the rails could not be made");
+                        error!(change = %pending.change, why, "the change of the rails could not be made");
                     }
                 }
             }
             return;
         }
-        if now_us >= begun.since_us + REPLY_TIMEOUT_US
-            && let Some(reply) = begun.reply.take()
+        if now_us >= pending.since_us + REPLY_TIMEOUT_US
+            && let Some(reply) = pending.reply.take()
         {
             let text = format!(
                 "{}: begun; its rails are still being opened, and the result will be logged: see muster rails",
-                begun.change
+                pending.change
             );
             reply.send(done(Ok(text)));
         }
-        self.begun = Some(begun);
+        self.pending_change = Some(pending);
     }
 
     /// Makes a change with the rails that were opened for it, and returns its result as text.
@@ -303,9 +306,9 @@ impl EventLoop {
             rails.map(|rail| rail.partitions.clone()).collect()
         };
         if placed(self.rails.document()) != placed(&before)
-            && let Some(strange) = self.rails.unknown_partitions()
+            && let Some(text) = self.rails.unknown_partitions()
         {
-            done += &format!("; {strange}");
+            done += &format!("; {text}");
         }
         if let Some(idle) = self.rails.unused_rules(&self.fabric, &before) {
             done += &format!("; {idle}");

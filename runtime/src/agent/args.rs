@@ -173,7 +173,7 @@ pub(super) enum Mode {
     /// As supervisor and worker for the clients of a job.
     RankService { key: String, directory: PathBuf },
     /// The same in the foreground, for a scheduler's or launcher's step.
-    Serve { place: AgentDirectory },
+    Serve { agent_directory: AgentDirectory },
 }
 
 impl Args {
@@ -189,14 +189,14 @@ impl Args {
         let mode = match (self.job, self.dir) {
             (Some(key), Some(directory)) => Mode::RankService { key, directory },
             _ if self.serve => Mode::Serve {
-                place: place_to_serve(self.name.as_deref())?,
+                agent_directory: directory_to_serve(self.name.as_deref())?,
             },
             _ => Mode::Foreground,
         };
         let name = match &mode {
             // A job's key ends with the node's name.
             Mode::RankService { key, .. } => key.rsplit(':').next().unwrap_or_default().to_owned(),
-            Mode::Serve { place } => place.node().to_owned(),
+            Mode::Serve { agent_directory } => agent_directory.node().to_owned(),
             Mode::Foreground => self.name.unwrap_or_else(host_name),
         };
         let mut rails = rails(self.config.as_deref(), &self.rails)?;
@@ -303,7 +303,7 @@ fn rails(file: Option<&Path>, given: &[String]) -> Result<RailsDocument, ConfigE
 
 /// The agent directory of the job to serve. The agent's own step is not the step of the ranks, so the job must have
 /// been named to both with MUSTER_JOB.
-fn place_to_serve(node: Option<&str>) -> Result<AgentDirectory, ConfigError> {
+fn directory_to_serve(node: Option<&str>) -> Result<AgentDirectory, ConfigError> {
     let job = std::env::var("MUSTER_JOB").map_err(|_| ConfigError::NoJob)?;
     Ok(AgentDirectory::find(Some(&job), node, None)?)
 }

@@ -23,7 +23,7 @@
 //! Step 1 never sends: what a datagram causes is published in step 5 and sent in step 6.
 
 use super::admin_endpoint::AdminEndpoint;
-use super::admin_handlers::Begun;
+use super::admin_handlers::PendingChange;
 use super::descriptors::{Descriptors, Renewals};
 use super::drops::Drops;
 use super::gossip;
@@ -95,7 +95,7 @@ pub(super) struct EventLoop {
     pub(super) peers: PeerDirectory,
     pub(super) rails: Rails,
     /// A change of the rails that is in progress.
-    pub(super) begun: Option<Begun>,
+    pub(super) pending_change: Option<PendingChange>,
     /// The service for ranks; none in the foreground.
     pub(super) job: Option<RankService>,
     signals: Signals,
@@ -116,7 +116,7 @@ pub(super) struct EventLoop {
     /// Members that are heard through relays only.
     pub(super) indirect: BTreeSet<MemberId>,
     /// Failing rails, as reported by the members themselves.
-    pub(super) told_failing: BTreeMap<MemberId, Vec<Nid>>,
+    pub(super) reported_failing: BTreeMap<MemberId, Vec<Nid>>,
     /// Beats for the ranks' messages to carry.
     pub(super) piggybacks: Piggybacks,
     /// Senders of frames with another key.
@@ -181,7 +181,7 @@ impl EventLoop {
             engine,
             peers: PeerDirectory::default(),
             rails,
-            begun: None,
+            pending_change: None,
             job,
             signals,
             admin_endpoint,
@@ -194,7 +194,7 @@ impl EventLoop {
             watched: BTreeMap::new(),
             silent_rails: BTreeMap::new(),
             indirect: BTreeSet::new(),
-            told_failing: BTreeMap::new(),
+            reported_failing: BTreeMap::new(),
             piggybacks: Piggybacks::default(),
             unauthenticated: UnauthenticatedSenders::default(),
             drops: Drops::default(),
@@ -226,8 +226,8 @@ impl EventLoop {
         }
         if let Some(job) = &self.job {
             let now = instant(monotonic_ns());
-            for told in job.catch_up(&self.engine) {
-                if let Err(reject) = self.engine.handle(now, Input::Told(told)) {
+            for report in job.catch_up(&self.engine) {
+                if let Err(reject) = self.engine.handle(now, Input::Told(report)) {
                     warn!(?reject, "the engine refused the report of a rank's end");
                 }
             }
@@ -633,7 +633,7 @@ impl EventLoop {
             self.fabric.next_timeout(),
             self.status.due_us(),
             self.rails.due_us(),
-            self.begun.as_ref().and_then(Begun::due_us),
+            self.pending_change.as_ref().and_then(PendingChange::due_us),
             self.snapshot_due_us,
             self.piggybacks.due_us(),
             self.discovery_due_us(),
@@ -695,7 +695,7 @@ impl EventLoop {
         // The member may have reported its failing rails before this peer was resolved.
         if let Target::Member(member) = target
             && self.peers.resolved != before
-            && let Some(nids) = self.told_failing.get(&member)
+            && let Some(nids) = self.reported_failing.get(&member)
         {
             self.fabric.told_failing(peer, nids);
         }

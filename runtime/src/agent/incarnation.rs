@@ -72,7 +72,7 @@ mod tests {
     #[test]
     fn an_incarnation_is_written_if_enabled_and_read_again() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("life");
+        let path = folder.path().join("incarnation");
         let mut incarnation = IncarnationFile::new(path.clone());
         incarnation.write(7);
         assert_eq!(read(&path), None);

@@ -167,8 +167,8 @@ fn to_file(path: &Path) {
 
 /// Warns about invalid values and unknown names, so that the user does not take them for effective.
 fn warn_of_settings() {
-    for strange in strange_settings() {
-        tracing::warn!("{strange}");
+    for warning in strange_settings() {
+        tracing::warn!("{warning}");
     }
     warn_of_filter();
     if let Some(value) = std::env::var_os(DESTINATION)

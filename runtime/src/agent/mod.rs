@@ -111,7 +111,7 @@ pub fn main() -> ExitCode {
             Err(error) => refuse(&error, 1),
         },
         // The parent waits for the agent's end, so an agent that runs already is an error.
-        Mode::Serve { place } => match supervisor::run(&place, &config) {
+        Mode::Serve { agent_directory } => match supervisor::run(&agent_directory, &config) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => refuse(&error.to_string(), 1),
         },
@@ -128,13 +128,13 @@ fn serve_job(
     directory: &Path,
     config: &crate::config::AgentConfig,
 ) -> Result<(), String> {
-    let place = AgentDirectory::from_key(key, directory)
+    let agent_directory = AgentDirectory::from_key(key, directory)
         .map_err(|error: DirectoryError| error.to_string())?;
     if !supervisor::detach().map_err(|error| format!("cannot detach: {error}"))? {
         // The process that the client waits for. Its child is the supervisor.
         return Ok(());
     }
-    match supervisor::run(&place, config) {
+    match supervisor::run(&agent_directory, config) {
         // Another client was faster. Its agent serves this client too.
         Err(supervisor::SupervisorError::Listener(ListenerError::Running { .. })) => Ok(()),
         Err(error) => {

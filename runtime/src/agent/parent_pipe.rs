@@ -33,8 +33,8 @@ pub(super) struct End {
 
 impl End {
     fn parse(line: &str) -> Option<Self> {
-        let words: Vec<&str> = line.split(' ').collect();
-        let ["ended", rank, pid, what, number] = words[..] else {
+        let fields: Vec<&str> = line.split(' ').collect();
+        let ["ended", rank, pid, what, number] = fields[..] else {
             return None;
         };
         let number = i32::from(number.parse::<u8>().ok()?);
@@ -156,7 +156,7 @@ impl ExitMerge {
     pub(super) fn of_kernel(&mut self, rank: u32, cause: Cause, how: i32) -> i32 {
         match self.0.remove(&rank) {
             _ if how != 0 => return how,
-            Some(Part::How(told)) if told != 0 => return told,
+            Some(Part::How(how)) if how != 0 => return how,
             _ => {}
         }
         self.0.insert(rank, Part::Ended(cause));

@@ -379,16 +379,16 @@ mod tests {
             let hint = AddressSource::Hint;
             peers.peer(fabric, text.as_bytes(), hint)
         };
-        let (strange, far) = ("no address", "127.59.3.4:7001@udp7");
+        let (invalid, far) = ("no address", "127.59.3.4:7001@udp7");
         fabric.set_relay(false);
-        assert_eq!(resolve(&mut fabric, strange), None);
+        assert_eq!(resolve(&mut fabric, invalid), None);
         assert_eq!(resolve(&mut fabric, far), None);
         let first = resolve(&mut fabric, A).unwrap();
         assert_eq!(resolve(&mut fabric, B), None, "full");
         fabric.forget(first);
         let tries = (1..).find(|_| resolve(&mut fabric, B).is_some());
         assert_eq!(tries, Some(RETRY_AFTER));
-        for address in [strange, far] {
+        for address in [invalid, far] {
             assert_eq!(peers.peers[address.as_bytes()].retry_in, None);
         }
     }

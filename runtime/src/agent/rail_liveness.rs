@@ -22,7 +22,7 @@ impl EventLoop {
             self.worked = true;
             self.handle_rail_event(event);
         }
-        self.go_on_with_change();
+        self.continue_change();
         self.reopen_rails();
         self.publish_status();
     }
@@ -242,27 +242,30 @@ impl EventLoop {
             event.kind,
             EventKind::NodeFailed | EventKind::NodeLeft { .. }
         );
-        let told = match event.kind {
+        let is_published = match event.kind {
             EventKind::AttributeChanged { key, .. } => {
                 self.engine.changed_key(key) == Some(RAILS_KEY)
             }
             _ => false,
         };
         let member = event.member;
-        if !(gone || told) || member == self.engine.id() {
+        if !(gone || is_published) || member == self.engine.id() {
             return;
         }
-        let value = self.engine.attribute(member, RAILS_KEY).filter(|_| told);
+        let value = self
+            .engine
+            .attribute(member, RAILS_KEY)
+            .filter(|_| is_published);
         let nids: Vec<Nid> = value.and_then(read).unwrap_or_default();
-        if nids.is_empty() && !self.told_failing.contains_key(&member) {
+        if nids.is_empty() && !self.reported_failing.contains_key(&member) {
             return;
         }
         if let Some(peer) = self.peer_of(Target::Member(member)) {
             self.fabric.told_failing(peer, &nids);
         }
         match nids.is_empty() {
-            true => _ = self.told_failing.remove(&member),
-            false => _ = self.told_failing.insert(member, nids),
+            true => _ = self.reported_failing.remove(&member),
+            false => _ = self.reported_failing.insert(member, nids),
         }
         if !gone {
             self.check_rails(member);
@@ -274,7 +277,7 @@ impl EventLoop {
         let silent = self.silent_rails.get(&member);
         let degraded = silent.is_some_and(|rails| !rails.is_empty())
             || self.indirect.contains(&member)
-            || self.told_failing.contains_key(&member)
+            || self.reported_failing.contains_key(&member)
             || member == self.engine.id() && self.status.is_failing();
         // The engine accepts this only for members in the view.
         if self
@@ -418,7 +421,9 @@ mod tests {
         .unwrap();
         let member = MemberId::of("other");
         let bad: Nid = "127.59.5.3:7002@udp0".parse().unwrap();
-        event_loop.told_failing.insert(member, vec![bad.clone()]);
+        event_loop
+            .reported_failing
+            .insert(member, vec![bad.clone()]);
         let failing = |event_loop: &mut EventLoop| -> Vec<Nid> {
             let peer = event_loop.peer_of(Target::Member(member)).unwrap();
             let paths = event_loop.fabric.paths(peer).into_iter();

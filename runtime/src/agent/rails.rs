@@ -119,8 +119,8 @@ impl Rails {
         fabric.set_health(self.document.health);
         fabric.set_timeouts(self.document.timeouts);
         for view in fabric.rails() {
-            let place = self.open.iter().position(|nid| *nid == view.nid);
-            let entry = place.and_then(|place| self.document.rails.get(place));
+            let position = self.open.iter().position(|nid| *nid == view.nid);
+            let entry = position.and_then(|position| self.document.rails.get(position));
             let partitions = entry.map_or_else(Vec::new, |entry| entry.partitions.clone());
             fabric.place_rail(view.index, None, 0, partitions);
         }
@@ -132,20 +132,18 @@ impl Rails {
 
     /// Text on rails that are assigned to CPU partitions that this machine does not have.
     pub(super) fn unknown_partitions(&self) -> Option<String> {
-        let there = self.cpu_placement.machine()?.partitions();
+        let present = self.cpu_placement.machine()?.partitions();
         let unknown = self.document.rails.iter().filter_map(|rail| {
-            let mut rail_retry = rail.partitions.iter().filter(|one| !there.contains(one));
-            rail_retry
-                .next()
-                .map(|one| format!("{one} of {}", rail.nid))
+            let mut missing = rail.partitions.iter().filter(|one| !present.contains(one));
+            missing.next().map(|one| format!("{one} of {}", rail.nid))
         });
         let unknown: Vec<String> = unknown.collect();
-        let there: Vec<String> = there.iter().map(u32::to_string).collect();
+        let present: Vec<String> = present.iter().map(u32::to_string).collect();
         (!unknown.is_empty()).then(|| {
             format!(
                 "this machine has the CPU partitions {}, and not {}: a rail that serves none of them is \
                  not used as long as another rail works",
-                there.join(", "),
+                present.join(", "),
                 unknown.join(", ")
             )
         })
@@ -190,7 +188,12 @@ impl Rails {
 
     /// Starts a thread for each new rail of a document. Rails that need the port of a rail that is to be closed are
     /// excluded. Returns an empty list if there are none.
-    pub(super) fn begin(&self, now_us: u64, fabric: &Fabric, next: &RailsDocument) -> Vec<Opening> {
+    pub(super) fn start_opening(
+        &self,
+        now_us: u64,
+        fabric: &Fabric,
+        next: &RailsDocument,
+    ) -> Vec<Opening> {
         let has = |document: &RailsDocument, nid: &Nid| {
             let mut rails = document.rails.iter();
             rails.any(|entry| entry.nid == *nid)
@@ -258,12 +261,12 @@ impl Rails {
         steps: &mut Vec<Step>,
     ) -> Result<Vec<Nid>, String> {
         let kept = |nid: &Nid| {
-            let place = self
+            let position = self
                 .document
                 .rails
                 .iter()
                 .position(|entry| entry.nid == *nid);
-            place.and_then(|place| self.open.get(place))
+            position.and_then(|position| self.open.get(position))
         };
         let mut open: Vec<Option<Nid>> = next
             .rails
@@ -273,11 +276,11 @@ impl Rails {
         let is_open = |nid: &Nid| self.rail_retry.iter().all(|one| one.nid != *nid);
         let is_closing = |nid: &&Nid| is_open(nid) && !open.iter().flatten().any(|one| one == *nid);
         let mut closing: Vec<Nid> = self.open.iter().filter(is_closing).cloned().collect();
-        for (place, entry) in next.rails.iter().enumerate() {
-            if open[place].is_none() {
+        for (position, entry) in next.rails.iter().enumerate() {
+            if open[position].is_none() {
                 let at = opened.iter().position(|(nid, _)| *nid == entry.nid);
                 let opened = at.map(|at| opened.swap_remove(at).1).transpose()?;
-                open[place] = Some(open_one(fabric, &entry.nid, opened, &mut closing, steps)?);
+                open[position] = Some(open_one(fabric, &entry.nid, opened, &mut closing, steps)?);
             }
         }
         for nid in closing {
@@ -331,13 +334,13 @@ impl Rails {
             return false;
         };
         let rail_retry = &mut self.rail_retry[at];
-        let place = self.open.iter().position(|nid| *nid == rail_retry.nid);
-        let Some(place) = place else {
+        let position = self.open.iter().position(|nid| *nid == rail_retry.nid);
+        let Some(position) = position else {
             self.rail_retry.remove(at);
             return false;
         };
         // Other nodes know its last port, so that is tried first. Any other port is better than no rail.
-        let configured = &self.document.rails[place].nid;
+        let configured = &self.document.rails[position].nid;
         let openers = [&rail_retry.nid, configured].map(|nid| fabric.opener(nid));
         match Opening::start(now_us, rail_retry.nid.clone(), openers.into()) {
             Ok(opening) => self.opening = Some(opening),
@@ -360,8 +363,8 @@ impl Rails {
         match taken {
             Ok(nid) => {
                 info!(rail = %nid, "a missing rail is open again");
-                if let Some(place) = self.open.iter().position(|nid| *nid == rail_retry.nid) {
-                    self.open[place] = nid;
+                if let Some(position) = self.open.iter().position(|nid| *nid == rail_retry.nid) {
+                    self.open[position] = nid;
                 }
                 self.rail_retry.remove(at);
                 self.configure(fabric);
@@ -428,7 +431,7 @@ fn open_one(
             OpenError::ManyRails { .. } => closing.len().checked_sub(1),
             _ => None,
         };
-        let Some(gone) = in_the_way.map(|place| closing.remove(place)) else {
+        let Some(gone) = in_the_way.map(|position| closing.remove(position)) else {
             return Err(why.to_string());
         };
         if let Err(last) = fabric.remove_rail(&gone) {
@@ -605,7 +608,7 @@ mod tests {
         };
         let moved = plan("127.59.1.2:0@udp7");
         let beside = |rails: &Rails, fabric: &Fabric, next: &RailsDocument| -> Vec<Nid> {
-            let opening = rails.begin(1, fabric, next);
+            let opening = rails.start_opening(1, fabric, next);
             opening.into_iter().map(|one| one.nid).collect()
         };
         assert_eq!(
@@ -615,7 +618,7 @@ mod tests {
         let same = plan(&format!("127.59.1.2:{}@udp7", two.port));
         assert_eq!(beside(&rails, &fabric, &same), []);
         let opened = rails
-            .begin(1, &fabric, &moved)
+            .start_opening(1, &fabric, &moved)
             .into_iter()
             .map(|mut opening| {
                 loop {
@@ -766,7 +769,7 @@ mod tests {
             + &format!("      - nid: {kept}\n      - nid: {new}\n")
             + &format!("  - net: udp1\n    rails:\n      - nid: {moved}\n");
         let next = RailsDocument::import(&text).unwrap();
-        let mut openings = rails.begin(0, &fabric, &next);
+        let mut openings = rails.start_opening(0, &fabric, &next);
         let mut opening = openings.pop().expect("one is opened");
         assert_eq!((opening.nid.to_string(), openings.len()), (new, 0));
         let opened = loop {

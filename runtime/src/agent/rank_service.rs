@@ -88,14 +88,14 @@ impl RankService {
         listener: Listener,
         mut resume: Resume,
         record: Record,
-        place: &AgentDirectory,
+        agent_directory: &AgentDirectory,
         config: &AgentConfig,
         engine: &Engine,
     ) -> io::Result<Self> {
         worker::save(&mut resume, &record);
         let table = TableWriter::adopt(table);
         let watch = Watch::adopt(&table.view())?;
-        let mut ipc = IpcServer::new(listener, place)?;
+        let mut ipc = IpcServer::new(listener, agent_directory)?;
         ipc.set_address(&record.rails);
         let publisher = Publisher::adopt(&table);
         let attached = attached_slots(&table);
@@ -110,7 +110,7 @@ impl RankService {
             watch,
             resume,
             record,
-            incarnation: IncarnationFile::new(place.incarnation()),
+            incarnation: IncarnationFile::new(agent_directory.incarnation()),
             key_source: config.key.clone(),
             keys_refused: 0,
             linger: config.linger,
@@ -123,7 +123,7 @@ impl RankService {
             launchers_not_followed: 0,
             launcher_overruled: 0,
             // Without a launcher's job there is no launcher to wait for.
-            without_launcher: place.is_solo(),
+            without_launcher: agent_directory.is_solo(),
             idle_since_ns: monotonic_ns(),
             has_changed: true,
             changed_due_ns: None,

@@ -93,7 +93,7 @@ mod tests {
         let path = directory.path().join("notify");
         let name = format!("muster-notify-{}", std::process::id());
         let abstract_address = SocketAddr::from_abstract_name(&name).unwrap();
-        for (socket, place) in [
+        for (socket, path_or_name) in [
             (UnixDatagram::bind(&path), path.display().to_string()),
             (
                 UnixDatagram::bind_addr(&abstract_address),
@@ -101,7 +101,7 @@ mod tests {
             ),
         ] {
             let socket = socket.unwrap();
-            send(&place, READY).unwrap();
+            send(&path_or_name, READY).unwrap();
             let mut state = [0; 64];
             let length = socket.recv(&mut state).unwrap();
             assert_eq!(&state[..length], READY.as_bytes());

@@ -27,7 +27,7 @@ const REFUSED_PAUSE_US: u64 = 10_000_000;
 pub(super) struct Status {
     failing: BTreeMap<usize, Nid>,
     /// Rails that are not open.
-    rail_retry: Vec<Nid>,
+    missing: Vec<Nid>,
     published: Vec<Nid>,
     /// The earliest time of the next change.
     next_us: u64,
@@ -52,11 +52,11 @@ impl Status {
     /// Sets the rails that are not open. Returns whether they have changed.
     pub(super) fn set_missing<'a>(
         &mut self,
-        rail_retry: impl Iterator<Item = &'a Nid> + Clone,
+        missing: impl Iterator<Item = &'a Nid> + Clone,
     ) -> bool {
-        let differs = !rail_retry.clone().eq(&self.rail_retry);
+        let differs = !missing.clone().eq(&self.missing);
         if differs {
-            self.rail_retry = rail_retry.cloned().collect();
+            self.missing = missing.cloned().collect();
         }
         differs
     }
@@ -72,7 +72,7 @@ impl Status {
 
     /// Rails that cannot be used.
     fn all(&self) -> impl Iterator<Item = &Nid> {
-        self.failing.values().chain(&self.rail_retry)
+        self.failing.values().chain(&self.missing)
     }
 
     /// Time of the next change; none if the attribute is up to date.

@@ -122,15 +122,18 @@ pub(super) fn detach() -> io::Result<bool> {
 }
 
 /// Serves the job until its last client has gone.
-pub(super) fn run(place: &AgentDirectory, config: &AgentConfig) -> Result<(), SupervisorError> {
-    let listener = Listener::open(place)?;
+pub(super) fn run(
+    agent_directory: &AgentDirectory,
+    config: &AgentConfig,
+) -> Result<(), SupervisorError> {
+    let listener = Listener::open(agent_directory)?;
     // This process has the lock, so it may truncate the log.
-    super::log::in_job(&place.log());
+    super::log::in_job(&agent_directory.log());
     let supervisor = getpid().as_raw_nonzero().get();
-    info!(supervisor, job = place.key(), "agent started");
+    info!(supervisor, job = agent_directory.key(), "agent started");
     if let (KeySource::Given(key), false) = (&config.key, config.stay == Stay::Lingering) {
         // If this agent is killed, the ranks start another one.
-        if let Err(why) = leave_key(&place.key_file(), key) {
+        if let Err(why) = leave_key(&agent_directory.key_file(), key) {
             let what = format!(
                 "cannot write the job key; an agent that replaces this one, should it be killed, lacks the key: {why}"
             );
@@ -150,11 +153,11 @@ pub(super) fn run(place: &AgentDirectory, config: &AgentConfig) -> Result<(), Su
                 supervisor: getpid(),
                 renewals: Renewals::default(),
             };
-            run_workers(inherited, place, config)
+            run_workers(inherited, agent_directory, config)
         }
         Err(error) => {
             listener.refuse_all(&error.to_string());
-            clean_up(listener, place);
+            clean_up(listener, agent_directory);
             Err(error)
         }
     }
@@ -162,9 +165,9 @@ pub(super) fn run(place: &AgentDirectory, config: &AgentConfig) -> Result<(), Su
 
 /// Removes all files of the agent directory, including the key, because the service has ended. The log stays if the
 /// user has set MUSTER_LOG, for reading it afterwards.
-pub(super) fn clean_up(listener: Listener, place: &AgentDirectory) {
+pub(super) fn clean_up(listener: Listener, agent_directory: &AgentDirectory) {
     let is_log_wanted = std::env::var_os("MUSTER_LOG").is_some();
-    listener.clear_away(place, !is_log_wanted);
+    listener.clear_away(agent_directory, !is_log_wanted);
 }
 
 fn prepare() -> Result<(TableWriter, Resume, Libfabric), SupervisorError> {
@@ -196,7 +199,7 @@ fn prepare() -> Result<(TableWriter, Resume, Libfabric), SupervisorError> {
 /// Forks workers until one ends in order.
 fn run_workers(
     mut inherited: InheritedState,
-    place: &AgentDirectory,
+    agent_directory: &AgentDirectory,
     config: &AgentConfig,
 ) -> Result<(), SupervisorError> {
     let system = |what| move |source| SupervisorError::System { what, source };
@@ -206,7 +209,7 @@ fn run_workers(
         let worker = match fork() {
             Ok(Fork::Child) => {
                 drop(signals);
-                let code = worker::run(inherited, place, config);
+                let code = worker::run(inherited, agent_directory, config);
                 super::log::drain();
                 std::process::exit(code);
             }
@@ -214,7 +217,7 @@ fn run_workers(
             Err(source) => {
                 let error = system("cannot fork a worker")(source);
                 inherited.listener.refuse_all(&error.to_string());
-                clean_up(inherited.listener, place);
+                clean_up(inherited.listener, agent_directory);
                 return Err(error);
             }
         };
@@ -226,12 +229,12 @@ fn run_workers(
         match wait.map_err(system("cannot wait for the worker"))? {
             End::Code(worker::ENDED) => {
                 remove_abandoned();
-                clean_up(inherited.listener, place);
+                clean_up(inherited.listener, agent_directory);
                 return Ok(());
             }
             End::Code(worker::GAVE_UP) => {
                 // All clients were told the reason, and the directory is no longer needed.
-                clean_up(inherited.listener, place);
+                clean_up(inherited.listener, agent_directory);
                 return Err(SupervisorError::Worker(inherited.resume.last_report()));
             }
             End::Requested { killed } => {
@@ -244,7 +247,7 @@ fn run_workers(
                 match config.stay {
                     Stay::Lingering => inherited.listener.close(),
                     // The parent that started the agent no longer needs the directory.
-                    _ => clean_up(inherited.listener, place),
+                    _ => clean_up(inherited.listener, agent_directory),
                 }
                 return Ok(());
             }
@@ -261,7 +264,7 @@ fn run_workers(
         if deaths.len() >= DEATHS_MAX {
             error!("workers died repeatedly; the agent ends");
             let error = SupervisorError::Crashing {
-                log: place.log(),
+                log: agent_directory.log(),
                 last_report: match inherited.resume.last_report().as_str() {
                     "" => String::new(),
                     reason => format!(" (its last report: {reason})"),

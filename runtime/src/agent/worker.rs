@@ -48,7 +48,7 @@ const PORT_STEP: usize = 4;
 /// Runs a job's worker. Returns its exit code.
 pub(super) fn run(
     mut inherited: InheritedState,
-    place: &AgentDirectory,
+    agent_directory: &AgentDirectory,
     config: &AgentConfig,
 ) -> i32 {
     log::in_own_thread();
@@ -75,7 +75,7 @@ pub(super) fn run(
         }
     };
     let mut last_report = inherited.resume.last_report_writer();
-    match serve(rails, engine, record, inherited, place, config) {
+    match serve(rails, engine, record, inherited, agent_directory, config) {
         Ok(Ending::InOrder | Ending::Asked) => ENDED,
         Ok(Ending::Renewed) => RENEWED,
         Ok(Ending::NameTaken) => {
@@ -140,7 +140,7 @@ fn serve(
     engine: Engine,
     record: Record,
     inherited: InheritedState,
-    place: &AgentDirectory,
+    agent_directory: &AgentDirectory,
     config: &AgentConfig,
 ) -> std::io::Result<Ending> {
     let InheritedState {
@@ -155,9 +155,17 @@ fn serve(
     let last = listener.share()?;
     // The parent waits for the first worker and gets its limitations; it does not wait for later ones.
     let is_first = table.view().generation() == 1;
-    let job = RankService::start(&table, listener, resume, record, place, config, &engine)?;
-    let path = place.directory().join(SOCKET);
-    let mut admin_endpoint = AdminEndpoint::open(config, Some(place), Some(&path));
+    let job = RankService::start(
+        &table,
+        listener,
+        resume,
+        record,
+        agent_directory,
+        config,
+        &engine,
+    )?;
+    let path = agent_directory.directory().join(SOCKET);
+    let mut admin_endpoint = AdminEndpoint::open(config, Some(agent_directory), Some(&path));
     let failure = admin_endpoint
         .journal
         .as_ref()
@@ -193,7 +201,7 @@ fn serve(
         if ending == Ending::InOrder {
             remove_abandoned();
         }
-        clean_up(last, place);
+        clean_up(last, agent_directory);
     }
     Ok(ending)
 }
@@ -545,9 +553,9 @@ mod tests {
         let document = RailsDocument::import(text).unwrap();
         let (fabric, rails) = open_rails(resources(), document, false).unwrap();
         let record = record(&fabric, &rails);
-        let (dead, left) = (rails.open()[0].clone(), rails.open()[1].clone());
+        let (failed, left) = (rails.open()[0].clone(), rails.open()[1].clone());
         drop(fabric);
-        let taken = bind(&dead);
+        let taken = bind(&failed);
         // Another process may have the port of the other one for a moment, too.
         let (fabric, rails) = await_free(|| {
             let (fabric, rails) = reopen(resources(), &record)?;
@@ -556,19 +564,19 @@ mod tests {
                 false => Err(fabric.local_nids().to_string()),
             }
         });
-        assert_eq!(rails.open(), [dead.clone(), left.clone()]);
+        assert_eq!(rails.open(), [failed.clone(), left.clone()]);
         assert_eq!(rails.document().rails.len(), 2, "it stays configured");
         let rail_retry = rails.rail_retry().iter().map(|one| one.nid.clone());
-        assert_eq!(rail_retry.collect::<Vec<_>>(), slice::from_ref(&dead));
+        assert_eq!(rail_retry.collect::<Vec<_>>(), slice::from_ref(&failed));
         assert_eq!(rails.lost(), 1);
         // The worker after it continues, too.
         let record = self::record(&fabric, &rails);
         drop((fabric, taken));
         let (fabric, rails) = reopen_all(&record);
         assert_eq!((fabric.rails().len(), rails.rail_retry().len()), (2, 0));
-        assert_eq!(rails.open(), [dead.clone(), left.clone()]);
+        assert_eq!(rails.open(), [failed.clone(), left.clone()]);
         drop(fabric);
-        let taken = [dead, left].map(|nid| bind(&nid));
+        let taken = [failed, left].map(|nid| bind(&nid));
         let why = reopen(resources(), &record).map(drop).unwrap_err();
         assert!(why.contains("in use"), "{why}");
         drop(taken);

@@ -29,18 +29,18 @@ impl Shared {
             let now_ns = monotonic_ns();
             let armed = self.armed(group);
             let mut released = Released::new();
-            let mut futex_waiters: Vec<(&AtomicU32, u32)> = vec![(control, seen)];
+            let mut words: Vec<(&AtomicU32, u32)> = vec![(control, seen)];
             for &key in &armed {
                 let word = self.table.word(key.0);
                 let value = word.load(Ordering::Acquire);
                 if value & futex::OWNER == 0 {
                     released.insert(key, unclear.get(&key).copied().unwrap_or(now_ns));
                 } else {
-                    futex_waiters.push((word, value));
+                    words.push((word, value));
                 }
             }
             if released.is_empty() {
-                self.sleep(|| futex::wait_any(&futex_waiters));
+                self.sleep(|| futex::wait_any(&words));
             }
             released.retain(|key, since_ns| !self.released(key.0, key.1, now_ns - *since_ns));
             unclear = released;
@@ -129,24 +129,24 @@ mod tests {
         };
         let mut table = TableWriter::create(limits).unwrap();
         let watch = Watch::start(&table.view()).unwrap();
-        let (mut lives, living, generation) = released(&mut table, &watch);
+        let (mut live, live_slot, generation) = released(&mut table, &watch);
         let mut notices = Vec::new();
-        assert!(!watch.shared.released(living, generation, 0));
+        assert!(!watch.shared.released(live_slot, generation, 0));
         watch.take(&mut notices);
         assert_eq!(notices, []);
-        let (mut dies, dying, generation_of_dying) = released(&mut table, &watch);
-        dies.kill().unwrap();
-        dies.wait().unwrap();
-        assert!(watch.shared.released(dying, generation_of_dying, 0));
+        let (mut killed, killed_slot, generation_of_killed) = released(&mut table, &watch);
+        killed.kill().unwrap();
+        killed.wait().unwrap();
+        assert!(watch.shared.released(killed_slot, generation_of_killed, 0));
         watch.take(&mut notices);
         let reported: Vec<_> = notices.drain(..).map(|notice| notice.slot).collect();
-        assert_eq!(reported, [dying]);
+        assert_eq!(reported, [killed_slot]);
         let wait_ns = classify::CLASSIFY_WAIT_NS;
-        assert!(watch.shared.released(living, generation, wait_ns));
+        assert!(watch.shared.released(live_slot, generation, wait_ns));
         watch.take(&mut notices);
         let reported: Vec<_> = notices.iter().map(|one| (one.slot, one.finding)).collect();
-        assert_eq!(reported, [(living, Finding::Detached)]);
-        lives.kill().unwrap();
-        lives.wait().unwrap();
+        assert_eq!(reported, [(live_slot, Finding::Detached)]);
+        live.kill().unwrap();
+        live.wait().unwrap();
     }
 }
