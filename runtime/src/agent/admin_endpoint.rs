@@ -59,7 +59,9 @@ impl AdminEndpoint {
                 .clone()
                 .map(|journal| Arc::new(journal) as Arc<dyn EventSource>);
             Control::open(path, others.as_deref(), events.as_ref())
-                .inspect_err(|cause| warn!(path = %path.display(), %cause, "no control socket: muster cannot reach this agent"))
+                .inspect_err(
+                    |cause| warn!(path = %path.display(), %cause, "cannot open the control socket"),
+                )
                 .ok()
         };
         let state = config.gossip_state.as_ref();
@@ -87,7 +89,7 @@ impl AdminEndpoint {
         &self.job
     }
 
-    /// The facts for `muster status`: names, process id, cores and clients.
+    /// The facts for `muster jobs` and `muster top`: names, process id, cores and clients.
     pub(super) fn about(&self, table: Option<&TableView>) -> Value {
         let slots = table.into_iter().flat_map(|table| {
             let all = 0..table.limits().slots;

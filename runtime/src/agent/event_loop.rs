@@ -81,7 +81,7 @@ pub(super) enum Ending {
     /// No longer needed.
     InOrder,
     /// A request to end: no rank may start another agent for it.
-    Asked,
+    Requested,
     /// Another live member has this node's name.
     NameTaken,
     /// Another worker takes over.
@@ -141,7 +141,7 @@ pub(super) struct EventLoop {
     heard: Vec<(MemberId, usize, Option<Relayed>)>,
     ending: Option<Ending>,
     /// A signal requested the end.
-    is_asked: bool,
+    end_requested: bool,
     /// The other members declared this node failed at least once.
     is_outcast: bool,
     pub(super) snapshot_due_us: Option<u64>,
@@ -209,7 +209,7 @@ impl EventLoop {
             rails_are_new: false,
             heard: Vec::new(),
             ending: None,
-            is_asked: false,
+            end_requested: false,
             is_outcast: false,
             snapshot_due_us: Some(0),
             saved_version,
@@ -331,7 +331,7 @@ impl EventLoop {
                 };
                 match relayed {
                     None => self.fabric.heard(now_ns / 1000, peer, rail),
-                    // The member is alive. That tells nothing of a rail of this node or of its own.
+                    // It shows that the member is alive, but not that a rail of this node or of the member works.
                     Some(relayed) => self.fabric.heard_through(now_ns / 1000, peer, relayed),
                 }
             }
@@ -354,7 +354,7 @@ impl EventLoop {
         }
         if is_ready(TOKEN_SIGNALS) && self.signals.take() {
             info!("received a signal to end");
-            self.is_asked = true;
+            self.end_requested = true;
             self.input(Input::Leave { exit_code: 0 });
         }
         let Some(job) = &mut self.job else {
@@ -483,10 +483,10 @@ impl EventLoop {
     /// Ends the loop once the engine has stopped. Runs after step 5, which tells whether this node is an outcast:
     /// with policy "stop" an outcast's agent stays for its ranks, because they would start another one.
     fn end_if_stopped(&mut self) {
-        let serves_on = self.is_outcast && self.job.is_some() && !self.is_asked;
+        let serves_on = self.is_outcast && self.job.is_some() && !self.end_requested;
         if self.engine.phase() == Phase::Stopped && !serves_on {
-            self.ending.get_or_insert(if self.is_asked {
-                Ending::Asked
+            self.ending.get_or_insert(if self.end_requested {
+                Ending::Requested
             } else {
                 Ending::InOrder
             });

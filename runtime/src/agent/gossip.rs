@@ -1,4 +1,4 @@
-//! An operator's commands for age gossip (initialise, start, stop, show), and its state as files.
+//! An operator's commands for age gossip: initialise, start, stop, show.
 
 use super::event_loop::{EventLoop, instant};
 use super::gossip_files::local_factor;

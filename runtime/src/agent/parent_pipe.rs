@@ -2,8 +2,8 @@
 //!
 //! A job manager reaps the tasks that it started, including those that never attached to the agent. It writes one
 //! line for each task, `ended RANK PID signal NUMBER` or `ended RANK PID exit CODE`. For an attached process the
-//! kernel tells of its end earlier and more reliably. But if the process was reaped before the agent read its status,
-//! the kernel does not tell how it ended. `ExitMerge` therefore combines both: from the kernel that the process
+//! kernel reports its end earlier and more reliably. But if the process was reaped before the agent read its status,
+//! the kernel does not report how it ended. `ExitMerge` therefore combines both: from the kernel that the process
 //! ended, from the parent how.
 
 use crate::shm::{Cause, RankState as InTable};
@@ -152,7 +152,7 @@ enum Part {
 pub(super) struct ExitMerge(BTreeMap<u32, Part>);
 
 impl ExitMerge {
-    /// The kernel reports that a rank has failed. Returns how it ended, if the kernel or the parent told.
+    /// The kernel reports that a rank has failed. Returns how it ended, if the kernel or the parent reported it.
     pub(super) fn of_kernel(&mut self, rank: u32, cause: Cause, how: i32) -> i32 {
         match self.0.remove(&rank) {
             _ if how != 0 => return how,

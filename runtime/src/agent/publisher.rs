@@ -224,7 +224,7 @@ impl Publisher {
             EventKind::NodeDegraded => (TableEvent::NodeDegraded, shm::NodeState::Degraded),
             EventKind::NodeRecovered => (TableEvent::NodeRecovered, shm::NodeState::Alive),
             EventKind::NodeSuspect => (TableEvent::NodeSuspect, shm::NodeState::Suspect),
-            // The next incarnation of its agent follows, so the node is not final as failed.
+            // The next incarnation of its agent follows, so the failure is not final.
             EventKind::NodeFailed if event.cause.kind == CauseKind::Superseded => {
                 (TableEvent::NodeFailed, shm::NodeState::Suspect)
             }

@@ -289,7 +289,7 @@ impl EventLoop {
         }
     }
 
-    /// Forgets all silences, and ends watching: the rails have changed, so it has to begin again.
+    /// Forgets all silences and stops watching, because rails or peers have changed. `watch_beats` starts again.
     pub(super) fn forget_silences(&mut self) {
         self.watched.clear();
         let indirect = std::mem::take(&mut self.indirect);

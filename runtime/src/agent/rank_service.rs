@@ -252,7 +252,7 @@ impl RankService {
                     self.require_stop_policy(input);
                 }
                 self.learn_job_size(job_size, rank.map_or(0, |rank| rank + 1));
-                self.remember_launcher(pid);
+                self.watch_launcher(pid);
                 self.provide_key(slot, rank, input);
             }
             Request::Armed { slot } => {
@@ -472,7 +472,7 @@ impl RankService {
         }
     }
 
-    /// Writes the nodes of ranks to the state table that the engine does not supply.
+    /// Writes to the state table on which nodes ranks run, where the engine does not supply it.
     pub(super) fn place_ranks(&mut self, engine: &Engine) {
         let table = self.table.view();
         let is_placed = |rank| table.rank_node(rank).is_some();
@@ -650,7 +650,7 @@ impl RankService {
     }
 
     /// Watches a rank's parent: it is the launcher, and may start more ranks while it runs.
-    fn remember_launcher(&mut self, pid: u32) {
+    fn watch_launcher(&mut self, pid: u32) {
         // An orphan's parent is init, which is not a launcher and never ends.
         let Some(launcher) = crate::watch::procfs::parent(pid).filter(|parent| *parent > 1) else {
             return;
@@ -673,7 +673,7 @@ impl RankService {
             // The next worker has the socket.
             Ending::Renewed => {}
             Ending::InOrder => self.ipc.close(),
-            Ending::Asked => self.ipc.close_on_purpose(
+            Ending::Requested => self.ipc.close_on_purpose(
                 "it was requested to end (SIGTERM or SIGINT); the user who ended it may restart it",
             ),
             Ending::NameTaken => self.ipc.close_for(&format!(

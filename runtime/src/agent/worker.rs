@@ -76,7 +76,7 @@ pub(super) fn run(
     };
     let mut last_report = inherited.resume.last_report_writer();
     match serve(rails, engine, record, inherited, agent_directory, config) {
-        Ok(Ending::InOrder | Ending::Asked) => ENDED,
+        Ok(Ending::InOrder | Ending::Requested) => ENDED,
         Ok(Ending::Renewed) => RENEWED,
         Ok(Ending::NameTaken) => {
             if let Some(last_report) = &mut last_report {
@@ -125,7 +125,7 @@ pub(super) fn run_alone(config: &AgentConfig) -> Result<(), String> {
     service::notify(service::STOPPING);
     match ending {
         // In the foreground no worker is renewed.
-        Ok(Ending::InOrder | Ending::Asked | Ending::Renewed) => Ok(()),
+        Ok(Ending::InOrder | Ending::Requested | Ending::Renewed) => Ok(()),
         Ok(Ending::NameTaken) => Err(format!(
             "another live member is named {}; give this one another name with --name",
             config.name

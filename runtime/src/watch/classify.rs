@@ -81,7 +81,7 @@ pub(super) fn inspect(pid: u32, start_ticks: u64) -> Liveness {
             Err(cause) if procfs::is_gone(&cause) => continue,
             Err(_) => return Liveness::Alive,
         };
-        // A leader that ended long ago stays as a zombie. It tells nothing of the other tasks.
+        // A leader that ended long ago stays as a zombie. It is no evidence about the other tasks.
         if task == pid && stat.state == b'Z' {
             continue;
         }

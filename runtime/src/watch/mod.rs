@@ -5,11 +5,12 @@
 //! process that is stopped or writes a core dump does not release its word.
 //!
 //! ```text
-//! word released --+-- leave announced ------------------------> Left
+//!  word released --+-- leave announced ------------------------> Left
 //!                  +-- every task exiting ---------------------> Failed
 //!                  +-- a task stays (exec, end of a thread) ---> Detached, then by pidfd
-//! pidfd --------------- leave announced? Left : Failed sampled stat -------- dumps core -> Failed; T -> Hung; D for
-//! 2 s -> Hung; else Resumed ticks in the table -- none within the announced period -> Hung; one -> Resumed
+//!  pidfd --------------- leave announced? Left : Failed
+//!  sampled stat -------- dumps core -> Failed; T -> Hung; D for 2 s -> Hung; else Resumed
+//!  ticks in the table -- none within the announced period -> Hung; one -> Resumed
 //! ```
 //!
 //! The watch reports facts about processes of this node. The agent decides on their consequences (states, events,
@@ -360,7 +361,7 @@ impl Shared {
             rank: facts.rank,
             ..Followed::default()
         };
-        // A missing descriptor of the agent tells nothing of the process.
+        // If the agent lacks a descriptor, that is no evidence about the process.
         let gone = opened.as_ref().is_err_and(procfs::is_gone);
         if let Ok(opened) = opened {
             self.store_files(slot, entry, opened);

@@ -27,7 +27,7 @@ pub enum Finding {
         exit_code: i32,
     },
     /// Its holding thread ended but the process lives (exec, or the end of that thread). It is now followed by pidfd
-    /// and sampling. This tells nothing of the rank's health.
+    /// and sampling. This is no evidence about the rank's health.
     Detached,
     /// It makes no progress.
     Hung(HungBy),

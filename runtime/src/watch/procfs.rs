@@ -99,7 +99,7 @@ impl StatFile {
     }
 }
 
-/// Whether an error means that there is no such process. Any other error tells nothing of the process.
+/// Whether an error means that there is no such process. Any other error is no evidence about the process.
 pub fn is_gone(cause: &io::Error) -> bool {
     matches!(cause.raw_os_error(), Some(libc::ENOENT | libc::ESRCH))
 }
