@@ -32,7 +32,7 @@ impl RankService {
                 match Ask::decode(buffer.get(..length).unwrap_or_default()) {
                     Ok(ask) => answers.push((socket, self.answer_one(engine, now, slot, ask))),
                     Err(error) => {
-                        warn!(%error, "a rank's attribute request is malformed; its socket is closed")
+                        warn!(%error, "a rank's attribute request is malformed; its socket is closed");
                     }
                 }
             }

@@ -69,7 +69,7 @@ impl CpuPlacement {
                 info!(?thread, ?node, "{message}");
             }
             Err(cause) => {
-                warn!(?thread, %cause, "sched_setaffinity failed: the agent cannot bind itself to a core")
+                warn!(?thread, %cause, "sched_setaffinity failed: the agent cannot bind itself to a core");
             }
         }
     }

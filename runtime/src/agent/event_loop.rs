@@ -3,14 +3,14 @@
 //! One round has these steps, in this order. Only step 7 blocks.
 //!
 //! 0. **Traffic stamps**: if the engine is about to wake, read what ranks recorded (traffic stamps and piggybacks) for
-//!   messages of their own (`piggyback`).
+//!    messages of their own (`piggyback`).
 //! 1. **Receive from the rails**: each datagram goes to the engine, which checks it. For an authentic frame the fabric
-//!   notes that this rail of this peer works.
+//!    notes that this rail of this peer works.
 //! 2. **Serve the ranks**: requests at the socket and ends of processes become inputs of the engine.
 //! 3. **Time**: the engine is woken if its time-out has passed and step 1 has read all that arrived. If step 1 has not,
-//!   the engine is told for how long that has been so.
+//!    the engine is told for how long that has been so.
 //! 4. **Events of the rails** (`rail_liveness`): a silent rail of a live peer is reported as "degraded", the end of a
-//!   peer's process as "unreachable", and the other members are told which rails of this node fail.
+//!    peer's process as "unreachable", and the other members are told which rails of this node fail.
 //! 5. **Publish events**: to the state table or the terminal; waiting ranks are woken.
 //! 6. **Send on the rails**: the engine writes datagrams into a buffer until it has no more.
 //! 7. **Sleep** until a descriptor is ready or the next deadline.
@@ -378,7 +378,7 @@ impl EventLoop {
                     // An outcast continues to serve its ranks, but the engine accepts no more inputs.
                     Ok(()) | Err(Reject::Stopped) => {}
                     Err(reject) => {
-                        warn!(?reject, "the engine refused an input of the rank service")
+                        warn!(?reject, "the engine refused an input of the rank service");
                     }
                 }
             })?;

@@ -59,7 +59,7 @@ pub(super) fn in_own_thread() {
     match LogWriter::start(Sink) {
         Ok(writer) => _ = WRITER.set(writer),
         Err(cause) => {
-            tracing::warn!(%cause, "no thread can be started for the log; the loop writes it and may block")
+            tracing::warn!(%cause, "no thread can be started for the log; the loop writes it and may block");
         }
     }
 }

@@ -274,7 +274,7 @@ fn start_overlay(config: Config, record: &Record) -> Result<Engine, String> {
             Ok(engine) => return Ok(engine.into()),
             // Other members then see a new incarnation of this node, which is correct.
             Err(reason) => {
-                warn!(%reason, "the last worker's snapshot is not valid; a new incarnation starts")
+                warn!(%reason, "the last worker's snapshot is not valid; a new incarnation starts");
             }
         }
     }
