@@ -71,7 +71,7 @@ fn what_was_exported_goes_into_a_fresh_agent_and_comes_out_the_same() {
         let answer = admin.await_answer(words, |answer| answer.contains("done"));
         // What binds nothing is said to.
         let is_times = words.contains(&"--retry-us");
-        assert_eq!(answer.contains("bind nothing"), is_times, "{answer}");
+        assert_eq!(answer.contains("have no effect yet"), is_times, "{answer}");
     }
     let dump = admin.ask(&["export"]);
     for there in [
@@ -504,7 +504,7 @@ fn what_cannot_be_done_is_refused_and_changes_nothing() {
     );
     // One that means nothing here may do so later: it is taken, and said to.
     let idle = admin.ask(&["policy", "add", "--local", "ib9@udp0"]);
-    for word in ["local ib9@udp0", "binds nothing so far", "127.66.50.1"] {
+    for word in ["local ib9@udp0", "has no effect yet", "127.66.50.1"] {
         assert!(idle.contains(word), "{word:?} is missing in:\n{idle}");
     }
     let (first, second) = ("127.66.50.8@udp0,127.66.51.8@udp1", "127.66.51.8@udp1");

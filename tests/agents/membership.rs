@@ -505,7 +505,7 @@ fn a_worker_that_was_replaced_after_the_last_rank_left_ends_all_the_same() {
     wait_for_end(worker);
     wait_for_end(keeper);
     let log = world.job.log(1);
-    assert_says(&log, &["the last client and its launcher have gone"]);
+    assert_says(&log, &["the last client and its launcher have ended"]);
     assert_nothing_stays(&world.job, 1);
 }
 

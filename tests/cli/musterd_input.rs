@@ -190,7 +190,7 @@ fn variables_are_taken_named_or_empty() {
         (
             "MUSTER_LOG",
             "=,bad[",
-            ["MUSTER_LOG cannot be understood", "bad["],
+            ["MUSTER_LOG has an invalid value", "bad["],
         ),
         (
             "MUSTER_LOG",

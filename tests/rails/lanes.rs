@@ -303,8 +303,9 @@ impl World {
         if !was_shown && fault != Fault::Down {
             // dbg-020.
             self.until("logged", |seen| {
-                let missed =
-                    |(_, line): &(usize, String)| line.contains("no message came by this rail");
+                let missed = |(_, line): &(usize, String)| {
+                    line.contains("no message of this member arrives on this rail")
+                };
                 seen.logged[already..].iter().any(missed)
             });
         }

@@ -151,7 +151,7 @@ static void check_crashing(muster_ctx_t *context)
 {
     int status = -1;
     await_lost(context, kill_worker);
-    check_lost(context, "the worker died 5 times", "its log is");
+    check_lost(context, "the worker died 5 times", "see its log");
     pid_t other = start_other();
     await_found(context);
     CHECK(waitpid(other, &status, 0) == other && status == 0);

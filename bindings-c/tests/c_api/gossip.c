@@ -54,7 +54,7 @@ static void check_changes(muster_ctx_t *context)
     CHECK(says("\"running\":false"));
     CHECK(ask(context, "gossip init 20 1 fast 0.8 a=%.1@udp0 b=%.2@udp0") > 0);
     CHECK(ask(context, "gossip") > 0 && says("\"interval_ms\":20.0"));
-    CHECK(ask(context, "gossip start") > 0 && says("gossip goes on"));
+    CHECK(ask(context, "gossip start") > 0 && says("gossip continues"));
     CHECK(ask(context, "gossip") > 0 && says("\"running\":true"));
 }
 

@@ -1,4 +1,5 @@
-//! Where people come: the control socket, the journal, and what the agent says of itself.
+//! The administrative side of an agent: the control socket, the journal, and the facts that the agent reports of
+//! itself.
 
 use super::gossip_files::GossipFiles;
 use super::participant_discovery::ParticipantDiscovery;
@@ -16,13 +17,13 @@ use std::path::Path;
 use std::sync::Arc;
 use tracing::warn;
 
-/// The desk of one agent.
+/// The administrative objects of one agent.
 #[derive(Default)]
 pub(super) struct AdminEndpoint {
     pub(super) control: Option<Control>,
     pub(super) journal: Option<Journal>,
     pub(super) gossip_files: Option<GossipFiles>,
-    /// Participants of age gossip that are still to come.
+    /// Discovery of the participants of age gossip, until all are known.
     pub(super) participant_discovery: Option<ParticipantDiscovery>,
     node: String,
     job: String,
@@ -31,23 +32,25 @@ pub(super) struct AdminEndpoint {
 }
 
 impl AdminEndpoint {
-    /// Opens it: the door at `path`, if there is a place for one. Whatever cannot be had, the agent goes
-    /// on without it.
+    /// Opens the control socket at `path`, the journal and the files of gossip state. The agent runs without those
+    /// that cannot be opened.
     pub(super) fn open(
         config: &AgentConfig,
-        place: Option<&AgentDirectory>,
+        agent_directory: Option<&AgentDirectory>,
         path: Option<&Path>,
     ) -> Self {
         let node = config.name.as_str().to_owned();
-        let job = place.map_or("-", job_of).to_owned();
+        let job = agent_directory.map_or("-", job_of).to_owned();
         let file = config.journal.as_ref().map(|journal| JournalDirectory {
             path: journal.directory.join(file_name(&job, &node)),
             bytes_max: journal.kilobytes_max << 10,
         });
         let journal = Journal::start(&node, &job, file);
         let others = config.readable_in.as_ref().map(|directory| {
-            // Jobs of one user and node have different doors.
-            let which = place.and_then(|place| place.directory().file_name()?.to_str());
+            // Jobs of one user on one node have different agent directories, so the name of the directory tells them
+            // apart.
+            let which = agent_directory
+                .and_then(|agent_directory| agent_directory.directory().file_name()?.to_str());
             let which = which.map_or_else(|| plain(&node), str::to_owned);
             directory.join(name_for_all(&which))
         });
@@ -56,11 +59,13 @@ impl AdminEndpoint {
                 .clone()
                 .map(|journal| Arc::new(journal) as Arc<dyn EventSource>);
             Control::open(path, others.as_deref(), events.as_ref())
-                .inspect_err(|cause| warn!(path = %path.display(), %cause, "no control socket"))
+                .inspect_err(
+                    |cause| warn!(path = %path.display(), %cause, "cannot open the control socket"),
+                )
                 .ok()
         };
         let state = config.gossip_state.as_ref();
-        let state = state.map(|directory| match place {
+        let state = state.map(|directory| match agent_directory {
             Some(_) => directory.join(plain(&format!("{job}.{node}"))),
             None => directory.join(plain(&node)),
         });
@@ -84,7 +89,7 @@ impl AdminEndpoint {
         &self.job
     }
 
-    /// Who the agent is.
+    /// The facts for `muster jobs` and `muster top`: names, process id, cores and clients.
     pub(super) fn about(&self, table: Option<&TableView>) -> Value {
         let slots = table.into_iter().flat_map(|table| {
             let all = 0..table.limits().slots;
@@ -109,7 +114,7 @@ impl AdminEndpoint {
         })
     }
 
-    /// What it was started with.
+    /// The settings that the agent was started with.
     pub(super) fn settings(&self) -> Value {
         let setting = |setting: &Setting| {
             let Setting { key, value, origin } = setting;
@@ -120,13 +125,13 @@ impl AdminEndpoint {
     }
 }
 
-/// The job in a key, which is UID:JOB:NODE.
-pub(super) fn job_of(place: &AgentDirectory) -> &str {
-    let without_user = place
+/// The job in a directory's key. A key is UID:JOB:NODE.
+pub(super) fn job_of(agent_directory: &AgentDirectory) -> &str {
+    let without_user = agent_directory
         .key()
         .split_once(':')
-        .map_or("", |(_, spin_detector)| spin_detector);
-    let job = without_user.strip_suffix(place.node());
+        .map_or("", |(_, after_user)| after_user);
+    let job = without_user.strip_suffix(agent_directory.node());
     job.and_then(|job| job.strip_suffix(':'))
         .unwrap_or(without_user)
 }
@@ -138,11 +143,11 @@ fn file_name(job: &str, node: &str) -> String {
     }
 }
 
-/// A name that a file may have.
+/// The name with characters that are not safe in a file name replaced by `_`.
 fn plain(name: &str) -> String {
-    let letter = |c: char| c.is_ascii_alphanumeric() || "._-@".contains(c);
+    let is_safe = |c: char| c.is_ascii_alphanumeric() || "._-@".contains(c);
     name.chars()
-        .map(|c| if letter(c) { c } else { '_' })
+        .map(|c| if is_safe(c) { c } else { '_' })
         .collect()
 }
 

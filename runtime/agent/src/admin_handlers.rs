@@ -1,9 +1,8 @@
-//! The side door, from the loop's side: questions answered and changes made, between two turns.
+//! Handlers of the control socket's requests. The event loop calls them between two rounds.
 //!
-//! A change is a step from one document to the next, which a control thread has validated; it is put in force as
-//! a whole or not at all; then
-//! everybody who must know is told: the loop's own descriptors, the other members (the node's address
-//! has changed with its rails), the ranks, and the worker after this one.
+//! A change is a step from one rails document to the next. A control thread has validated it. It takes effect as a
+//! whole or not at all. The loop then informs all that depend on it: its own set of descriptors, the other members
+//! (the node's address changes with its rails), the ranks, and the inherited state for the next worker.
 
 use super::event_loop::{EventLoop, TOKEN_RAILS, instant};
 use super::rail_retry::Opening;
@@ -22,38 +21,41 @@ use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use tracing::{error, info};
 
-/// What is said when time-outs of bulk messages are changed.
+/// Appended to the answer when time-outs of bulk messages are changed.
 const BIND_NOTHING: &str =
-    "; the time-outs are kept, and bind nothing so far: this agent sends no bulk messages";
+    "; the time-outs are stored, but have no effect yet: this agent sends no bulk messages";
 
-/// Who asked for a change is told after so long that its rails are still being opened.
-const PATIENCE_US: u64 = 1_500_000;
-/// A rail that is not open after so long holds up no further change.
-const GIVE_UP_US: u64 = 60_000_000;
+/// After this time the requester of a change is told that its rails are still being opened.
+const REPLY_TIMEOUT_US: u64 = 1_500_000;
+/// A rail that is not open after this time no longer delays further changes.
+const OPEN_TIMEOUT_US: u64 = 60_000_000;
 
 /// A change whose rails are being opened.
-pub(super) struct Begun {
-    /// What is asked for, and the document after it.
+pub(super) struct PendingChange {
+    /// The change, and the document that results from it.
     change: Change,
     next: RailsDocument,
-    /// Where the answer goes, unless it was said already that it takes its time.
+    /// Destination of the answer. None once the requester was told that the rails are still being opened.
     reply: Option<Reply>,
     since_us: u64,
     opening: Vec<Opening>,
     opened: Vec<Opened>,
 }
 
-impl Begun {
-    /// When it needs a look.
+impl PendingChange {
+    /// The time at which the change needs attention.
     pub(super) fn due_us(&self) -> Option<u64> {
         let opening = self.opening.iter().map(|one| one.next_us);
-        let asked = self.reply.is_some().then_some(self.since_us + PATIENCE_US);
-        opening.chain(asked).min()
+        let reply_due = self
+            .reply
+            .is_some()
+            .then_some(self.since_us + REPLY_TIMEOUT_US);
+        opening.chain(reply_due).min()
     }
 }
 
 impl EventLoop {
-    /// Serves one request, and more if there is time.
+    /// Serves one request, and further ones while there is time.
     pub(super) fn answer_requests(&mut self, slice: &Slice) {
         for served in 0.. {
             if served > 0 && slice.is_over() {
@@ -72,38 +74,40 @@ impl EventLoop {
                 reply,
                 ..
             } = pending;
-            let made = self.made(validated);
+            let made = self.current_result(validated);
             let value = match request {
                 Request::Ask(question) => self.answer_question(&question),
                 Request::Change(change) => {
-                    self.begin(change, made, reply);
+                    self.begin_change(change, made, reply);
                     continue;
                 }
                 Request::Gossip(command) => done(made.and_then(|made| self.gossip(&command, made))),
                 Request::Zero => {
                     self.fabric.zero_stats();
-                    done(Ok("the figures of rails and peers begin at zero".into()))
+                    done(Ok("the counters of rails and peers are zero again".into()))
                 }
-                // The server thread has passed it on.
+                // The server thread has forwarded it to the journal.
                 Request::Events { .. } => continue,
             };
             reply.send(value);
         }
     }
 
-    /// The result of a validation, if it was against the configuration in force.
-    fn made(&self, validated: Option<Validated>) -> Result<Option<Made>, String> {
+    /// The result of a validation, if the validation used the configuration that is in effect.
+    fn current_result(&self, validated: Option<Validated>) -> Result<Option<Made>, String> {
         let Some(validated) = validated else {
             return Ok(None);
         };
         let control = self.admin_endpoint.control.as_ref();
         match control.is_some_and(|control| control.is_current(&validated)) {
             true => Ok(Some(validated.made)),
-            false => Err("something else was changed at the same moment; ask again".into()),
+            false => Err(
+                "the configuration was changed by another request at the same time; retry".into(),
+            ),
         }
     }
 
-    /// Publishes the configuration in force to the control threads.
+    /// Publishes the configuration in effect to the control threads.
     pub(super) fn publish_config(&self) {
         if let Some(control) = &self.admin_endpoint.control {
             let gossips_at = self.engine.age().map(|_| self.fabric.local_nids());
@@ -113,7 +117,7 @@ impl EventLoop {
 
     fn answer_question(&mut self, question: &Question) -> Value {
         if let Question::Explain { to, .. } = question {
-            // A member that nothing was sent to so far has no paths yet.
+            // Nothing may have been sent to this member so far: it has no paths until it is resolved.
             let _ = self.peer_of(Target::Member(MemberId::of(to)));
         }
         match question {
@@ -139,7 +143,7 @@ impl EventLoop {
             rail_retry: &rail_retry,
             choice: &self.rails.choice(),
             agent: &counters,
-            unauthenticated: &self.unauthenticated.now(now.0, &self.engine),
+            unauthenticated: &self.unauthenticated.current(now.0, &self.engine),
             node: self.admin_endpoint.node(),
             job: self.admin_endpoint.job(),
             now,
@@ -147,23 +151,26 @@ impl EventLoop {
         answer(question, &known)
     }
 
-    /// Makes a change, or begins it if rails are to be opened: providers take their time with that, and the loop
-    /// has none.
-    fn begin(&mut self, change: Change, made: Result<Option<Made>, String>, reply: Reply) {
-        let next = match (&self.begun, made) {
-            (Some(begun), _) => Err(format!(
-                "another change is being made ({}), whose rails are being opened; try again when muster rails \
+    /// Makes a change. If rails are to be opened, only begins it: providers may block while they open a rail, and the
+    /// loop must not.
+    fn begin_change(&mut self, change: Change, made: Result<Option<Made>, String>, reply: Reply) {
+        let next = match (&self.pending_change, made) {
+            (Some(pending), _) => Err(format!(
+                "another change is being made ({}) and its rails are being opened; retry when muster rails \
                  shows them",
-                begun.change
+                pending.change
             )),
             (None, Ok(Some(Made::Document(next)))) => Ok(next),
-            (None, Ok(_)) => Err(format!("{change}: it was not validated; ask again")),
+            (None, Ok(_)) => Err(format!("{change}: it was not validated; retry")),
             (None, Err(why)) => Err(why),
         };
         let since_us = monotonic_ns() / 1000;
         let next = next.and_then(|next| {
             self.has_room_for(&next)?;
-            Ok((self.rails.begin(since_us, &self.fabric, &next), next))
+            Ok((
+                self.rails.start_opening(since_us, &self.fabric, &next),
+                next,
+            ))
         });
         let value = match next {
             Err(why) => done(Err(why)),
@@ -171,7 +178,7 @@ impl EventLoop {
                 done(self.change(&change, next, Vec::new()))
             }
             Ok((opening, next)) => {
-                self.begun = Some(Begun {
+                self.pending_change = Some(PendingChange {
                     change,
                     next,
                     reply: Some(reply),
@@ -185,7 +192,7 @@ impl EventLoop {
         reply.send(value);
     }
 
-    /// Whether the engine has room for the peers of a document.
+    /// Checks that the engine has room for the peers of a document.
     fn has_room_for(&self, next: &RailsDocument) -> Result<(), String> {
         let before = &self.rails.document().peers;
         if next.peers.len() <= before.len() {
@@ -196,61 +203,62 @@ impl EventLoop {
         match next.peers.len() <= most {
             true => Ok(()),
             false => Err(format!(
-                "{} peers would be configured; beside its seeds this agent has room for {most}, and \
-                 finds the others by itself",
+                "{} peers would be configured; besides its seeds this agent has room for {most}, and \
+                 finds the other members itself",
                 next.peers.len()
             )),
         }
     }
 
-    /// Makes the change that was begun, if its rails are open or cannot be opened.
-    pub(super) fn go_on_with_change(&mut self) {
-        let Some(mut begun) = self.begun.take() else {
+    /// Makes the pending change, once each of its rails is open or has failed to open.
+    pub(super) fn continue_change(&mut self) {
+        let Some(mut pending) = self.pending_change.take() else {
             return;
         };
         let now_us = monotonic_ns() / 1000;
         let mut opening = Vec::new();
-        for mut one in std::mem::take(&mut begun.opening) {
+        for mut one in std::mem::take(&mut pending.opening) {
             let ended = match one.next_us <= now_us {
-                true => one.look(now_us),
+                true => one.poll(now_us),
                 false => None,
             };
             match ended {
-                Some(opened) => begun.opened.push((one.nid, opened)),
-                None if now_us >= begun.since_us + GIVE_UP_US => {
-                    let why = "its provider has been opening it for too long, and is left to it";
-                    begun.opened.push((one.nid, Err(why.into())));
+                Some(opened) => pending.opened.push((one.nid, opened)),
+                None if now_us >= pending.since_us + OPEN_TIMEOUT_US => {
+                    let why =
+                        "its provider has not opened it in 60 s; the agent no longer waits for it";
+                    pending.opened.push((one.nid, Err(why.into())));
                 }
                 None => opening.push(one),
             }
         }
-        begun.opening = opening;
-        if begun.opening.is_empty() {
+        pending.opening = opening;
+        if pending.opening.is_empty() {
             self.worked = true;
-            let result = self.change(&begun.change, begun.next, begun.opened);
-            match begun.reply {
+            let result = self.change(&pending.change, pending.next, pending.opened);
+            match pending.reply {
                 Some(reply) => reply.send(done(result)),
                 None => {
                     if let Err(why) = result {
-                        error!(change = %begun.change, why, "the change could not be made");
+                        error!(change = %pending.change, why, "the change of the rails could not be made");
                     }
                 }
             }
             return;
         }
-        if now_us >= begun.since_us + PATIENCE_US
-            && let Some(reply) = begun.reply.take()
+        if now_us >= pending.since_us + REPLY_TIMEOUT_US
+            && let Some(reply) = pending.reply.take()
         {
             let text = format!(
-                "{}: begun; its rails are still being opened, and what becomes of it is logged: see muster rails",
-                begun.change
+                "{}: begun; its rails are still being opened, and the result will be logged: see muster rails",
+                pending.change
             );
             reply.send(done(Ok(text)));
         }
-        self.begun = Some(begun);
+        self.pending_change = Some(pending);
     }
 
-    /// Makes a change with the rails that were opened for it, and says what has become of it.
+    /// Makes a change with the rails that were opened for it, and returns its result as text.
     fn change(
         &mut self,
         change: &Change,
@@ -260,23 +268,23 @@ impl EventLoop {
         let before = self.rails.document().clone();
         let opened = self.rails.open().to_vec();
         let mtu_least = self.buffer.len();
-        let moved = match self.rails.apply(&mut self.fabric, next, mtu_least, ready) {
-            Ok(moved) => moved,
+        let changed = match self.rails.apply(&mut self.fabric, next, mtu_least, ready) {
+            Ok(changed) => changed,
             Err(refusal) => {
-                if refusal.moved {
-                    self.tell_of_rails();
-                    self.leave_to_next();
+                if refusal.changed {
+                    self.handle_changed_rails();
+                    self.publish_document();
                 }
                 return Err(refusal.why);
             }
         };
-        self.knock_at_peers(&before);
-        if moved {
-            self.tell_of_rails();
+        self.update_seeds(&before);
+        if changed {
+            self.handle_changed_rails();
         } else if self.rails.document().relay && !before.relay {
             self.peers.rails_changed();
         }
-        self.leave_to_next();
+        self.publish_document();
         info!(%change, "an administrator has changed the configuration of the rails");
         let new = |nid: &&Nid| !opened.contains(nid);
         let new: Vec<String> = self
@@ -298,24 +306,23 @@ impl EventLoop {
             rails.map(|rail| rail.partitions.clone()).collect()
         };
         if placed(self.rails.document()) != placed(&before)
-            && let Some(strange) = self.rails.strange_partitions()
+            && let Some(text) = self.rails.unknown_partitions()
         {
-            done += &format!("; {strange}");
+            done += &format!("; {text}");
         }
-        if let Some(idle) = self.rails.idle_rules(&self.fabric, &before) {
+        if let Some(idle) = self.rails.unused_rules(&self.fabric, &before) {
             done += &format!("; {idle}");
         }
         let order = self.fabric.local_nids();
         if matches!(change, Change::Replace(_)) && !self.rails.open().iter().eq(order.iter()) {
             done += &format!(
-                "; the rails keep the order in which they were opened, {order}, until the agent is started anew"
+                "; the rails keep the order in which they were opened, {order}, until the agent is restarted"
             );
         }
         Ok(done)
     }
 
-    /// Rails of the plan that could not be opened again are tried now and then; as long as they are missing
-    /// they fail.
+    /// Retries rails of the plan that could not be opened again. A missing rail is reported as failed.
     pub(super) fn reopen_rails(&mut self) {
         let now_us = monotonic_ns() / 1000;
         if self.rails.due_us().is_some_and(|due_us| due_us <= now_us) {
@@ -324,8 +331,8 @@ impl EventLoop {
                 .rails
                 .reopen(now_us, &mut self.fabric, self.buffer.len())
             {
-                self.tell_of_rails();
-                self.leave_to_next();
+                self.handle_changed_rails();
+                self.publish_document();
             }
         }
         let rail_retry = self.rails.rail_retry().iter().map(|one| &one.nid);
@@ -334,8 +341,8 @@ impl EventLoop {
         }
     }
 
-    /// What is judged by from now on, and what a worker after this one opens.
-    fn leave_to_next(&mut self) {
+    /// Publishes the configuration to the control threads' validator, and stores it for the worker after this one.
+    fn publish_document(&mut self) {
         self.publish_config();
         if let Some(job) = &mut self.job {
             let address = self.fabric.local_nids().to_string();
@@ -343,8 +350,8 @@ impl EventLoop {
         }
     }
 
-    /// Knocks at peers that are new in the document, and no more at those that are gone from it.
-    fn knock_at_peers(&mut self, before: &RailsDocument) {
+    /// Sends joins to peers that are new in the document, and stops sending them to peers that were removed from it.
+    fn update_seeds(&mut self, before: &RailsDocument) {
         let after = self.rails.document().peers.clone();
         let set = |peers: &'_ [NidList]| -> BTreeSet<NidList> { peers.iter().cloned().collect() };
         let (known, kept) = (set(&before.peers), set(&after));
@@ -365,12 +372,12 @@ impl EventLoop {
         }
     }
 
-    /// Rails were opened or closed.
-    fn tell_of_rails(&mut self) {
+    /// Informs the loop, the peers and the other members that rails were opened or closed.
+    fn handle_changed_rails(&mut self) {
         for fd in self.fabric.wait_fds() {
             match self.epoll.add_edge(fd, TOKEN_RAILS) {
                 Err(cause) if cause.kind() != ErrorKind::AlreadyExists => {
-                    error!(%cause, "a rail cannot be waited for; it is read with the heartbeats");
+                    error!(%cause, "epoll refuses a rail's descriptor; the rail is read once a heartbeat instead");
                 }
                 _ => {}
             }
@@ -383,14 +390,14 @@ impl EventLoop {
             .for_each(|peer| self.fabric.unwatch(peer));
         self.forget_silences();
         let rails = self.fabric.rails();
-        // One that was closed and opened again has no fault that anybody knows of.
+        // A rail that was closed and opened again has no known fault.
         let may_fail = |rail, nid: &Nid| {
             let same = rails
                 .iter()
                 .find(|one| (one.index, &one.nid) == (rail, nid));
             same.is_some_and(|one| one.state != HealthState::Active)
         };
-        self.status.keep(may_fail);
+        self.status.retain(may_fail);
         self.check_rails(self.engine.id());
         let address = self.fabric.local_nids().to_string();
         self.input(Input::Address(address.as_bytes()));
@@ -401,8 +408,8 @@ fn addresses(peers: &[NidList]) -> impl Iterator<Item = Vec<u8>> {
     peers.iter().map(|peer| peer.to_string().into_bytes())
 }
 
-/// How many peers may be configured: beside them the engine knocks at seeds of the command line, and at
-/// those that ranks have brought.
+/// The number of peers that may be configured. The engine also sends joins to seeds of the command line and to seeds
+/// that ranks supplied.
 fn room_for_peers<'a>(peers: &BTreeSet<Vec<u8>>, seeds: impl Iterator<Item = &'a [u8]>) -> usize {
     let others = seeds.filter(|seed| !peers.contains(*seed));
     SEEDS_MAX.saturating_sub(others.count())
@@ -413,7 +420,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn seeds_that_ranks_have_brought_leave_less_room_for_peers() {
+    fn seeds_of_ranks_leave_less_room_for_peers() {
         let peers = BTreeSet::from([b"a".to_vec(), b"b".to_vec()]);
         let seeds =
             |texts: &[&'static str]| texts.iter().map(|one| one.as_bytes()).collect::<Vec<_>>();

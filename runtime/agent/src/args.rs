@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 
 /// The Muster agent: one per node and job.
 ///
-/// Clients start it by themselves, a scheduler as a step of the job (--serve, or no argument at all where MUSTER_JOB is
-/// set); by hand it is started as a member without a job, for servers, tests and measurements.
+/// Clients start it themselves; a scheduler starts it as a step of the job (--serve, or no argument at all where
+/// MUSTER_JOB is set). Started by hand it is a member without a job, for servers, tests and measurements.
 #[derive(Parser, Debug)]
 #[command(name = "musterd", version, disable_help_flag = true)]
 pub(super) struct Args {
@@ -25,7 +25,7 @@ pub(super) struct Args {
     /// Name of this member, unique in its job [default: the host's name].
     #[arg(long, env = "MUSTER_NODE")]
     name: Option<String>,
-    /// What this node shares with those that may fail together with it, such as a rack.
+    /// What this node shares with nodes that may fail together with it, such as a rack.
     #[arg(long, default_value = "", env = "MUSTER_GROUP")]
     group: String,
     /// What the smaller side of a split does: continue, or hold (declare no failures).
@@ -53,8 +53,8 @@ pub(super) struct Args {
     hosts: Option<String>,
     /// The port of rails that name none.
     ///
-    /// Default: any where no rail is given, else 7741; in a job whose agents find each other by PMIx or MPI, the first
-    /// of 7741, 7745 and so on up to 7993 that is free.
+    /// Default: any free port where no rail is given, else 7741; in a job whose agents find each other by PMIx or
+    /// MPI, the first free port of 7741, 7745 and so on up to 7993.
     #[arg(long, env = "MUSTER_PORT")]
     port: Option<u16>,
     /// Timing: fast (10/40 ms), standard (20/60 ms) or quiet (200/1000 ms).
@@ -67,10 +67,10 @@ pub(super) struct Args {
     protocol: Protocol,
     /// Participants of age gossip: NIDs, file:PATH, server:HOST:PORT or seeds:N.
     ///
-    /// NIDs of all participants, this node's among them: a list, ranges such as 192.168.[1-2].[1-128/2]@o2ib0, or
+    /// NIDs of all participants, including this node's: a list, ranges such as 192.168.[1-2].[1-128/2]@o2ib0, or
     /// file:PATH; GROUP=NIDS puts them into a group; repeat it for more. Default: the first rails of --hosts.
-    /// server:HOST:PORT is a gossip server that tells them (muster gossip serve); seeds:N are N nodes in all that PMIx,
-    /// MPI or --seed make known.
+    /// server:HOST:PORT is a gossip server that supplies them (muster gossip serve); seeds:N are N nodes in all that
+    /// PMIx, MPI or --seed supply.
     #[arg(long, value_name = "NIDS", env = "MUSTER_PARTICIPANTS")]
     participants: Vec<String>,
     /// A cycle of age gossip, in milliseconds.
@@ -82,9 +82,9 @@ pub(super) struct Args {
     /// Allow a cycle of age gossip below 200 ms.
     #[arg(long, env = "MUSTER_ALLOW_FAST_INTERVAL")]
     allow_fast_interval: bool,
-    /// The part of pings of age gossip that stay in the own group, as in 0.9.
+    /// The fraction of age gossip's pings that stay in this node's group, as in 0.9.
     ///
-    /// Default: groups do not matter.
+    /// Default: groups have no effect.
     #[arg(long, value_name = "L", env = "MUSTER_LOCAL")]
     local: Option<String>,
     /// Directory for the state of age gossip as files [default: none].
@@ -104,8 +104,8 @@ pub(super) struct Args {
     serve: bool,
     /// With --serve: end when standard input closes and the clients have gone.
     ///
-    /// Whoever writes there may say how tasks of this node have ended, in lines `ended RANK PID signal NUMBER` or
-    /// `ended RANK PID exit CODE`: of those that never came to the agent nobody else knows.
+    /// The parent may write how tasks of this node have ended, in lines `ended RANK PID signal NUMBER` or `ended RANK
+    /// PID exit CODE`. This is the only source for tasks that never attached to the agent.
     #[arg(long, requires = "serve")]
     while_input: bool,
     /// File with the job key: 64 hexadecimal digits, mode 0600; - is standard input.
@@ -119,7 +119,7 @@ pub(super) struct Args {
     dir: Option<PathBuf>,
     /// With --job: replace an agent that was lost (used by clients).
     ///
-    /// For clients whose MPI is told of failures.
+    /// For clients whose MPI is notified of failures.
     #[arg(long, requires = "job")]
     again: bool,
     /// How long to stay after the last client has gone, in milliseconds.
@@ -130,9 +130,9 @@ pub(super) struct Args {
     /// Each event is a line of JSON, in a file of this job and node.
     #[arg(long, value_name = "DIR", env = "MUSTER_JOURNAL")]
     journal: Option<PathBuf>,
-    /// Bound of the journal's file in KiB.
+    /// Maximum size of the journal's file in KiB.
     ///
-    /// The part before it is kept, too.
+    /// One previous file is kept, too.
     #[arg(
         long,
         value_name = "KB",
@@ -140,9 +140,9 @@ pub(super) struct Args {
         env = "MUSTER_JOURNAL_KB"
     )]
     journal_kb: String,
-    /// Directory for a control socket at which other users may ask [default: none].
+    /// Directory for a control socket that other users may query [default: none].
     ///
-    /// They may change nothing.
+    /// They cannot change anything.
     #[arg(long, value_name = "DIR", env = "MUSTER_READABLE_IN")]
     readable_in: Option<PathBuf>,
     /// Seed of the agent's random choices [default: drawn, and logged].
@@ -150,7 +150,7 @@ pub(super) struct Args {
     random_seed: Option<u64>,
 }
 
-/// Which engine runs.
+/// The engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Protocol {
     /// Zone membership.
@@ -159,44 +159,44 @@ enum Protocol {
     Age,
 }
 
-/// How events are printed.
+/// Format of printed events.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum EventFormat {
     /// `UP NAME NS`, `DOWN NAME NS`, ...; NS is CLOCK_MONOTONIC in nanoseconds.
     Plain,
 }
 
-/// How the agent runs.
+/// Mode of operation.
 pub(super) enum Mode {
     /// In the foreground, alone, printing events.
     Foreground,
-    /// As keeper and worker for the clients of a job.
+    /// As supervisor and worker for the clients of a job.
     Job { key: String, directory: PathBuf },
-    /// The same in the foreground, for a job starter.
-    Serve { place: AgentDirectory },
+    /// The same in the foreground, for a scheduler's or launcher's step.
+    Serve { agent_directory: AgentDirectory },
 }
 
 impl Args {
-    /// Without any argument: a step of a job, if the environment names one.
+    /// Without any argument: serves a job if the environment names one. Returns false if there is nothing to do.
     pub(super) fn serve_if_alone(&mut self) -> bool {
         let alone = std::env::args_os().len() == 1;
         self.serve |= alone && std::env::var_os("MUSTER_JOB").is_some();
         self.serve || !alone
     }
 
-    /// Checks everything; `matches` says where each came from.
+    /// Checks all arguments. `matches` supplies the origin of each.
     pub(super) fn resolve(self, matches: &ArgMatches) -> Result<(AgentConfig, Mode), ConfigError> {
         let mode = match (self.job, self.dir) {
             (Some(key), Some(directory)) => Mode::Job { key, directory },
             _ if self.serve => Mode::Serve {
-                place: place_to_serve(self.name.as_deref())?,
+                agent_directory: directory_to_serve(self.name.as_deref())?,
             },
             _ => Mode::Foreground,
         };
         let name = match &mode {
             // A job's key ends with the node's name.
             Mode::Job { key, .. } => key.rsplit(':').next().unwrap_or_default().to_owned(),
-            Mode::Serve { place } => place.node().to_owned(),
+            Mode::Serve { agent_directory } => agent_directory.node().to_owned(),
             Mode::Foreground => self.name.unwrap_or_else(host_name),
         };
         let mut rails = rails(self.config.as_deref(), &self.rails)?;
@@ -220,7 +220,7 @@ impl Args {
         };
         let group = GroupName::new(&self.group)?;
         let is_gossip = self.protocol == Protocol::Age;
-        // Its times have to be right under the other engine, too: whoever gave them finds out.
+        // The times are checked under the overlay, too, so that the user learns of an invalid one.
         let gossip = GossipConfig::parse(
             if is_gossip { &self.participants } else { &[] },
             &self.interval_ms,
@@ -238,7 +238,7 @@ impl Args {
             let first = rails.rails.first().map(|entry| &entry.nid);
             gossip.participants = participants_of_hosts(hosts, first, port)?;
         }
-        // Whoever is named to others beforehand has to be where they look.
+        // An agent whose address was given to other nodes beforehand must have exactly that port.
         let is_expected = self.port.is_some()
             || self.hosts.is_some()
             || !seeds.is_empty()
@@ -281,12 +281,12 @@ impl Args {
     }
 }
 
-/// A job's agent leaves the directory that it was started in.
+/// An absolute path, because a job's agent leaves the directory that it was started in.
 fn absolute(path: PathBuf) -> PathBuf {
     std::path::absolute(&path).unwrap_or(path)
 }
 
-/// What the file says, but for the rails if there are other words for them.
+/// The rails document of the file. Rails of the command line replace those of the file.
 fn rails(file: Option<&Path>, given: &[String]) -> Result<RailsDocument, ConfigError> {
     let mut document = file.map_or_else(|| Ok(RailsDocument::default()), read_document)?;
     let entry = |nid| RailEntry {
@@ -301,9 +301,9 @@ fn rails(file: Option<&Path>, given: &[String]) -> Result<RailsDocument, ConfigE
     Ok(document)
 }
 
-/// The place of the job to serve. A job starter's own step is not the one that the ranks are in, so the
-/// job must have been named for both.
-fn place_to_serve(node: Option<&str>) -> Result<AgentDirectory, ConfigError> {
+/// The agent directory of the job to serve. The agent's own step is not the step of the ranks, so the job must have
+/// been named to both with MUSTER_JOB.
+fn directory_to_serve(node: Option<&str>) -> Result<AgentDirectory, ConfigError> {
     let job = std::env::var("MUSTER_JOB").map_err(|_| ConfigError::NoJob)?;
     AgentDirectory::find(Some(&job), node, None).map_err(directory_error)
 }
@@ -320,8 +320,8 @@ fn agent_directory(key: &str, directory: &Path) -> Result<AgentDirectory, Config
     AgentDirectory::from_key(key, directory).map_err(directory_error)
 }
 
-/// A job's key comes from a file, from an agent that was here before, or through the clients; a member
-/// without a job has the standing key of its user.
+/// The source of the key. A job's key comes from a file, from an earlier agent of this node, or through the clients.
+/// A member without a job has the standing key of its user.
 fn key(file: Option<&Path>, mode: &Mode) -> Result<KeySource, ConfigError> {
     match (file, mode) {
         (Some(path), _) if path == Path::new("-") => {

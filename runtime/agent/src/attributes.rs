@@ -1,5 +1,4 @@
-//! Attributes between the ranks of this node and the protocol: questions in, answers and events
-//! out.
+//! Attributes between the ranks of this node and the engine: requests in, answers and events out.
 
 use super::rank_service::RankService;
 use super::slice::Slice;
@@ -13,12 +12,12 @@ use tracing::warn;
 
 const _: () = assert!(ATTRIBUTE_KEY_MAX == KEY_MAX && ATTRIBUTE_VALUE_MAX == VALUE_MAX);
 
-/// Most keys that the processes of this node watch.
+/// Maximum number of keys that the processes of this node watch.
 const WATCHED_MAX: usize = 4096;
 
 impl RankService {
-    /// Answers what the ranks asked, as far as there is time; says whether more wait. What is answered as
-    /// written is kept for the next worker first.
+    /// Answers requests of the ranks, as far as there is time. Returns whether more wait. A write is stored for the
+    /// next worker before it is acknowledged.
     pub(super) fn answer(&mut self, engine: &mut Engine, now: Instant, slice: &Slice) -> bool {
         if !self.ipc.has_asks() {
             return false;
@@ -27,12 +26,14 @@ impl RankService {
         let version = engine.attributes_version(engine.id());
         let mut answers = Vec::new();
         while let Some((slot, socket)) = self.ipc.take_ask() {
-            // The question was written before the socket was handed over; one that is not there,
-            // or no question, is answered by the hang-up.
+            // The request was written before the socket was handed over. If it is missing or invalid, the socket is
+            // closed without an answer.
             if let Ok(Received::Message(length, _)) = socket.receive(&mut buffer) {
                 match Ask::decode(buffer.get(..length).unwrap_or_default()) {
                     Ok(ask) => answers.push((socket, self.answer_one(engine, now, slot, ask))),
-                    Err(error) => warn!(%error, "a question of a rank was refused"),
+                    Err(error) => {
+                        warn!(%error, "a rank's attribute request is malformed; its socket is closed");
+                    }
                 }
             }
             if slice.is_over() {
@@ -40,10 +41,10 @@ impl RankService {
             }
         }
         if engine.attributes_version(engine.id()) != version {
-            self.keep(engine);
+            self.save(engine);
         }
         for (socket, answer) in answers {
-            // Whoever asked and went away does not need to know.
+            // A rank that has closed its socket needs no answer.
             let _ = socket.send(&answer, None);
         }
         self.ipc.has_asks()
@@ -59,7 +60,7 @@ impl RankService {
         let (mut text, mut keys) = (String::new(), Vec::new());
         let answer = match ask {
             Ask::Publish { key, .. } | Ask::Withdraw { key } if key == RAILS_KEY => {
-                Answer::Limit("this key says which rails fail, and the agent alone writes it")
+                Answer::Limit("this key is reserved: the agent publishes the failing rails in it")
             }
             Ask::Publish { key, value } => {
                 answer_to(engine.handle(now, Input::Publish { key, value }), &mut text)
@@ -98,7 +99,8 @@ impl RankService {
         answer.encode()
     }
 
-    /// A process has ended: what only it wanted to know of is not written on the board any more.
+    /// Removes the watches of a process that has ended. Keys that no other process watches are no longer written to
+    /// the state table.
     pub(super) fn forget_watcher(&mut self, slot: u32) {
         self.watched.retain(|_, slots| {
             slots.remove(&slot);
@@ -106,8 +108,9 @@ impl RankService {
         });
     }
 
-    /// Writes a change on the board if anybody here watches the key. True if there is news.
-    pub(super) fn tell_attribute(
+    /// Writes a change to the state table if a process of this node watches the key. Returns true if it wrote an
+    /// event.
+    pub(super) fn publish_if_watched(
         &mut self,
         engine: &Engine,
         event: &Event,

@@ -1,27 +1,26 @@
-//! Where the agent sits: which NUMA node its memory is on, and which hardware thread it takes.
+//! CPU placement of the agent: the NUMA node of its memory, and the hardware thread that the loop runs on.
 //!
-//! Intuition: a guest who takes the free chair next to the door. Ranks have their cores; if one is left
-//! that no rank may use, the loop takes it, near the first rail; if none is left, or nothing is known
-//! of the machine, the scheduler decides, as it would have without us. Only the loop's own thread is
-//! bound, and only while there are ranks.
+//! Ranks are bound to their cores. If there is a hardware thread that no rank may use, the loop binds itself to it,
+//! preferably near the first rail. If there is none, or the topology is unknown, the scheduler decides, as it does
+//! for any process. Only the loop's own thread is bound, and only while there are ranks.
 
 use muster_fabric::locality::{Machine, Sharing};
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 use tracing::{info, warn};
 
-/// The machine, and the seat that was taken.
+/// The machine, and the hardware thread that the loop is bound to.
 #[derive(Debug, Default)]
 pub(super) struct CpuPlacement {
     machine: Option<Machine>,
-    /// What this thread may use, from the beginning.
+    /// The affinity mask of this thread before it bound itself.
     allowed: Option<CpuSet>,
     taken: Option<u32>,
 }
 
 impl CpuPlacement {
-    /// Looks around; takes no seat yet.
-    pub(super) fn look(machine: Option<Machine>) -> CpuPlacement {
+    /// Reads the affinity mask. Binds nothing yet.
+    pub(super) fn new(machine: Option<Machine>) -> CpuPlacement {
         CpuPlacement {
             machine,
             allowed: sched_getaffinity(None).ok(),
@@ -33,14 +32,14 @@ impl CpuPlacement {
         self.machine.as_ref()
     }
 
-    /// The node that this thread runs on, and allocates on.
+    /// The NUMA node that this thread runs on and allocates from.
     pub(super) fn node(&self) -> Option<u32> {
         let thread = u32::try_from(sched_getcpu()).ok()?;
         self.machine.as_ref()?.node_of_thread(thread)
     }
 
-    /// The ranks of this node are these processes now: takes a free seat near this NUMA node, or gets
-    /// up if there is none. Says which.
+    /// Binds the loop to a hardware thread that none of these ranks may use, near the given NUMA node, or unbinds it
+    /// if there is none. Logs a change.
     pub(super) fn choose(&mut self, near: Option<u32>, ranks: &[u32]) {
         let (Some(machine), Some(allowed)) = (&self.machine, &self.allowed) else {
             return;
@@ -61,15 +60,17 @@ impl CpuPlacement {
             Ok(()) => {
                 self.taken = thread;
                 let node = free.and_then(|choice| choice.node);
-                let said = match thread {
-                    Some(_) => "the agent takes a core that no rank uses",
+                let message = match thread {
+                    Some(_) => "the agent is bound to a core that no rank uses",
                     None => {
-                        "no core is free of ranks, or none is left: the scheduler places the agent"
+                        "no core is free of ranks, or no ranks are left: the scheduler places the agent"
                     }
                 };
-                info!(?thread, ?node, "{said}");
+                info!(?thread, ?node, "{message}");
             }
-            Err(cause) => warn!(?thread, %cause, "the agent cannot choose its core"),
+            Err(cause) => {
+                warn!(?thread, %cause, "sched_setaffinity failed: the agent cannot bind itself to a core");
+            }
         }
     }
 }
@@ -78,7 +79,7 @@ impl CpuPlacement {
 fn threads_of(processes: &[u32]) -> Vec<u32> {
     let mut all = CpuSet::new();
     for pid in processes {
-        // One that has just ended uses nothing, nor does a number that somebody scribbled on the board.
+        // A process that has just ended uses none. A rank may also have written an invalid pid to the state table.
         let pid = i32::try_from(*pid).ok().and_then(Pid::from_raw);
         let set = pid.and_then(|pid| sched_getaffinity(Some(pid)).ok());
         for thread in set.iter().flat_map(threads) {
@@ -92,21 +93,23 @@ fn threads(set: &CpuSet) -> Vec<u32> {
     let within = |thread: &u32| set.is_set(*thread as usize);
     let count = set.count() as usize;
     let all = (0..CpuSet::MAX_CPU as u32).filter(within);
-    // Behind the last one nothing is looked for.
+    // Do not search past the last one.
     all.take(count).collect()
 }
 
-/// What hwloc says of this machine, or of the one in `HWLOC_XMLFILE`. It takes some 10 ms, and more on
-/// large machines, so a keeper asks once for all its workers.
+/// The topology of this machine, or of the one in `HWLOC_XMLFILE`, from hwloc. It takes about 10 ms, and more on
+/// large machines, so a supervisor reads it once for all its workers.
 #[cfg(feature = "hwloc")]
 pub(super) fn read_machine() -> Option<Machine> {
     let machine = muster_fabric::locality::read();
     machine
-        .inspect_err(|error| warn!(%error, "all rails count as equally near"))
+        .inspect_err(
+            |error| warn!(%error, "the topology cannot be read; all rails count as equally near"),
+        )
         .ok()
 }
 
-/// Built without hwloc: nothing is known.
+/// Built without hwloc: the topology is unknown.
 #[cfg(not(feature = "hwloc"))]
 pub(super) fn read_machine() -> Option<Machine> {
     None

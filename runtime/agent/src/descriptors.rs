@@ -1,9 +1,10 @@
-//! The worker's descriptors: how many are open, and when a new worker takes over because they run out.
+//! The worker's file descriptors: how many are open, and when a new worker takes over because they run out.
 //!
-//! A rank needs four. libfabric accepts every TCP connection that comes to a `tcp` rail and keeps it until its first
-//! message has come: silent connections can use up those of the ranks. No call of libfabric closes such connections;
-//! the end of the process does. So when few descriptors are left, and many belong to connections
-//! that serve nobody, the worker ends and its keeper forks the next one, which takes up where this one stopped.
+//! A rank needs four. libfabric accepts every TCP connection to a `tcp` rail and keeps it until its first message has
+//! arrived, so silent connections can use up the descriptors of the ranks. No call of libfabric closes such
+//! connections; only the end of the process does. When few descriptors are left, and many belong to unserved
+//! connections (that never sent a message), the worker ends. Its supervisor forks the next one, which continues from
+//! the inherited state.
 
 use muster_sys::clock::monotonic_ns;
 use muster_sys::limits;
@@ -11,36 +12,38 @@ use muster_sys::open_files;
 use rustix::process::{Pid, getppid};
 use tracing::{error, warn};
 
-/// How often they are counted.
-const LOOK_US: u64 = 1_000_000;
-/// How often connections that serve nobody are counted, and a lack is told.
+/// Interval between two counts.
+const CHECK_US: u64 = 1_000_000;
+/// Interval between two counts of unserved connections, and between two warnings.
 const SEARCH_US: u64 = 10_000_000;
-const TELL_US: u64 = 60_000_000;
-/// From one new worker to the next.
+const WARN_US: u64 = 60_000_000;
+/// Minimum time between two renewals of the worker.
 pub(super) const RENEWAL_US: u64 = 60_000_000;
-/// With a larger limit no more are used than this. It bounds the time that a search takes, to some milliseconds.
+/// Number of descriptors used at most, even if the limit is larger. It bounds the time of a count to some
+/// milliseconds.
 const USED_MAX: u64 = 16_384;
-/// So many are kept for ranks and control: a part of the limit, within bounds.
-const KEPT_PART: u64 = 8;
-const KEPT: (u64, u64) = (16, 256);
-/// A new worker is worth it if it closes this part of the limit.
-const UNSERVED_PART: u64 = 4;
+/// Descriptors reserved for ranks and control: this fraction of the limit, within these bounds.
+const RESERVED_FRACTION: u64 = 8;
+const RESERVED: (u64, u64) = (16, 256);
+/// A new worker is forked only if that closes at least this fraction of the limit.
+const UNSERVED_FRACTION: u64 = 4;
 /// The first message of libfabric's connections, in bytes.
 const FIRST_MESSAGE: u64 = 32;
-/// Numbers above the count that are looked at: some below it may be free.
+/// Descriptor numbers above the count that are checked: some numbers below it may be free.
 const SPREAD: u64 = 64;
 
-/// The workers that took over for want of descriptors. The keeper counts; a worker has it from its beginning.
+/// The workers that took over because descriptors ran out. The supervisor counts them; each worker gets the count at
+/// its start.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Renewals {
-    /// How many there were.
+    /// Number of renewals.
     pub(super) count: u64,
-    /// When the last one took over.
+    /// Time of the last renewal.
     last_us: Option<u64>,
 }
 
 impl Renewals {
-    /// Notes one more, if it is time for it: a worker that ends so earlier has failed.
+    /// Counts a renewal. Returns false if the last one was too recent: a worker that ends so early has failed.
     pub(super) fn note(&mut self, now_us: u64) -> bool {
         let is_time = self.is_time(now_us);
         if is_time {
@@ -56,23 +59,23 @@ impl Renewals {
     }
 }
 
-/// The watch over them.
+/// Monitors the number of open descriptors.
 pub(super) struct Descriptors {
     limit: u64,
-    /// Who would fork another worker; none where nobody does.
+    /// The process that forks the next worker; none in the foreground.
     supervisor: Option<Pid>,
     pub(super) renewals: Renewals,
-    /// At the last look.
+    /// Open descriptors at the last count.
     pub(super) open: u64,
-    /// TCP connections that served nobody when they were counted last.
+    /// Unserved TCP connections at the last count.
     pub(super) unserved: u64,
-    look_us: u64,
+    check_us: u64,
     search_us: u64,
-    tell_us: u64,
+    warn_us: u64,
 }
 
 impl Descriptors {
-    /// For a worker that this keeper would replace.
+    /// Creates it for a worker that `supervisor` replaces.
     pub(super) fn new(supervisor: Option<Pid>, renewals: Renewals) -> Self {
         Self {
             limit: limits::open_files().min(USED_MAX),
@@ -80,41 +83,41 @@ impl Descriptors {
             renewals,
             open: 0,
             unserved: 0,
-            look_us: 0,
+            check_us: 0,
             search_us: 0,
-            tell_us: 0,
+            warn_us: 0,
         }
     }
 
-    /// Looks, if it is time; says whether the worker has to be replaced now.
-    pub(super) fn look(&mut self, now_us: u64) -> bool {
-        if now_us < self.look_us {
+    /// Counts, if it is time. Returns whether the worker has to be replaced now.
+    pub(super) fn check(&mut self, now_us: u64) -> bool {
+        if now_us < self.check_us {
             return false;
         }
-        self.look_us = now_us + LOOK_US;
-        // One cannot be counted where there is none for the count.
+        self.check_us = now_us + CHECK_US;
+        // The count itself needs a descriptor: if none is left, all are open.
         self.open = open_files::count().unwrap_or(self.limit);
-        let is_scarce = self.open + kept(self.limit) > self.limit;
+        let is_scarce = self.open + reserved(self.limit) > self.limit;
         let may_renew = is_scarce && self.may_renew(now_us);
         if may_renew || self.search_us <= now_us {
             self.search_us = now_us + SEARCH_US;
             let below = (self.open + SPREAD).min(self.limit);
             self.unserved = open_files::unserved_connections(below as i32, FIRST_MESSAGE);
         }
-        let is_worth_it = self.unserved * UNSERVED_PART >= self.limit;
+        let is_worth_it = self.unserved * UNSERVED_FRACTION >= self.limit;
         match is_scarce {
             true if may_renew && is_worth_it => {
                 error!(
                     open = self.open,
                     limit = self.limit,
                     unserved = self.unserved,
-                    "descriptors run out, for TCP connections to this node's rails that bring no message; a new \
-                     worker takes over and closes them. Let no other hosts connect to the rails' ports: see \
+                    "descriptors run out because of TCP connections to this node's rails that send no message; a new \
+                     worker takes over and closes them. Do not let other hosts connect to the rails' ports: see \
                      muster-rails(7)"
                 );
                 return true;
             }
-            true => self.tell_lack(now_us),
+            true => self.warn_of_lack(now_us),
             false => {}
         }
         false
@@ -124,21 +127,21 @@ impl Descriptors {
         self.renewals.is_time(now_us) && self.supervisor.is_some() && getppid() == self.supervisor
     }
 
-    fn tell_lack(&mut self, now_us: u64) {
-        if now_us < self.tell_us {
+    fn warn_of_lack(&mut self, now_us: u64) {
+        if now_us < self.warn_us {
             return;
         }
-        self.tell_us = now_us + TELL_US;
+        self.warn_us = now_us + WARN_US;
         warn!(
             open = self.open,
             limit = self.limit,
             unserved = self.unserved,
-            "few descriptors are left, and ranks that find none are turned away until there are some; raise the limit \
+            "few descriptors are left; ranks that attach are refused while there are none; raise the limit \
              of open files (ulimit -Hn, nofile in /etc/security/limits.conf, LimitNOFILE= of the service)"
         );
     }
 
-    /// What was counted, by name.
+    /// The counters, by name.
     pub(super) fn counters(&self) -> [(&'static str, u64); 3] {
         [
             ("descriptors_open", self.open),
@@ -148,13 +151,13 @@ impl Descriptors {
     }
 }
 
-/// The time by which renewals are counted.
+/// The clock of renewals.
 pub(super) fn now_us() -> u64 {
     monotonic_ns() / 1000
 }
 
-fn kept(limit: u64) -> u64 {
-    (limit / KEPT_PART).clamp(KEPT.0, KEPT.1)
+fn reserved(limit: u64) -> u64 {
+    (limit / RESERVED_FRACTION).clamp(RESERVED.0, RESERVED.1)
 }
 
 #[cfg(test)]
@@ -171,16 +174,16 @@ mod tests {
     }
 
     #[test]
-    fn a_part_is_kept_and_not_too_little_nor_too_much() {
-        assert_eq!([64, 128, 1024, USED_MAX].map(kept), [16, 16, 128, 256]);
+    fn a_bounded_fraction_is_reserved() {
+        assert_eq!([64, 128, 1024, USED_MAX].map(reserved), [16, 16, 128, 256]);
     }
 
-    /// Where nobody forks another worker, none ends for one.
+    /// A worker without a supervisor that forks a successor does not end.
     #[test]
-    fn without_a_keeper_no_worker_ends() {
+    fn a_worker_without_a_supervisor_does_not_end() {
         let mut descriptors = Descriptors::new(None, Renewals::default());
         descriptors.limit = 1;
-        assert!(!descriptors.look(1_000_000));
-        assert!(descriptors.open > 0 && descriptors.tell_us > 0);
+        assert!(!descriptors.check(1_000_000));
+        assert!(descriptors.open > 0 && descriptors.warn_us > 0);
     }
 }

@@ -1,33 +1,33 @@
-//! Messages that no pair of interfaces would take: counted all, said now and then.
+//! Messages that no pair of interfaces could send. Each is counted, and the log reports them at most once a second.
 
 use muster_fabric::{DropReason, Nid};
 use tracing::error;
 
-/// Between two lines about it, at least.
+/// Minimum time between two log lines.
 const PAUSE_US: u64 = 1_000_000;
 
-/// How many were dropped, and how many of them were told.
+/// The number of dropped messages, and how many of them were logged.
 #[derive(Debug, Default)]
 pub(super) struct Drops {
     total: u64,
-    told: u64,
+    logged: u64,
     next_us: u64,
 }
 
 impl Drops {
-    /// Notes one; says how many are to be told now, if it is time.
+    /// Counts one. Returns the number to be logged now, if it is time.
     fn note(&mut self, now_us: u64) -> Option<u64> {
         self.total += 1;
         if now_us < self.next_us {
             return None;
         }
         self.next_us = now_us + PAUSE_US;
-        let news = self.total - self.told;
-        self.told = self.total;
+        let news = self.total - self.logged;
+        self.logged = self.total;
         Some(news)
     }
 
-    /// Notes one, and logs it if it is time, with the pairs that were tried for it.
+    /// Counts one, and logs it if it is time, with the pairs that were tried for it.
     pub(super) fn dropped(
         &mut self,
         now_us: u64,
@@ -38,21 +38,21 @@ impl Drops {
             let (reason, total, tried) = (reason.word(), self.total, in_text(&tried()));
             error!(
                 reason,
-                tried, count, total, "messages were dropped: no pair of interfaces took them"
+                tried, count, total, "messages were dropped: no pair of interfaces could send them"
             );
         }
     }
 
-    /// All of them.
+    /// The number of dropped messages.
     pub(super) fn total(&self) -> u64 {
         self.total
     }
 }
 
-/// Pairs of a local and a remote NID as a text.
+/// Pairs of a local and a remote NID as text.
 pub(super) fn in_text(pairs: &[(Nid, Nid)]) -> String {
-    let words: Vec<String> = pairs.iter().map(|(a, b)| format!("{a} -> {b}")).collect();
-    words.join(", ")
+    let texts: Vec<String> = pairs.iter().map(|(a, b)| format!("{a} -> {b}")).collect();
+    texts.join(", ")
 }
 
 #[cfg(test)]
@@ -61,12 +61,12 @@ mod tests {
 
     /// dbg-025.
     #[test]
-    fn all_are_counted_and_told_at_most_once_a_second() {
+    fn all_are_counted_and_logged_at_most_once_a_second() {
         let mut drops = Drops::default();
-        let told: Vec<u64> = (0..25)
+        let logged: Vec<u64> = (0..25)
             .filter_map(|tenth| drops.note(tenth * 100_000))
             .collect();
-        assert_eq!(told, [1, 10, 10]);
+        assert_eq!(logged, [1, 10, 10]);
         assert_eq!(drops.total(), 25);
     }
 }

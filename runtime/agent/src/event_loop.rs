@@ -1,30 +1,29 @@
-//! The host loop: the one thread that drives protocol, rails and ranks.
+//! The event loop: the one thread that drives the engine, the rails and the ranks.
 //!
-//! One round, in this order, and nothing blocks but step 7:
+//! One round has these steps, in this order. Only step 7 blocks.
 //!
-//! 0. **what ranks have noted** of messages of their own, or carried in them (`traffic`), if the protocol is
-//!    about to wake;
-//! 1. **in by the rails**: what has arrived goes to the protocol, which checks it; an
-//!    authentic frame is also told to the fabric (that rail of that peer works);
-//! 2. **in by the ranks**: requests at the socket and findings of the kernel become inputs;
-//! 3. **time**: the protocol is woken if it asked for it, and nothing it should have heard first waits
-//!    in step 1; it is told for how long that has been so;
-//! 4. **rails' own news** (`rail_liveness`): a silent rail of a living peer is told as "degraded", the end of a
-//!    peer's process as "unreachable", and the others learn which of our rails fail;
-//! 5. **out as events**: onto the board or the screen; whoever waits is woken;
-//! 6. **out by the rails**: the protocol writes datagrams into our buffer until it has no more;
-//! 7. **sleep**, until the next thing or the next deadline.
+//! 0. **Traffic stamps**: if the engine is about to wake, read what ranks recorded (traffic stamps and piggybacks) for
+//!    messages of their own (`piggyback`).
+//! 1. **Receive from the rails**: each datagram goes to the engine, which checks it. For an authentic frame the fabric
+//!    notes that this rail of this peer works.
+//! 2. **Serve the ranks**: requests at the socket and ends of processes become inputs of the engine.
+//! 3. **Time**: the engine is woken if its time-out has passed and step 1 has read all that arrived. If step 1 has not,
+//!    the engine is told for how long that has been so.
+//! 4. **Events of the rails** (`rail_liveness`): a silent rail of a live peer is reported as "degraded", the end of a
+//!    peer's process as "unreachable", and the other members are told which rails of this node fail.
+//! 5. **Publish events**: to the state table or the terminal; waiting ranks are woken.
+//! 6. **Send on the rails**: the engine writes datagrams into a buffer until it has no more.
+//! 7. **Sleep** until a descriptor is ready or the next deadline.
 //!
-//! News, the ranks and who asks wake the loop. The others' beats do not: they lie in their lane until
-//! step 1 takes them, which is before step 3 judges anybody's silence and at the latest at our own
-//! next beat. So a silence is judged up to one heartbeat later than it could be, and nobody is
-//! accused of one whose beat has arrived. On an idle node one wake-up a heartbeat does everything,
-//! and where only the time woke the loop, step 1 looks at the beats alone.
+//! News, ranks and operators wake the loop. Beats of peers do not: they stay in their lane until step 1 reads them,
+//! at the latest at this node's own next beat. Step 1 precedes step 3, so a peer whose beat has arrived is not
+//! suspected. A silence is detected up to one heartbeat later than it could be. On an idle node one wake-up per
+//! heartbeat does everything. If only a time-out woke the loop, step 1 reads only the beats.
 //!
-//! A datagram never goes back: what step 1 causes leaves in steps 5 and 6.
+//! Step 1 never sends: what a datagram causes is published in step 5 and sent in step 6.
 
 use super::admin_endpoint::AdminEndpoint;
-use super::admin_handlers::Begun;
+use super::admin_handlers::PendingChange;
 use super::descriptors::{Descriptors, Renewals};
 use super::drops::Drops;
 use super::gossip;
@@ -58,95 +57,96 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 use tracing::{error, info, warn};
 
-/// Rounds of step 1, each of up to 64 datagrams a lane, before the other steps get their turn.
+/// Rounds of step 1, each of up to 64 datagrams a lane, before the other steps run.
 const ARRIVAL_ROUNDS_MAX: usize = 4;
-/// So many times in a row with more to read in step 1, and step 3 is done all the same: what lay in
-/// a lane when a silence began has been read by then.
-const UNJUDGED_MAX: u32 = 4;
-/// Datagrams of step 6 before the other steps get their turn.
+/// After this number of rounds in which step 1 did not read everything, step 3 runs anyway. By then all datagrams
+/// that were in a lane when a silence began have been read.
+const DEFERRALS_MAX: u32 = 4;
+/// Datagrams of step 6 before the other steps run.
 const TRANSMITS_MAX: usize = 64;
-/// Longest sleep: the loop looks around at least this often.
+/// Longest sleep: the loop runs at least this often.
 const SLEEP_MAX_US: u64 = 1_000_000;
-/// How often what a worker leaves behind is brought up to date, at most.
+/// Minimum time between two updates of the inherited state.
 const SNAPSHOT_INTERVAL_US: u64 = 20_000;
 
-/// What a descriptor of the loop is about. Rails need no flag: they are read in every round.
+/// Tokens of the loop's descriptors. Rails need no separate ones: they are read in every round.
 pub(super) const TOKEN_RAILS: u64 = 0;
 const TOKEN_SIGNALS: u64 = 1;
 const TOKEN_CONTROL: u64 = 2;
 const TOKEN_RANKS: u64 = 3;
 
-/// Why the loop ended.
+/// Reason why the loop ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Ending {
     /// No longer needed.
     InOrder,
-    /// Somebody asked us to: no rank may start another agent for it.
-    Asked,
-    /// Another living member has our name.
+    /// A request to end: no rank may start another agent for it.
+    Requested,
+    /// Another live member has this node's name.
     NameTaken,
     /// Another worker takes over.
     Renewed,
 }
 
-/// Everything the loop drives.
+/// All objects that the loop drives.
 pub(super) struct EventLoop {
     pub(super) fabric: Fabric,
     pub(super) engine: Engine,
     pub(super) peers: PeerDirectory,
     pub(super) rails: Rails,
-    /// A change of them that is being made.
-    pub(super) begun: Option<Begun>,
-    /// The ranks' side; none in the foreground.
+    /// A change of the rails that is in progress.
+    pub(super) pending_change: Option<PendingChange>,
+    /// The service for ranks; none in the foreground.
     pub(super) job: Option<RankService>,
     signals: Signals,
     pub(super) admin_endpoint: AdminEndpoint,
-    /// Of a service.
+    /// Set if the agent runs as a service.
     pub(super) watchdog: Option<Watchdog>,
     pub(super) epoll: Epoll,
     pub(super) heartbeat_us: u64,
     pub(super) deadline_us: u64,
-    /// Since when step 1 has not come to an end, and how often in a row step 3 was put off for it.
+    /// The time since which step 1 has not read everything, and the number of times in a row that step 3 was
+    /// deferred.
     behind_since: Option<Instant>,
-    unjudged: u32,
+    deferrals: u32,
     /// Peers whose beats the fabric watches, by handle.
     pub(super) watched: BTreeMap<PeerHandle, MemberId>,
     /// Silent rails of each member.
     pub(super) silent_rails: BTreeMap<MemberId, BTreeSet<usize>>,
-    /// Members that are heard through others only.
+    /// Members that are heard through relays only.
     pub(super) indirect: BTreeSet<MemberId>,
-    /// Rails that members say do not work.
-    pub(super) told_failing: BTreeMap<MemberId, Vec<Nid>>,
-    /// Beats for messages of the ranks to carry.
+    /// Failing rails, as reported by the members themselves.
+    pub(super) reported_failing: BTreeMap<MemberId, Vec<Nid>>,
+    /// Beats for the ranks' messages to carry.
     pub(super) piggybacks: Piggybacks,
-    /// Who knocks with another key.
+    /// Senders of frames with another key.
     pub(super) unauthenticated: UnauthenticatedSenders,
-    /// Messages that no rail took.
+    /// Messages that no rail could send.
     pub(super) drops: Drops,
-    /// Whether the loop finds some, and whether this turn did anything.
+    /// Detects rounds without work and without sleep; `worked` tells whether this round did anything.
     spin_detector: SpinDetector,
     pub(super) worked: bool,
-    /// What this node wants, and how much of the time it took.
+    /// Work for this node's ranks and operators, and its share of the time.
     local: LocalWork,
     priority: Priority,
     pub(super) descriptors: Descriptors,
-    /// Our own, and what was told of them.
+    /// The failing rails of this node, and what was published of them.
     pub(super) status: Status,
-    /// Which of the outbox's lists the handles in `watched` are of.
-    pub(super) begun_anew: u64,
+    /// The generation of the peer directory's lists that the handles in `watched` belong to.
+    pub(super) directory_generation: u64,
     pub(super) buffer: Vec<u8>,
-    /// Rails were opened or closed since the loop last looked whether it may sleep.
+    /// Rails were opened or closed since the loop last checked whether it may sleep.
     pub(super) rails_are_new: bool,
-    /// Who was heard on which rail in this round of step 1.
+    /// Senders, and the rails of their frames, in this round of step 1.
     heard: Vec<(MemberId, usize, Option<Relayed>)>,
     ending: Option<Ending>,
-    /// Somebody asked us to end.
-    is_asked: bool,
-    /// The others declared us failed at least once.
+    /// A signal requested the end.
+    end_requested: bool,
+    /// The other members declared this node failed at least once.
     is_outcast: bool,
     pub(super) snapshot_due_us: Option<u64>,
-    /// The version in the last snapshot: a successor must not start below one that is known.
-    kept_version: Version,
+    /// The version in the last snapshot. The next worker must not start below a version that peers know.
+    saved_version: Version,
 }
 
 impl EventLoop {
@@ -170,18 +170,18 @@ impl EventLoop {
             for fd in job.descriptors() {
                 epoll.add(fd, TOKEN_RANKS)?;
             }
-            job.parent_pipe_due(&epoll, TOKEN_RANKS);
+            job.watch_parent_pipe(&epoll, TOKEN_RANKS);
         }
         let buffer = vec![0; fabric.mtu()];
-        let kept_version = engine.version();
-        let priority = Priority::ask(&mut engine, profile.deadline_us());
+        let saved_version = engine.version();
+        let priority = Priority::request(&mut engine, profile.deadline_us());
         let status = Status::resume(engine.attribute(engine.id(), RAILS_KEY));
         let event_loop = Self {
             fabric,
             engine,
             peers: PeerDirectory::default(),
             rails,
-            begun: None,
+            pending_change: None,
             job,
             signals,
             admin_endpoint,
@@ -190,11 +190,11 @@ impl EventLoop {
             heartbeat_us: profile.heartbeat_us(),
             deadline_us: profile.deadline_us(),
             behind_since: None,
-            unjudged: 0,
+            deferrals: 0,
             watched: BTreeMap::new(),
             silent_rails: BTreeMap::new(),
             indirect: BTreeSet::new(),
-            told_failing: BTreeMap::new(),
+            reported_failing: BTreeMap::new(),
             piggybacks: Piggybacks::default(),
             unauthenticated: UnauthenticatedSenders::default(),
             drops: Drops::default(),
@@ -204,31 +204,31 @@ impl EventLoop {
             priority,
             descriptors: Descriptors::new(None, Renewals::default()),
             status,
-            begun_anew: 0,
+            directory_generation: 0,
             buffer,
             rails_are_new: false,
             heard: Vec::new(),
             ending: None,
-            is_asked: false,
+            end_requested: false,
             is_outcast: false,
             snapshot_due_us: Some(0),
-            kept_version,
+            saved_version,
         };
         event_loop.publish_config();
         Ok(event_loop)
     }
 
-    /// Tells the engine what the last worker knew and could not leave in its record.
+    /// Tells the engine what the last worker knew and could not leave in its snapshot.
     pub(super) fn catch_up(&mut self) {
         if let (Some(job), Engine::Age(age)) = (&self.job, &mut self.engine) {
-            // It has taken over nothing: whoever died meanwhile would never be missed.
+            // The age engine inherits no members. Without this, a member that failed meanwhile would never be missed.
             job.present().for_each(|id| age.expect(id));
         }
         if let Some(job) = &self.job {
             let now = instant(monotonic_ns());
-            for told in job.catch_up(&self.engine) {
-                if let Err(reject) = self.engine.handle(now, Input::Told(told)) {
-                    warn!(?reject, "a rank's end was refused");
+            for report in job.catch_up(&self.engine) {
+                if let Err(reject) = self.engine.handle(now, Input::Told(report)) {
+                    warn!(?reject, "the engine refused the report of a rank's end");
                 }
             }
         }
@@ -242,19 +242,19 @@ impl EventLoop {
         let mut ready: Vec<Ready> = Vec::new();
         let mut news_may_wait = true;
         loop {
-            // Before step 1, since a datagram may make the protocol beat, too.
-            self.take_traffic();
-            let more = self.receive(news_may_wait);
+            // Before step 1, because a datagram may also make the engine send a beat.
+            self.read_traffic();
+            let unread = self.receive(news_may_wait);
             let (begun_ns, slice) = (monotonic_ns(), self.local.slice(self.deadline_us));
-            let mut is_left = self.serve(&ready, &slice)?;
-            self.gather();
-            self.wake_engine(more);
-            self.hear_rails();
-            is_left |= self.tell_events(Some(&slice))?;
+            let mut has_more = self.serve(&ready, &slice)?;
+            self.discover_participants();
+            self.wake_engine(unread);
+            self.check_liveness();
+            has_more |= self.handle_events(Some(&slice))?;
             if let Some(job) = &mut self.job {
-                is_left |= job.wake_up_on(&slice);
+                has_more |= job.wake_up_on(&slice);
             }
-            self.rest_from(begun_ns, &slice, is_left)?;
+            self.pause_local_work(begun_ns, &slice, has_more)?;
             self.end_if_stopped();
             if let Some(job) = &mut self.job {
                 job.place_ranks(&self.engine);
@@ -262,22 +262,22 @@ impl EventLoop {
             if let (Some(files), Some(age)) =
                 (&mut self.admin_endpoint.gossip_files, self.engine.age())
             {
-                files.keep(age);
+                files.write_if_changed(age);
             }
-            // What was read since may have made a ping due that a message has carried.
+            // What was read since may have made a ping due that a message has already carried.
             self.settle_piggybacks();
             let sent_all = self.transmit();
-            self.look_at_descriptors();
-            self.keep_snapshot();
+            self.check_descriptors();
+            self.save_snapshot();
             if let Some(watchdog) = &mut self.watchdog {
-                watchdog.look(monotonic_ns() / 1000);
+                watchdog.notify_if_due(monotonic_ns() / 1000);
             }
             if let Some(ending) = self.ending.take() {
                 return Ok(ending);
             }
             news_may_wait |= std::mem::take(&mut self.rails_are_new);
-            // What was found armed before the last sleep, and woke nobody, is armed still.
-            let armed = !more && (!news_may_wait || self.fabric.may_sleep());
+            // If a lane was armed before the last sleep, and did not wake the loop, it is still armed.
+            let armed = !unread && (!news_may_wait || self.fabric.may_sleep());
             let sleep = if armed && sent_all {
                 self.sleep_time()
             } else {
@@ -286,28 +286,28 @@ impl EventLoop {
             let slept_from_ns = monotonic_ns();
             self.epoll.wait(&mut ready, Some(sleep))?;
             self.local.slept(monotonic_ns() - slept_from_ns);
-            let worked = std::mem::take(&mut self.worked) || more || !ready.is_empty();
-            if self.spin_detector.turn(worked || !sleep.is_zero()) {
-                self.tell_unrest(armed);
+            let worked = std::mem::take(&mut self.worked) || unread || !ready.is_empty();
+            if self.spin_detector.round(worked || !sleep.is_zero()) {
+                self.report_spin(armed);
             }
             news_may_wait = !armed || ready.iter().any(|ready| ready.token == TOKEN_RAILS);
         }
     }
 
-    /// Step 1. True if there may be more.
+    /// Step 1. Returns true if there may be more to read.
     fn receive(&mut self, news_may_wait: bool) -> bool {
         let mut heard = std::mem::take(&mut self.heard);
-        let (mut more, mut came) = (true, false);
+        let (mut unread, mut received) = (true, false);
         for _ in 0..ARRIVAL_ROUNDS_MAX {
             let now_ns = monotonic_ns();
             let (engine, unauthenticated) = (&mut self.engine, &mut self.unauthenticated);
             let mut deliver = |arrival: Arrival<'_>| {
-                came = true;
+                received = true;
                 let input = Input::Datagram {
                     bytes: arrival.bytes,
                 };
-                // A frame that fails is counted inside, and not believed. Who is held failed is not listened to,
-                // but is to be told so.
+                // The engine counts and drops a frame that is not valid. Frames of an outcast are not used, but the
+                // engine answers that it is an outcast.
                 let authentic = match engine.handle(instant(now_ns), input) {
                     Ok(()) | Err(Reject::Duplicate | Reject::Outcast) => true,
                     Err(Reject::Forged) => {
@@ -320,7 +320,7 @@ impl EventLoop {
                     heard.push((sender, arrival.rail, arrival.relayed));
                 }
             };
-            more = if news_may_wait {
+            unread = if news_may_wait {
                 self.fabric.poll(now_ns / 1000, &mut deliver)
             } else {
                 self.fabric.poll_beats(now_ns / 1000, &mut deliver)
@@ -331,41 +331,41 @@ impl EventLoop {
                 };
                 match relayed {
                     None => self.fabric.heard(now_ns / 1000, peer, rail),
-                    // It lives; of our rails and its own that says nothing.
+                    // It shows that the member is alive, but not that a rail of this node or of the member works.
                     Some(relayed) => self.fabric.heard_through(now_ns / 1000, peer, relayed),
                 }
             }
-            if !more {
+            if !unread {
                 break;
             }
         }
         self.heard = heard;
-        self.worked |= came;
-        more
+        self.worked |= received;
+        unread
     }
 
-    /// Step 2. Only descriptors that are ready are served: they stay ready until they are.
-    /// Says whether some of that had to be left.
+    /// Step 2. Serves only descriptors that are ready; they stay ready until they are served. Returns whether some
+    /// work was left.
     fn serve(&mut self, ready: &[Ready], slice: &Slice) -> io::Result<bool> {
         let is_ready = |token| ready.iter().any(|ready| ready.token == token);
-        let is_resting = self.local.is_resting();
-        if is_ready(TOKEN_CONTROL) || (self.local.again_ns.is_some() && !is_resting) {
+        let is_paused = self.local.is_paused();
+        if is_ready(TOKEN_CONTROL) || (self.local.resume_ns.is_some() && !is_paused) {
             self.answer_requests(slice);
         }
         if is_ready(TOKEN_SIGNALS) && self.signals.take() {
-            info!("asked to end");
-            self.is_asked = true;
+            info!("received a signal to end");
+            self.end_requested = true;
             self.input(Input::Leave { exit_code: 0 });
         }
         let Some(job) = &mut self.job else {
             return Ok(false);
         };
         let now = instant(monotonic_ns());
-        let mut is_left = false;
-        if is_ready(TOKEN_RANKS) || self.local.again_ns.is_some() || job.is_due() {
+        let mut has_more = false;
+        if is_ready(TOKEN_RANKS) || self.local.resume_ns.is_some() || job.is_due() {
             let (engine, fabric) = (&mut self.engine, &mut self.fabric);
             let participant_discovery = &mut self.admin_endpoint.participant_discovery;
-            is_left = job.serve(slice, is_resting, &mut |input| {
+            has_more = job.serve(slice, is_paused, &mut |input| {
                 if let (Input::Seed { address }, Some(participant_discovery)) =
                     (&input, &mut *participant_discovery)
                 {
@@ -375,41 +375,43 @@ impl EventLoop {
                     fabric.set_key(key);
                 }
                 match engine.handle(now, input) {
-                    // An outcast serves its ranks on, but its word counts no more.
+                    // An outcast continues to serve its ranks, but the engine accepts no more inputs.
                     Ok(()) | Err(Reject::Stopped) => {}
-                    Err(reject) => warn!(?reject, "an input of the ranks' side was refused"),
+                    Err(reject) => {
+                        warn!(?reject, "the engine refused an input of the rank service");
+                    }
                 }
             })?;
         }
-        job.keep_incarnation(&self.engine);
-        is_left |= job.answer(&mut self.engine, now, slice);
-        if let Some(ranks) = job.moved() {
-            self.rails.make_room(&self.fabric, &ranks);
+        job.save_incarnation(&self.engine);
+        has_more |= job.answer(&mut self.engine, now, slice);
+        if let Some(ranks) = job.changed_processes() {
+            self.rails.choose_core(&self.fabric, &ranks);
         }
         if job.is_over() {
             match self.engine.phase() {
                 Phase::Running => {
                     match job.had_clients() {
-                        true => info!("the last client and its launcher have gone"),
-                        false => info!("no client has come"),
+                        true => info!("the last client and its launcher have ended"),
+                        false => info!("no client has attached"),
                     }
-                    job.shut();
+                    job.stop_accepting();
                     self.input(Input::Leave { exit_code: 0 });
                 }
                 Phase::Stopped => self.ending = Some(Ending::InOrder),
                 Phase::Leaving => {}
             }
         }
-        Ok(is_left)
+        Ok(has_more)
     }
 
-    /// Behind the work for this node: if it was too much, the loop looks at it again after a pause, and neither
-    /// clients nor operators wake it before that.
-    fn rest_from(&mut self, begun_ns: u64, slice: &Slice, is_left: bool) -> io::Result<()> {
-        let rested = self.local.again_ns.is_some();
-        self.local.note(begun_ns, slice, is_left);
-        let rests = self.local.again_ns.is_some();
-        if rests == rested {
+    /// Ends the work for this node. If it took too long, the loop continues it after a pause; until then neither
+    /// clients nor operators wake the loop.
+    fn pause_local_work(&mut self, begun_ns: u64, slice: &Slice, has_more: bool) -> io::Result<()> {
+        let was_paused = self.local.resume_ns.is_some();
+        self.local.note(begun_ns, slice, has_more);
+        let is_paused = self.local.resume_ns.is_some();
+        if is_paused == was_paused {
             return Ok(());
         }
         let clients = self
@@ -419,7 +421,7 @@ impl EventLoop {
         let control = self.admin_endpoint.control.iter();
         let operators = control.map(|control| (control.descriptor(), TOKEN_CONTROL));
         for (descriptor, token) in clients.chain(operators) {
-            match rests {
+            match is_paused {
                 true => self.epoll.remove(descriptor),
                 false => self.epoll.add(descriptor, token)?,
             }
@@ -427,18 +429,18 @@ impl EventLoop {
         Ok(())
     }
 
-    /// What was lost outside the protocol and the fabric, by name.
+    /// Counters of the agent itself; engine and fabric have their own.
     pub(super) fn counters(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let own = [
             ("messages_dropped", self.drops.total()),
             ("piggyback_taken", self.piggybacks.taken),
-            ("restless_turns", self.spin_detector.restless),
+            ("restless_turns", self.spin_detector.idle_rounds),
             ("local_work_cut", self.local.cut),
             ("local_work_longest_us", self.local.longest_us),
             ("rails_lost", self.rails.lost()),
             ("addresses_contradict", self.peers.contradictions),
             ("addresses_unusable", self.peers.undeliverable),
-            ("address_lists_begun_anew", self.peers.begun_anew),
+            ("address_lists_begun_anew", self.peers.cleared),
             ("priority_demotions", demotions()),
             ("log_lines_lost", log::lost()),
             (
@@ -460,46 +462,46 @@ impl EventLoop {
             .chain(self.job.iter().flat_map(RankService::counters))
     }
 
-    /// Step 3. `more` waits to be read.
-    fn wake_engine(&mut self, more: bool) {
+    /// Step 3. `unread` is true if step 1 has not read everything.
+    fn wake_engine(&mut self, unread: bool) {
         let now = instant(monotonic_ns());
         let since = *self.behind_since.get_or_insert(now);
-        self.priority.look(now.0, &mut self.engine);
+        self.priority.check(now.0, &mut self.engine);
         self.engine.strained(now.since(since));
-        if !more {
+        if !unread {
             self.behind_since = None;
         }
-        self.unjudged = match more && self.unjudged < UNJUDGED_MAX {
-            true => self.unjudged + 1,
+        self.deferrals = match unread && self.deferrals < DEFERRALS_MAX {
+            true => self.deferrals + 1,
             false => 0,
         };
-        if self.unjudged == 0 && self.engine.poll_timeout() <= now {
+        if self.deferrals == 0 && self.engine.poll_timeout() <= now {
             self.input(Input::Wake);
         }
     }
 
-    /// After step 5, which says whether we were cast out: with policy "stop" the agent stays for its ranks then, or
-    /// they would start another.
+    /// Ends the loop once the engine has stopped. Runs after step 5, which tells whether this node is an outcast:
+    /// with policy "stop" an outcast's agent stays for its ranks, because they would start another one.
     fn end_if_stopped(&mut self) {
-        let serves_on = self.is_outcast && self.job.is_some() && !self.is_asked;
+        let serves_on = self.is_outcast && self.job.is_some() && !self.end_requested;
         if self.engine.phase() == Phase::Stopped && !serves_on {
-            self.ending.get_or_insert(if self.is_asked {
-                Ending::Asked
+            self.ending.get_or_insert(if self.end_requested {
+                Ending::Requested
             } else {
                 Ending::InOrder
             });
         }
     }
 
-    /// Step 5, as far as there is time if that is short; says whether there are more.
-    pub(super) fn tell_events(&mut self, slice: Option<&Slice>) -> io::Result<bool> {
-        let (mut news, mut is_left) = (false, false);
+    /// Step 5. Returns whether events are left because the slice is over.
+    pub(super) fn handle_events(&mut self, slice: Option<&Slice>) -> io::Result<bool> {
+        let (mut news, mut has_more) = (false, false);
         if let Some(job) = &mut self.job {
-            job.note_gone(&self.engine);
+            job.publish_gone(&self.engine);
         }
         while let Some(event) = self.engine.poll_event() {
             self.worked = true;
-            self.hear_status(&event);
+            self.note_status_event(&event);
             if let Some(age) = self.engine.age() {
                 gossip::log(age, &event);
             }
@@ -514,19 +516,22 @@ impl EventLoop {
             match event.kind {
                 EventKind::NameTaken => {
                     let name = self.engine.name_of(self.engine.id()).unwrap_or("?");
-                    error!(name, "an earlier living member of this job has our name");
+                    error!(
+                        name,
+                        "a live member of this job had this name first; this agent ends"
+                    );
                     self.ending = Some(Ending::NameTaken);
                 }
                 EventKind::NameClaimed => {
                     let name = self.engine.name_of(self.engine.id()).unwrap_or("?");
                     error!(
                         name,
-                        "another node of this job was started with our name and told to stop; \
-                         give every node a name of its own (MUSTER_NODE)"
+                        "another node of this job was started with this node's name and told to stop; \
+                         give each node a name of its own (MUSTER_NODE)"
                     );
                 }
                 EventKind::Outcast => {
-                    warn!("the others declared this node failed");
+                    warn!("the other members declared this node failed");
                     self.is_outcast = true;
                 }
                 EventKind::Refused { parameter } => {
@@ -535,28 +540,28 @@ impl EventLoop {
                         peer = name.unwrap_or("?"),
                         id = event.member.0,
                         parameter,
-                        "a member of this job has another value of this parameter; \
-                         neither listens to the other"
+                        "a member of this job has another value of this parameter, and neither accepts \
+                         frames of the other; set it to the same value on all nodes"
                     );
                 }
                 _ => {}
             }
             match &mut self.job {
-                Some(job) => news |= job.tell(&self.engine, &event),
+                Some(job) => news |= job.publish(&self.engine, &event),
                 None => printer::print(&self.engine, &event)?,
             }
-            is_left = slice.is_some_and(Slice::is_over);
-            if is_left {
+            has_more = slice.is_some_and(Slice::is_over);
+            if has_more {
                 break;
             }
         }
         if let Some(job) = self.job.as_mut().filter(|_| news) {
             job.wake_up();
         }
-        Ok(is_left)
+        Ok(has_more)
     }
 
-    /// Step 6. False if there may be more.
+    /// Step 6. Returns false if there may be more to send.
     fn transmit(&mut self) -> bool {
         let mut buffer = std::mem::take(&mut self.buffer);
         let mut sent_all = false;
@@ -581,7 +586,7 @@ impl EventLoop {
                 Route::All => muster_fabric::Route::All,
             };
             match self.peer_of(transmit.target) {
-                // What cannot be sent is counted by the fabric; the protocol repeats what matters.
+                // The fabric counts frames that cannot be sent. The engine repeats what matters.
                 Some(peer) => {
                     let bytes = &buffer[..transmit.size];
                     let sent = self.fabric.send(now_ns / 1000, peer, class, route, bytes);
@@ -597,16 +602,16 @@ impl EventLoop {
         sent_all
     }
 
-    /// Whether this heartbeat's beats take all rails. Where a rule or a distance prefers some, the
-    /// others would carry nothing, and their silence would look like a fault. Every second beat leaves
-    /// each of them five tries, as a peer of two rails waits for ten beats.
+    /// Whether this heartbeat's beats use all rails. Where a rule or a distance prefers some rails, the others would
+    /// carry nothing, and their silence would look like a fault. With every second beat on all rails, each gets five
+    /// tries in the ten beats that a peer of two rails waits.
     fn beats_everywhere(&self, now_ns: u64) -> bool {
         let beat = now_ns / 1000 / self.heartbeat_us;
-        self.rails.favours() && beat.is_multiple_of(2)
+        self.rails.has_preferences() && beat.is_multiple_of(2)
     }
 
-    /// The loop goes round and does nothing: what keeps it awake.
-    fn tell_unrest(&self, armed: bool) {
+    /// Logs an endless loop without work, with the deadlines that may keep it awake.
+    fn report_spin(&self, armed: bool) {
         let now_us = monotonic_ns() / 1000;
         let late_us = |due_us: Option<u64>| due_us.map(|due_us| now_us.saturating_sub(due_us));
         error!(
@@ -616,8 +621,8 @@ impl EventLoop {
             status_late_us = late_us(self.status.due_us()),
             missing_late_us = late_us(self.rails.due_us()),
             record_late_us = late_us(self.snapshot_due_us),
-            "the loop finds no rest: a deadline stays in the past, or a rail never lets it sleep; please \
-             report this"
+            "the event loop does not sleep though it has no work: a deadline stays in the past, or a rail cannot be \
+             armed; please report this"
         );
     }
 
@@ -628,14 +633,14 @@ impl EventLoop {
             self.fabric.next_timeout(),
             self.status.due_us(),
             self.rails.due_us(),
-            self.begun.as_ref().and_then(Begun::due_us),
+            self.pending_change.as_ref().and_then(PendingChange::due_us),
             self.snapshot_due_us,
             self.piggybacks.due_us(),
             self.discovery_due_us(),
             self.watchdog.as_ref().map(Watchdog::due_us),
-            self.local.again_ns.map(|again_ns| again_ns / 1000 + 1),
-            match self.local.again_ns {
-                // Then it is looked at anyway.
+            self.local.resume_ns.map(|resume_ns| resume_ns / 1000 + 1),
+            match self.local.resume_ns {
+                // Client work is then due at the end of the pause.
                 Some(_) => None,
                 None => self.job.as_ref().and_then(RankService::due_us),
             },
@@ -646,22 +651,22 @@ impl EventLoop {
         Duration::from_micros(until_us.saturating_sub(now_us))
     }
 
-    /// Ends for the next worker, if descriptors run out, with all that it needs.
-    fn look_at_descriptors(&mut self) {
-        if self.ending.is_none() && self.descriptors.look(monotonic_ns() / 1000) {
+    /// Ends for the next worker if descriptors run out, and stores the inherited state.
+    fn check_descriptors(&mut self) {
+        if self.ending.is_none() && self.descriptors.check(monotonic_ns() / 1000) {
             self.snapshot_due_us = Some(0);
             self.ending = Some(Ending::Renewed);
         }
     }
 
-    /// Keeps what the next worker needs, a moment after the last change.
-    fn keep_snapshot(&mut self) {
+    /// Stores the inherited state a short time after the last change.
+    fn save_snapshot(&mut self) {
         let Some(job) = &mut self.job else {
             self.snapshot_due_us = None;
             return;
         };
-        if self.engine.version() != self.kept_version {
-            self.kept_version = self.engine.version();
+        if self.engine.version() != self.saved_version {
+            self.saved_version = self.engine.version();
             self.snapshot_due_us = Some(0);
         }
         if self
@@ -669,35 +674,35 @@ impl EventLoop {
             .is_some_and(|due_us| due_us <= monotonic_ns() / 1000)
         {
             self.snapshot_due_us = None;
-            job.keep(&self.engine);
+            job.save(&self.engine);
         }
     }
 
     pub(super) fn input(&mut self, input: Input<'_>) {
         if let Err(reject) = self.engine.handle(instant(monotonic_ns()), input) {
-            warn!(?reject, "an input was refused");
+            warn!(?reject, "the engine refused an input");
         }
     }
 
     pub(super) fn peer_of(&mut self, target: Target) -> Option<PeerHandle> {
         let address = self.engine.address_of(target)?;
-        let word = match target {
+        let source = match target {
             Target::Member(_) => AddressSource::Own,
             Target::Seed(_) | Target::Address(_) => AddressSource::Hint,
         };
         let before = self.peers.resolved;
-        let peer = self.peers.peer(&mut self.fabric, address, word)?;
-        // What the member said of its rails may be older than the peer that it is now.
+        let peer = self.peers.peer(&mut self.fabric, address, source)?;
+        // The member may have reported its failing rails before this peer was resolved.
         if let Target::Member(member) = target
             && self.peers.resolved != before
-            && let Some(nids) = self.told_failing.get(&member)
+            && let Some(nids) = self.reported_failing.get(&member)
         {
             self.fabric.told_failing(peer, nids);
         }
         Some(peer)
     }
 
-    /// Ends the ranks' service; says to those who are left why.
+    /// Ends the service for ranks, and tells the remaining ranks the reason.
     pub(super) fn close(self, ending: &Ending) {
         let name = self.engine.name_of(self.engine.id()).unwrap_or("?");
         if let Some(job) = self.job {

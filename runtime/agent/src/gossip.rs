@@ -1,5 +1,4 @@
-//! Age gossip, as an operator drives it: initialised anew, started, stopped, looked at; and its state as
-//! files.
+//! An operator's commands for age gossip: initialise, start, stop, show.
 
 use super::event_loop::{EventLoop, instant};
 use super::gossip_files::local_factor;
@@ -14,8 +13,8 @@ use muster_sys::clock::monotonic_ns;
 use serde_json::{Value, json};
 use tracing::{error, info, warn};
 
-/// AG-17: whatever changes somebody's health, with the clock, and with the message's where one brought
-/// it; ages alone say nothing.
+/// AG-17: logs each change of a member's state with the clock, and with the clock of the message that caused it, if
+/// any. Changes of ages alone are not logged.
 pub(super) fn log(age: &Age, event: &Event) {
     let (clock, peer) = (age.clock(), age.name_of(event.member).unwrap_or("?"));
     let is_silence = event.cause.kind == CauseKind::Silence;
@@ -29,7 +28,10 @@ pub(super) fn log(age: &Age, event: &Event) {
             let parameter = parameter.name();
             error!(
                 clock,
-                message_clock, peer, parameter, "gossip stops: another value there"
+                message_clock,
+                peer,
+                parameter,
+                "gossip stops: the peer has another value of this parameter"
             );
         }
         _ => info!(clock, message_clock, peer, event = ?what, "gossip"),
@@ -37,7 +39,7 @@ pub(super) fn log(age: &Age, event: &Event) {
 }
 
 impl EventLoop {
-    /// Carries out one command; they come one at a time.
+    /// Executes one command. Commands arrive one at a time.
     pub(super) fn gossip(
         &mut self,
         command: &GossipCommand,
@@ -51,8 +53,8 @@ impl EventLoop {
         match command {
             GossipCommand::Start => {
                 engine.resume_gossip();
-                info!(clock = engine.clock(), "gossip goes on");
-                Ok(format!("gossip goes on at clock {}", engine.clock()))
+                info!(clock = engine.clock(), "gossip continues");
+                Ok(format!("gossip continues at clock {}", engine.clock()))
             }
             GossipCommand::Stop => {
                 engine.halt();
@@ -61,16 +63,16 @@ impl EventLoop {
             }
             GossipCommand::Init { .. } => {
                 let Some(Made::Gossip(gossip, config)) = made else {
-                    return Err("it was not validated; ask again".into());
+                    return Err("it was not validated; retry".into());
                 };
-                // Where others tell who takes part, this node stays in its group.
+                // Where a gossip server or seeds supply the participants, this node stays in its group.
                 let own = engine.config().participants.iter();
                 let own = own.clone().find(|one| one.nid == engine.config().own);
                 let group = own.map_or("", |own| &own.group);
                 let own_group = GroupName::new(group).map_err(|error| error.to_string())?;
                 if matches!(gossip.told_by, Some(Teller::Seeds(_))) {
                     return Err(
-                        "seeds:N: seeds come when an agent starts, not later; name the participants, or a gossip \
+                        "seeds:N: seeds are known only at the start of an agent; name the participants, or a gossip \
                          server (server:HOST:PORT)"
                             .into(),
                     );
@@ -85,8 +87,8 @@ impl EventLoop {
         }
     }
 
-    /// A new engine in place of the old one, of which nothing is left; with this configuration, if it was made of
-    /// the parameters already. It waits to be started.
+    /// Replaces the engine by a new one without any state of the old one. Uses this configuration, if the parameters
+    /// were made into one already. Gossip is stopped until an operator starts it.
     pub(super) fn init_gossip(
         &mut self,
         gossip: &GossipConfig,
@@ -105,14 +107,15 @@ impl EventLoop {
         config.random_seed = draw_seed();
         let mut engine = Age::new(config).map_err(|error| error.to_string())?;
         before.disband();
-        self.tell_events(None).map_err(|error| error.to_string())?;
+        self.handle_events(None)
+            .map_err(|error| error.to_string())?;
         let _ = engine.handle(instant(monotonic_ns()), Input::Wake);
         engine.halt();
         let count = engine.config().participants.len();
         self.engine = engine.into();
         self.admin_endpoint.participant_discovery = ParticipantDiscovery::of(gossip);
         if is_waiting {
-            info!("gossip is initialised, and waits for its participants");
+            info!("gossip is initialised and waits for its participants");
             return Ok("initialised; it begins when all participants are known".into());
         }
         info!(participants = count, "gossip is initialised");
@@ -121,7 +124,7 @@ impl EventLoop {
         ))
     }
 
-    /// AG-17: parameters, clock, ages and members, for whoever looks.
+    /// AG-17: parameters, clock, ages and members, for `muster gossip`.
     pub(super) fn gossip_status(&self) -> Value {
         let Some(engine) = self.engine.age() else {
             return json!({ "error": "this agent runs the overlay, which has no ages" });

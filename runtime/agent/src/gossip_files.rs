@@ -1,9 +1,9 @@
-//! AG-17: what age gossip holds, as files for `cat`, `cp` and `tar`.
+//! AG-17: the state of age gossip as files, for `cat`, `cp` and `tar`.
 //!
-//! `parameters`, `clock`, `ages` and `members` are what is so now, `history` what the clock and the
-//! ages were before. Each is replaced as a whole: whoever opens one reads one moment, and every file
-//! begins with the clock of its moment. The loop hands a moment over and goes on; a thread of its
-//! own writes. What it cannot take at once is left out, since the next moment says more.
+//! `parameters`, `clock`, `ages` and `members` hold the current state, `history` earlier clocks and ages. Each file
+//! is replaced as a whole, so a reader always sees one snapshot. Each file begins with the clock of its snapshot. The
+//! loop queues a snapshot and a separate thread writes it. A snapshot that the thread cannot take at once is dropped:
+//! the next one supersedes it.
 
 use muster_protocol::{Age, MemberId};
 use muster_sys::clock::monotonic_ns;
@@ -16,21 +16,21 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::TrySendError;
 use tracing::{info, warn};
 
-/// Time from one moment to the next, at least.
+/// Minimum time between two snapshots.
 const PAUSE_US: u64 = 200_000;
-/// Moments in the history, at most.
-const MOMENTS_MAX: usize = 64;
-/// Bytes of the history, at most, but for one moment.
+/// Maximum number of snapshots in the history.
+const SNAPSHOTS_MAX: usize = 64;
+/// Maximum size of the history in bytes, unless a single snapshot is larger.
 const HISTORY_BYTES_MAX: usize = 1 << 20;
 
-/// The loop's end of it.
+/// The loop's end of the queue to the writer.
 pub(super) struct GossipFiles {
-    queue: Sender<Moment>,
+    queue: Sender<Snapshot>,
     due_us: u64,
     last: Option<Key>,
 }
 
-/// What a moment differs by from the one before.
+/// Identifies a snapshot. A new one is written only if this has changed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Key {
     cycles: u64,
@@ -40,7 +40,7 @@ struct Key {
 }
 
 /// The content of the files at one time.
-struct Moment {
+struct Snapshot {
     parameters: String,
     clock: String,
     ages: String,
@@ -49,17 +49,17 @@ struct Moment {
 }
 
 impl GossipFiles {
-    /// Puts the writer to work in this directory. Without a thread for it there are no files, and
-    /// everything else goes on.
+    /// Starts the writer for this directory. If no thread can be started, there are no files; the agent runs without
+    /// them.
     pub(super) fn start(directory: &Path) -> Option<Self> {
-        // Of several, only the newest counts: room for one.
+        // Only the newest snapshot counts, so the queue has room for one.
         let directory = directory.to_owned();
-        let started = queue(1).and_then(|(moments_in, moments)| {
+        let started = queue(1).and_then(|(sender, snapshots)| {
             std::thread::Builder::new()
                 .name("muster-gossip".into())
                 .stack_size(256 << 10)
-                .spawn(move || write_all(&directory, moments))?;
-            Ok(moments_in)
+                .spawn(move || write_all(&directory, snapshots))?;
+            Ok(sender)
         });
         match started {
             Ok(queue) => Some(Self {
@@ -68,14 +68,14 @@ impl GossipFiles {
                 last: None,
             }),
             Err(cause) => {
-                warn!(%cause, "no thread for the state files of gossip");
+                warn!(%cause, "no thread can be started for the state files of gossip; they are not written");
                 None
             }
         }
     }
 
-    /// Hands over what is so now, if that is something new and it is time.
-    pub(super) fn keep(&mut self, age: &Age) {
+    /// Queues a snapshot of the current state, if it has changed and it is time.
+    pub(super) fn write_if_changed(&mut self, age: &Age) {
         let key = Key {
             cycles: age.cycles(),
             clock: age.clock(),
@@ -87,15 +87,15 @@ impl GossipFiles {
             return;
         }
         self.due_us = now_us + PAUSE_US;
-        match self.queue.try_send(Moment::of(age)) {
+        match self.queue.try_send(Snapshot::of(age)) {
             Ok(()) => self.last = Some(key),
-            // It writes the one before: this one is tried again.
+            // The thread still writes the previous snapshot. The next call retries.
             Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {}
         }
     }
 }
 
-impl Moment {
+impl Snapshot {
     fn of(age: &Age) -> Self {
         let (clock, cycles) = (age.clock(), age.cycles());
         let head = format!("# clock {clock}\n");
@@ -171,7 +171,7 @@ fn parameters(age: &Age) -> String {
         .concat()
 }
 
-/// The part of pings that stay in the own group, if groups matter.
+/// The fraction of pings that stay in the node's own group, if groups have an effect.
 pub(super) fn local_factor(age: &Age) -> Option<f64> {
     match age.config().choice {
         muster_protocol::age::Choice::Local { permille } => Some(f64::from(permille) / 1e3),
@@ -179,17 +179,17 @@ pub(super) fn local_factor(age: &Age) -> Option<f64> {
     }
 }
 
-/// The thread: until the loop has gone.
-fn write_all(directory: &Path, moments: Receiver<Moment>) {
+/// The thread. It ends when the loop drops its end of the queue.
+fn write_all(directory: &Path, snapshots: Receiver<Snapshot>) {
     let mut history = History::default();
     let mut is_failing = false;
-    for moment in moments {
-        history.add(moment.history);
+    for snapshot in snapshots {
+        history.add(snapshot.history);
         let files = [
-            ("parameters", moment.parameters),
-            ("clock", moment.clock),
-            ("ages", moment.ages),
-            ("members", moment.members),
+            ("parameters", snapshot.parameters),
+            ("clock", snapshot.clock),
+            ("ages", snapshot.ages),
+            ("members", snapshot.members),
             ("history", history.text()),
         ];
         let written = fs::create_dir_all(directory).and_then(|()| {
@@ -211,33 +211,33 @@ fn write_all(directory: &Path, moments: Receiver<Moment>) {
     }
 }
 
-/// What was, oldest first.
+/// Earlier clocks and ages, oldest first.
 #[derive(Default)]
 struct History {
-    moments: VecDeque<String>,
+    snapshots: VecDeque<String>,
     bytes: usize,
 }
 
 impl History {
-    fn add(&mut self, moment: String) {
-        self.bytes += moment.len();
-        self.moments.push_back(moment);
-        while self.moments.len() > MOMENTS_MAX
-            || (self.bytes > HISTORY_BYTES_MAX && self.moments.len() > 1)
+    fn add(&mut self, snapshot: String) {
+        self.bytes += snapshot.len();
+        self.snapshots.push_back(snapshot);
+        while self.snapshots.len() > SNAPSHOTS_MAX
+            || (self.bytes > HISTORY_BYTES_MAX && self.snapshots.len() > 1)
         {
-            let oldest = self.moments.pop_front();
+            let oldest = self.snapshots.pop_front();
             self.bytes -= oldest.map_or(0, |oldest| oldest.len());
         }
     }
 
     fn text(&self) -> String {
         let mut text = String::from("# cycle, clock, and the ages in the order of the file ages\n");
-        text.extend(self.moments.iter().map(String::as_str));
+        text.extend(self.snapshots.iter().map(String::as_str));
         text
     }
 }
 
-/// Whoever reads finds the old content or the new one.
+/// Replaces a file atomically: a reader sees the old content or the new one.
 fn replace(directory: &Path, name: &str, text: &str) -> io::Result<()> {
     let new: PathBuf = directory.join(format!(".{name}.new"));
     fs::write(&new, text)?;
@@ -248,7 +248,7 @@ fn replace(directory: &Path, name: &str, text: &str) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// AG-17: the history has a bound, by moments and by bytes, and always the newest.
+    /// AG-17: the history is bounded in snapshots and in bytes, and always contains the newest snapshot.
     #[test]
     fn the_history_has_a_bound() {
         let mut history = History::default();
@@ -256,16 +256,16 @@ mod tests {
             history.add(format!("{number}\n"));
         }
         let text = history.text();
-        assert_eq!(text.lines().count(), MOMENTS_MAX + 1);
+        assert_eq!(text.lines().count(), SNAPSHOTS_MAX + 1);
         assert!(text.ends_with("\n198\n199\n"), "{text}");
         for number in 0..3 {
             history.add(format!("{number}{}\n", "x".repeat(HISTORY_BYTES_MAX)));
         }
-        assert_eq!(history.moments.len(), 1);
-        assert!(history.moments[0].starts_with('2'));
+        assert_eq!(history.snapshots.len(), 1);
+        assert!(history.snapshots[0].starts_with('2'));
     }
 
-    /// AG-17: nothing is left but whole files, whatever was there.
+    /// AG-17: the directory contains complete files only.
     #[test]
     fn a_file_is_replaced_as_a_whole() {
         let directory = tempfile::tempdir().unwrap();

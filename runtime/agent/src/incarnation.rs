@@ -1,8 +1,9 @@
-//! The number of this node's life, left for an agent that is started in the place of this one.
+//! The incarnation file: the incarnation of this node, stored for an agent that is started to replace this one.
 //!
-//! Only where MPI is told of failures: the ranks live through the loss of their agent, and if the others held
-//! the node failed meanwhile their MPI has buried them for good. The agent that comes next asks for that life
-//! before it begins its own, see `overlay::returning` of the protocol.
+//! It is written only where MPI is notified of failures. The ranks survive the loss of their agent. If the other
+//! members declared the node failed meanwhile, their MPI treats its ranks as failed for good. The next agent
+//! therefore inquires about the stored incarnation before it begins its own, see `overlay::returning` of
+//! muster-protocol.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -10,53 +11,53 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use tracing::warn;
 
-/// Longest number.
+/// Maximum length of the number.
 const DIGITS_MAX: usize = 20;
 
-/// Where it is left, and what was left there last.
+/// The path of the file, and the number that was written last.
 pub(super) struct IncarnationFile {
     path: PathBuf,
-    /// A client has its MPI told of failures.
-    matters: bool,
-    left: Option<u64>,
+    /// A client has its MPI notified of failures.
+    is_needed: bool,
+    written: Option<u64>,
 }
 
 impl IncarnationFile {
     pub(super) fn new(path: PathBuf) -> Self {
         Self {
             path,
-            matters: false,
-            left: None,
+            is_needed: false,
+            written: None,
         }
     }
 
-    /// From now on it matters.
-    pub(super) fn matters(&mut self) {
-        self.matters = true;
+    /// Enables the file.
+    pub(super) fn enable(&mut self) {
+        self.is_needed = true;
     }
 
-    /// Leaves the number if it matters and is another than before.
-    pub(super) fn keep(&mut self, incarnation: u64) {
-        if !self.matters || self.left == Some(incarnation) {
+    /// Writes the number if the file is enabled and the number has changed.
+    pub(super) fn write(&mut self, incarnation: u64) {
+        if !self.is_needed || self.written == Some(incarnation) {
             return;
         }
-        self.left = Some(incarnation);
-        if let Err(cause) = write(&self.path, incarnation) {
+        self.written = Some(incarnation);
+        if let Err(cause) = replace(&self.path, incarnation) {
             let path = self.path.display();
-            warn!(%cause, %path, "an agent in the place of this one will not know what became of it");
+            warn!(%cause, %path, "cannot write the incarnation file; the next agent cannot inquire about this one");
         }
     }
 }
 
-/// What an agent before us has left; none if nothing that can be read.
+/// The number that an earlier agent stored; none if the file is missing or invalid.
 pub(super) fn read(path: &Path) -> Option<u64> {
     let text = std::fs::read_to_string(path).ok()?;
     let text = text.trim();
     (text.len() <= DIGITS_MAX).then(|| text.parse().ok())?
 }
 
-/// At once or not at all: whoever reads half of a number would ask for nobody.
-fn write(path: &Path, incarnation: u64) -> io::Result<()> {
+/// Writes atomically: a reader of a partial number would inquire about an incarnation that never existed.
+fn replace(path: &Path, incarnation: u64) -> io::Result<()> {
     let draft = path.with_extension("new");
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(0o600);
@@ -69,15 +70,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_life_is_left_where_it_matters_and_read_again() {
+    fn an_incarnation_is_written_if_enabled_and_read_again() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("life");
+        let path = folder.path().join("incarnation");
         let mut incarnation = IncarnationFile::new(path.clone());
-        incarnation.keep(7);
+        incarnation.write(7);
         assert_eq!(read(&path), None);
-        incarnation.matters();
+        incarnation.enable();
         for number in [7, 8, 8] {
-            incarnation.keep(number);
+            incarnation.write(number);
             assert_eq!(read(&path), Some(number));
         }
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);

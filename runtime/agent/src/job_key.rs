@@ -1,35 +1,35 @@
-//! The key that a client brings to the agent of a job, and what it is there.
+//! The check of a job key that a client supplies.
 
 use muster_config::KeySource;
 
-/// What the key that a client brings is here.
+/// The relation of a client's key to the agent's.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Brought {
-    /// The job's, from now on.
+pub(super) enum ClientKey {
+    /// It becomes the job's key now.
     First,
-    /// There is one, and no file that says which.
+    /// It is the job's key, or the agent has one already and no key file states that another is right.
     Known,
-    /// Not the one that was given.
+    /// It differs from the key of the key file.
     Other,
 }
 
-/// Judges it; `known` is the key that is in force, and whether it was drawn here.
+/// Compares a client's key; `known` is the key in effect, and whether this agent drew it.
 ///
-/// One that was drawn here, for want of another, gives way: an agent before us may have drawn the one that
-/// all others have, and its rank 0 brings that.
-pub(super) fn brought(
+/// A key that this agent drew is replaced by the client's: an earlier agent may have drawn the key that all other
+/// members have, and its rank 0 supplies that one.
+pub(super) fn check_key(
     source: &KeySource,
     known: Option<([u8; 32], bool)>,
     key: &[u8; 32],
-) -> Brought {
+) -> ClientKey {
     match source {
-        KeySource::Given(own) if own != key => Brought::Other,
+        KeySource::Given(own) if own != key => ClientKey::Other,
         KeySource::FromClients
             if known.is_none_or(|(known, is_drawn)| is_drawn && known != *key) =>
         {
-            Brought::First
+            ClientKey::First
         }
-        KeySource::Given(_) | KeySource::FromClients => Brought::Known,
+        KeySource::Given(_) | KeySource::FromClients => ClientKey::Known,
     }
 }
 
@@ -40,14 +40,14 @@ mod tests {
     #[test]
     fn a_key_file_is_not_overruled_by_a_client() {
         let given = KeySource::Given([1; 32]);
-        assert_eq!(brought(&given, None, &[2; 32]), Brought::Other);
-        assert_eq!(brought(&given, None, &[1; 32]), Brought::Known);
+        assert_eq!(check_key(&given, None, &[2; 32]), ClientKey::Other);
+        assert_eq!(check_key(&given, None, &[1; 32]), ClientKey::Known);
         let open = KeySource::FromClients;
-        assert_eq!(brought(&open, None, &[2; 32]), Brought::First);
+        assert_eq!(check_key(&open, None, &[2; 32]), ClientKey::First);
         let known = |is_drawn| Some(([1; 32], is_drawn));
-        assert_eq!(brought(&open, known(false), &[2; 32]), Brought::Known);
-        // The agent is new, and drew one before its rank 0 brought the one that all others have.
-        assert_eq!(brought(&open, known(true), &[2; 32]), Brought::First);
-        assert_eq!(brought(&open, known(true), &[1; 32]), Brought::Known);
+        assert_eq!(check_key(&open, known(false), &[2; 32]), ClientKey::Known);
+        // The agent is new, and drew a key before its rank 0 supplied the one that all others have.
+        assert_eq!(check_key(&open, known(true), &[2; 32]), ClientKey::First);
+        assert_eq!(check_key(&open, known(true), &[1; 32]), ClientKey::Known);
     }
 }

@@ -1,5 +1,5 @@
-//! `journal_record` makes a line of the journal from an event. Names stand for ids: a reader of the journal has no
-//! engine.
+//! `journal_record` converts an event to a line of the journal. The line names members instead of ids, because a
+//! reader of the journal has no engine.
 
 use crate::journal::unix_us_now;
 use muster_control::{cause_word, tell_rank};
@@ -7,11 +7,11 @@ use muster_protocol::{Engine, Event, EventKind, MemberId, RankState as State, Re
 use muster_sys::clock::monotonic_ns;
 use serde_json::{Value, json};
 
-/// The line; none for attributes, which the journal leaves out because applications may write them often.
+/// The line; none for attributes, which the journal omits because applications may write them often.
 pub(super) fn journal_record(engine: &Engine, event: &Event) -> Option<Value> {
     let name_of = |id: MemberId| engine.name_of(id).unwrap_or("?").to_owned();
     let mut line = json!({
-        "event": word(&event.kind)?,
+        "event": event_name(&event.kind)?,
         "node": name_of(engine.id()),
         "member": name_of(event.member),
         "cause": cause_word(event.cause.kind),
@@ -52,13 +52,13 @@ pub(super) fn journal_record(engine: &Engine, event: &Event) -> Option<Value> {
     Some(line)
 }
 
-/// The date of a moment of the loop's clock, as far as the two clocks go alike since.
+/// The date of a time of the loop's clock. It assumes that both clocks advanced equally since then.
 fn unix_us_of(at_us: u64) -> u64 {
     let ago_us = (monotonic_ns() / 1000).saturating_sub(at_us);
     unix_us_now().saturating_sub(ago_us)
 }
 
-fn word(kind: &EventKind) -> Option<&'static str> {
+fn event_name(kind: &EventKind) -> Option<&'static str> {
     Some(match kind {
         EventKind::NodeUp => "node-up",
         EventKind::NodeDegraded => "node-degraded",
@@ -104,7 +104,7 @@ fn failed_ranks(engine: &Engine, node: MemberId) -> Vec<u32> {
     failed
 }
 
-/// The ranks that go with a node.
+/// The ranks that are lost with a node.
 fn ranks_lost(engine: &Engine, node: MemberId) -> Vec<u32> {
     let member = engine.member(node);
     let facts = member.iter().flat_map(|member| member.ranks());

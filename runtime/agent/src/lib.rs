@@ -1,8 +1,9 @@
-//! The agent: hosts the protocol on a node's rails, and speaks for the node's ranks.
+//! The agent `musterd`: runs the engine on a node's rails, and serves the node's ranks.
 //!
-//! One loop (`event_loop`), two ways to run it: in the foreground as a member without a job, or as
-//! the worker of a keeper that serves a job's ranks. The agent moves bytes and facts between
-//! rooms; it never finds a verdict itself.
+//! One loop (`event_loop`) runs in one of two ways: in the foreground as a member without a job, or in the worker of
+//! a supervisor that serves a job's ranks. The agent only moves data between engine, fabric, ranks and operators; it
+//! declares no member failed itself. The engine does that.
+
 #![forbid(unsafe_code)]
 
 mod admin_endpoint;
@@ -59,17 +60,18 @@ use std::process::ExitCode;
 
 /// Exit code for a configuration that was refused.
 const EXIT_CONFIG: u8 = 7;
-/// Exit code for a command line that says nothing.
+/// Exit code for a command line without effect.
 const EXIT_USAGE: u8 = 2;
 
-/// Opens what was somebody's until now: a process that another test has just started has it for a moment, too.
+/// Retries `open` until it succeeds. A process that another test has just forked may hold the lock or port for a
+/// moment.
 #[cfg(test)]
 fn await_free<T, E: std::fmt::Display>(mut open: impl FnMut() -> Result<T, E>) -> T {
     let start = std::time::Instant::now();
     loop {
         match open() {
             Ok(opened) => return opened,
-            // Long enough for any machine.
+            // Sufficient on any machine.
             Err(error) => assert!(start.elapsed().as_secs() < 60, "{error}"),
         }
         std::thread::yield_now();
@@ -79,14 +81,14 @@ fn await_free<T, E: std::fmt::Display>(mut open: impl FnMut() -> Result<T, E>) -
 /// Runs `musterd` and returns its exit code.
 pub fn main() -> ExitCode {
     muster_sys::process::forget_empty_settings();
-    let words: Vec<_> = std::env::args_os().collect();
-    let parsed = command().try_get_matches_from(&words);
+    let arguments: Vec<_> = std::env::args_os().collect();
+    let parsed = command().try_get_matches_from(&arguments);
     let parsed = parsed.and_then(|matches| Ok((Args::from_arg_matches(&matches)?, matches)));
     let (mut args, matches) = match parsed {
         Ok(parsed) => parsed,
         Err(mut error) => {
             forget_values(&mut error);
-            match refusal(&error, command(), &words) {
+            match refusal(&error, command(), &arguments) {
                 Some(refusal) => return refuse(&refusal.to_string(), EXIT_USAGE),
                 None => error.exit(),
             }
@@ -114,8 +116,8 @@ pub fn main() -> ExitCode {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => refuse(&error, 1),
         },
-        // Whoever started it waits for its end, so one that is there already is an error.
-        Mode::Serve { place } => match supervisor::run(&place, &config) {
+        // The parent waits for the agent's end, so an agent that runs already is an error.
+        Mode::Serve { agent_directory } => match supervisor::run(&agent_directory, &config) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => refuse(&error.to_string(), 1),
         },
@@ -132,14 +134,14 @@ fn serve_job(
     directory: &Path,
     config: &muster_config::AgentConfig,
 ) -> Result<(), String> {
-    let place = AgentDirectory::from_key(key, directory)
+    let agent_directory = AgentDirectory::from_key(key, directory)
         .map_err(|error: DirectoryError| error.to_string())?;
     if !supervisor::detach().map_err(|error| format!("cannot detach: {error}"))? {
-        // The process that the client waits for; its child is the keeper.
+        // The process that the client waits for. Its child is the supervisor.
         return Ok(());
     }
-    match supervisor::run(&place, config) {
-        // Another client was faster: its agent serves this one too.
+    match supervisor::run(&agent_directory, config) {
+        // Another client was faster. Its agent serves this client too.
         Err(supervisor::SupervisorError::Listener(ListenerError::Running { .. })) => Ok(()),
         Err(error) => {
             tracing::error!(%error, "the agent ends");
@@ -150,7 +152,7 @@ fn serve_job(
 }
 
 fn refuse(why: &str, code: u8) -> ExitCode {
-    // In a job standard error leads nowhere; the clients have been told then.
+    // In a job standard error is not visible; the clients were informed through the socket.
     let line = format!("musterd: {why}\n");
     let _ = std::io::stderr().write_all(line.as_bytes());
     ExitCode::from(code)

@@ -1,8 +1,7 @@
-//! Where the agent's log goes: standard error, systemd's journal, or a file with a limit.
+//! The destination of the agent's log: standard error, systemd's journal, or a file of limited size.
 //!
-//! Keeper and workers share the file. When it is full it begins anew, and its first line says
-//! how much was dropped: what happened last is what somebody will look for. The process with the loop
-//! writes through a tray.
+//! Supervisor and workers share the file. When it is full it is truncated, and its first line states how much was
+//! dropped: the newest lines matter most. The worker, which runs the loop, writes through a `LogWriter`.
 
 use super::log_writer::LogWriter;
 use muster_config::{check_log, strange_settings};
@@ -15,70 +14,72 @@ use std::time::Duration;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::prelude::*;
 
-/// Longest log in bytes.
+/// Maximum size of the file in bytes.
 const LOG_BYTES_MAX: u64 = 1 << 20;
 
-/// How long an end waits for the last lines.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// Maximum time that an ending process waits for its last lines.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Where lines are written.
+/// The destination of lines.
 static SINK: OnceLock<Mutex<Box<dyn Write + Send>>> = OnceLock::new();
-/// Where lines are dropped instead, once this process has a loop.
+/// The queue of lines, once this process runs a loop. Lines that do not fit are dropped.
 static WRITER: OnceLock<LogWriter> = OnceLock::new();
 
-/// The variable that says where to: `stderr`, `journald` or `file`.
-const PLACE: &str = "MUSTER_LOG_TO";
+/// The variable for the destination: `stderr`, `journald` or `file`.
+const DESTINATION: &str = "MUSTER_LOG_TO";
 
-/// Logs of an agent in the foreground: to the journal of systemd if that is where its standard error
-/// leads, else to standard error. `MUSTER_LOG` sets the level.
+/// Configures the log of an agent in the foreground: the journal of systemd if standard error is connected to it,
+/// else standard error. `MUSTER_LOG` sets the level.
 pub(super) fn in_foreground() {
-    match place() {
+    match destination() {
         Some("journald") => to_journald(to_stderr),
-        None if leads_to_journald() => to_journald(to_stderr),
+        None if is_journald() => to_journald(to_stderr),
         _ => to_stderr(),
     }
-    complain();
+    warn_of_settings();
 }
 
-/// Logs of a job's agent, whose standard error leads nowhere: to a file that begins empty, unless the
-/// journal of systemd is wanted. Panics are logged, too.
+/// Configures the log of a job's agent, whose standard error is not visible: a file that begins empty, unless the
+/// journal of systemd is requested. Panics are logged, too.
 pub(super) fn in_job(path: &Path) {
-    match place() {
+    match destination() {
         Some("journald") => to_journald(|| to_file(path)),
         _ => to_file(path),
     }
-    complain();
+    warn_of_settings();
     std::panic::set_hook(Box::new(|panic| {
-        tracing::error!(%panic, "this is a bug");
+        tracing::error!(%panic, "panic: this is a bug, please report it");
         drain();
     }));
 }
 
-/// From now on lines of this process are written by a thread of their own: its loop begins. Children
-/// that it forks would have no such thread.
+/// From now on a separate thread writes the lines of this process. Call it when the loop begins, and not before a
+/// fork: a child would not have the thread.
 pub(super) fn in_own_thread() {
     match LogWriter::start(Sink) {
         Ok(writer) => _ = WRITER.set(writer),
-        Err(cause) => tracing::warn!(%cause, "no thread for the log: the loop writes it"),
+        Err(cause) => {
+            tracing::warn!(%cause, "no thread can be started for the log; the loop writes it and may block");
+        }
     }
 }
 
-/// Before an end: waits a moment for lines that are still to be written.
+/// Waits for lines that are still queued, for a limited time, before the process ends.
 pub(super) fn drain() {
     if let Some(writer) = WRITER.get() {
-        writer.flush(PATIENCE);
+        writer.flush(DRAIN_TIMEOUT);
     }
 }
 
-/// Lines that could not be written fast enough.
+/// Number of lines dropped because they could not be written fast enough.
 pub(super) fn lost() -> u64 {
     WRITER.get().map_or(0, LogWriter::lost)
 }
 
-/// Queues lines for the log writer, if it runs; else it writes them itself.
-struct Way;
+/// Queues lines for the log writer, if it runs; else writes them.
+struct LineWriter;
 
-impl Write for Way {
+impl Write for LineWriter {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         match WRITER.get() {
             Some(writer) => writer.write(line),
@@ -92,7 +93,7 @@ impl Write for Way {
     }
 }
 
-/// Where lines are written, by one at a time.
+/// Writes lines to the destination, one at a time.
 struct Sink;
 
 impl Sink {
@@ -112,15 +113,15 @@ impl Write for Sink {
     }
 }
 
-fn place() -> Option<&'static str> {
-    let value = std::env::var(PLACE).ok()?;
+fn destination() -> Option<&'static str> {
+    let value = std::env::var(DESTINATION).ok()?;
     ["stderr", "journald", "file"]
         .into_iter()
-        .find(|place| *place == value)
+        .find(|destination| *destination == value)
 }
 
-/// As systemd says it: the device and inode of the stream that it made.
-fn leads_to_journald() -> bool {
+/// Whether standard error is systemd's stream: JOURNAL_STREAM holds its device and inode.
+fn is_journald() -> bool {
     let Ok(stream) = std::env::var("JOURNAL_STREAM") else {
         return false;
     };
@@ -131,11 +132,11 @@ fn leads_to_journald() -> bool {
 fn to_stderr() {
     let _ = SINK.set(Mutex::new(Box::new(io::stderr())));
     let builder = tracing_subscriber::fmt().with_env_filter(filter());
-    builder.with_target(false).with_writer(|| Way).init();
+    builder.with_target(false).with_writer(|| LineWriter).init();
 }
 
-/// Without a journal elsewhere, where that is said.
-fn to_journald(elsewhere: impl FnOnce()) {
+/// Logs to the journal, or to the fallback with a warning.
+fn to_journald(fallback: impl FnOnce()) {
     match tracing_journald::layer() {
         Ok(layer) => {
             let layer = layer.with_syslog_identifier("musterd".into());
@@ -145,8 +146,8 @@ fn to_journald(elsewhere: impl FnOnce()) {
                 .init();
         }
         Err(cause) => {
-            elsewhere();
-            tracing::warn!(%cause, "systemd's journal cannot be reached: the log goes here");
+            fallback();
+            tracing::warn!(%cause, "systemd's journal cannot be reached; the log is written here instead");
         }
     }
 }
@@ -160,22 +161,22 @@ fn to_file(path: &Path) {
     builder
         .with_target(false)
         .with_ansi(false)
-        .with_writer(|| Way)
+        .with_writer(|| LineWriter)
         .init();
 }
 
-/// A value or a name that cannot be understood must not look like one that is obeyed.
-fn complain() {
-    for strange in strange_settings() {
-        tracing::warn!("{strange}");
+/// Warns about invalid values and unknown names, so that the user does not take them for effective.
+fn warn_of_settings() {
+    for warning in strange_settings() {
+        tracing::warn!("{warning}");
     }
-    complain_about_filter();
-    if let Some(value) = std::env::var_os(PLACE)
-        && place().is_none()
+    warn_of_filter();
+    if let Some(value) = std::env::var_os(DESTINATION)
+        && destination().is_none()
     {
         tracing::warn!(
             ?value,
-            "MUSTER_LOG_TO cannot be understood; set it to stderr, journald or file"
+            "MUSTER_LOG_TO has an invalid value; set it to stderr, journald or file"
         );
     }
 }
@@ -188,8 +189,8 @@ fn filter() -> EnvFilter {
     filter.unwrap_or_else(|| EnvFilter::new("warn"))
 }
 
-/// What is no level has been said with the names; here is what the log's own reader does not understand.
-fn complain_about_filter() {
+/// `strange_settings` covers invalid levels; this covers directives that the filter's parser rejects.
+fn warn_of_filter() {
     let Some(value) = std::env::var_os("MUSTER_LOG") else {
         return;
     };
@@ -199,7 +200,7 @@ fn complain_about_filter() {
         tracing::warn!(
             ?value,
             %error,
-            "MUSTER_LOG cannot be understood; set it to error, warn, info or debug; warn is used"
+            "MUSTER_LOG has an invalid value; set it to error, warn, info or debug; warn is used"
         );
     }
 }
@@ -211,7 +212,7 @@ struct BoundedLog {
 
 impl BoundedLog {
     fn open(path: &Path, limit: u64) -> io::Result<Self> {
-        // Appending: keeper and worker write without knowing how far the other has come.
+        // In append mode: supervisor and worker write without knowing each other's position.
         let file = OpenOptions::new()
             .append(true)
             .create(true)
@@ -243,7 +244,7 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn a_full_log_begins_anew_and_says_so() {
+    fn a_full_log_is_truncated_and_states_it() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("log");
         fs::write(&path, "of an earlier agent").unwrap();

@@ -53,7 +53,7 @@ impl LogWriter {
         let Ok((done, written)) = queue(1) else {
             return;
         };
-        // A full queue is not being emptied: a wait would be in vain.
+        // A full queue is not being emptied: waiting is useless.
         if self.entries.try_send(Entry::Flush(done)).is_ok() {
             let _ = written.recv_timeout(timeout);
         }
@@ -67,12 +67,16 @@ impl LogWriter {
 
 /// The thread. A failed write is not reported: there is no other place for it, and the next one may succeed.
 fn write_all(entries: Receiver<Entry>, lost: &AtomicU64, mut sink: impl Write) {
-    let mut told = 0;
+    let mut reported = 0;
     for entry in entries {
         let lost = lost.load(Ordering::Relaxed);
-        if lost > told {
-            let _ = writeln!(sink, "{} lines were dropped: the log was busy", lost - told);
-            told = lost;
+        if lost > reported {
+            let _ = writeln!(
+                sink,
+                "{} lines were dropped: the log was busy",
+                lost - reported
+            );
+            reported = lost;
         }
         match entry {
             Entry::Line(line) => _ = sink.write_all(&line),
@@ -113,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_cannot_be_written_costs_lines_and_holds_nobody_up() {
+    fn a_blocked_log_drops_lines_and_does_not_block_the_loop() {
         let (begun, has_begun) = channel();
         let (go_on, may_go_on) = channel();
         let (written, lines) = channel();

@@ -1,11 +1,11 @@
-//! Where each setting of an agent came from: its option, its variable, its file, or nobody.
+//! The origin of each setting of an agent: its option, its variable, its file, or the default.
 
 use super::args::Args;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory};
 use muster_config::Setting;
 
-/// What an option means that was not given, and has no default of its own.
+/// The meaning of an option that was not given and has no default of its own.
 const UNSET: [(&str, &str); 14] = [
     ("group", "(none)"),
     (
@@ -17,24 +17,24 @@ const UNSET: [(&str, &str); 14] = [
     ("hosts", "(none)"),
     (
         "port",
-        "7741 or the next free one, or any where no rail is given",
+        "7741 or the next free one, or any free port where no rail is given",
     ),
     (
         "key-file",
         "from the clients, or the standing key of this user",
     ),
     ("journal", "(none: events are not written)"),
-    ("readable-in", "(none: other users may not ask)"),
+    ("readable-in", "(none: other users cannot query)"),
     (
         "participants",
         "(none: the first rails of the hosts, for age gossip)",
     ),
-    ("local", "(none: groups do not matter)"),
+    ("local", "(none: groups have no effect)"),
     ("gossip-state", "(none: the state is not written)"),
     ("random-seed", "drawn"),
     ("job", "(none: in the foreground)"),
 ];
-/// Options that say how the process runs, and nothing of the agent.
+/// Options that describe how the process runs, not how the agent is configured.
 const LEFT_OUT: [&str; 6] = [
     "help",
     "version",
@@ -43,7 +43,7 @@ const LEFT_OUT: [&str; 6] = [
     "serve",
     "while-input",
 ];
-/// Variables that are read without an option for them.
+/// Variables that are read without a corresponding option.
 const VARIABLES: [(&str, &str, &str); 4] = [
     ("directory", "MUSTER_DIR", "/tmp/muster-UID"),
     ("libfabric", "MUSTER_LIBFABRIC", "the system's"),
@@ -55,7 +55,7 @@ const VARIABLES: [(&str, &str, &str); 4] = [
     ),
 ];
 
-/// All settings, in the order of the options; `name` is the agent's.
+/// All settings, in the order of the options. `name` is the agent's.
 pub(super) fn settings(matches: &ArgMatches, name: &str) -> Vec<Setting> {
     let command = Args::command();
     let mut settings = Vec::new();
@@ -98,7 +98,7 @@ pub(super) fn settings(matches: &ArgMatches, name: &str) -> Vec<Setting> {
     settings
 }
 
-/// A job's agent has its name from the job; rails may be the file's.
+/// A job's agent has its name from the job. Rails may come from the file.
 fn correct(settings: &mut [Setting], name: &str) {
     let file = settings
         .iter()
@@ -117,7 +117,7 @@ fn correct(settings: &mut [Setting], name: &str) {
                 (setting.value, setting.origin) = (name.to_owned(), "the host's name".to_owned());
             }
             ("rail", Some(file)) if setting.origin == "default" => {
-                setting.value = "as the file says".to_owned();
+                setting.value = "as in the file".to_owned();
                 setting.origin = format!("file {file}");
             }
             _ => {}
@@ -145,7 +145,7 @@ fn variable_setting(key: &str, variable: &str, default: &str) -> Setting {
 mod tests {
     use super::*;
 
-    /// The job's key is a secret, and no name comes from it.
+    /// The key of the job is a secret, and must not be shown as a name.
     #[test]
     fn a_name_does_not_seem_to_come_from_the_secret_key() {
         let setting = |key: &str, value: &str, origin: &str| Setting {

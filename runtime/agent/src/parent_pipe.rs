@@ -1,9 +1,10 @@
-//! What whoever started the agent says on its standard input: how tasks of this node have ended.
+//! Reports on standard input from the process that started the agent: how tasks of this node have ended.
 //!
-//! A job manager reaps the tasks that it has started, those that never came to the agent, too. It says a line a task,
-//! `ended RANK PID signal NUMBER` or `ended RANK PID exit CODE`. Of a process that is attached the kernel says
-//! more, and sooner; but where the process was reaped before we looked, not how it ended. So of an end each may know
-//! a half: the kernel that it was one, the starter how.
+//! A job manager reaps the tasks that it started, including those that never attached to the agent. It writes one
+//! line for each task, `ended RANK PID signal NUMBER` or `ended RANK PID exit CODE`. For an attached process the
+//! kernel reports its end earlier and more reliably. But if the process was reaped before the agent read its status,
+//! the kernel does not report how it ended. `ExitMerge` therefore combines both: from the kernel that the process
+//! ended, from the parent how.
 
 use muster_protocol::RankState;
 use muster_shm::{Cause, RankState as InTable};
@@ -14,15 +15,15 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 use tracing::warn;
 
-/// Longest line; what is longer is none.
+/// Maximum length of a line; a longer one is invalid.
 const LINE_MAX: usize = 256;
-/// Reads of 4 KiB in one turn of the loop: the ends of some thousand tasks.
+/// Reads of 4 KiB in one round of the loop: the ends of about a thousand tasks.
 const READS_MAX: usize = 16;
 
 /// A task that has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct End {
-    /// Its number in the job, which is its rank if it does not say otherwise when it attaches.
+    /// Its number in the job. This is its rank, unless it states another one when it attaches.
     pub(super) rank: u32,
     /// Its process.
     pub(super) pid: u32,
@@ -32,8 +33,8 @@ pub(super) struct End {
 
 impl End {
     fn parse(line: &str) -> Option<Self> {
-        let words: Vec<&str> = line.split(' ').collect();
-        let ["ended", rank, pid, what, number] = words[..] else {
+        let fields: Vec<&str> = line.split(' ').collect();
+        let ["ended", rank, pid, what, number] = fields[..] else {
             return None;
         };
         let number = i32::from(number.parse::<u8>().ok()?);
@@ -47,43 +48,43 @@ impl End {
     }
 }
 
-/// Standard input, as far as it has been read.
+/// The reader of standard input.
 #[derive(Debug, Default)]
 pub(super) struct ParentPipe {
     line: Vec<u8>,
     ended: bool,
-    more: bool,
-    /// Lines that say nothing.
+    has_more: bool,
+    /// Invalid lines.
     pub(super) not_understood: u64,
 }
 
 impl ParentPipe {
-    /// Has the loop wait for it: told once a change, as what has ended stays readable. What cannot be waited for, a
-    /// file for instance, has nobody who writes.
-    pub(super) fn hear_by(&mut self, epoll: &Epoll, token: u64) {
+    /// Registers standard input with the loop's epoll, edge-triggered, because a closed pipe stays readable. A
+    /// descriptor that epoll refuses, such as a file, has no writer and counts as ended.
+    pub(super) fn register(&mut self, epoll: &Epoll, token: u64) {
         self.ended = epoll.add_edge(stdin().as_fd(), token).is_err();
     }
 
-    /// Whether nobody writes there any more.
+    /// Whether all writers have closed the pipe.
     pub(super) fn has_ended(&self) -> bool {
         self.ended
     }
 
-    /// Whether there may be more than was read at a time: nothing wakes the loop for that.
+    /// Whether a read stopped at its bound. No event wakes the loop for the remaining data.
     pub(super) fn has_more(&self) -> bool {
-        self.more
+        self.has_more
     }
 
-    /// Reads what is there, up to a bound.
-    pub(super) fn hear(&mut self) -> Vec<End> {
+    /// Reads the available lines, up to a bound.
+    pub(super) fn read(&mut self) -> Vec<End> {
         let mut ends = Vec::new();
-        self.more = false;
+        self.has_more = false;
         for reads in 0.. {
             if self.ended || !is_readable() {
                 break;
             }
             if reads == READS_MAX {
-                self.more = true;
+                self.has_more = true;
                 break;
             }
             let mut bytes = [0; 4096];
@@ -112,8 +113,8 @@ impl ParentPipe {
                     if self.not_understood == 1 {
                         warn!(
                             line,
-                            "standard input says what is not understood; known is \
-                             `ended RANK PID signal|exit NUMBER`"
+                            "standard input has an invalid line; expected \
+                             `ended RANK PID signal NUMBER` or `ended RANK PID exit CODE`"
                         );
                     }
                 }
@@ -126,68 +127,68 @@ fn is_readable() -> bool {
     readable(&[stdin().as_fd()], Some(Duration::ZERO)).is_ok_and(|ready| ready[0])
 }
 
-/// What is known of a rank of which the starter says that it has ended.
+/// What the agent knows of a rank when the parent reports its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ParentState {
-    /// Its process is attached here, for all that we know; the kernel will say that it has ended, or has.
+    /// Its process is attached here as far as the agent knows. The kernel has reported its end, or will.
     Attached,
-    /// Some node states it, in this state.
+    /// A node reports it in this state.
     Stated(InTable),
-    /// Nobody has ever heard of it.
+    /// No node has reported it.
     Unknown,
 }
 
-/// One half of what is known of an end.
+/// One of the two parts of the report of an end.
 #[derive(Debug, Clone, Copy)]
-enum Half {
-    /// The kernel, that it was one.
-    That(Cause),
-    /// The starter, how.
+enum Part {
+    /// From the kernel: that the process ended.
+    Ended(Cause),
+    /// From the parent: how it ended.
     How(i32),
 }
 
-/// Ends of ranks of which one half is known.
+/// Ends of ranks of which one part is known.
 #[derive(Debug, Default)]
-pub(super) struct ExitMerge(BTreeMap<u32, Half>);
+pub(super) struct ExitMerge(BTreeMap<u32, Part>);
 
 impl ExitMerge {
-    /// The kernel says that a rank has failed; how, if it or the starter knew.
+    /// The kernel reports that a rank has failed. Returns how it ended, if the kernel or the parent reported it.
     pub(super) fn of_kernel(&mut self, rank: u32, cause: Cause, how: i32) -> i32 {
         match self.0.remove(&rank) {
             _ if how != 0 => return how,
-            Some(Half::How(told)) if told != 0 => return told,
+            Some(Part::How(how)) if how != 0 => return how,
             _ => {}
         }
-        self.0.insert(rank, Half::That(cause));
+        self.0.insert(rank, Part::Ended(cause));
         0
     }
 
-    /// The starter says how a rank ended: what is to be stated of it, if that is news.
+    /// The parent reports how a rank ended. Returns what is to be reported of it, if that is new.
     pub(super) fn of_parent(
         &mut self,
         rank: u32,
-        standing: ParentState,
+        known: ParentState,
         how: i32,
     ) -> Option<(RankState, Cause)> {
-        match (standing, self.0.get(&rank)) {
+        match (known, self.0.get(&rank)) {
             (ParentState::Attached, _) => {
-                self.0.insert(rank, Half::How(how));
+                self.0.insert(rank, Part::How(how));
                 None
             }
-            // On the board it may not stand yet.
-            (ParentState::Stated(_), Some(Half::That(cause))) => {
+            // The state table may not contain the failure yet.
+            (ParentState::Stated(_), Some(Part::Ended(cause))) => {
                 let cause = *cause;
                 self.0.remove(&rank);
                 (how != 0).then_some((RankState::Failed, cause))
             }
             (ParentState::Stated(_), _) => None,
-            // That it ends well and unseen is an orderly end; nobody need wait for it.
+            // Exit code 0 without attaching is an orderly end: no process waits for this rank.
             (ParentState::Unknown, _) if how == 0 => Some((RankState::Left, Cause::Told)),
             (ParentState::Unknown, _) => Some((RankState::Failed, Cause::Told)),
         }
     }
 
-    /// A process is this rank from now on.
+    /// A new process has this rank. Discards the parts of the previous one.
     pub(super) fn begin(&mut self, rank: u32) {
         self.0.remove(&rank);
     }
@@ -206,11 +207,11 @@ mod tests {
             b"nal 9\nended 0 12 exit 255\nended 1 13 exit 0\n",
             &mut ends,
         );
-        let told: Vec<_> = ends
+        let parsed: Vec<_> = ends
             .iter()
             .map(|end| (end.rank, end.pid, end.how))
             .collect();
-        assert_eq!(told, [(3, 4711, 9), (0, 12, -255), (1, 13, 0)]);
+        assert_eq!(parsed, [(3, 4711, 9), (0, 12, -255), (1, 13, 0)]);
         let long = [b'x'; 3 * LINE_MAX];
         for wrong in [
             &b""[..],
@@ -233,31 +234,31 @@ mod tests {
 
     /// slurm-1.
     #[test]
-    fn an_end_is_stated_once_whoever_knows_of_it_first() {
+    fn an_end_is_reported_once_in_any_order_of_its_parts() {
         let failed = ParentState::Stated(InTable::Failed);
-        // The kernel knows all of it; what the starter adds is nothing.
+        // The kernel has both parts; the parent adds nothing.
         let mut exit_merge = ExitMerge::default();
         assert_eq!(exit_merge.of_kernel(3, Cause::KernelFutex, 9), 9);
         assert_eq!(exit_merge.of_parent(3, failed, 9), None);
-        // The kernel first, then how.
+        // The kernel first, then the parent.
         assert_eq!(exit_merge.of_kernel(3, Cause::Pidfd, 0), 0);
         assert_eq!(
             exit_merge.of_parent(3, failed, 9),
             Some((RankState::Failed, Cause::Pidfd))
         );
         assert_eq!(exit_merge.of_parent(3, failed, 9), None);
-        // How first: nothing is stated before the kernel says so.
+        // The parent first: nothing is reported before the kernel reports the end.
         assert_eq!(exit_merge.of_parent(4, ParentState::Attached, -7), None);
         assert_eq!(exit_merge.of_kernel(4, Cause::Pidfd, 0), -7);
         assert_eq!(exit_merge.of_parent(4, failed, -7), None);
-        // What was said of the process before says nothing of the next.
+        // The parent's report of the previous process does not apply to the next.
         assert_eq!(exit_merge.of_parent(4, ParentState::Attached, 9), None);
         exit_merge.begin(4);
         assert_eq!(exit_merge.of_kernel(4, Cause::Pidfd, 0), 0);
     }
 
     #[test]
-    fn of_those_who_never_came_the_starter_alone_knows() {
+    fn the_parent_alone_reports_tasks_that_never_attached() {
         let mut exit_merge = ExitMerge::default();
         let unknown = ParentState::Unknown;
         for (how, state) in [
@@ -268,7 +269,7 @@ mod tests {
             let stated = exit_merge.of_parent(1, unknown, how);
             assert_eq!(stated, Some((state, Cause::Told)));
         }
-        // Of one that is elsewhere, or has left in order, it does not.
+        // It is not used for a rank that another node reports, or that has left in order.
         for state in [InTable::Alive, InTable::Left, InTable::Failed] {
             assert_eq!(exit_merge.of_parent(1, ParentState::Stated(state), 9), None);
         }

@@ -1,7 +1,7 @@
-//! Participants of age gossip that others tell (BG-04): a gossip server, or seeds, one for each node.
+//! Discovery of age gossip's participants (BG-04): from a gossip server, or from seeds, one for each node.
 //!
-//! Until all are known the engine has itself only and is still. Nothing else waits: rails are open, ranks are
-//! served, and what asks the server is a thread of its own.
+//! Until all are known the engine knows only itself and does not gossip. The rest of the agent runs: rails are open,
+//! ranks are served. A separate thread queries the server.
 
 use super::event_loop::EventLoop;
 use crate::rendezvous::{Entry, join};
@@ -16,29 +16,29 @@ use std::thread;
 use std::time::Duration;
 use tracing::{error, info, warn};
 
-/// How often it is looked whether the list has come.
-const LOOK_US: u64 = 20_000;
-/// Between two tries to reach a server, at first and at most.
+/// Interval between two checks for the list.
+const CHECK_US: u64 = 20_000;
+/// Pause between two attempts to reach a server: the first, and the longest.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
-/// How often it is said that some are missing.
-const TELL_US: u64 = 10_000_000;
-/// More addresses than this are no seeds of a job.
+/// Interval between two log lines about missing participants.
+const LOG_US: u64 = 10_000_000;
+/// Maximum number of seeds. More addresses cannot belong to one job.
 const SEEDS_MAX: usize = 4096;
 
-/// A list that is still to come.
+/// A list of participants that is not complete yet.
 pub(super) struct ParticipantDiscovery {
     gossip: GossipConfig,
-    /// The first NIDs of nodes that seeds brought, with all of their NIDs.
+    /// The first NIDs of nodes, or all of their NIDs, as seeds supplied them.
     seeds: BTreeSet<String>,
-    asking: Option<Asking>,
-    /// After an answer that was of no use the server is not asked before this.
-    ask_us: u64,
-    told_us: u64,
+    query: Option<Query>,
+    /// After a useless answer the server is not queried before this time.
+    query_us: u64,
+    logged_us: u64,
 }
 
-/// The thread that asks a server; it ends when nobody waits for it.
-struct Asking {
+/// The thread that queries a server. It ends when the list is no longer needed.
+struct Query {
     answer: Receiver<Vec<Entry>>,
     _alive: Arc<()>,
 }
@@ -46,19 +46,20 @@ struct Asking {
 type Participants = Vec<ParticipantEntry>;
 
 impl ParticipantDiscovery {
-    /// What is to come by this configuration, if it is not all there.
+    /// Creates the discovery, if this configuration does not name all participants.
     pub(super) fn of(gossip: &GossipConfig) -> Option<Self> {
         gossip.told_by.as_ref().map(|_| Self {
             gossip: gossip.clone(),
             seeds: BTreeSet::new(),
-            asking: None,
-            ask_us: 0,
-            told_us: 0,
+            query: None,
+            query_us: 0,
+            logged_us: 0,
         })
     }
 
-    /// The same configuration with what the worker before has been told, so that nobody is asked again.
-    pub(super) fn known(gossip: &GossipConfig, kept: &str) -> GossipConfig {
+    /// The configuration with the participants that the last worker discovered, so that they need not be discovered
+    /// again.
+    pub(super) fn with_discovered(gossip: &GossipConfig, kept: &str) -> GossipConfig {
         let participants = read_written(kept).filter(|kept| !kept.is_empty());
         match (&gossip.told_by, participants) {
             (Some(_), Some(participants)) => GossipConfig {
@@ -70,7 +71,7 @@ impl ParticipantDiscovery {
         }
     }
 
-    /// Somebody knows another node's address.
+    /// Stores the address of another node.
     pub(super) fn note(&mut self, address: &[u8]) {
         let address = String::from_utf8_lossy(address);
         if let (Some(Teller::Seeds(_)), Ok(nids)) =
@@ -81,24 +82,24 @@ impl ParticipantDiscovery {
         }
     }
 
-    /// All participants, if they are known by now.
-    fn look(&mut self, key: Option<[u8; 32]>, own: &NidList) -> Option<Participants> {
+    /// Returns all participants, if they are known by now.
+    fn poll(&mut self, key: Option<[u8; 32]>, own: &NidList) -> Option<Participants> {
         match self.gossip.told_by.clone()? {
-            Teller::Seeds(expected) => self.look_at_seeds(expected, own),
-            Teller::Server(server) => self.look_at_server(&server, key?, own),
+            Teller::Seeds(expected) => self.poll_seeds(expected, own),
+            Teller::Server(server) => self.poll_server(&server, key?, own),
         }
     }
 
-    fn look_at_seeds(&mut self, expected: usize, own: &NidList) -> Option<Participants> {
-        // One may be known by a NID, and by all of them: the longest list counts.
+    fn poll_seeds(&mut self, expected: usize, own: &NidList) -> Option<Participants> {
+        // A node may be known by one NID and by all of them: the longest list counts.
         let mut nodes: Vec<NidList> = vec![own.clone()];
-        let mut told: Vec<NidList> = self
+        let mut lists: Vec<NidList> = self
             .seeds
             .iter()
             .filter_map(|one| one.parse().ok())
             .collect();
-        told.sort_by_key(|nids| std::cmp::Reverse(nids.as_slice().len()));
-        for nids in told {
+        lists.sort_by_key(|nids| std::cmp::Reverse(nids.as_slice().len()));
+        for nids in lists {
             let is_known =
                 |node: &NidList| node.iter().any(|nid| nids.iter().any(|one| one == nid));
             if !nodes.iter().any(is_known) {
@@ -108,17 +109,18 @@ impl ParticipantDiscovery {
         let known = nodes.len();
         if known != expected {
             let now_us = monotonic_ns() / 1000;
-            if now_us >= self.told_us + TELL_US {
-                self.told_us = now_us;
+            if now_us >= self.logged_us + LOG_US {
+                self.logged_us = now_us;
                 if known < expected {
                     info!(
                         known,
-                        expected, "gossip waits for the addresses of the others"
+                        expected, "gossip waits for the addresses of the other participants"
                     );
                 } else {
                     error!(
                         known,
-                        expected, "more nodes are known than seeds:N says; gossip does not begin"
+                        expected,
+                        "more nodes are known than seeds:N states; gossip does not begin; correct N"
                     );
                 }
             }
@@ -132,36 +134,31 @@ impl ParticipantDiscovery {
         Some(nodes.into_iter().map(entry).collect())
     }
 
-    fn look_at_server(
-        &mut self,
-        server: &str,
-        key: [u8; 32],
-        own: &NidList,
-    ) -> Option<Participants> {
+    fn poll_server(&mut self, server: &str, key: [u8; 32], own: &NidList) -> Option<Participants> {
         let now_us = monotonic_ns() / 1000;
-        if now_us < self.ask_us {
+        if now_us < self.query_us {
             return None;
         }
         let (group, name) = (&self.gossip.own_group, &self.gossip.own_name);
-        let asking = self.asking.get_or_insert_with(|| {
+        let query = self.query.get_or_insert_with(|| {
             let own = Entry {
                 nids: own.to_string(),
                 group: group.as_str().to_owned(),
                 name: name.clone().unwrap_or_default(),
             };
-            Asking::start(server.to_owned(), key, own)
+            Query::start(server.to_owned(), key, own)
         });
-        let entries = match asking.answer.try_recv() {
+        let entries = match query.answer.try_recv() {
             Ok(entries) => entries,
             Err(TryRecvError::Empty) => return None,
             Err(TryRecvError::Disconnected) => {
-                // It could not be started, or broke: once more, later.
-                self.asking = None;
-                self.ask_us = now_us + PAUSE_MAX.as_micros() as u64;
+                // The thread could not be started, or ended: retry later.
+                self.query = None;
+                self.query_us = now_us + PAUSE_MAX.as_micros() as u64;
                 return None;
             }
         };
-        self.asking = None;
+        self.query = None;
         let read = |entry: Entry| {
             let nids: NidList = entry.nids.parse().ok()?;
             Some(ParticipantEntry {
@@ -172,31 +169,31 @@ impl ParticipantDiscovery {
         };
         let participants: Option<Participants> = entries.into_iter().map(read).collect();
         if participants.is_none() {
-            self.ask_us = now_us + PAUSE_MAX.as_micros() as u64;
+            self.query_us = now_us + PAUSE_MAX.as_micros() as u64;
             error!(
                 server,
-                "the gossip server tells of participants that cannot be, and is asked again; run one release of \
-                 it and of the agents"
+                "the gossip server returned invalid participants, and is queried again; run the same release of \
+                 the server and of the agents"
             );
         }
         participants
     }
 }
 
-impl Asking {
+impl Query {
     fn start(server: String, key: [u8; 32], own: Entry) -> Self {
-        let (tell, answer) = sync_channel(1);
+        let (sender, answer) = sync_channel(1);
         let alive = Arc::new(());
         let is_wanted = Arc::downgrade(&alive);
-        let thread = thread::Builder::new().name("muster-roster".into());
+        let thread = thread::Builder::new().name("muster-discover".into());
         let started = thread.spawn(move || {
-            if let Some(list) = ask(&server, &key, &own, &is_wanted) {
-                // Who has waited may be gone.
-                let _ = tell.send(list);
+            if let Some(list) = query_server(&server, &key, &own, &is_wanted) {
+                // The receiver may be gone.
+                let _ = sender.send(list);
             }
         });
         if let Err(reason) = started {
-            warn!(%reason, "no thread can be had to ask the gossip server");
+            warn!(%reason, "no thread can be started to query the gossip server");
         }
         Self {
             answer,
@@ -205,17 +202,22 @@ impl Asking {
     }
 }
 
-/// Asks until there is a list, or nobody wants one.
-fn ask(server: &str, key: &[u8; 32], own: &Entry, is_wanted: &Weak<()>) -> Option<Vec<Entry>> {
-    let (mut pause, mut said) = (PAUSE_MIN, String::new());
+/// Queries the server until it returns a list, or the list is no longer needed.
+fn query_server(
+    server: &str,
+    key: &[u8; 32],
+    own: &Entry,
+    is_wanted: &Weak<()>,
+) -> Option<Vec<Entry>> {
+    let (mut pause, mut logged) = (PAUSE_MIN, String::new());
     while is_wanted.strong_count() > 0 {
         match join(server, key, own) {
             Ok(list) => return Some(list),
             Err(reason) => {
-                let words = reason.to_string();
-                if words != said {
-                    warn!(reason = words, "gossip waits for its participants");
-                    said = words;
+                let text = reason.to_string();
+                if text != logged {
+                    warn!(reason = text, "gossip waits for its participants");
+                    logged = text;
                 }
             }
         }
@@ -226,8 +228,8 @@ fn ask(server: &str, key: &[u8; 32], own: &Entry, is_wanted: &Weak<()>) -> Optio
 }
 
 impl EventLoop {
-    /// Takes the list of participants when it has come, and begins to gossip.
-    pub(super) fn gather(&mut self) {
+    /// Takes the list of participants when it is complete, and starts gossip.
+    pub(super) fn discover_participants(&mut self) {
         let Engine::Age(engine) = &self.engine else {
             return;
         };
@@ -236,7 +238,7 @@ impl EventLoop {
             return;
         };
         let own = self.fabric.local_nids();
-        let Some(participants) = participant_discovery.look(key, &own) else {
+        let Some(participants) = participant_discovery.poll(key, &own) else {
             return;
         };
         let gossip = GossipConfig {
@@ -248,11 +250,12 @@ impl EventLoop {
         match self.init_gossip(&gossip, None) {
             Ok(_) => {
                 if let Some(job) = &mut self.job {
-                    job.keep_participants(written(&gossip.participants));
+                    job.save_participants(written(&gossip.participants));
                 }
                 if let Engine::Age(engine) = &mut self.engine {
                     if let Some(job) = &self.job {
-                        // A worker that takes over: whoever died meanwhile would never be missed.
+                        // A worker that takes over must expect these members: one that failed meanwhile would never
+                        // be missed.
                         job.present().for_each(|id| engine.expect(id));
                     }
                     engine.resume_gossip();
@@ -260,14 +263,14 @@ impl EventLoop {
             }
             Err(reason) => error!(
                 reason,
-                "gossip cannot begin with the participants that were told"
+                "gossip cannot start with the discovered participants"
             ),
         }
     }
 
-    /// When to look for the list again.
+    /// Time of the next check for the list.
     pub(super) fn discovery_due_us(&self) -> Option<u64> {
         let is_waiting = self.admin_endpoint.participant_discovery.is_some();
-        is_waiting.then(|| monotonic_ns() / 1000 + LOOK_US)
+        is_waiting.then(|| monotonic_ns() / 1000 + CHECK_US)
     }
 }

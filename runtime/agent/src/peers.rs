@@ -1,68 +1,66 @@
-//! From the protocol's members to the fabric's peers, and back.
+//! `PeerDirectory` maps addresses of the engine's members to peers of the fabric.
 //!
-//! The protocol names a member or a seed and has an address that it never reads; the fabric
-//! knows peers by their NIDs. The outbox holds the one list between the two, keyed by the
-//! address, so a seed that turns out to be a member is one peer, not two.
+//! The engine names a member or a seed and stores its address as bytes that it does not interpret. The fabric
+//! identifies peers by their NIDs. The directory is keyed by the address, so a seed that turns out to be a member is
+//! one peer, not two.
 
 use muster_fabric::{NIDS_MAX, Nid, NidError, NidList, PeerError, PeerHandle, Transport};
 use std::collections::BTreeMap;
 use tracing::warn;
 
-/// More addresses than this and the list is begun anew: members come and go for months.
+/// Maximum number of addresses. The directory is cleared when it is full, because members change over months.
 const ADDRESSES_MAX: usize = 4096;
 
-/// Whose word an address is.
+/// The source of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AddressSource {
-    /// The member's own, and all of it: what it does not name is no rail of its any more.
+    /// The member itself. The list is complete: a NID that it does not contain is not a rail of the member.
     Own,
-    /// Somebody's, of a seed for instance; it may be a part.
+    /// Another source, such as a seed. The list may be incomplete.
     Hint,
 }
 
-/// An address that led nowhere for a reason that can pass is tried again when it was asked for so often.
-const PATIENCE: u32 = 16;
+/// Requests for an unusable address until it is retried, if the reason may be temporary.
+const RETRY_AFTER: u32 = 16;
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    /// None: it leads nowhere.
+    /// None: the address is not usable.
     peer: Option<PeerHandle>,
     /// The peer has exactly these NIDs.
     exact: bool,
-    /// Nobody but the configuration, a seed or an introduction has said so.
+    /// The only source so far is the configuration, a seed or a third member.
     hinted: bool,
-    /// It leads nowhere now: how often it is to be asked for before it is tried again. None: only other
-    /// rails can help.
+    /// For an address that is not usable now: requests left until it is retried. None: only other rails can help.
     retry_in: Option<u32>,
 }
 
-/// The list.
+/// The directory.
 #[derive(Default)]
 pub(super) struct PeerDirectory {
     peers: BTreeMap<Vec<u8>, Entry>,
-    /// Datagrams that could not be sent because their address leads nowhere.
+    /// Datagrams that could not be sent because their address is not usable.
     pub(super) undeliverable: u64,
-    /// Members whose interfaces are not those that somebody else has named for them.
+    /// Members whose NIDs differ from those that another source has for them.
     pub(super) contradictions: u64,
-    /// Addresses that were looked for, so far: a handle that is given out after one more may be a new one.
+    /// Number of resolved addresses. A handle that is returned after an increment may be a new one.
     pub(super) resolved: u64,
-    /// How often the list was begun anew: the handles that it gave out before mean nobody now.
-    pub(super) begun_anew: u64,
+    /// Number of times that the directory was cleared. Handles that it returned before are invalid.
+    pub(super) cleared: u64,
 }
 
 impl PeerDirectory {
-    /// The peer at this address. An address that cannot be used is remembered as such, and
-    /// said once.
+    /// Returns the peer at this address. An address that is not usable is stored as such, and logged once.
     pub(super) fn peer(
         &mut self,
         fabric: &mut dyn Transport,
         address: &[u8],
-        word: AddressSource,
+        source: AddressSource,
     ) -> Option<PeerHandle> {
         let known = self.peers.get_mut(address);
         let is_new = known.is_none();
         if let Some(known) = known
-            && !known.is_open(word)
+            && !known.is_open(source)
         {
             return known.peer;
         }
@@ -70,27 +68,27 @@ impl PeerDirectory {
             self.forget_all(fabric);
         }
         self.resolved += 1;
-        let resolved = self.resolve(fabric, address, word, is_new);
+        let resolved = self.resolve(fabric, address, source, is_new);
         let peer = resolved.ok();
-        let exact = word == AddressSource::Own;
+        let exact = source == AddressSource::Own;
         if exact && peer.is_some() {
             self.compare(address);
-            // Whatever else led there was another list of NIDs.
+            // Other addresses of this peer have another list of NIDs.
             let others = self.peers.values_mut().filter(|entry| entry.peer == peer);
             others.for_each(|entry| entry.exact = false);
         }
         let entry = Entry {
             peer,
             exact,
-            hinted: word == AddressSource::Hint,
-            retry_in: (resolved == Err(Nowhere::Now)).then_some(PATIENCE),
+            hinted: source == AddressSource::Hint,
+            retry_in: (resolved == Err(Unusable::Now)).then_some(RETRY_AFTER),
         };
         self.peers.insert(address.to_vec(), entry);
         peer
     }
 
-    /// dyn-060: flags what was configured for a member and is not what it says itself. That it has more
-    /// is no contradiction: a seed names one interface.
+    /// dyn-060: counts and logs a configuration for a member that contradicts the member's own list. Additional NIDs
+    /// in the member's list are no contradiction, because a seed names one interface.
     fn compare(&mut self, own: &[u8]) {
         let own = String::from_utf8_lossy(own);
         let has = |nid: &str| own.split(',').any(|one| one == nid);
@@ -98,23 +96,23 @@ impl PeerDirectory {
             let configured = String::from_utf8_lossy(address);
             if configured.split(',').any(has) && !configured.split(',').all(has) {
                 self.contradictions += 1;
-                warn!(%configured, %own, "a member has other interfaces than were configured for it");
+                warn!(%configured, %own, "a member has other interfaces than configured; correct the seed or peer");
             }
         }
     }
 
-    /// The peer at this address, if a member has named it as its own.
+    /// The peer at this address, if the member itself named the address.
     pub(super) fn known(&self, address: &[u8]) -> Option<PeerHandle> {
         let entry = self.peers.get(address).filter(|entry| entry.exact)?;
         entry.peer
     }
 
-    /// Our rails are others, or others carry for us now: what led nowhere may lead somewhere.
+    /// Forgets unusable addresses: with other rails, or with relays, they may be usable.
     pub(super) fn rails_changed(&mut self) {
         self.peers.retain(|_, entry| entry.peer.is_some());
     }
 
-    /// Nobody needs this address any more.
+    /// Releases an address that is no longer needed.
     pub(super) fn release(&mut self, fabric: &mut dyn Transport, address: &[u8]) {
         let Some(Entry {
             peer: Some(peer), ..
@@ -126,7 +124,8 @@ impl PeerDirectory {
             return;
         }
         fabric.forget(peer);
-        // An interface that it had taken from another is free again: that one's next word has it back.
+        // A NID that it had taken from another member is free again. That member gets it back with its next own
+        // address.
         for (other, entry) in &mut self.peers {
             if entry.exact && share(other, address) {
                 entry.exact = false;
@@ -135,75 +134,79 @@ impl PeerDirectory {
     }
 
     fn forget_all(&mut self, fabric: &mut dyn Transport) {
-        self.begun_anew += 1;
+        self.cleared += 1;
         for entry in std::mem::take(&mut self.peers).into_values() {
             entry.peer.into_iter().for_each(|peer| fabric.forget(peer));
         }
     }
 
-    /// The peer at an address that is not known, or not by this word. What fails is said if it is new.
+    /// Resolves an address that is not known, or not from this source. Logs a failure if the address is new.
     fn resolve(
         &mut self,
         fabric: &mut dyn Transport,
         address: &[u8],
-        word: AddressSource,
+        source: AddressSource,
         is_new: bool,
-    ) -> Result<PeerHandle, Nowhere> {
+    ) -> Result<PeerHandle, Unusable> {
         let text = String::from_utf8_lossy(address);
         let nids: NidList = text.parse().map_err(|error: NidError| {
-            warn!(address = %text, %error, "a member's address cannot be understood");
-            Nowhere::Ever
+            warn!(address = %text, %error, "a member's address is not a list of NIDs");
+            Unusable::UntilRailsChange
         })?;
         let mut taken = fabric.peer(&nids);
-        // As often as NIDs may have belonged to others, each of whom loses at least one.
+        // At most once per NID: each may belong to another peer, and that peer loses at least one.
         for _ in 0..NIDS_MAX {
             let Err(PeerError::NidTaken { by, .. }) = taken else {
                 break;
             };
-            match self.yield_nids(fabric, by, &nids, word) {
+            match self.yield_nids(fabric, by, &nids, source) {
                 Yielded::Same(peer) => return Ok(peer),
                 Yielded::Freed => taken = fabric.peer(&nids),
             }
         }
         taken.map_err(|error| {
             if is_new {
-                warn!(address = %text, %error, "a member cannot be reached over our rails");
+                warn!(address = %text, %error, "a member cannot be reached over this node's rails");
             }
             match error {
-                PeerError::NoCommonNet { .. } | PeerError::NoDestination { .. } => Nowhere::Ever,
-                _ => Nowhere::Now,
+                PeerError::NoCommonNet { .. } | PeerError::NoDestination { .. } => {
+                    Unusable::UntilRailsChange
+                }
+                _ => Unusable::Now,
             }
         })
     }
 
-    /// Settles who has NIDs that two addresses name. What a member says of itself counts more than what
-    /// anybody says of it. If one address is a part of the other, both are one node, as a seed that names a
-    /// single NID is, or a member that has opened or closed a rail; else the later word counts, since a
-    /// node that comes back with other rails is known by its old ones too.
+    /// Decides which peer has the NIDs that two addresses contain.
+    ///
+    /// - A member's own list takes precedence over other sources.
+    /// - If one list is a part of the other, both are one node: a seed names a single NID, and a member may open and
+    ///   close rails.
+    /// - Else the newer list takes precedence: a node that returns with other rails is still known by its old ones.
     fn yield_nids(
         &mut self,
         fabric: &mut dyn Transport,
         by: PeerHandle,
         claimed: &NidList,
-        word: AddressSource,
+        source: AddressSource,
     ) -> Yielded {
         let Some(known) = fabric.nids(by) else {
             return Yielded::Freed;
         };
         let has = |list: &NidList, nid: &Nid| list.iter().any(|one| one == nid);
         if claimed.iter().all(|nid| has(&known, nid)) {
-            if word == AddressSource::Own
+            if source == AddressSource::Own
                 && known != *claimed
                 && let Err(error) = fabric.renew(by, claimed)
             {
-                warn!(%claimed, %known, %error, "a member's other rails cannot be used");
+                warn!(%claimed, %known, %error, "the new rails of a member cannot be used");
             }
             return Yielded::Same(by);
         }
         let is_own = |entry: &Entry| entry.exact && entry.peer == Some(by);
-        if word == AddressSource::Hint && self.peers.values().any(is_own) {
+        if source == AddressSource::Hint && self.peers.values().any(is_own) {
             self.contradictions += 1;
-            warn!(%claimed, %known, "a member has other interfaces than somebody names for it");
+            warn!(%claimed, %known, "a member has other interfaces than another source states for it");
             return Yielded::Same(by);
         }
         if known.iter().all(|nid| has(claimed, nid)) && fabric.renew(by, claimed).is_ok() {
@@ -211,8 +214,8 @@ impl PeerDirectory {
         }
         warn!(
             %claimed, %known,
-            "two addresses name the same interface: of one member that has changed its rails, or of two; the \
-             later word counts"
+            "two addresses contain the same interface: either a member has changed its rails, or two members claim \
+             it; the newer address takes precedence"
         );
         let left: Vec<Nid> = known
             .iter()
@@ -222,7 +225,7 @@ impl PeerDirectory {
         let kept = NidList::new(left).is_ok_and(|left| fabric.renew(by, &left).is_ok());
         if !kept {
             fabric.forget(by);
-            // Whatever led there is looked for anew.
+            // Other addresses of this peer are resolved again.
             self.peers.retain(|_, entry| entry.peer != Some(by));
         }
         Yielded::Freed
@@ -230,37 +233,37 @@ impl PeerDirectory {
 }
 
 impl Entry {
-    /// Whether it has to be looked for, again, when it is asked for by this word.
-    fn is_open(&mut self, word: AddressSource) -> bool {
+    /// Returns whether the address must be resolved (again) for this source.
+    fn is_open(&mut self, source: AddressSource) -> bool {
         match (&mut self.retry_in, self.peer) {
             (Some(left), None) => {
                 *left = left.saturating_sub(1);
                 *left == 0
             }
             (None, None) => false,
-            (_, Some(_)) => !self.exact && word == AddressSource::Own,
+            (_, Some(_)) => !self.exact && source == AddressSource::Own,
         }
     }
 }
 
-/// Whether two addresses name the same interface.
+/// Whether two addresses contain the same NID.
 fn share(one: &[u8], other: &[u8]) -> bool {
     let mut nids = one.split(|byte| *byte == b',');
     nids.any(|nid| other.split(|byte| *byte == b',').any(|own| own == nid))
 }
 
-/// Why an address leads nowhere.
+/// Why an address is not usable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Nowhere {
-    /// That can pass by itself.
+enum Unusable {
+    /// The reason may be temporary.
     Now,
-    /// As long as our rails are what they are.
-    Ever,
+    /// It lasts as long as this node's rails do not change.
+    UntilRailsChange,
 }
 
-/// What has become of a peer that had some of the NIDs that are claimed.
+/// The result for a peer that had some of the claimed NIDs.
 enum Yielded {
-    /// It is the one that claims them, or that they are said of.
+    /// It is the peer that the address belongs to.
     Same(PeerHandle),
     /// It has none of them any more.
     Freed,
@@ -290,7 +293,7 @@ mod tests {
             .map_or_else(String::new, |nids| nids.to_string())
     }
 
-    /// dyn-060: what somebody says of a member changes nothing of what it says itself.
+    /// dyn-060: a hint does not change what a member states of itself.
     #[test]
     fn a_hint_takes_no_interface_from_a_member_and_adds_none() {
         for (own, hint) in [
@@ -299,44 +302,44 @@ mod tests {
         ] {
             let (mut fabric, mut peers) =
                 (fabric("127.59.2.1:0@udp0", 8), PeerDirectory::default());
-            let mut ask = |text: &str, word| peers.peer(&mut fabric, text.as_bytes(), word);
-            let member = ask(&own, AddressSource::Own).unwrap();
-            assert_eq!(ask(&hint, AddressSource::Hint), Some(member));
-            assert_eq!(ask(&own, AddressSource::Own), Some(member));
+            let mut resolve = |text: &str, source| peers.peer(&mut fabric, text.as_bytes(), source);
+            let member = resolve(&own, AddressSource::Own).unwrap();
+            assert_eq!(resolve(&hint, AddressSource::Hint), Some(member));
+            assert_eq!(resolve(&own, AddressSource::Own), Some(member));
             assert_eq!(nids(&fabric, member), own);
             assert_eq!(peers.contradictions, 1);
         }
     }
 
-    /// Two members claim one interface: the later has it, the other keeps the rest, and has it back when the
-    /// later one is gone.
+    /// Two members claim one interface: the newer claim gets it and the other keeps its remaining ones. The first
+    /// gets it back when the other is released.
     #[test]
-    fn an_interface_goes_to_the_later_word_and_back_when_its_owner_is_gone() {
+    fn an_interface_goes_to_the_newer_claim_and_back_when_that_is_released() {
         let (mut fabric, mut peers) = (fabric("127.59.2.5:0@udp0", 8), PeerDirectory::default());
         let [first, second] = [[A, B], [B, C]].map(|nids| nids.join(","));
-        let ask = |peers: &mut PeerDirectory, fabric: &mut Fabric, text: &str| {
+        let resolve = |peers: &mut PeerDirectory, fabric: &mut Fabric, text: &str| {
             peers
                 .peer(fabric, text.as_bytes(), AddressSource::Own)
                 .unwrap()
         };
-        let one = ask(&mut peers, &mut fabric, &first);
-        let two = ask(&mut peers, &mut fabric, &second);
+        let one = resolve(&mut peers, &mut fabric, &first);
+        let two = resolve(&mut peers, &mut fabric, &second);
         assert_ne!(one, two);
         let owned = |fabric: &Fabric| [one, two].map(|peer| nids(fabric, peer));
         assert_eq!(owned(&fabric), [A.to_owned(), second.clone()]);
-        assert_eq!(ask(&mut peers, &mut fabric, &first), one);
+        assert_eq!(resolve(&mut peers, &mut fabric, &first), one);
         assert_eq!(
             owned(&fabric),
             [A.to_owned(), second.clone()],
-            "no word is new"
+            "no claim is new"
         );
         peers.release(&mut fabric, second.as_bytes());
-        assert_eq!(ask(&mut peers, &mut fabric, &first), one);
+        assert_eq!(resolve(&mut peers, &mut fabric, &first), one);
         assert_eq!(nids(&fabric, one), first);
     }
 
     #[test]
-    fn a_members_own_word_is_more_than_the_hint_before_it() {
+    fn a_members_own_address_replaces_an_earlier_hint() {
         let (mut fabric, mut peers) = (fabric("127.59.2.2:0@udp0", 8), PeerDirectory::default());
         let own = format!("{A},{B}");
         let seed = peers
@@ -348,44 +351,44 @@ mod tests {
         assert_eq!(peers.contradictions, 0, "a seed names one interface");
     }
 
-    /// Two seeds turn out to be one member: one of the peers goes, and nobody is sent to it any more.
+    /// Two seeds turn out to be one member: one of the two peers is forgotten and no longer used.
     #[test]
-    fn an_address_whose_peer_was_forgotten_leads_to_the_one_that_has_it_now() {
+    fn an_address_of_a_forgotten_peer_resolves_to_its_new_peer() {
         let (mut fabric, mut peers) = (fabric("127.59.2.3:0@udp0", 8), PeerDirectory::default());
-        let mut ask = |fabric: &mut Fabric, text: &str, word| {
-            peers.peer(fabric, text.as_bytes(), word).unwrap()
+        let mut resolve = |fabric: &mut Fabric, text: &str, source| {
+            peers.peer(fabric, text.as_bytes(), source).unwrap()
         };
         let (one, other) = (
-            ask(&mut fabric, A, AddressSource::Hint),
-            ask(&mut fabric, B, AddressSource::Hint),
+            resolve(&mut fabric, A, AddressSource::Hint),
+            resolve(&mut fabric, B, AddressSource::Hint),
         );
         assert_ne!(one, other);
         let own = format!("{A},{B}");
-        let member = ask(&mut fabric, &own, AddressSource::Own);
+        let member = resolve(&mut fabric, &own, AddressSource::Own);
         for seed in [A, B] {
-            let peer = ask(&mut fabric, seed, AddressSource::Hint);
+            let peer = resolve(&mut fabric, seed, AddressSource::Hint);
             assert_eq!(peer, member);
             assert_eq!(nids(&fabric, peer), own);
         }
     }
 
     #[test]
-    fn what_cannot_be_taken_in_now_is_tried_again_and_what_never_can_is_not() {
+    fn a_temporary_failure_is_retried_and_a_lasting_one_is_not() {
         let (mut fabric, mut peers) = (fabric("127.59.2.4:0@udp0", 1), PeerDirectory::default());
-        let mut ask = |fabric: &mut Fabric, text: &str| {
+        let mut resolve = |fabric: &mut Fabric, text: &str| {
             let hint = AddressSource::Hint;
             peers.peer(fabric, text.as_bytes(), hint)
         };
-        let (strange, far) = ("no address", "127.59.3.4:7001@udp7");
+        let (invalid, far) = ("no address", "127.59.3.4:7001@udp7");
         fabric.set_relay(false);
-        assert_eq!(ask(&mut fabric, strange), None);
-        assert_eq!(ask(&mut fabric, far), None);
-        let first = ask(&mut fabric, A).unwrap();
-        assert_eq!(ask(&mut fabric, B), None, "full");
+        assert_eq!(resolve(&mut fabric, invalid), None);
+        assert_eq!(resolve(&mut fabric, far), None);
+        let first = resolve(&mut fabric, A).unwrap();
+        assert_eq!(resolve(&mut fabric, B), None, "full");
         fabric.forget(first);
-        let tries = (1..).find(|_| ask(&mut fabric, B).is_some());
-        assert_eq!(tries, Some(PATIENCE));
-        for address in [strange, far] {
+        let tries = (1..).find(|_| resolve(&mut fabric, B).is_some());
+        assert_eq!(tries, Some(RETRY_AFTER));
+        for address in [invalid, far] {
             assert_eq!(peers.peers[address.as_bytes()].retry_in, None);
         }
     }

@@ -1,11 +1,12 @@
-//! The ranks' own messages, handed to the protocol just before it judges and beats: step 0 (BG-03).
+//! Step 0: traffic stamps and piggybacks of the ranks' own messages, passed to the engine before it checks silences
+//! and beats (BG-03).
 //!
-//! They stand for beats where ranks say that they had them, and carry beats where ranks take these along. A beat
-//! that is to be carried is laid out for the last quarter of a heartbeat, and only where ranks look for some; if
-//! none has taken it by then, it goes by the rails as ever.
+//! A message between two ranks replaces a beat between their nodes, if a rank recorded it (a traffic stamp). A rank
+//! may also carry a beat in its message (a piggyback). The agent offers a beat for that in the last quarter of a
+//! heartbeat, and only where ranks look for one. If no rank has taken it by then, it is sent on the rails as usual.
 //!
-//! The pings of age gossip are carried likewise, one in a cycle, for the member that is pinged next. A message
-//! stands for none of them: one that was taken late would make a dead member young.
+//! Pings of age gossip are carried in the same way, one per cycle, for the member that is pinged next. A traffic
+//! stamp does not replace a ping: a stamp that is read late would make a failed member appear young.
 
 use super::event_loop::{EventLoop, instant};
 use super::rank_service::RankService;
@@ -14,24 +15,25 @@ use muster_protocol::{BEAT_AHEAD_MAX, GOSSIP_AHEAD_MAX, Input, Instant, MemberId
 use muster_shm::{PIGGYBACK_MAX, TrafficStamp};
 use muster_sys::clock::monotonic_ns;
 
-/// Bytes of the longest beat or ping that is carried.
+/// Size of the longest beat or ping that is carried.
 const AHEAD_MAX: usize = if BEAT_AHEAD_MAX > GOSSIP_AHEAD_MAX {
     BEAT_AHEAD_MAX
 } else {
     GOSSIP_AHEAD_MAX
 };
 const _: () = assert!(AHEAD_MAX <= PIGGYBACK_MAX);
-/// Ranks look for something to carry to a node for so many heartbeats, or cycles, after the last time.
+/// A node counts as wanted for this number of heartbeats, or cycles, after a rank last looked for something to carry
+/// to it.
 const WANTED_BEATS: u64 = 16;
 
-/// The beats and pings that are laid out for ranks to carry.
+/// The beats and pings that are offered to ranks.
 #[derive(Debug, Default)]
 pub(super) struct Piggybacks {
-    /// For whom.
+    /// The receivers of the offers.
     offered: Vec<MemberId>,
-    /// When to lay out the next.
+    /// Time of the next offers.
     due: Option<Instant>,
-    /// So many were taken along.
+    /// Number of offers that ranks took.
     pub(super) taken: u64,
 }
 
@@ -42,8 +44,9 @@ impl Piggybacks {
 }
 
 impl EventLoop {
-    /// What ranks have noted within the last heartbeat about those whom we observe, and who observe us.
-    pub(super) fn take_traffic(&mut self) {
+    /// Passes on what ranks recorded within the last heartbeat about members that this node observes, or that observe
+    /// it.
+    pub(super) fn read_traffic(&mut self) {
         if self.job.is_none() {
             return;
         }
@@ -56,26 +59,26 @@ impl EventLoop {
         if self.engine.poll_timeout() > now {
             return;
         }
-        self.take_carried(now_ns);
+        self.receive_piggybacks(now_ns);
         if self.spares_beats() && self.engine.overlay().is_some() {
-            self.tell_traffic(now_ns);
+            self.report_traffic(now_ns);
         }
         if self.engine.next_beat() <= now {
             self.end_offers(now_ns);
         }
     }
 
-    /// Beats are left out only where they do not watch rails, too: of several rails, or where some are
-    /// preferred to others, each is known to work by what comes over it.
+    /// Whether traffic may replace beats. It may not where beats also monitor rails: with several rails, or with
+    /// preferences among them, only frames on a rail show that it works.
     fn spares_beats(&self) -> bool {
-        self.fabric.rails().len() == 1 && !self.rails.favours()
+        self.fabric.rails().len() == 1 && !self.rails.has_preferences()
     }
 
-    fn tell_traffic(&mut self, now_ns: u64) {
+    fn report_traffic(&mut self, now_ns: u64) {
         let Some(job) = &self.job else { return };
         let limit_ns = self.heartbeat_us * 1000;
-        let age_of = |job: &RankService, id: MemberId, way: TrafficStamp| {
-            let at_ns = job.traffic_ns(id, way).filter(|at_ns| *at_ns != 0)?;
+        let age_of = |job: &RankService, id: MemberId, direction: TrafficStamp| {
+            let at_ns = job.traffic_ns(id, direction).filter(|at_ns| *at_ns != 0)?;
             Some(now_ns.saturating_sub(at_ns)).filter(|age_ns| *age_ns < limit_ns)
         };
         let mut inputs: Vec<Input<'static>> = Vec::new();
@@ -92,13 +95,13 @@ impl EventLoop {
             }
         }
         for input in inputs {
-            // One who has just gone, or a link that ends, is no matter.
+            // The member may have left, or the link may have ended.
             let _ = self.engine.handle(instant(now_ns), input);
         }
     }
 
-    /// What messages have brought.
-    fn take_carried(&mut self, now_ns: u64) {
+    /// Passes on the piggybacks that ranks received.
+    fn receive_piggybacks(&mut self, now_ns: u64) {
         let mut piggyback = [0; PIGGYBACK_MAX];
         for id in self.engine.carried_from() {
             let job = self.job.as_mut();
@@ -110,12 +113,12 @@ impl EventLoop {
                 bytes: &piggyback[..size],
                 age_us: now_ns.saturating_sub(at_ns) / 1000,
             };
-            // What is no beat and no gossip of a member is refused and counted inside.
+            // The engine counts and drops a piggyback that is not a beat or ping of a member.
             let _ = self.engine.handle(instant(now_ns), carried);
         }
     }
 
-    /// Lays out the next beats, or the next ping, for those to whom ranks look for something to carry.
+    /// Offers the next beats, or the next ping, for members to which ranks look for something to carry.
     fn offer_beats(&mut self, now_ns: u64) {
         let mut piggyback = [0; AHEAD_MAX];
         for id in self.engine.ahead_for(instant(now_ns)) {
@@ -133,7 +136,7 @@ impl EventLoop {
         }
     }
 
-    /// Just before something is sent: what was taken along meanwhile needs no ping.
+    /// Ends the offers just before the engine sends: a ping that a rank has taken is not sent again.
     pub(super) fn settle_piggybacks(&mut self) {
         let now_ns = monotonic_ns();
         let is_due = self.engine.next_beat() <= instant(now_ns);
@@ -142,7 +145,8 @@ impl EventLoop {
         }
     }
 
-    /// The beats, or the ping, go now: what was not taken along is taken back, what was needs no other.
+    /// Ends the offers, because beats or the ping are due. Withdraws those that were not taken, and reports those
+    /// that were.
     fn end_offers(&mut self, now_ns: u64) {
         let now = instant(now_ns);
         for member in std::mem::take(&mut self.piggybacks.offered) {

@@ -1,16 +1,17 @@
-//! Events as lines on standard output, for a member without a job.
+//! Prints events as lines on standard output, for a member without a job.
 //!
-//! One line for each change of the view: a word, the member's name, and CLOCK_MONOTONIC in
-//! nanoseconds. Programs read it: a word is never renamed, a new one may be added. More may follow
-//! the time: `GROUP-DOWN` has the group in place of the member, and behind the time the members with
-//! commas; `MINORITY` and `MAJORITY` how many of how many, and `hold` or `continue`; `REFUSED` the setting
-//! that is not alike (`?` for the member of another release, whose name cannot be read).
+//! One line for each change of the view: a keyword, the member's name, and CLOCK_MONOTONIC in nanoseconds. Programs
+//! parse it: a keyword is never renamed, new ones may be added. Further fields may follow the time:
+//!
+//! - `GROUP-DOWN` has the group in place of the member, and after the time its members, separated by commas.
+//! - `MINORITY` and `MAJORITY` have `REACHED/OF`, and `MINORITY` also `hold` or `continue`.
+//! - `REFUSED` has the setting that differs. The name is `?` for a member of another release: its name cannot be read.
 
 use muster_protocol::{Engine, Event, EventKind};
 use muster_sys::clock::monotonic_ns;
 use std::io::{self, Write};
 
-/// Says that this member's rails are open and its loop begins.
+/// Prints that this member's rails are open and its loop begins.
 ///
 /// # Errors
 /// Standard output cannot be written.
@@ -20,19 +21,19 @@ pub(super) fn print_ready(name: &str) -> io::Result<()> {
     output.flush()
 }
 
-/// Tells whoever has started this agent, and waits for [`print_ready`], what it goes without.
-pub(super) fn print_lack(what: &str) {
-    // Who does not listen does not want to know.
+/// Prints a limitation on standard error, for a parent that waits for [`print_ready`].
+pub(super) fn print_limitation(what: &str) {
+    // A closed standard error is ignored.
     let line = format!("musterd: {what}\n");
     let _ = io::stderr().write_all(line.as_bytes());
 }
 
-/// Prints an event if it is one of the view.
+/// Prints an event if it changes the view.
 ///
 /// # Errors
-/// Standard output cannot be written; nobody reads us any more.
+/// Standard output cannot be written: its reader has ended.
 pub(super) fn print(engine: &Engine, event: &Event) -> io::Result<()> {
-    let Some(word) = word(&event.kind) else {
+    let Some(keyword) = keyword(&event.kind) else {
         return Ok(());
     };
     let at_ns = event.at.0 * 1000;
@@ -45,25 +46,25 @@ pub(super) fn print(engine: &Engine, event: &Event) -> io::Result<()> {
             };
             let mut members: Vec<&str> = failure.members.iter().map(|id| name_of(*id)).collect();
             members.sort_unstable();
-            format!("{word} {} {at_ns} {}", failure.group, members.join(","))
+            format!("{keyword} {} {at_ns} {}", failure.group, members.join(","))
         }
         EventKind::Minority { reached, of, held } => {
             let policy = if held { "hold" } else { "continue" };
-            format!("{word} {name} {at_ns} {reached}/{of} {policy}")
+            format!("{keyword} {name} {at_ns} {reached}/{of} {policy}")
         }
-        EventKind::Majority { reached, of } => format!("{word} {name} {at_ns} {reached}/{of}"),
+        EventKind::Majority { reached, of } => format!("{keyword} {name} {at_ns} {reached}/{of}"),
         EventKind::Refused { parameter } => {
             let setting = parameter.name().replace(' ', "_");
-            format!("{word} {name} {at_ns} {setting}")
+            format!("{keyword} {name} {at_ns} {setting}")
         }
-        _ => format!("{word} {name} {at_ns}"),
+        _ => format!("{keyword} {name} {at_ns}"),
     };
     let mut output = io::stdout().lock();
     writeln!(output, "{line}")?;
     output.flush()
 }
 
-fn word(kind: &EventKind) -> Option<&'static str> {
+fn keyword(kind: &EventKind) -> Option<&'static str> {
     Some(match kind {
         EventKind::NodeUp => "UP",
         EventKind::NodeDegraded => "DEGRADED",

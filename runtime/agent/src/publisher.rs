@@ -1,13 +1,14 @@
-//! Events on the board: states first, then the event that tells of them, and then those are woken who
-//! wait for a state: they find the event, too.
+//! `Publisher` writes events to the state table.
 //!
-//! The protocol speaks of members; the board has indices, given out in the order in which
-//! names were first seen and kept for the board's life. The states of ranks follow from two
-//! things that may arrive in any order, what their node stated about them and whether the
-//! node itself is there; this is the one place where they are put together.
+//! It writes states first, then the event about them, and only then wakes waiters of a state: a woken waiter also
+//! finds the event.
+//!
+//! The engine names members; the state table has indices, assigned in the order in which names were first seen and
+//! constant for the table's lifetime. The state of a rank depends on two facts that may arrive in any order: what its
+//! node reported of it, and the state of the node itself. Only this module combines them.
 
 use muster_control::MINUS;
-use muster_shm::{Cause, EventKind as Told, NO_NODE, RankState, TableView, TableWriter};
+use muster_shm::{Cause, EventKind as TableEvent, NO_NODE, RankState, TableView, TableWriter};
 
 use muster_protocol::{
     CauseKind, Engine, Event, EventKind, MemberId, NodeState, Parameter, RankFact,
@@ -16,15 +17,15 @@ use muster_protocol::{
 use std::collections::BTreeMap;
 use tracing::{info, warn};
 
-/// Writes on the board.
+/// Writer of members, ranks and events to the state table.
 pub(super) struct Publisher {
     indices: BTreeMap<MemberId, u32>,
-    /// Members that found no room on the board; they are missing in what ranks see.
+    /// Members for which the state table had no room. Ranks do not see them.
     pub(super) without_room: u64,
 }
 
 impl Publisher {
-    /// Takes up the indices that are on the board already (from a worker before us).
+    /// Reads the indices that an earlier worker assigned.
     pub(super) fn adopt(table: &TableWriter) -> Self {
         let view = table.view();
         let names = (0..view.node_count()).filter_map(|i| Some((view.node_name(i)?, i)));
@@ -37,14 +38,14 @@ impl Publisher {
         }
     }
 
-    /// The index of a member that has one on this board.
+    /// The index of a member that has one in this table.
     pub(super) fn known(&self, id: MemberId) -> Option<u32> {
         self.indices.get(&id).copied()
     }
 
-    /// Those who are there, as the board has it.
+    /// The live members, according to the state table.
     pub(super) fn present(&self, table: TableView) -> impl Iterator<Item = MemberId> {
-        let is_there = move |node: u32| {
+        let is_alive = move |node: u32| {
             matches!(
                 table.node_state(node),
                 muster_shm::NodeState::Alive
@@ -53,34 +54,42 @@ impl Publisher {
             )
         };
         let all = self.indices.iter();
-        all.filter_map(move |(id, node)| is_there(*node).then_some(*id))
+        all.filter_map(move |(id, node)| is_alive(*node).then_some(*id))
     }
 
-    /// The index of a member on this board; a new one gets the next.
+    /// The index of a member in this table. A new member gets the next one.
     pub(super) fn index(&mut self, table: &mut TableWriter, id: MemberId, name: &str) -> u32 {
         if let Some(index) = self.indices.get(&id) {
             return *index;
         }
         let Some(index) = table.add_node(name) else {
             self.without_room += 1;
-            warn!(member = name, "the board has no room for another node");
+            warn!(
+                member = name,
+                "the state table has no room for another node; ranks do not see this member"
+            );
             return NO_NODE;
         };
         self.indices.insert(id, index);
         index
     }
 
-    /// Writes what a member shares with those that may fail together with it.
+    /// Writes a member's group (nodes that may fail together).
     fn note_group(&self, table: &mut TableWriter, engine: &Engine, id: MemberId) {
         if let (Some(node), Some(member)) = (self.indices.get(&id), engine.member(id)) {
             table.set_node_group(*node, member.group());
         }
     }
 
-    /// Writes what an event says. True if there is news for the ranks.
-    pub(super) fn tell(&mut self, table: &mut TableWriter, engine: &Engine, event: &Event) -> bool {
+    /// Writes an event. Returns true if there is news for the ranks.
+    pub(super) fn publish(
+        &mut self,
+        table: &mut TableWriter,
+        engine: &Engine,
+        event: &Event,
+    ) -> bool {
         let name = engine.name_of(event.member);
-        // One of another release has said no name that could be read: it gets no index.
+        // A member of another release has no name that can be read. It gets no index.
         let nameless = name.is_none() && matches!(event.kind, EventKind::Refused { .. });
         let name = name.unwrap_or("?").to_owned();
         let node = if nameless {
@@ -93,9 +102,9 @@ impl Publisher {
             self.note_group(table, engine, event.member);
         }
         match event.kind {
-            EventKind::RankChanged { fact } => self.tell_rank(table, engine, event, node, &fact),
+            EventKind::RankChanged { fact } => self.publish_rank(table, engine, event, node, &fact),
             EventKind::Outcast => {
-                self.push(table, event, Told::Outcast, cause(event), node);
+                self.push(table, event, TableEvent::Outcast, cause(event), node);
                 true
             }
             EventKind::GroupFailed { number, failed, of } => {
@@ -105,39 +114,40 @@ impl Publisher {
                     .filter_map(|m| self.indices.get(m))
                     .copied()
                     .collect();
-                let mut entry = self.entry(event, Told::GroupFailed, cause(event), node);
+                let mut entry = self.entry(event, TableEvent::GroupFailed, cause(event), node);
                 (entry.count, entry.total) = (failed, of);
                 table.push_event_about(&entry, &nodes);
                 true
             }
             EventKind::Minority { reached, of, held } => {
-                let mut entry = self.entry(event, Told::Minority, cause(event), node);
+                let mut entry = self.entry(event, TableEvent::Minority, cause(event), node);
                 (entry.count, entry.total, entry.code) = (reached, of, i32::from(held));
                 table.push_event(&entry);
                 true
             }
             EventKind::Majority { reached, of } => {
-                let mut entry = self.entry(event, Told::Majority, cause(event), node);
+                let mut entry = self.entry(event, TableEvent::Majority, cause(event), node);
                 (entry.count, entry.total) = (reached, of);
                 table.push_event(&entry);
                 true
             }
             EventKind::Refused { parameter } => {
-                let mut entry = self.entry(event, Told::NodeRefused, cause(event), node);
+                let mut entry = self.entry(event, TableEvent::NodeRefused, cause(event), node);
                 entry.code = setting_number(parameter);
                 table.push_event(&entry);
                 true
             }
-            // Only what is watched is told, by `tell_attribute`.
+            // Attribute changes are published by `publish_attribute`, and only if a rank watches the key.
             EventKind::NameTaken | EventKind::NameClaimed | EventKind::AttributeChanged { .. } => {
                 false
             }
-            kind => self.tell_node(table, engine, event, node, kind),
+            kind => self.publish_node(table, engine, event, node, kind),
         }
     }
 
-    /// Writes those on the board who were gone before this agent came, as the others tell: no event is about them.
-    pub(super) fn note_gone(&mut self, table: &mut TableWriter, engine: &Engine) {
+    /// Writes members that had failed or left before this agent started. They are known from other members, and cause
+    /// no event.
+    pub(super) fn publish_gone(&mut self, table: &mut TableWriter, engine: &Engine) {
         for member in engine.members() {
             let state = match member.state() {
                 NodeState::Failed => muster_shm::NodeState::Failed,
@@ -156,31 +166,31 @@ impl Publisher {
         }
     }
 
-    /// A worker that takes up the service knows nothing of rails that fail, and may never have doubted whom
-    /// the last one did: what the board says of members that are there is written anew. What it calls
-    /// failed or left stays until there is news. True if there is news for the ranks.
+    /// Corrects the states of live members after a worker has taken over. This worker does not know of failing rails
+    /// that the last one knew, and may not suspect the same members. States failed and left stay until an event
+    /// changes them. Returns true if there is news for the ranks.
     pub(super) fn correct(&mut self, table: &mut TableWriter, engine: &Engine, at_ns: u64) -> bool {
         let mut news = false;
         for member in engine.members() {
             let Some(node) = self.indices.get(&member.id()).copied() else {
                 continue;
             };
-            let (told, state) = match member.state() {
-                NodeState::Alive => (Told::NodeRecovered, muster_shm::NodeState::Alive),
-                NodeState::Degraded => (Told::NodeDegraded, muster_shm::NodeState::Degraded),
-                NodeState::Suspect => (Told::NodeSuspect, muster_shm::NodeState::Suspect),
+            let (published, state) = match member.state() {
+                NodeState::Alive => (TableEvent::NodeRecovered, muster_shm::NodeState::Alive),
+                NodeState::Degraded => (TableEvent::NodeDegraded, muster_shm::NodeState::Degraded),
+                NodeState::Suspect => (TableEvent::NodeSuspect, muster_shm::NodeState::Suspect),
                 NodeState::Unknown | NodeState::Failed | NodeState::Left => continue,
             };
             let before = table.view().node_state(node);
-            let doubted = matches!(
+            let is_suspected = matches!(
                 before,
                 muster_shm::NodeState::Degraded | muster_shm::NodeState::Suspect
             );
-            if !doubted || before == state {
+            if !is_suspected || before == state {
                 continue;
             }
             table.set_node_state(node, state);
-            let mut entry = muster_shm::Event::new(told, Cause::Unspecified);
+            let mut entry = muster_shm::Event::new(published, Cause::Unspecified);
             (entry.node, entry.at_ns) = (node, at_ns);
             table.push_event(&entry);
             news = true;
@@ -189,7 +199,7 @@ impl Publisher {
     }
 
     /// Writes that an attribute changed.
-    pub(super) fn tell_attribute(
+    pub(super) fn publish_attribute(
         &mut self,
         table: &mut TableWriter,
         engine: &Engine,
@@ -198,13 +208,13 @@ impl Publisher {
     ) {
         let name = engine.name_of(event.member).unwrap_or("?").to_owned();
         let node = self.index(table, event.member, &name);
-        let mut told = muster_shm::Event::new(Told::Attribute, Cause::Announced);
-        (told.node, told.key_hash) = (node, key_hash);
-        told.at_ns = event.at.0 * 1000;
-        table.push_event(&told);
+        let mut published = muster_shm::Event::new(TableEvent::Attribute, Cause::Announced);
+        (published.node, published.key_hash) = (node, key_hash);
+        published.at_ns = event.at.0 * 1000;
+        table.push_event(&published);
     }
 
-    fn tell_node(
+    fn publish_node(
         &mut self,
         table: &mut TableWriter,
         engine: &Engine,
@@ -212,31 +222,32 @@ impl Publisher {
         node: u32,
         kind: EventKind,
     ) -> bool {
-        let (told, state) = match kind {
-            EventKind::NodeUp => (Told::NodeUp, muster_shm::NodeState::Alive),
-            EventKind::NodeDegraded => (Told::NodeDegraded, muster_shm::NodeState::Degraded),
-            EventKind::NodeRecovered => (Told::NodeRecovered, muster_shm::NodeState::Alive),
-            EventKind::NodeSuspect => (Told::NodeSuspect, muster_shm::NodeState::Suspect),
-            // The next life of its agent follows: nothing has failed that could not be taken back.
+        let (published, state) = match kind {
+            EventKind::NodeUp => (TableEvent::NodeUp, muster_shm::NodeState::Alive),
+            EventKind::NodeDegraded => (TableEvent::NodeDegraded, muster_shm::NodeState::Degraded),
+            EventKind::NodeRecovered => (TableEvent::NodeRecovered, muster_shm::NodeState::Alive),
+            EventKind::NodeSuspect => (TableEvent::NodeSuspect, muster_shm::NodeState::Suspect),
+            // The next incarnation of its agent follows, so the failure is not final.
             EventKind::NodeFailed if event.cause.kind == CauseKind::Superseded => {
-                (Told::NodeFailed, muster_shm::NodeState::Suspect)
+                (TableEvent::NodeFailed, muster_shm::NodeState::Suspect)
             }
-            EventKind::NodeFailed => (Told::NodeFailed, muster_shm::NodeState::Failed),
-            _ => (Told::NodeLeft, muster_shm::NodeState::Left),
+            EventKind::NodeFailed => (TableEvent::NodeFailed, muster_shm::NodeState::Failed),
+            _ => (TableEvent::NodeLeft, muster_shm::NodeState::Left),
         };
-        let is_doubt = told == Told::NodeFailed && state == muster_shm::NodeState::Suspect;
-        if table.view().node_state(node) == state && !is_doubt {
-            // A worker before us has said so already.
+        let is_superseded =
+            published == TableEvent::NodeFailed && state == muster_shm::NodeState::Suspect;
+        if table.view().node_state(node) == state && !is_superseded {
+            // The previous worker has published it already.
             return false;
         }
-        // Those of whom the board says that they are there: the engine may be further by now, and
-        // know the ranks of the node's next life.
-        let ranks = match told {
-            Told::NodeFailed | Told::NodeLeft => ranks_there(table, node),
+        // The ranks that the state table shows on the node. The engine may already know the ranks of the node's next
+        // incarnation.
+        let ranks = match published {
+            TableEvent::NodeFailed | TableEvent::NodeLeft => live_ranks(table, node),
             _ => Vec::new(),
         };
-        // An agent that was replaced, or asked to end, says nothing about its ranks: they are lost
-        // sight of until its successor states who is there.
+        // An agent that was replaced, or requested to end, reports nothing of its ranks. They are unknown until its
+        // successor reports them.
         let failed = state == muster_shm::NodeState::Failed;
         let end = if failed {
             RankState::Failed
@@ -248,30 +259,30 @@ impl Publisher {
             for rank in &ranks {
                 table.set_rank_state(*rank, end);
             }
-            self.push(table, event, told, cause(event), node);
+            self.push(table, event, published, cause(event), node);
             for rank in ranks.iter().filter(|_| failed) {
                 let about = (*rank, 0);
                 self.push_rank(
                     table,
                     event,
-                    Told::RankFailed,
+                    TableEvent::RankFailed,
                     Cause::NodeFailed,
                     node,
                     about,
                 );
             }
         });
-        if told == Told::NodeUp {
+        if published == TableEvent::NodeUp {
             let member = engine.member(event.member);
             let facts: Vec<RankFact> = member.iter().flat_map(|m| m.ranks()).copied().collect();
             for fact in &facts {
-                self.tell_rank(table, engine, event, node, fact);
+                self.publish_rank(table, engine, event, node, fact);
             }
         }
         true
     }
 
-    fn tell_rank(
+    fn publish_rank(
         &mut self,
         table: &mut TableWriter,
         engine: &Engine,
@@ -280,12 +291,12 @@ impl Publisher {
         fact: &RankFact,
     ) -> bool {
         let before = table.view().rank_state(fact.rank);
-        let node_is_there = event.member == engine.id()
+        let node_is_alive = event.member == engine.id()
             || engine
                 .member(event.member)
                 .is_some_and(|member| member.state().in_view());
         let state = match fact.state {
-            StatedRankState::Alive | StatedRankState::Hung if !node_is_there => RankState::Failed,
+            StatedRankState::Alive | StatedRankState::Hung if !node_is_alive => RankState::Failed,
             StatedRankState::Alive => RankState::Alive,
             StatedRankState::Hung => RankState::Hung,
             StatedRankState::Failed => RankState::Failed,
@@ -296,12 +307,12 @@ impl Publisher {
         if before == state {
             return false;
         }
-        let told = match state {
-            RankState::Alive if before == RankState::Hung => Told::RankResumed,
-            RankState::Alive => Told::RankUp,
-            RankState::Hung => Told::RankHung,
-            RankState::Failed => Told::RankFailed,
-            RankState::Left => Told::RankLeft,
+        let published = match state {
+            RankState::Alive if before == RankState::Hung => TableEvent::RankResumed,
+            RankState::Alive => TableEvent::RankUp,
+            RankState::Hung => TableEvent::RankHung,
+            RankState::Failed => TableEvent::RankFailed,
+            RankState::Left => TableEvent::RankLeft,
             RankState::Unknown => return table.set_rank_state(fact.rank, state),
         };
         let number = u16::from(fact.detail.code & !MINUS);
@@ -313,14 +324,21 @@ impl Publisher {
         table.together(|table| {
             let has_room = table.set_rank_state(fact.rank, state);
             if has_room {
-                self.push_rank(table, event, told, cause, node, (fact.rank, code));
+                self.push_rank(table, event, published, cause, node, (fact.rank, code));
             }
             has_room
         })
     }
 
-    fn push(&self, table: &mut TableWriter, event: &Event, told: Told, cause: Cause, node: u32) {
-        let mut entry = self.entry(event, told, cause, node);
+    fn push(
+        &self,
+        table: &mut TableWriter,
+        event: &Event,
+        published: TableEvent,
+        cause: Cause,
+        node: u32,
+    ) {
+        let mut entry = self.entry(event, published, cause, node);
         if let EventKind::NodeLeft { exit_code } = event.kind {
             entry.code = exit_code;
         }
@@ -331,26 +349,32 @@ impl Publisher {
         &self,
         table: &mut TableWriter,
         event: &Event,
-        told: Told,
+        published: TableEvent,
         cause: Cause,
         node: u32,
         (rank, code): (u32, i32),
     ) {
-        let mut entry = self.entry(event, told, cause, node);
+        let mut entry = self.entry(event, published, cause, node);
         entry.rank = rank;
         entry.code = code;
         table.push_event(&entry);
     }
 
-    fn entry(&self, event: &Event, told: Told, cause: Cause, node: u32) -> muster_shm::Event {
-        let mut entry = muster_shm::Event::new(told, cause);
+    fn entry(
+        &self,
+        event: &Event,
+        published: TableEvent,
+        cause: Cause,
+        node: u32,
+    ) -> muster_shm::Event {
+        let mut entry = muster_shm::Event::new(published, cause);
         entry.node = node;
         entry.silent_us = event.cause.silent_us;
         entry.at_ns = event.at.0 * 1000;
         for reporter in event.cause.reporters.iter() {
             let index = self.indices.get(&reporter).copied().unwrap_or(NO_NODE);
-            if let Some(place) = entry.reporters.get_mut(entry.reporter_count as usize) {
-                *place = index;
+            if let Some(reporter) = entry.reporters.get_mut(entry.reporter_count as usize) {
+                *reporter = index;
             }
             entry.reporter_count += 1;
         }
@@ -358,17 +382,17 @@ impl Publisher {
     }
 }
 
-/// The ranks of a node that are there, as far as the board says.
-fn ranks_there(table: &TableWriter, node: u32) -> Vec<u32> {
+/// The live ranks of a node, according to the state table.
+fn live_ranks(table: &TableWriter, node: u32) -> Vec<u32> {
     let view = table.view();
-    let is_there = |rank: &u32| {
+    let is_alive = |rank: &u32| {
         view.rank_node(*rank) == Some(node)
             && matches!(view.rank_state(*rank), RankState::Alive | RankState::Hung)
     };
-    (0..view.rank_count()).filter(is_there).collect()
+    (0..view.rank_count()).filter(is_alive).collect()
 }
 
-/// As [`muster_shm::setting`] has it.
+/// The number of a parameter in [`muster_shm::setting`].
 const fn setting_number(parameter: Parameter) -> i32 {
     match parameter {
         Parameter::WireVersion => 1,
@@ -400,9 +424,9 @@ mod tests {
     use muster_protocol::{Config, Instant, Overlay, Profile, Reporters, Version};
     use muster_shm::TableLimits;
 
-    /// The last worker had called a rail silent; the next one never heard of it.
+    /// The last worker reported a silent rail, which the next one does not know of.
     #[test]
-    fn a_later_worker_takes_back_doubts_that_it_does_not_share() {
+    fn a_new_worker_resets_suspicions_that_it_does_not_have() {
         let limits = TableLimits {
             nodes: 4,
             ranks: 8,
@@ -428,10 +452,10 @@ mod tests {
         assert_eq!(table.view().node_state(node), muster_shm::NodeState::Failed);
     }
 
-    /// A new agent in the place of another: who looks in between sees a node in doubt, since it is there the next
-    /// moment, and is told of both.
+    /// While a new agent replaces another one, the node is shown as suspect, because it is alive again shortly after.
+    /// Events report both changes.
     #[test]
-    fn a_node_whose_agent_is_replaced_never_looks_failed() {
+    fn a_node_whose_agent_is_replaced_is_never_shown_as_failed() {
         let limits = TableLimits {
             nodes: 4,
             ranks: 8,
@@ -473,10 +497,13 @@ mod tests {
             ),
         ] {
             table.set_node_state(node, before);
-            assert!(publisher.tell(&mut table, &engine, &event(EventKind::NodeFailed, cause)));
+            assert!(publisher.publish(&mut table, &engine, &event(EventKind::NodeFailed, cause)));
             assert_eq!(table.view().node_state(node), state);
-            let told = table.view().next_event(&mut cursor).map(|told| told.kind);
-            assert_eq!(told, Some(Told::NodeFailed));
+            let published = table
+                .view()
+                .next_event(&mut cursor)
+                .map(|published| published.kind);
+            assert_eq!(published, Some(TableEvent::NodeFailed));
         }
     }
 }

@@ -1,8 +1,7 @@
-//! What the rails say of themselves and of the others', and what members say of theirs: step 4.
+//! Step 4: health of this node's rails and of its peers' rails.
 //!
-//! A member is *degraded* as long as one of its rails is: silent to us while we hear it on another, or
-//! failed as it says itself; and as long as we hear it through others only. Of a late rail its member is
-//! asked for a sign, by all rails.
+//! A member is *degraded* while one of its rails is silent to this node and another is not, while it reports a failed
+//! rail itself, or while it is heard through relays only. If a rail is late, its member is probed on all rails.
 
 use super::drops::in_text;
 use super::event_loop::{EventLoop, instant};
@@ -17,22 +16,25 @@ use tracing::{error, info, warn};
 
 impl EventLoop {
     /// Step 4.
-    pub(super) fn hear_rails(&mut self) {
+    pub(super) fn check_liveness(&mut self) {
         self.watch_beats();
         while let Some(event) = self.fabric.poll_event() {
             self.worked = true;
-            self.hear_rail(event);
+            self.handle_rail_event(event);
         }
-        self.go_on_with_change();
+        self.continue_change();
         self.reopen_rails();
-        self.tell_status();
+        self.publish_status();
     }
 
-    fn hear_rail(&mut self, event: FabricEvent) {
+    fn handle_rail_event(&mut self, event: FabricEvent) {
         match event {
             FabricEvent::PeerGone { peer } => {
                 if let Some(member) = self.watched.get(&peer).copied() {
-                    info!(id = member.0, "a peer's process has let go of its lifeline");
+                    info!(
+                        id = member.0,
+                        "the liveness connection of a peer was closed: its process has ended"
+                    );
                     self.input(Input::Unreachable(member));
                 }
             }
@@ -49,11 +51,11 @@ impl EventLoop {
             } => {
                 self.note_silent(peer, rail, Some(silent_us));
             }
-            FabricEvent::RailSilent { peer, rail, .. } => self.note_no_way(peer, rail),
+            FabricEvent::RailSilent { peer, rail, .. } => self.note_no_path(peer, rail),
             FabricEvent::RailBack { peer, rail } => self.note_silent(peer, rail, None),
             FabricEvent::PeerIndirect { peer } => self.note_indirect(peer, true),
             FabricEvent::PeerDirect { peer } => self.note_indirect(peer, false),
-            FabricEvent::UnknownNid { nid } => self.meet(&nid),
+            FabricEvent::UnknownNid { nid } => self.resolve_peer(&nid),
             FabricEvent::RailFailing { rail, reason } => self.note_own(rail, Some(&reason)),
             FabricEvent::RailRecovered { rail } => self.note_own(rail, None),
             FabricEvent::RailHealth {
@@ -68,7 +70,7 @@ impl EventLoop {
             } => self.note_speed(rail, mbits, best_mbits),
             FabricEvent::Moved { from, to, .. } => {
                 let ((local, remote), (by, at)) = (from, to);
-                error!(%local, %remote, %by, %at, "a send failed by one pair and goes by another");
+                error!(%local, %remote, %by, %at, "a send failed on one pair of NIDs and is repeated on another");
             }
             FabricEvent::BulkFailed {
                 message,
@@ -81,7 +83,7 @@ impl EventLoop {
                     message,
                     tried = in_text(&tried),
                     through = through.join(", "),
-                    "a message reached its peer by no pair"
+                    "a bulk message could not be sent on any pair of NIDs"
                 );
             }
             FabricEvent::NewsFailed { tried, .. } => {
@@ -96,7 +98,7 @@ impl EventLoop {
         }
     }
 
-    /// A watched member is silent on one of our rails, or no more. dbg-020: the fabric has counted it.
+    /// A watched member is silent on one of this node's rails, or not any more. dbg-020: the fabric counts it.
     fn note_silent(&mut self, peer: PeerHandle, rail: usize, silent_us: Option<u64>) {
         let Some(member) = self.watched.get(&peer).copied() else {
             return;
@@ -111,44 +113,50 @@ impl EventLoop {
         }
         let name = self.engine.name_of(member).unwrap_or("?");
         match silent_us {
-            Some(us) => warn!(name, rail, us, "no message came by this rail, others did"),
-            None => info!(name, rail, "this rail is silent no more"),
+            Some(us) => warn!(
+                name,
+                rail, us, "no message of this member arrives on this rail, but on others"
+            ),
+            None => info!(
+                name,
+                rail, "messages of this member arrive on this rail again"
+            ),
         }
         self.check_rails(member);
     }
 
-    /// A watched member was never heard on one of our rails: nothing has failed. It is avoided, and tried now
-    /// and then.
-    fn note_no_way(&self, peer: PeerHandle, rail: usize) {
+    /// A watched member was never heard on one of this node's rails. This is not a failure: the path is avoided, and
+    /// retried at intervals.
+    fn note_no_path(&self, peer: PeerHandle, rail: usize) {
         let member = self.watched.get(&peer).copied();
         let name = member.and_then(|member| self.engine.name_of(member));
         if let Some(name) = name {
             info!(
                 name,
-                rail, "no message ever came by this rail, others did: it is no way to this member"
+                rail,
+                "no message of this member ever arrived on this rail, but on others: there is no path"
             );
         }
     }
 
-    /// A watched member is heard through others only, or directly again.
+    /// A watched member is heard through relays only, or directly again.
     fn note_indirect(&mut self, peer: PeerHandle, indirect: bool) {
         let Some(member) = self.watched.get(&peer).copied() else {
             return;
         };
         let name = self.engine.name_of(member).unwrap_or("?");
         if indirect {
-            warn!(name, "it is heard through other members only");
+            warn!(name, "this member is heard through relays only");
             self.indirect.insert(member);
         } else {
-            info!(name, "it is heard directly again");
+            info!(name, "this member is heard directly again");
             self.indirect.remove(&member);
         }
         self.check_rails(member);
     }
 
-    /// Something is to be carried for somebody whom the fabric does not know. If it is a member, it will
-    /// from now on.
-    fn meet(&mut self, nid: &Nid) {
+    /// A frame is to be relayed to a NID that the fabric does not know. Resolves it if it belongs to a member.
+    fn resolve_peer(&mut self, nid: &Nid) {
         let has = |address: &[u8]| {
             let nids = String::from_utf8_lossy(address).parse::<NidList>();
             nids.is_ok_and(|nids| nids.iter().any(|one| one == nid))
@@ -162,7 +170,7 @@ impl EventLoop {
         }
     }
 
-    /// One of our own rails fails, and why, or works again. dbg-110: any change of state is an error.
+    /// A rail of this node fails, or works again. dbg-110: a change of state is logged as an error.
     fn note_own(&mut self, rail: usize, reason: Option<&str>) {
         let rails = self.fabric.rails();
         let Some(nid) = rails.into_iter().find(|view| view.index == rail) else {
@@ -170,7 +178,7 @@ impl EventLoop {
         };
         let nid = nid.nid;
         if let Some(reason) = reason {
-            error!(rail = %nid, reason, "a rail of this node fails; the others carry");
+            error!(rail = %nid, reason, "a rail of this node fails; the other rails are used");
         } else {
             error!(rail = %nid, "a rail of this node works again");
         }
@@ -178,8 +186,8 @@ impl EventLoop {
         self.check_rails(self.engine.id());
     }
 
-    /// The health of one of our own rails has fallen below its maximum, or reached it again. dbg-110: any change of
-    /// state is an error.
+    /// The health of a rail of this node has fallen below its maximum, or reached it again. dbg-110: a change of
+    /// state is logged as an error.
     fn note_health(&self, rail: usize, state: HealthState, reason: &str) {
         let rails = self.fabric.rails();
         if let Some(view) = rails.into_iter().find(|view| view.index == rail) {
@@ -188,7 +196,7 @@ impl EventLoop {
         }
     }
 
-    /// One of our own rails is slower than it was, or as fast again. dbg-110: any change of state is an error.
+    /// A rail of this node is slower than before, or as fast again. dbg-110: a change of state is logged as an error.
     fn note_speed(&mut self, rail: usize, mbits: u32, best_mbits: u32) {
         let rails = self.fabric.rails();
         let Some(nid) = rails.into_iter().find(|view| view.index == rail) else {
@@ -196,76 +204,82 @@ impl EventLoop {
         };
         let nid = nid.nid;
         if mbits < best_mbits {
-            error!(rail = %nid, mbits, best_mbits, "a rail of this node is slower than it was");
+            error!(rail = %nid, mbits, best_mbits, "a rail of this node is slower than before");
         } else {
-            error!(rail = %nid, mbits, "a rail of this node is as fast as ever again");
+            error!(rail = %nid, mbits, "a rail of this node is as fast as before again");
         }
     }
 
-    /// Tells the others which of our rails fail.
-    fn tell_status(&mut self) {
+    /// Publishes the failing rails of this node.
+    fn publish_status(&mut self) {
         let (now_ns, engine) = (monotonic_ns(), &mut self.engine);
-        let told = self.status.tell(now_ns / 1000, |value| {
+        let published = self.status.publish(now_ns / 1000, |value| {
             let key = RAILS_KEY;
             match engine.handle(instant(now_ns), Input::Publish { key, value }) {
                 Ok(()) => true,
-                // An outcast's word counts no more.
+                // The engine of an outcast accepts no more inputs.
                 Err(Reject::Stopped) => false,
-                // Values do not travel in age gossip: there is nobody who could be told.
+                // Age gossip does not distribute attributes, so there is no receiver.
                 Err(Reject::NoAttributes) => true,
                 Err(reject) => {
-                    warn!(?reject, "which rails fail cannot be told yet");
+                    warn!(
+                        ?reject,
+                        "the failing rails of this node cannot be published yet; the agent retries"
+                    );
                     false
                 }
             }
         });
-        if told {
-            // A later worker must not write another value under the same number.
+        if published {
+            // A later worker must not publish another value under the same number.
             self.snapshot_due_us = Some(0);
         }
     }
 
-    /// A member has said which of its rails fail, has gone, or is back.
-    pub(super) fn hear_status(&mut self, event: &Event) {
+    /// A member has published its failing rails, has failed or left, or has returned.
+    pub(super) fn note_status_event(&mut self, event: &Event) {
         let gone = matches!(
             event.kind,
             EventKind::NodeFailed | EventKind::NodeLeft { .. }
         );
-        let told = match event.kind {
+        let is_published = match event.kind {
             EventKind::AttributeChanged { key, .. } => {
                 self.engine.changed_key(key) == Some(RAILS_KEY)
             }
             _ => false,
         };
         let member = event.member;
-        if !(gone || told) || member == self.engine.id() {
+        if !(gone || is_published) || member == self.engine.id() {
             return;
         }
-        let value = self.engine.attribute(member, RAILS_KEY).filter(|_| told);
+        let value = self
+            .engine
+            .attribute(member, RAILS_KEY)
+            .filter(|_| is_published);
         let nids: Vec<Nid> = value.and_then(read).unwrap_or_default();
-        if nids.is_empty() && !self.told_failing.contains_key(&member) {
+        if nids.is_empty() && !self.reported_failing.contains_key(&member) {
             return;
         }
         if let Some(peer) = self.peer_of(Target::Member(member)) {
             self.fabric.told_failing(peer, &nids);
         }
         match nids.is_empty() {
-            true => _ = self.told_failing.remove(&member),
-            false => _ = self.told_failing.insert(member, nids),
+            true => _ = self.reported_failing.remove(&member),
+            false => _ = self.reported_failing.insert(member, nids),
         }
         if !gone {
             self.check_rails(member);
         }
     }
 
-    /// Says to the engine whether a member is degraded.
+    /// Tells the engine whether a member is degraded.
     pub(super) fn check_rails(&mut self, member: MemberId) {
         let silent = self.silent_rails.get(&member);
         let degraded = silent.is_some_and(|rails| !rails.is_empty())
             || self.indirect.contains(&member)
-            || self.told_failing.contains_key(&member)
+            || self.reported_failing.contains_key(&member)
             || member == self.engine.id() && self.status.is_failing();
-        // Of one who is gone there is nothing to say.
+        // The engine accepts this only for members in the view.
         if self
             .engine
             .member(member)
@@ -275,7 +289,7 @@ impl EventLoop {
         }
     }
 
-    /// No rail of anybody is silent any more: those who watched have to begin anew.
+    /// Forgets all silences and stops watching, because rails or peers have changed. `watch_beats` starts again.
     pub(super) fn forget_silences(&mut self) {
         self.watched.clear();
         let indirect = std::mem::take(&mut self.indirect);
@@ -285,11 +299,11 @@ impl EventLoop {
         }
     }
 
-    /// Has the fabric watch exactly those who beat to us: only they speak regularly on every
-    /// rail, so only of them is silence on one rail a sign.
+    /// Makes the fabric watch exactly the members that send beats to this node. Only they send regularly on each
+    /// rail, so only their silence on one rail is significant.
     fn watch_beats(&mut self) {
-        if self.peers.begun_anew != self.begun_anew {
-            self.begun_anew = self.peers.begun_anew;
+        if self.peers.cleared != self.directory_generation {
+            self.directory_generation = self.peers.cleared;
             self.forget_silences();
         }
         if self.engine.observing().count() == self.watched.len()
@@ -326,7 +340,7 @@ impl EventLoop {
         }
     }
 
-    /// Whether a member is watched by what it is reached at now: with other rails it may be another peer.
+    /// Whether a member is watched under its current address. After a change of rails it may be another peer.
     fn is_watched(&self, id: MemberId) -> bool {
         let address = self.engine.address_of(Target::Member(id));
         let peer = address.and_then(|address| self.peers.known(address));
@@ -346,7 +360,7 @@ mod tests {
     use muster_protocol::{Config, Instant, Overlay, Profile};
     use std::slice;
 
-    /// Two engines that know each other; they were told so by hand.
+    /// Two engines that exchange frames directly until both are members.
     fn engines(addresses: [&str; 2]) -> [Overlay; 2] {
         let mut engines = [("own", 0), ("other", 1)].map(|(name, at)| {
             let mut config = Config::new(name, addresses[at].as_bytes(), Profile::Standard);
@@ -371,14 +385,14 @@ mod tests {
             if engines.iter().all(|engine| engine.live() == 2) {
                 break;
             }
-            assert!(ms < 10_000, "they never met");
+            assert!(ms < 10_000, "the engines did not join");
         }
         engines
     }
 
-    /// What a member has said of its rails holds for the peer that it is found at later, too.
+    /// A member's report of failing rails also applies to a peer that is created later.
     #[test]
-    fn a_peer_that_is_made_later_has_the_rails_that_were_told_to_fail() {
+    fn a_peer_that_is_created_later_has_the_reported_failing_rails() {
         let given = [
             "127.59.5.1:0@udp0",
             "127.59.5.2:7002@udp0,127.59.5.3:7002@udp0",
@@ -407,7 +421,9 @@ mod tests {
         .unwrap();
         let member = MemberId::of("other");
         let bad: Nid = "127.59.5.3:7002@udp0".parse().unwrap();
-        event_loop.told_failing.insert(member, vec![bad.clone()]);
+        event_loop
+            .reported_failing
+            .insert(member, vec![bad.clone()]);
         let failing = |event_loop: &mut EventLoop| -> Vec<Nid> {
             let peer = event_loop.peer_of(Target::Member(member)).unwrap();
             let paths = event_loop.fabric.paths(peer).into_iter();
@@ -415,7 +431,7 @@ mod tests {
             failed.map(|path| path.nid).collect()
         };
         assert_eq!(failing(&mut event_loop), slice::from_ref(&bad));
-        // Nobody needed the address for a while.
+        // The address is released in between.
         let address = given[1].as_bytes();
         event_loop.peers.release(&mut event_loop.fabric, address);
         assert_eq!(failing(&mut event_loop), [bad]);

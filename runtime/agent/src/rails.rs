@@ -1,9 +1,8 @@
-//! The rails in force: the configuration of them as a document, and what is open by it.
+//! `Rails` holds the rails document in effect, and the rails that are open according to it.
 //!
-//! Intuition: a wall plan and the wall. Another plan is put in force as a whole: what is new is built
-//! first, since only that can fail, then the rest is taken down; if it cannot be built, what had been
-//! done is undone, and the old plan holds. What could not be built again stays in the plan and is missing
-//! from the wall, until it can.
+//! A new document takes effect as a whole. New rails are opened first, because only that can fail; then the others
+//! are closed. If a rail cannot be opened, all steps are undone and the old document stays in effect. A rail that
+//! cannot be reopened stays in the document and counts as missing until a retry succeeds.
 
 use super::cpu_placement::CpuPlacement;
 use super::rail_retry::{Opening, RailRetry};
@@ -12,48 +11,48 @@ use muster_fabric::{DefaultRails, Fabric, Nid, OpenError, OpenedRail, Rule, Tran
 use muster_protocol::ADDRESS_MAX;
 use tracing::{error, info};
 
-/// Plan and wall.
+/// The document and the open rails.
 #[derive(Debug)]
 pub(super) struct Rails {
     document: RailsDocument,
-    /// What became of each of the document's rails, in its order.
+    /// The NID of each of the document's rails, in its order.
     open: Vec<Nid>,
-    /// Those of them that are not open now.
+    /// The rails of `open` that are not open now.
     rail_retry: Vec<RailRetry>,
-    /// The one of these that is being opened.
+    /// The rail of `rail_retry` that a thread is opening.
     opening: Option<Opening>,
-    /// Where the agent is on the machine.
+    /// The CPU placement of the agent.
     cpu_placement: CpuPlacement,
-    /// Where the messages' memory is: they were allocated where the loop ran when it began.
+    /// NUMA node of the message buffers. They were allocated where the loop ran at its start.
     memory_node: Option<u32>,
-    /// Some rails are preferred to others that work as well.
-    favours: bool,
-    /// How often a rail could not be opened again.
+    /// Some rails are preferred to others that also work.
+    has_preferences: bool,
+    /// Number of rails that could not be reopened.
     lost: u64,
-    /// How the rails were chosen, where none were configured.
+    /// How the rails were chosen, if none were configured.
     choice: DefaultRails,
 }
 
-/// A document that cannot be put in force. The one before holds.
+/// A document that cannot take effect. The previous one stays in effect.
 #[derive(Debug)]
 pub(super) struct Refusal {
-    /// Why, and what to do.
+    /// The reason and the remedy.
     pub(super) why: String,
-    /// A rail was closed on the way and opened again: it has other descriptors now, or is lost.
-    pub(super) moved: bool,
+    /// A rail was closed and reopened in the attempt: it has new descriptors, or is missing.
+    pub(super) changed: bool,
 }
 
-/// What became of a rail that was opened for a document.
+/// The result of opening a rail for a document.
 pub(super) type Opened = (Nid, Result<OpenedRail, String>);
 
-/// A step that was taken, with how to take it back.
+/// A step of a change, for undoing it.
 enum Step {
     Opened(Nid),
     Closed(Nid),
 }
 
 impl Rails {
-    /// The rails of a fabric that was opened by this document; `open` in its order.
+    /// The rails of a fabric that was opened for this document; `open` has the document's order.
     pub(super) fn new(
         document: RailsDocument,
         open: Vec<Nid>,
@@ -66,7 +65,7 @@ impl Rails {
             opening: None,
             memory_node: cpu_placement.node(),
             cpu_placement,
-            favours: false,
+            has_preferences: false,
             lost: 0,
             choice: DefaultRails::default(),
         }
@@ -80,81 +79,78 @@ impl Rails {
         &self.open
     }
 
-    /// How often a rail of the plan could not be opened again.
+    /// Number of rails of the document that could not be reopened.
     pub(super) fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// No rails were configured: this is how they were chosen.
+    /// Stores how the rails were chosen, because none were configured.
     pub(super) fn note_choice(&mut self, choice: DefaultRails) {
         self.choice = choice;
     }
 
-    /// How the rails were chosen where none were configured, in words: what is left out and why.
+    /// How the rails were chosen, if none were configured: text on each interface that is not used, with the reason.
     pub(super) fn choice(&self) -> Vec<String> {
         self.choice.reasons().collect()
     }
 
-    /// Rails of the plan that are not open.
+    /// Rails of the document that are not open.
     pub(super) fn rail_retry(&self) -> &[RailRetry] {
         &self.rail_retry
     }
 
-    /// Whether some rails are preferred to others that work as well, by rule or by distance. What goes
-    /// over one rail only says nothing of the others.
-    pub(super) fn favours(&self) -> bool {
-        self.favours
+    /// Whether some rails are preferred to others that also work, by rule or by distance. Frames on one rail then do
+    /// not show that the others work.
+    pub(super) fn has_preferences(&self) -> bool {
+        self.has_preferences
     }
 
-    /// The ranks of this node are these processes now: the agent looks for a core of its own, near the
-    /// first rail.
-    pub(super) fn make_room(&mut self, fabric: &Fabric, ranks: &[u32]) {
+    /// Chooses a core for the agent near the first rail. `ranks` are the process ids of this node's ranks.
+    pub(super) fn choose_core(&mut self, fabric: &Fabric, ranks: &[u32]) {
         let near = fabric.rails().first().and_then(|rail| rail.numa_node);
         self.cpu_placement.choose(near, ranks);
     }
 
-    /// Puts what is said about rails that are open in force: rules, limits, places.
-    pub(super) fn settle(&mut self, fabric: &mut Fabric) {
+    /// Passes the document's policy, limits and partitions to the fabric.
+    pub(super) fn configure(&mut self, fabric: &mut Fabric) {
         fabric.set_policy(self.document.policy.clone());
         fabric.set_numa_range(self.document.numa_range);
         fabric.set_relay(self.document.relay);
         fabric.set_health(self.document.health);
         fabric.set_timeouts(self.document.timeouts);
         for view in fabric.rails() {
-            let place = self.open.iter().position(|nid| *nid == view.nid);
-            let entry = place.and_then(|place| self.document.rails.get(place));
+            let position = self.open.iter().position(|nid| *nid == view.nid);
+            let entry = position.and_then(|position| self.document.rails.get(position));
             let partitions = entry.map_or_else(Vec::new, |entry| entry.partitions.clone());
             fabric.place_rail(view.index, None, 0, partitions);
         }
         if let Some(machine) = self.cpu_placement.machine() {
             fabric.locate(machine, self.memory_node);
         }
-        self.favours = !self.document.policy.rules().is_empty() || self.is_uneven(fabric);
+        self.has_preferences = !self.document.policy.rules().is_empty() || self.is_uneven(fabric);
     }
 
-    /// Rails that are to serve CPU partitions which this machine does not have, in words.
-    pub(super) fn strange_partitions(&self) -> Option<String> {
-        let there = self.cpu_placement.machine()?.partitions();
-        let strange = self.document.rails.iter().filter_map(|rail| {
-            let mut rail_retry = rail.partitions.iter().filter(|one| !there.contains(one));
-            rail_retry
-                .next()
-                .map(|one| format!("{one} of {}", rail.nid))
+    /// Text on rails that are assigned to CPU partitions that this machine does not have.
+    pub(super) fn unknown_partitions(&self) -> Option<String> {
+        let present = self.cpu_placement.machine()?.partitions();
+        let unknown = self.document.rails.iter().filter_map(|rail| {
+            let mut missing = rail.partitions.iter().filter(|one| !present.contains(one));
+            missing.next().map(|one| format!("{one} of {}", rail.nid))
         });
-        let strange: Vec<String> = strange.collect();
-        let there: Vec<String> = there.iter().map(u32::to_string).collect();
-        (!strange.is_empty()).then(|| {
+        let unknown: Vec<String> = unknown.collect();
+        let present: Vec<String> = present.iter().map(u32::to_string).collect();
+        (!unknown.is_empty()).then(|| {
             format!(
                 "this machine has the CPU partitions {}, and not {}: a rail that serves none of them is \
-                 passed over as long as another works",
-                there.join(", "),
-                strange.join(", ")
+                 not used as long as another rail works",
+                present.join(", "),
+                unknown.join(", ")
             )
         })
     }
 
-    /// Rules that were not in force before and mean none of the rails that are open, in words.
-    pub(super) fn idle_rules(&self, fabric: &Fabric, before: &RailsDocument) -> Option<String> {
+    /// Text on new rules that match none of the open rails.
+    pub(super) fn unused_rules(&self, fabric: &Fabric, before: &RailsDocument) -> Option<String> {
         let rails = fabric.rails();
         let binds = |rule: &Rule| {
             let mut rails = rails.iter();
@@ -166,15 +162,15 @@ impl Rails {
         let idle: Vec<String> = idle.map(|rule| rule.subject.to_string()).collect();
         (!idle.is_empty()).then(|| {
             format!(
-                "no rail of this node is meant by {}, so it binds nothing so far; its rails are {}",
-                idle.join(", nor by "),
+                "no rail of this node matches {}, so the rule has no effect yet; its rails are {}",
+                idle.join(" or "),
                 fabric.local_nids()
             )
         })
     }
 
-    /// Whether rails are at different distances, beyond the range in which they count as equal, or serve
-    /// other CPU partitions than ours.
+    /// Whether rails differ in distance, beyond the range in which they count as equal, or serve CPU partitions other
+    /// than the agent's.
     fn is_uneven(&self, fabric: &Fabric) -> bool {
         let Some(machine) = self.cpu_placement.machine() else {
             return false;
@@ -190,19 +186,24 @@ impl Rails {
         least != most
     }
 
-    /// Has the rails opened that a document has and we have not, each by a thread of its own, but for those that
-    /// need the port of one that is to be closed. None if there are none.
-    pub(super) fn begin(&self, now_us: u64, fabric: &Fabric, next: &RailsDocument) -> Vec<Opening> {
+    /// Starts a thread for each new rail of a document. Rails that need the port of a rail that is to be closed are
+    /// excluded. Returns an empty list if there are none.
+    pub(super) fn start_opening(
+        &self,
+        now_us: u64,
+        fabric: &Fabric,
+        next: &RailsDocument,
+    ) -> Vec<Opening> {
         let has = |document: &RailsDocument, nid: &Nid| {
             let mut rails = document.rails.iter();
             rails.any(|entry| entry.nid == *nid)
         };
         let planned = self.document.rails.iter().zip(&self.open);
-        let going = planned.filter(|(entry, _)| !has(next, &entry.nid));
-        let going: Vec<Nid> = going.map(|(_, open)| open.clone()).collect();
+        let closing = planned.filter(|(entry, _)| !has(next, &entry.nid));
+        let closing: Vec<Nid> = closing.map(|(_, open)| open.clone()).collect();
         let is_free = |nid: &Nid| {
-            let apart = going.iter().all(|open| are_apart(nid.port, open.port));
-            fabric.may_add(nid).is_ok() || apart && fabric.may_add_after(nid, &going).is_ok()
+            let apart = closing.iter().all(|open| are_apart(nid.port, open.port));
+            fabric.may_add(nid).is_ok() || apart && fabric.may_add_after(nid, &closing).is_ok()
         };
         let new = next.rails.iter().map(|entry| &entry.nid);
         let new = new.filter(|nid| !has(&self.document, nid) && is_free(nid));
@@ -210,10 +211,10 @@ impl Rails {
         new.filter_map(begin).collect()
     }
 
-    /// Puts another document in force, with rails that were opened for it. True if rails were opened or closed.
+    /// Puts a document into effect, with rails that were opened for it. Returns true if rails were opened or closed.
     ///
     /// # Errors
-    /// See [`Refusal`]; the rails are as they were then, but for one that could not be opened again.
+    /// See [`Refusal`]. The rails are then as before, except for one that could not be reopened.
     pub(super) fn apply(
         &mut self,
         fabric: &mut Fabric,
@@ -228,29 +229,29 @@ impl Rails {
                 self.open = open;
                 let planned = &self.open;
                 self.rail_retry.retain(|one| planned.contains(&one.nid));
-                self.settle(fabric);
+                self.configure(fabric);
                 Ok(!steps.is_empty())
             }
             Err(mut why) => {
-                let moved = !steps.is_empty();
+                let changed = !steps.is_empty();
                 let lost = undo(fabric, steps);
                 for (nid, reason) in &lost {
                     why += &format!(
-                        "; on the way {nid} was closed and could not be opened again ({reason}), and is \
-                         tried again by itself: see muster rails"
+                        "; in this attempt {nid} was closed and could not be reopened ({reason}); the agent \
+                         retries: see muster rails"
                     );
                 }
                 self.note_lost(lost);
-                if moved {
-                    self.settle(fabric);
+                if changed {
+                    self.configure(fabric);
                 }
-                Err(Refusal { why, moved })
+                Err(Refusal { why, changed })
             }
         }
     }
 
-    /// Opens and closes rails until they are those of a document, and notes how to take it back. What
-    /// became of each of the document's rails, in its order.
+    /// Opens and closes rails until they match a document, and records the steps for undoing. Returns the NID of each
+    /// of the document's rails, in its order.
     fn build(
         &self,
         fabric: &mut Fabric,
@@ -259,42 +260,42 @@ impl Rails {
         mut opened: Vec<Opened>,
         steps: &mut Vec<Step>,
     ) -> Result<Vec<Nid>, String> {
-        let stays = |nid: &Nid| {
-            let place = self
+        let kept = |nid: &Nid| {
+            let position = self
                 .document
                 .rails
                 .iter()
                 .position(|entry| entry.nid == *nid);
-            place.and_then(|place| self.open.get(place))
+            position.and_then(|position| self.open.get(position))
         };
         let mut open: Vec<Option<Nid>> = next
             .rails
             .iter()
-            .map(|entry| stays(&entry.nid).cloned())
+            .map(|entry| kept(&entry.nid).cloned())
             .collect();
         let is_open = |nid: &Nid| self.rail_retry.iter().all(|one| one.nid != *nid);
-        let goes = |nid: &&Nid| is_open(nid) && !open.iter().flatten().any(|one| one == *nid);
-        let mut going: Vec<Nid> = self.open.iter().filter(goes).cloned().collect();
-        for (place, entry) in next.rails.iter().enumerate() {
-            if open[place].is_none() {
+        let is_closing = |nid: &&Nid| is_open(nid) && !open.iter().flatten().any(|one| one == *nid);
+        let mut closing: Vec<Nid> = self.open.iter().filter(is_closing).cloned().collect();
+        for (position, entry) in next.rails.iter().enumerate() {
+            if open[position].is_none() {
                 let at = opened.iter().position(|(nid, _)| *nid == entry.nid);
                 let opened = at.map(|at| opened.swap_remove(at).1).transpose()?;
-                open[place] = Some(open_one(fabric, &entry.nid, opened, &mut going, steps)?);
+                open[position] = Some(open_one(fabric, &entry.nid, opened, &mut closing, steps)?);
             }
         }
-        for nid in going {
+        for nid in closing {
             fabric
                 .remove_rail(&nid)
                 .map_err(|error| error.to_string())?;
             steps.push(Step::Closed(nid));
         }
-        match unfit(fabric, mtu_least) {
+        match incompatibility(fabric, mtu_least) {
             Some(why) => Err(why),
             None => Ok(open.into_iter().flatten().collect()),
         }
     }
 
-    /// These rails of the plan could not be opened again, each for a reason: they are missing from now on.
+    /// Adds rails of the document that could not be reopened, with their reasons, to the missing ones.
     pub(super) fn note_lost(&mut self, lost: Vec<(Nid, String)>) {
         for (nid, reason) in lost {
             let is_known = self.rail_retry.iter().any(|one| one.nid == nid);
@@ -305,7 +306,8 @@ impl Rails {
         }
     }
 
-    /// When a missing rail is to be tried again, or looked after while it is being opened: one at a time.
+    /// Time of the next retry of a missing rail, or of the next check while one is being opened. Only one is opened
+    /// at a time.
     pub(super) fn due_us(&self) -> Option<u64> {
         let next_us = self.rail_retry.iter().map(|one| one.next_us).min();
         self.opening
@@ -313,10 +315,10 @@ impl Rails {
             .map_or(next_us, |opening| Some(opening.next_us))
     }
 
-    /// Has a missing rail opened whose time has come, and takes one in that is open. True if it is open now.
+    /// Starts opening a missing rail that is due, or adds one that is open by now. Returns true if a rail was added.
     pub(super) fn reopen(&mut self, now_us: u64, fabric: &mut Fabric, mtu_least: usize) -> bool {
         if let Some(opening) = &mut self.opening {
-            let Some(opened) = opening.look(now_us) else {
+            let Some(opened) = opening.poll(now_us) else {
                 return false;
             };
             let at = self
@@ -324,7 +326,7 @@ impl Rails {
                 .iter()
                 .position(|one| one.nid == opening.nid);
             self.opening = None;
-            // One that has left the plan meanwhile is closed again.
+            // A rail that was removed from the document meanwhile is closed again by the drop.
             return at.is_some_and(|at| self.reopened(now_us, at, opened, fabric, mtu_least));
         }
         let due = |one: &RailRetry| one.next_us <= now_us;
@@ -332,22 +334,22 @@ impl Rails {
             return false;
         };
         let rail_retry = &mut self.rail_retry[at];
-        let place = self.open.iter().position(|nid| *nid == rail_retry.nid);
-        let Some(place) = place else {
+        let position = self.open.iter().position(|nid| *nid == rail_retry.nid);
+        let Some(position) = position else {
             self.rail_retry.remove(at);
             return false;
         };
-        // The others know its port; but any other is better than no rail.
-        let configured = &self.document.rails[place].nid;
-        let ways = [&rail_retry.nid, configured].map(|nid| fabric.opener(nid));
-        match Opening::start(now_us, rail_retry.nid.clone(), ways.into()) {
+        // Other nodes know its last port, so that is tried first. Any other port is better than no rail.
+        let configured = &self.document.rails[position].nid;
+        let openers = [&rail_retry.nid, configured].map(|nid| fabric.opener(nid));
+        match Opening::start(now_us, rail_retry.nid.clone(), openers.into()) {
             Ok(opening) => self.opening = Some(opening),
-            Err(reason) => rail_retry.put_off(now_us, reason),
+            Err(reason) => rail_retry.defer(now_us, reason),
         }
         false
     }
 
-    /// A missing rail was opened, or not. True if it is a rail of this node now.
+    /// Handles the result for a missing rail. Returns true if it is a rail of this node now.
     fn reopened(
         &mut self,
         now_us: u64,
@@ -360,29 +362,29 @@ impl Rails {
         let rail_retry = &mut self.rail_retry[at];
         match taken {
             Ok(nid) => {
-                info!(rail = %nid, "a rail that was missing is open");
-                if let Some(place) = self.open.iter().position(|nid| *nid == rail_retry.nid) {
-                    self.open[place] = nid;
+                info!(rail = %nid, "a missing rail is open again");
+                if let Some(position) = self.open.iter().position(|nid| *nid == rail_retry.nid) {
+                    self.open[position] = nid;
                 }
                 self.rail_retry.remove(at);
-                self.settle(fabric);
+                self.configure(fabric);
                 true
             }
             Err(reason) => {
-                rail_retry.put_off(now_us, reason);
+                rail_retry.defer(now_us, reason);
                 false
             }
         }
     }
 }
 
-/// Takes in a rail that members can live with.
+/// Adds a rail if members can use it.
 fn take_alone(fabric: &mut Fabric, opened: OpenedRail, mtu_least: usize) -> Result<Nid, String> {
     let index = fabric
         .take_rail(opened)
         .map_err(|error| error.to_string())?;
-    let nid = nid_of(fabric, index).ok_or("it is gone again")?;
-    match unfit(fabric, mtu_least) {
+    let nid = nid_of(fabric, index).ok_or("it was removed again")?;
+    match incompatibility(fabric, mtu_least) {
         None => Ok(nid),
         Some(why) => {
             undo(fabric, vec![Step::Opened(nid)]);
@@ -397,16 +399,16 @@ fn nid_of(fabric: &Fabric, index: usize) -> Option<Nid> {
     view.map(|rail| rail.nid)
 }
 
-/// Opens a rail. Where one that goes anyway is in its way, that one goes first.
+/// Opens a rail. If a rail that is to be closed is in its way, closes that one first.
 fn open_one(
     fabric: &mut Fabric,
     nid: &Nid,
     mut opened: Option<OpenedRail>,
-    going: &mut Vec<Nid>,
+    closing: &mut Vec<Nid>,
     steps: &mut Vec<Step>,
 ) -> Result<Nid, String> {
     loop {
-        // What is open stays so until it can be taken in.
+        // A rail that is open already stays so until it can be added.
         let added = match fabric.may_add(nid) {
             Err(why) => Err(why),
             Ok(()) => match opened.take() {
@@ -424,12 +426,12 @@ fn open_one(
         };
         let in_the_way = match &why {
             OpenError::SameInterface { first, .. } => {
-                going.iter().position(|one| one.to_string() == *first)
+                closing.iter().position(|one| one.to_string() == *first)
             }
-            OpenError::ManyRails { .. } => going.len().checked_sub(1),
+            OpenError::ManyRails { .. } => closing.len().checked_sub(1),
             _ => None,
         };
-        let Some(gone) = in_the_way.map(|place| going.remove(place)) else {
+        let Some(gone) = in_the_way.map(|position| closing.remove(position)) else {
             return Err(why.to_string());
         };
         if let Err(last) = fabric.remove_rail(&gone) {
@@ -439,33 +441,33 @@ fn open_one(
     }
 }
 
-/// Ports of a rail, from its own on: for news, for beats, maybe for bulk messages and for liveness connections.
+/// Ports that a rail uses, from its own on: news, beats, optionally bulk messages and liveness connections.
 const PORTS: u16 = 4;
 
-/// Whether two rails can be open on one address at once. The system gives a port that is free.
+/// Whether two rails can be open on one address at the same time. For port 0 the system chooses a free port.
 fn are_apart(port: u16, other: u16) -> bool {
     port == 0 || port.abs_diff(other) >= PORTS
 }
 
-/// Why members could not live with the rails that are open now.
-fn unfit(fabric: &Fabric, mtu_least: usize) -> Option<String> {
+/// The reason why members could not use the rails that are open now.
+fn incompatibility(fabric: &Fabric, mtu_least: usize) -> Option<String> {
     let (mtu, nids) = (fabric.mtu(), fabric.local_nids().to_string());
     if mtu < mtu_least {
         return Some(format!(
             "the new rail carries messages of {mtu} bytes, and the agent was started for \
-             {mtu_least}; start it anew with this rail"
+             {mtu_least}; restart the agent with this rail"
         ));
     }
     (nids.len() > ADDRESS_MAX).then(|| {
         format!(
-            "the NIDs of all rails are {} bytes long, and others learn at most {ADDRESS_MAX}; \
-             leave a rail out",
+            "the NIDs of all rails are {} bytes long, and other nodes accept at most {ADDRESS_MAX}; \
+             remove a rail",
             nids.len()
         )
     })
 }
 
-/// Takes back what was done; says which rails it could not open again, and why.
+/// Undoes steps. Returns the rails that could not be reopened, with the reasons.
 fn undo(fabric: &mut Fabric, steps: Vec<Step>) -> Vec<(Nid, String)> {
     let mut lost = Vec::new();
     for step in steps.into_iter().rev() {
@@ -477,7 +479,10 @@ fn undo(fabric: &mut Fabric, steps: Vec<Step>) -> Vec<(Nid, String)> {
             }),
         };
         if let Some(error) = failed {
-            error!(error, "a rail is not as it was before a change that failed");
+            error!(
+                error,
+                "a rail could not be restored after a change that failed"
+            );
         }
     }
     lost
@@ -498,7 +503,7 @@ mod tests {
         RailsDocument::import(&text).unwrap()
     }
 
-    /// A fabric on two rails, and the plan of it.
+    /// A fabric with two rails, and their document.
     fn begin() -> (Fabric, Rails) {
         let nids = ["127.59.1.1:0@udp0", "127.59.1.2:0@udp0"].map(str::to_owned);
         let library = muster_fabric::load().expect("libfabric is installed where tests run");
@@ -506,11 +511,11 @@ mod tests {
         let mut fabric = Fabric::open(&FabricConfig::new(library, given)).unwrap();
         let open = fabric.local_nids().iter().cloned().collect();
         let mut rails = Rails::new(document(&nids), open, CpuPlacement::default());
-        rails.settle(&mut fabric);
+        rails.configure(&mut fabric);
         (fabric, rails)
     }
 
-    /// Has what is due opened, and waits for it: another thread does it.
+    /// Opens the rail that is due and waits for the thread that opens it.
     fn reopen(rails: &mut Rails, fabric: &mut Fabric, now_us: u64) -> bool {
         let mut is_open = rails.reopen(now_us, fabric, 0);
         while rails.opening.is_some() {
@@ -526,10 +531,9 @@ mod tests {
         nids
     }
 
-    /// cfg-020: a rail that had to be closed for one that cannot be opened is another one now, for whoever
-    /// waits for it and for what is said about it.
+    /// cfg-020: a rail that is closed for another one that cannot be opened has new descriptors after the undo.
     #[test]
-    fn a_refused_change_says_what_moved_and_the_old_plan_holds_for_all_rails() {
+    fn a_refused_change_reports_reopened_rails_and_keeps_the_old_document() {
         let (mut fabric, mut rails) = begin();
         let before = rails.open().to_vec();
         let taken = UdpSocket::bind("127.59.1.1:0").unwrap();
@@ -546,31 +550,31 @@ mod tests {
             "{}",
             refusal.why
         );
-        assert!(refusal.moved);
+        assert!(refusal.changed);
         assert_eq!(rails.open(), before);
         let nids: Vec<Nid> = fabric.local_nids().iter().cloned().collect();
         assert_eq!(sorted(&nids), sorted(&before));
         for view in fabric.rails() {
             assert_eq!(view.partitions, [3], "{}", view.nid);
         }
-        // What needs no rail closed moves none.
+        // A change that needs no rail closed does not reopen any.
         let far = document(&["203.0.113.9:0@udp0".into(), "127.59.1.2:0@udp0".into()]);
         assert!(
             !rails
                 .apply(&mut fabric, far, 0, Vec::new())
                 .unwrap_err()
-                .moved
+                .changed
         );
         drop(taken);
-        let moved = await_free(|| {
-            let moved = rails.apply(&mut fabric, next.clone(), 0, Vec::new());
-            moved.map_err(|one| one.why)
+        let changed = await_free(|| {
+            let changed = rails.apply(&mut fabric, next.clone(), 0, Vec::new());
+            changed.map_err(|one| one.why)
         });
-        assert!(moved);
+        assert!(changed);
     }
 
-    /// Each rail's interface is wanted by another port of it: none is closed but the one in the way, so
-    /// that one is always left.
+    /// Each rail's interface is needed by the new port of that rail. Only the rail in the way is closed, so one
+    /// always remains.
     #[test]
     fn all_rails_move_to_other_ports_in_one_change() {
         let (mut fabric, mut rails) = begin();
@@ -578,23 +582,23 @@ mod tests {
             panic!("two rails")
         };
         let (one, two) = (one.port, two.port);
-        // Ports that the system gave a moment ago, each on the other address.
+        // Ports that the system assigned just before, each on the other address.
         let next = document(&[
             format!("127.59.1.1:{two}@udp0"),
             format!("127.59.1.2:{one}@udp0"),
         ]);
-        let moved = rails
+        let changed = rails
             .apply(&mut fabric, next, 0, Vec::new())
             .map_err(|one| one.why);
-        assert_eq!(moved, Ok(true));
+        assert_eq!(changed, Ok(true));
         let ports: Vec<u16> = rails.open().iter().map(|nid| nid.port).collect();
         assert_eq!(ports, [two, one]);
     }
 
-    /// The loop goes on while a rail is opened at another port of its address, and the old one carries meanwhile. Only
-    /// what needs the very port of one that goes has to wait until that is closed.
+    /// The loop continues while a rail is opened on another port of its address, and the old rail is used meanwhile.
+    /// Only a rail that needs the same port has to wait until the old one is closed.
     #[test]
-    fn a_rail_moves_to_another_port_beside_the_loop() {
+    fn a_rail_moves_to_another_port_without_blocking_the_loop() {
         let (mut fabric, mut rails) = begin();
         let (one, two) = (rails.open[0].clone(), rails.open[1].clone());
         let plan = |second: &str| {
@@ -604,7 +608,7 @@ mod tests {
         };
         let moved = plan("127.59.1.2:0@udp7");
         let beside = |rails: &Rails, fabric: &Fabric, next: &RailsDocument| -> Vec<Nid> {
-            let opening = rails.begin(1, fabric, next);
+            let opening = rails.start_opening(1, fabric, next);
             opening.into_iter().map(|one| one.nid).collect()
         };
         assert_eq!(
@@ -614,11 +618,11 @@ mod tests {
         let same = plan(&format!("127.59.1.2:{}@udp7", two.port));
         assert_eq!(beside(&rails, &fabric, &same), []);
         let opened = rails
-            .begin(1, &fabric, &moved)
+            .start_opening(1, &fabric, &moved)
             .into_iter()
             .map(|mut opening| {
                 loop {
-                    match opening.look(1) {
+                    match opening.poll(1) {
                         Some(opened) => break (opening.nid, opened),
                         None => std::thread::yield_now(),
                     }
@@ -629,7 +633,7 @@ mod tests {
         assert_eq!(
             sorted(&nids),
             sorted(&[one.clone(), two]),
-            "both carry until then"
+            "both rails are used until then"
         );
         let done = rails.apply(&mut fabric, moved, 0, opened);
         assert_eq!(done.map_err(|one| one.why), Ok(true));
@@ -641,16 +645,16 @@ mod tests {
         assert_eq!(fabric.rails().len(), 2);
     }
 
-    /// Nobody has removed it, so it stays in the plan and comes back when it can, by its own port or by
-    /// another one if any will do.
+    /// A rail that no operator removed stays in the document and returns when it can: on its own port, or on another
+    /// one if the document allows any.
     #[test]
-    fn a_rail_that_cannot_be_opened_is_tried_again_until_it_can() {
+    fn a_rail_that_cannot_be_opened_is_retried_until_it_can() {
         let (mut fabric, mut rails) = begin();
         let (lost, left) = (rails.open[0].clone(), rails.open[1].clone());
         fabric.remove_rail(&lost).unwrap();
         rails.note_lost(vec![(lost.clone(), "no such interface".into())]);
         assert_eq!((rails.lost(), rails.rail_retry().len()), (1, 1));
-        // Now only by this port, which somebody has.
+        // From here on only this port is configured, which another socket has.
         rails.document.rails[0].nid = lost.clone();
         let taken = await_free(|| UdpSocket::bind(lost.socket_address().unwrap()));
         assert!(!reopen(&mut rails, &mut fabric, 5));
@@ -663,7 +667,7 @@ mod tests {
             !reopen(&mut rails, &mut fabric, due_us - 1),
             "not before its time"
         );
-        // A change in the meantime is made with those that are open.
+        // A change meanwhile uses the rails that are open.
         let document = rails.document().clone();
         assert_eq!(
             rails
@@ -688,18 +692,19 @@ mod tests {
         assert_eq!(
             view.partitions,
             [3],
-            "all that the plan says of it holds again"
+            "the document's settings of the rail are in effect again"
         );
     }
 
-    /// The loop goes on while a rail is being opened; one that has left the plan by then is closed again.
+    /// The loop continues while a rail is being opened. A rail that was removed from the document meanwhile is
+    /// closed.
     #[test]
-    fn a_rail_is_opened_beside_the_loop_and_only_for_the_plan() {
+    fn a_rail_is_opened_without_blocking_the_loop_and_only_for_the_document() {
         let (mut fabric, mut rails) = begin();
         let lost = rails.open[0].clone();
         fabric.remove_rail(&lost).unwrap();
         rails.note_lost(vec![(lost.clone(), "gone".into())]);
-        assert!(!rails.reopen(7, &mut fabric, 0), "another thread does it");
+        assert!(!rails.reopen(7, &mut fabric, 0), "another thread opens it");
         assert!(rails.opening.is_some() && rails.due_us() > Some(7));
         assert_eq!(fabric.rails().len(), 1);
         let mut next = rails.document().clone();
@@ -714,34 +719,30 @@ mod tests {
         await_free(|| fabric.add_rail(&lost).map(drop));
     }
 
-    /// cfg-030: partitions that the machine does not have are named, with those that it has.
+    /// cfg-030: the text names partitions that the machine does not have, and those that it has.
     #[cfg(feature = "hwloc")]
     #[test]
-    fn partitions_that_are_not_there_are_named() {
+    fn unknown_partitions_are_named() {
         let (_fabric, mut rails) = begin();
-        assert_eq!(
-            rails.strange_partitions(),
-            None,
-            "nothing is known of the machine"
-        );
-        let file = std::path::Path::new("../../tests/topologies/two-sockets.xml");
+        assert_eq!(rails.unknown_partitions(), None, "the topology is unknown");
+        let file = std::path::Path::new("../tests/topologies/two-sockets.xml");
         rails.cpu_placement =
-            CpuPlacement::look(Some(muster_fabric::locality::read_file(file).unwrap()));
-        let said = rails.strange_partitions().unwrap();
+            CpuPlacement::new(Some(muster_fabric::locality::read_file(file).unwrap()));
+        let text = rails.unknown_partitions().unwrap();
         assert!(
-            said.starts_with("this machine has the CPU partitions 0, 1, and not 3 of 127.59.1.1"),
-            "{said}"
+            text.starts_with("this machine has the CPU partitions 0, 1, and not 3 of 127.59.1.1"),
+            "{text}"
         );
         rails
             .document
             .rails
             .iter_mut()
             .for_each(|rail| rail.partitions = vec![0]);
-        assert_eq!(rails.strange_partitions(), None);
+        assert_eq!(rails.unknown_partitions(), None);
     }
 
     #[test]
-    fn a_missing_rail_that_leaves_the_plan_is_not_tried_again() {
+    fn a_missing_rail_that_is_removed_is_not_retried() {
         let (mut fabric, mut rails) = begin();
         let (lost, left) = (rails.open[0].clone(), rails.open[1].clone());
         fabric.remove_rail(&lost).unwrap();
@@ -757,22 +758,22 @@ mod tests {
         assert_eq!((rails.rail_retry().len(), rails.open()), (0, &[left][..]));
     }
 
-    /// A document's new rails are opened by threads of their own, but for one whose port another one has that goes;
-    /// what they could not open is the document's refusal.
+    /// New rails of a document are opened by threads, except one whose port belongs to a rail that is to be closed.
+    /// If a thread fails, the document is refused with its error.
     #[test]
-    fn new_rails_are_opened_beside_the_loop() {
+    fn new_rails_are_opened_without_blocking_the_loop() {
         let (mut fabric, mut rails) = begin();
-        let [stays, new] = ["127.59.1.1:0@udp0", "127.59.1.3:0@udp0"].map(str::to_owned);
+        let [kept, new] = ["127.59.1.1:0@udp0", "127.59.1.3:0@udp0"].map(str::to_owned);
         let moved = format!("127.59.1.2:{}@udp1", rails.open()[1].port);
         let text = "version: 1\nnets:\n  - net: udp0\n    rails:\n".to_owned()
-            + &format!("      - nid: {stays}\n      - nid: {new}\n")
+            + &format!("      - nid: {kept}\n      - nid: {new}\n")
             + &format!("  - net: udp1\n    rails:\n      - nid: {moved}\n");
         let next = RailsDocument::import(&text).unwrap();
-        let mut openings = rails.begin(0, &fabric, &next);
+        let mut openings = rails.start_opening(0, &fabric, &next);
         let mut opening = openings.pop().expect("one is opened");
         assert_eq!((opening.nid.to_string(), openings.len()), (new, 0));
         let opened = loop {
-            if let Some(opened) = opening.look(1) {
+            if let Some(opened) = opening.poll(1) {
                 break opened;
             }
             std::thread::yield_now();
@@ -782,12 +783,12 @@ mod tests {
         let lost = vec![(nid.clone(), Err("no such device".to_owned()))];
         let refused = rails.apply(&mut fabric, next.clone(), 0, lost).unwrap_err();
         assert_eq!(
-            (refused.why.as_str(), refused.moved),
+            (refused.why.as_str(), refused.changed),
             ("no such device", false)
         );
         assert_eq!(fabric.local_nids(), before);
-        let moved = rails.apply(&mut fabric, next, 0, vec![(nid, opened)]);
-        assert_eq!(moved.map_err(|one| one.why), Ok(true));
+        let changed = rails.apply(&mut fabric, next, 0, vec![(nid, opened)]);
+        assert_eq!(changed.map_err(|one| one.why), Ok(true));
         assert_eq!((fabric.rails().len(), rails.open().len()), (3, 3));
     }
 }

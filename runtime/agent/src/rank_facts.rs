@@ -1,12 +1,12 @@
-//! What is stated of a rank, from what the kernel found.
+//! Conversion of findings of the process watch to reports about a rank.
 
 use crate::watch::{FailedBy, Finding, HungBy};
 use muster_control::MINUS;
 use muster_protocol::{Input, RankDetail, RankState, Told};
 use muster_shm::Cause;
 
-/// State, cause and signal (or, of a failure, minus the exit code) of a finding; none if it changes
-/// nothing for a rank.
+/// State, cause and signal (or, for a failure, minus the exit code) of a finding; none if the rank's state does not
+/// change.
 pub(super) fn describe(finding: Finding) -> Option<(RankState, Cause, i32)> {
     Some(match finding {
         Finding::Left { exit_code } => (RankState::Left, Cause::Announced, exit_code),
@@ -34,23 +34,23 @@ pub(super) fn describe(finding: Finding) -> Option<(RankState, Cause, i32)> {
     })
 }
 
-pub(super) fn tell_rank(
+pub(super) fn report_rank(
     input: &mut dyn FnMut(Input<'_>),
     rank: u32,
     state: RankState,
     cause: Cause,
     argument: i32,
 ) {
-    input(Input::Told(about_rank(rank, state, cause, argument)));
+    input(Input::Told(rank_report(rank, state, cause, argument)));
 }
 
-pub(super) fn about_rank(
+pub(super) fn rank_report(
     rank: u32,
     state: RankState,
     cause: Cause,
     argument: i32,
 ) -> Told<'static> {
-    // All fit: causes are few, signals are below 128 and exit codes below 256, as the kernel has it.
+    // All values fit: there are few causes, and on Linux signals are below 128 and exit codes below 256.
     let sign = if argument < 0 { MINUS } else { 0 };
     let detail = RankDetail {
         code: cause as u16 as u8 | sign,

@@ -1,8 +1,9 @@
-//! Which ranks run where, as a launcher or an allgather says it: age gossip carries no ranks.
+//! `RankMap` holds which ranks run on which node, as a launcher or an allgather reports it. Age gossip does not
+//! distribute ranks.
 //!
-//! A rank's process knows its job's map and says which ranks run on the node of a name, or of some NIDs. A
-//! participant is called by the one or the other; as soon as it is on the board, so are its ranks' places. Where
-//! the engine itself tells where ranks are, nothing of this is looked at.
+//! A rank's process knows the map of its job, and reports the ranks of a node by the node's name or by some of its
+//! NIDs. A participant is identified by either. Once the participant is in the state table, the nodes of its ranks
+//! are written there, too. With the overlay, which distributes ranks itself, the map is not used.
 
 use muster_protocol::age::Participant;
 use muster_protocol::{Engine, MemberId};
@@ -10,18 +11,18 @@ use muster_shm::{Cause, Event, EventKind, NodeState, TableWriter};
 use muster_sys::clock::monotonic_ns;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Most names of nodes, and ranks of all of them, that wait for a participant who is called so. Each node may be told
-/// of by its name and by its rails: one of the two is nobody's, and waits until its ranks are placed.
+/// Maximum number of node names, and of all their ranks, that wait for their participant. A node may be reported by
+/// its name and by its NIDs. One of the two matches no participant, and waits until its ranks are placed.
 const NODES_MAX: usize = 512;
 const RANKS_MAX: usize = 2 << 16;
 
-/// What was said, until the node is known.
+/// Ranks whose node is not known yet.
 #[derive(Debug, Default)]
 pub(super) struct RankMap {
     waiting: BTreeMap<String, BTreeSet<u32>>,
     ranks: usize,
     is_due: bool,
-    /// So many ranks found no room here.
+    /// Number of ranks that were dropped because the map was full.
     pub(super) dropped: u64,
 }
 
@@ -39,17 +40,18 @@ impl RankMap {
         self.is_due = true;
     }
 
-    /// A node may have become known.
-    pub(super) fn look_again(&mut self) {
+    /// Retries, because a node may have become known.
+    pub(super) fn retry(&mut self) {
         self.is_due = !self.waiting.is_empty();
     }
 
-    /// Those whose node is known by now, each with its node. Of ranks that have a place nothing waits.
+    /// Removes and returns the ranks whose node is known by now, each with its node. Also removes ranks that are
+    /// placed.
     pub(super) fn take(
         &mut self,
         engine: &Engine,
         index: impl Fn(MemberId) -> Option<u32>,
-        has_place: impl Fn(u32) -> bool,
+        is_placed: impl Fn(u32) -> bool,
     ) -> Vec<(u32, u32)> {
         if !std::mem::take(&mut self.is_due) {
             return Vec::new();
@@ -61,7 +63,7 @@ impl RankMap {
         let mut placed = Vec::new();
         let participants = &age.config().participants;
         self.waiting.retain(|node, ranks| {
-            let found = participants.iter().find(|one| is_called(one, node));
+            let found = participants.iter().find(|one| is_named(one, node));
             let found = found.and_then(|one| index(MemberId::of(&one.name)));
             if let Some(found) = found {
                 placed.extend(ranks.iter().map(|rank| (*rank, found)));
@@ -70,7 +72,7 @@ impl RankMap {
         });
         let now: BTreeSet<u32> = placed.iter().map(|(rank, _)| *rank).collect();
         self.waiting.retain(|_, ranks| {
-            ranks.retain(|rank| !now.contains(rank) && !has_place(*rank));
+            ranks.retain(|rank| !now.contains(rank) && !is_placed(*rank));
             !ranks.is_empty()
         });
         self.ranks = self.waiting.values().map(BTreeSet::len).sum();
@@ -78,12 +80,12 @@ impl RankMap {
     }
 }
 
-/// Writes on the board where these ranks run. One whose node had failed before is told with that node: nobody knew
-/// then that it was there. True if there is news for the ranks.
+/// Writes the nodes of ranks to the state table. If a rank's node had failed before, the rank is reported as failed
+/// with it, because it was not known then. Returns true if there is news for the ranks.
 pub(super) fn write(table: &mut TableWriter, placed: &[(u32, u32)]) -> bool {
     let mut news = false;
     for &(rank, node) in placed {
-        // Of its own ranks a node knows better.
+        // A node's own report of its ranks takes precedence.
         if table.view().rank_node(rank).is_some() || !table.set_rank_node(rank, node) {
             continue;
         }
@@ -97,8 +99,8 @@ pub(super) fn write(table: &mut TableWriter, placed: &[(u32, u32)]) -> bool {
     news
 }
 
-/// Whether this is the participant's name, or one of these NIDs is its.
-fn is_called(participant: &Participant, node: &str) -> bool {
+/// Whether this is the participant's name, or contains one of its NIDs.
+fn is_named(participant: &Participant, node: &str) -> bool {
     let mut nids = participant.address.split(',');
     participant.name == node || nids.any(|nid| node.split(',').any(|one| one == nid))
 }
@@ -119,7 +121,8 @@ mod tests {
         Age::new(config).unwrap().into()
     }
 
-    /// By a name and by any NID; whoever is not on the board yet waits, and is placed once.
+    /// Ranks are reported by a name or by any NID. They wait until their node is in the state table, and are placed
+    /// once.
     #[test]
     fn ranks_are_placed_when_their_node_is_known() {
         let (engine, mut rank_map) = (engine(), RankMap::default());
@@ -132,30 +135,31 @@ mod tests {
             [],
             "nothing is new"
         );
-        rank_map.look_again();
+        rank_map.retry();
         let third = MemberId::of("n3");
         let only_third = |id: MemberId| (id == third).then_some(7);
         assert_eq!(rank_map.take(&engine, only_third, |_| false), [(4, 7)]);
-        rank_map.look_again();
+        rank_map.retry();
         assert_eq!(
             rank_map.take(&engine, |_| Some(1), |_| false),
             [(2, 1), (3, 1)]
         );
-        rank_map.look_again();
+        rank_map.retry();
         assert_eq!(rank_map.take(&engine, |_| Some(1), |_| false), []);
         assert_eq!(rank_map.ranks, 1);
     }
 
-    /// A node is told of by its name and by its rails, of which one is no participant's: it waits for nobody any more.
+    /// A node is reported by its name and by its NIDs, and one of the two matches no participant. Its entry is
+    /// removed.
     #[test]
-    fn who_is_placed_waits_under_no_other_name() {
+    fn placed_ranks_do_not_wait_under_another_name() {
         let (engine, mut rank_map) = (engine(), RankMap::default());
         rank_map.note("host2".into(), &[2, 3]);
         rank_map.note("10.0.0.2@udp0".into(), &[2, 3]);
         let placed = rank_map.take(&engine, |_| Some(1), |_| false);
         assert_eq!(placed, [(2, 1), (3, 1)]);
         assert_eq!((rank_map.ranks, rank_map.waiting.len()), (0, 0));
-        // Also if the other name comes later, or a part of the ranks has a place.
+        // This also holds if the other name is reported later, or if some of the ranks are placed already.
         rank_map.note("host2".into(), &[2, 3]);
         rank_map.note("host4".into(), &[3, 4]);
         assert_eq!(rank_map.take(&engine, |_| None, |rank| rank < 4), []);
@@ -163,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_a_bound_and_the_overlay_needs_none_of_it() {
+    fn the_map_is_bounded_and_not_used_with_the_overlay() {
         let mut rank_map = RankMap::default();
         for node in 0..NODES_MAX + 2 {
             rank_map.note(format!("n{node}"), &[node as u32]);
@@ -178,9 +182,9 @@ mod tests {
         assert!(rank_map.waiting.is_empty());
     }
 
-    /// A rank that gets its place when its node has failed is told once; others are just placed.
+    /// A rank that is placed after its node has failed is reported once. Other ranks are only placed.
     #[test]
-    fn ranks_of_a_node_that_had_failed_are_told() {
+    fn ranks_of_a_failed_node_are_reported() {
         let limits = TableLimits {
             nodes: 4,
             ranks: 8,
@@ -194,9 +198,9 @@ mod tests {
         }
         let (view, mut cursor) = (table.view(), table.view().cursor());
         assert!(write(&mut table, &[(3, 0), (4, 1)]));
-        let told = view.next_event(&mut cursor).unwrap();
+        let event = view.next_event(&mut cursor).unwrap();
         assert_eq!(
-            (told.kind, told.cause, told.node, told.rank),
+            (event.kind, event.cause, event.node, event.rank),
             (EventKind::RankFailed, Cause::NodeFailed, 0, 3)
         );
         assert!(!write(&mut table, &[(3, 0), (4, 1), (3, 1), (99, 0)]));

@@ -1,13 +1,13 @@
-//! The ranks' side of a job's agent: who is attached, what the kernel says about them, what
-//! they are told, and when nobody needs the agent any more.
+//! The agent's service for ranks: attached processes, findings of the kernel about them, events for them, and the end
+//! of the service when it is no longer needed.
 
 use super::event_loop::Ending;
 use super::incarnation::IncarnationFile;
-use super::job_key::{Brought, brought};
-use super::job_size::{JobSize, Said};
+use super::job_key::{ClientKey, check_key};
+use super::job_size::{JobSize, Statement};
 use super::parent_pipe::{End, ExitMerge, ParentPipe, ParentState};
 use super::publisher::Publisher;
-use super::rank_facts::{about_rank, describe, tell_rank};
+use super::rank_facts::{describe, rank_report, report_rank};
 use super::rank_map::{self, RankMap};
 use super::resume::{Record, Resume};
 use super::slice::Slice;
@@ -28,23 +28,22 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 use tracing::{info, warn};
 
-/// How long the first client may take to come: it started us and is on its way.
+/// Maximum wait for the first client. It started this agent and is about to attach.
 const FIRST_CLIENT_DEADLINE: Duration = Duration::from_secs(30);
-/// An agent without clients whose launcher lives on waits this many linger times for new ones.
+/// An agent without clients whose launcher still runs waits this many linger times for new ones.
 const LAUNCHER_LINGERS: u32 = 10;
-/// An agent whose starter wants it to end stays this long for what the last client's end is worth.
+/// An agent whose parent has closed the pipe stays this long, so that other nodes learn of the last client's end.
 const LEAVE_AFTER: Duration = Duration::from_millis(200);
-/// The processors of the ranks are looked at again after this time for each of them: a look takes some
-/// microseconds a rank.
-const MOVED_PAUSE_NS: u64 = 1_000_000;
-/// Launchers that are remembered.
+/// The cores of the ranks are read again after this pause for each rank: reading takes some microseconds a rank.
+const PLACEMENT_PAUSE_NS: u64 = 1_000_000;
+/// Maximum number of launchers that are watched.
 const LAUNCHERS_MAX: usize = 8;
 
-/// The ranks' side.
+/// The service for ranks.
 pub(super) struct RankService {
     table: TableWriter,
     pub(super) ipc: IpcServer,
-    /// Hashes of the keys that processes of this node watch, and the slots of these.
+    /// Hashes of the keys that processes of this node watch, with the slots of these processes.
     pub(super) watched: BTreeMap<u64, BTreeSet<u32>>,
     watch: Watch,
     publisher: Publisher,
@@ -53,49 +52,49 @@ pub(super) struct RankService {
     record: Record,
     incarnation: IncarnationFile,
     key_source: KeySource,
-    /// Keys of clients that are not the one that was given.
+    /// Keys of clients that differ from the key file's.
     keys_refused: u64,
     linger: Duration,
     stay: Stay,
-    /// What whoever started us says, where we stay for it.
+    /// Reports of the parent, if the agent stays until the parent closes the pipe.
     parent_pipe: ParentPipe,
     exit_merge: ExitMerge,
     attached: BTreeSet<u32>,
     launchers: BTreeMap<u32, OwnedFd>,
     size: JobSize,
-    /// How many members were known who are gone.
+    /// Number of known members that have failed or left.
     gone: usize,
-    /// Launchers beyond [`LAUNCHERS_MAX`], or gone when we looked: their end is not waited for.
+    /// Launchers beyond [`LAUNCHERS_MAX`], or gone when they were opened: the agent does not wait for their end.
     launchers_not_followed: u64,
-    /// Ranks of which the kernel's word counts, or another node's, and not the launcher's.
+    /// Reports of a launcher that were ignored because the kernel's or another node's report takes precedence.
     launcher_overruled: u64,
     without_launcher: bool,
     had_clients: bool,
     idle_since_ns: u64,
-    /// Processes have come or gone since the loop last asked which there are.
-    has_moved: bool,
-    /// It is not told before this time.
-    moved_due_ns: Option<u64>,
-    /// Taken from whoever started us, and from the watch, and not looked at yet.
+    /// Processes have attached or ended since the loop last read them.
+    has_changed: bool,
+    /// The loop does not read them again before this time.
+    changed_due_ns: Option<u64>,
+    /// Ends from the parent, and notices of the process watch, that are not handled yet.
     ends: VecDeque<End>,
     notices: VecDeque<RankNotice>,
 }
 
 impl RankService {
-    /// Takes up the service, from the beginning or where a worker before us stopped.
+    /// Starts the service, or continues that of an earlier worker.
     pub(super) fn start(
         table: &TableWriter,
         listener: Listener,
         mut resume: Resume,
         record: Record,
-        place: &AgentDirectory,
+        agent_directory: &AgentDirectory,
         config: &AgentConfig,
         engine: &Engine,
     ) -> io::Result<Self> {
-        worker::keep(&mut resume, &record);
+        worker::save(&mut resume, &record);
         let table = TableWriter::adopt(table);
         let watch = Watch::adopt(&table.view())?;
-        let mut ipc = IpcServer::new(listener, place)?;
+        let mut ipc = IpcServer::new(listener, agent_directory)?;
         ipc.set_address(&record.rails);
         let publisher = Publisher::adopt(&table);
         let attached = attached_slots(&table);
@@ -110,7 +109,7 @@ impl RankService {
             watch,
             resume,
             record,
-            incarnation: IncarnationFile::new(place.incarnation()),
+            incarnation: IncarnationFile::new(agent_directory.incarnation()),
             key_source: config.key.clone(),
             keys_refused: 0,
             linger: config.linger,
@@ -122,11 +121,11 @@ impl RankService {
             gone: 0,
             launchers_not_followed: 0,
             launcher_overruled: 0,
-            // Without a launcher's job there is nobody whose end could be waited for.
-            without_launcher: place.is_solo(),
+            // Without a launcher's job there is no launcher to wait for.
+            without_launcher: agent_directory.is_solo(),
             idle_since_ns: monotonic_ns(),
-            has_moved: true,
-            moved_due_ns: None,
+            has_changed: true,
+            changed_due_ns: None,
             ends: VecDeque::new(),
             notices: VecDeque::new(),
         };
@@ -134,65 +133,64 @@ impl RankService {
         Ok(job)
     }
 
-    /// This node stands on its own board from the beginning.
-    /// A participant of age gossip is called as the list has it.
+    /// Writes this node to the state table. A participant of age gossip has the name of the participant list.
     fn introduce_self(&mut self, config: &AgentConfig, engine: &Engine) {
         let id = engine.id();
         let name = engine.name_of(id).unwrap_or(config.name.as_str());
         let own = self.publisher.index(&mut self.table, id, name);
         self.table.set_own_node(own);
         self.table.set_node_group(own, config.group.as_str());
-        // That it is degraded no more is an event, see `correct`.
+        // A node that is not degraded any more causes an event, see `correct`.
         if self.table.view().node_state(own) != muster_shm::NodeState::Degraded {
             self.table.set_node_state(own, muster_shm::NodeState::Alive);
         }
     }
 
-    /// What the loop has to wait for.
+    /// The descriptors that the loop waits for.
     pub(super) fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
         [self.ipc.descriptor(), self.watch.descriptor()]
     }
 
-    /// The same of whoever started us, where we stay for it.
-    pub(super) fn parent_pipe_due(&mut self, epoll: &Epoll, token: u64) {
+    /// Registers the parent's pipe with the loop, if the agent stays until it is closed.
+    pub(super) fn watch_parent_pipe(&mut self, epoll: &Epoll, token: u64) {
         if self.stay == Stay::WithInput {
-            self.parent_pipe.hear_by(epoll, token);
+            self.parent_pipe.register(epoll, token);
         }
     }
 
-    /// Whether it has to be served though nothing is ready.
+    /// Whether it has to be served though no descriptor is ready.
     pub(super) fn is_due(&self) -> bool {
         self.parent_pipe.has_more()
-            || self.is_left()
+            || self.has_pending()
             || self.ipc.due().is_some_and(|due| due <= Instant::now())
     }
 
-    /// When that will be the case at the latest, and when the ranks' processors are to be looked at again.
+    /// Time when that will be the case at the latest, or when the ranks' cores are to be read again.
     pub(super) fn due_us(&self) -> Option<u64> {
         let ipc = self.ipc.due().map(|due| {
             let left = due.saturating_duration_since(Instant::now());
             monotonic_ns() / 1000 + left.as_micros() as u64 + 1
         });
-        let moved = self.moved_due_ns.filter(|_| self.has_moved);
-        let moved = moved.map(|due_ns| due_ns / 1000 + 1);
-        [ipc, moved].into_iter().flatten().min()
+        let changed = self.changed_due_ns.filter(|_| self.has_changed);
+        let changed = changed.map(|due_ns| due_ns / 1000 + 1);
+        [ipc, changed].into_iter().flatten().min()
     }
 
-    /// Whether something was taken in that has not been looked at.
-    fn is_left(&self) -> bool {
+    /// Whether there are unhandled ends or notices.
+    fn has_pending(&self) -> bool {
         !self.ends.is_empty() || !self.notices.is_empty()
     }
 
-    /// Turns requests and findings into inputs of the protocol, as far as there is time; says whether there
-    /// may be more. While the loop rests from what was too much, nobody but the kernel is heard.
+    /// Converts requests and findings to inputs of the engine, as far as there is time. Returns whether there may be
+    /// more. While the loop pauses local work, only findings of the kernel are handled.
     pub(super) fn serve(
         &mut self,
         slice: &Slice,
-        is_resting: bool,
+        is_paused: bool,
         input: &mut dyn FnMut(Input<'_>),
     ) -> io::Result<bool> {
         let (mut requests, half) = (Vec::new(), slice.half());
-        let mut more = !is_resting;
+        let mut more = !is_paused;
         while more {
             let now = Instant::now();
             more = self
@@ -205,12 +203,12 @@ impl RankService {
                 break;
             }
         }
-        // Before the kernel's notices: a place on the board is given up with these.
+        // Before the kernel's notices, because a final notice releases the client's slot.
         if self.stay == Stay::WithInput && self.ends.is_empty() {
-            self.ends.extend(self.parent_pipe.hear());
+            self.ends.extend(self.parent_pipe.read());
         }
         while let Some(end) = self.ends.pop_front() {
-            self.hear_starter(end, input);
+            self.handle_parent_report(end, input);
             if slice.is_over() {
                 break;
             }
@@ -228,7 +226,7 @@ impl RankService {
                 }
             }
         }
-        Ok(more || self.is_left())
+        Ok(more || self.has_pending())
     }
 
     fn serve_request(&mut self, request: Request, input: &mut dyn FnMut(Input<'_>)) {
@@ -247,31 +245,31 @@ impl RankService {
                 if let Some(rank) = rank {
                     self.exit_merge.begin(rank);
                 }
-                self.has_moved = true;
+                self.has_changed = true;
                 self.had_clients = true;
                 if ulfm {
-                    self.feed(input);
+                    self.require_stop_policy(input);
                 }
-                self.hear_job_size(job_size, rank.map_or(0, |rank| rank + 1));
-                self.remember_launcher(pid);
+                self.learn_job_size(job_size, rank.map_or(0, |rank| rank + 1));
+                self.watch_launcher(pid);
                 self.provide_key(slot, rank, input);
             }
             Request::Armed { slot } => {
                 let facts = self.table.view().slot(slot).map(|slot| slot.facts());
                 if let Some(rank) = facts.and_then(|facts| facts.rank) {
-                    tell_rank(input, rank, RankState::Alive, Cause::Joined, 0);
+                    report_rank(input, rank, RankState::Alive, Cause::Joined, 0);
                 }
             }
             Request::Seed { address, .. } => input(Input::Seed {
                 address: address.as_bytes(),
             }),
-            Request::Key { key, .. } => match brought(&self.key_source, self.known_key(), &key) {
-                Brought::First => self.set_key(key, false, input),
-                Brought::Known => {}
-                Brought::Other => {
+            Request::Key { key, .. } => match check_key(&self.key_source, self.known_key(), &key) {
+                ClientKey::First => self.set_key(key, false, input),
+                ClientKey::Known => {}
+                ClientKey::Other => {
                     self.keys_refused += 1;
                     warn!(
-                        "a client brought another key than the key file's; the file's stays in force"
+                        "a client supplied a key that differs from the key file's; the file's key stays in effect"
                     );
                 }
             },
@@ -280,60 +278,60 @@ impl RankService {
                 how,
                 job_size,
             } => {
-                self.hear_job_size(job_size, 0);
-                self.hear_launcher(rank, how, input);
+                self.learn_job_size(job_size, 0);
+                self.handle_launcher_report(rank, how, input);
             }
             Request::Placed { node, ranks } => self.rank_map.note(node, &ranks),
-            Request::Feeds => self.feed(input),
-            // The watch sees the mark on the board and speaks the verdict.
+            Request::Feeds => self.require_stop_policy(input),
+            // The watch finds the leave mark in the state table and reports the end.
             Request::Leaving { slot, .. } => self.watch.inspect(slot),
             Request::HungUp { slot, .. } => info!(slot, "a connection ended"),
             Request::Withdrawn { slot } => {
-                info!(slot, "a process gave up before it was attached");
+                info!(slot, "a process withdrew before it was attached");
                 self.forget_client(slot);
             }
         }
     }
 
-    /// MPI of this node's ranks is told of failures. It cannot take a death back, so this node must not come back
-    /// from one.
-    fn feed(&mut self, input: &mut dyn FnMut(Input<'_>)) {
-        self.incarnation.matters();
+    /// MPI of this node's ranks is notified of failures. MPI cannot revoke a failure, so this node must stop when it
+    /// is declared failed.
+    fn require_stop_policy(&mut self, input: &mut dyn FnMut(Input<'_>)) {
+        self.incarnation.enable();
         input(Input::Policy(Policy::Stop));
     }
 
-    /// A client says how many ranks the job has; it knows of one less than `seen` itself.
-    fn hear_job_size(&mut self, said: u32, seen: u32) {
+    /// A client states the number of ranks of the job; from its own rank it follows that there are at least `seen`.
+    fn learn_job_size(&mut self, stated: u32, seen: u32) {
         let view = self.table.view();
         let (seen, room) = (seen.max(view.rank_count()), view.limits().ranks);
-        match self.size.hear(said, seen, room) {
-            Said::Known => {}
-            Said::First => {
-                self.table.raise_rank_count(said);
-                self.ipc.set_job_size(said);
+        match self.size.learn(stated, seen, room) {
+            Statement::Known => {}
+            Statement::First => {
+                self.table.raise_rank_count(stated);
+                self.ipc.set_job_size(stated);
             }
-            Said::Refused { is_told: false } => {}
-            Said::Refused { is_told: true } => warn!(
-                said,
+            Statement::Refused { is_logged: false } => {}
+            Statement::Refused { is_logged: true } => warn!(
+                stated,
                 known = self.size.known(),
                 seen,
                 room,
-                "a client says that the job has another number of ranks than is known, or can be; it is not \
-                 believed: give every rank the same number, or none"
+                "a client states a number of ranks that differs from the known one, or is impossible; it is \
+                 ignored: state the same number in every rank, or none"
             ),
         }
     }
 
-    /// The launcher says that a rank of this node ended badly. Of one that was attached here, or is known on
-    /// another node, that node's kernel says more, and sooner; the word counts for those that it cannot
-    /// speak of: ranks that never attached.
-    fn hear_launcher(&mut self, rank: u32, how: i32, input: &mut dyn FnMut(Input<'_>)) {
+    /// The launcher reports that a rank of this node failed. For a rank that was attached here, or is known on
+    /// another node, that node's kernel reports more, and earlier. The report counts only for ranks that never
+    /// attached.
+    fn handle_launcher_report(&mut self, rank: u32, how: i32, input: &mut dyn FnMut(Input<'_>)) {
         if !self.size.has(rank) {
             if self.size.ranks_refused.is_power_of_two() {
                 let size = self.size.known();
                 warn!(
                     rank,
-                    size, "a client says that a rank ended that the job does not have"
+                    size, "a client reports the end of a rank that the job does not have"
                 );
             }
             return;
@@ -342,47 +340,47 @@ impl RankService {
             self.launcher_overruled += 1;
             return;
         }
-        info!(rank, how, "the launcher says that it ended badly");
+        info!(rank, how, "the launcher reports that this rank failed");
         self.table.raise_rank_count(rank + 1);
-        tell_rank(input, rank, RankState::Failed, Cause::Told, how);
+        report_rank(input, rank, RankState::Failed, Cause::Told, how);
     }
 
-    /// Whoever started us says how a task of this node has ended.
-    fn hear_starter(&mut self, end: End, input: &mut dyn FnMut(Input<'_>)) {
+    /// The parent reports how a task of this node has ended.
+    fn handle_parent_report(&mut self, end: End, input: &mut dyn FnMut(Input<'_>)) {
         let view = self.table.view();
         let slots = (0..view.limits().slots).map_while(|slot| Some(view.slot(slot)?.facts()));
         let (attached, gone): (Vec<_>, Vec<_>) =
             slots.partition(|facts| facts.occupancy == Occupancy::Taken);
-        // A process may be another rank than its number as a task, also where the kernel has told of its end and its
-        // place is free.
+        // The rank of a process may differ from its task number. That also holds after the kernel has reported its
+        // end and its slot is free.
         let mut all = attached.iter().chain(&gone);
         let own = all.find(|facts| facts.pid == end.pid);
         let rank = own.and_then(|facts| facts.rank).unwrap_or(end.rank);
-        let standing = if attached.iter().any(|facts| facts.rank == Some(rank)) {
+        let known = if attached.iter().any(|facts| facts.rank == Some(rank)) {
             ParentState::Attached
         } else if rank >= view.limits().ranks || view.rank_node(rank).is_some() {
             ParentState::Stated(view.rank_state(rank))
         } else {
             ParentState::Unknown
         };
-        let Some((state, cause)) = self.exit_merge.of_parent(rank, standing, end.how) else {
-            // That a process has ended as its node has said already contradicts nobody.
+        let Some((state, cause)) = self.exit_merge.of_parent(rank, known, end.how) else {
+            // A report that matches what the node has reported already is not a contradiction.
             let others = [muster_shm::RankState::Alive, muster_shm::RankState::Left];
             if end.how != 0
-                && matches!(standing, ParentState::Stated(state) if others.contains(&state))
+                && matches!(known, ParentState::Stated(state) if others.contains(&state))
             {
                 self.launcher_overruled += 1;
             }
             return;
         };
-        info!(rank, how = end.how, "whoever started us says how it ended");
+        info!(rank, how = end.how, "the parent reports its end");
         self.table.raise_rank_count(rank + 1);
-        tell_rank(input, rank, state, cause, end.how);
-        // Those who hear of it from us do so before we leave.
+        report_rank(input, rank, state, cause, end.how);
+        // Other nodes must learn of it before this agent leaves.
         self.idle_since_ns = monotonic_ns();
     }
 
-    /// The first rank of a job, or a process without one, makes the agent draw the key.
+    /// Draws the key on behalf of rank 0 of a job, or of a process without a rank.
     fn provide_key(&mut self, slot: u32, rank: Option<u32>, input: &mut dyn FnMut(Input<'_>)) {
         if matches!(self.key_source, KeySource::Given(_)) || !matches!(rank, None | Some(0)) {
             return;
@@ -396,11 +394,11 @@ impl RankService {
             }
         };
         if rank == Some(0) && self.record.key_is_drawn && !self.ipc.send_key(slot, key) {
-            warn!("the key cannot be handed to rank 0; the other nodes wait for it");
+            warn!("the job key cannot be sent to rank 0; the other nodes wait for it");
         }
     }
 
-    /// The key, and whether it was drawn here.
+    /// The key, and whether this agent drew it.
     fn known_key(&self) -> Option<([u8; 32], bool)> {
         self.record.key.map(|key| (key, self.record.key_is_drawn))
     }
@@ -408,13 +406,13 @@ impl RankService {
     fn set_key(&mut self, key: [u8; 32], is_drawn: bool, input: &mut dyn FnMut(Input<'_>)) {
         self.record.key = Some(key);
         self.record.key_is_drawn = is_drawn;
-        worker::keep(&mut self.resume, &self.record);
+        worker::save(&mut self.resume, &self.record);
         input(Input::Key(key));
     }
 
     fn serve_notice(&mut self, notice: &RankNotice, input: &mut dyn FnMut(Input<'_>)) {
-        info!(slot = notice.slot, rank = ?notice.rank, finding = ?notice.finding, "kernel says");
-        let (is_latest, is_rank_elsewhere) = standing(&self.table.view(), notice);
+        info!(slot = notice.slot, rank = ?notice.rank, finding = ?notice.finding, "the kernel reports on a process");
+        let (is_latest, is_rank_elsewhere) = notice_state(&self.table.view(), notice);
         if let Some(rank) = notice.rank.filter(|_| !is_rank_elsewhere)
             && let Some((state, cause, argument)) = describe(notice.finding)
         {
@@ -422,7 +420,7 @@ impl RankService {
                 RankState::Failed => self.exit_merge.of_kernel(rank, cause, argument),
                 _ => argument,
             };
-            tell_rank(input, rank, state, cause, argument);
+            report_rank(input, rank, state, cause, argument);
         }
         self.ipc.settle(notice, &mut self.table, &self.watch);
         if notice.finding.is_final() && is_latest {
@@ -433,24 +431,24 @@ impl RankService {
     fn forget_client(&mut self, slot: u32) {
         self.forget_watcher(slot);
         self.attached.remove(&slot);
-        self.has_moved = true;
+        self.has_changed = true;
         if self.attached.is_empty() {
             self.idle_since_ns = monotonic_ns();
         }
     }
 
-    /// Writes an event on the board. True if there is news for the ranks.
-    pub(super) fn tell(&mut self, engine: &Engine, event: &Event) -> bool {
+    /// Writes an event to the state table. Returns true if there is news for the ranks.
+    pub(super) fn publish(&mut self, engine: &Engine, event: &Event) -> bool {
         if event.kind == EventKind::NodeUp {
-            self.rank_map.look_again();
+            self.rank_map.retry();
         }
         match event.kind {
-            EventKind::AttributeChanged { key, .. } => self.tell_attribute(engine, event, key),
-            _ => self.publisher.tell(&mut self.table, engine, event),
+            EventKind::AttributeChanged { key, .. } => self.publish_if_watched(engine, event, key),
+            _ => self.publisher.publish(&mut self.table, engine, event),
         }
     }
 
-    /// Whether ranks know of this end; then it says no more than how.
+    /// Whether the state table shows this end already; then the event only adds how it ended.
     pub(super) fn is_known(&self, event: &Event) -> bool {
         let EventKind::RankChanged { fact } = event.kind else {
             return false;
@@ -465,26 +463,26 @@ impl RankService {
         node.is_some() && view.rank_node(fact.rank) == node && view.rank_state(fact.rank) == state
     }
 
-    /// Before the events that have come with it: who was gone before we came is on the board, too.
-    pub(super) fn note_gone(&mut self, engine: &Engine) {
+    /// Publishes members that failed or left before this agent started, before the events that arrived with them.
+    pub(super) fn publish_gone(&mut self, engine: &Engine) {
         let gone = engine.gone();
         if std::mem::replace(&mut self.gone, gone) != gone {
-            self.publisher.note_gone(&mut self.table, engine);
+            self.publisher.publish_gone(&mut self.table, engine);
         }
     }
 
-    /// Writes on the board where ranks run of which the engine does not tell it.
+    /// Writes to the state table on which nodes ranks run, where the engine does not supply it.
     pub(super) fn place_ranks(&mut self, engine: &Engine) {
         let table = self.table.view();
-        let has_place = |rank| table.rank_node(rank).is_some();
+        let is_placed = |rank| table.rank_node(rank).is_some();
         let known = |id| self.publisher.known(id);
-        let placed = self.rank_map.take(engine, known, has_place);
+        let placed = self.rank_map.take(engine, known, is_placed);
         if rank_map::write(&mut self.table, &placed) {
             self.ipc.wake_up();
         }
     }
 
-    /// Writes on the board that an attribute changed.
+    /// Writes to the state table that an attribute changed.
     pub(super) fn publish_attribute(
         &mut self,
         engine: &Engine,
@@ -492,35 +490,35 @@ impl RankService {
         key_hash: u64,
     ) -> bool {
         self.publisher
-            .tell_attribute(&mut self.table, engine, event, key_hash);
+            .publish_attribute(&mut self.table, engine, event, key_hash);
         true
     }
 
-    /// When ranks of this node noted their last message from, or to, a member; 0 for never.
-    pub(super) fn traffic_ns(&self, id: MemberId, way: TrafficStamp) -> Option<u64> {
+    /// Time when ranks of this node recorded their last message from, or to, a member; 0 for never.
+    pub(super) fn traffic_ns(&self, id: MemberId, direction: TrafficStamp) -> Option<u64> {
         let node = self.publisher.known(id)?;
-        Some(self.table.view().traffic_ns(node, way))
+        Some(self.table.view().traffic_ns(node, direction))
     }
 
-    /// When a rank last looked for a beat to carry to a member; 0 for never.
+    /// Time when a rank last looked for a beat to carry to a member; 0 for never.
     pub(super) fn piggyback_wanted_ns(&self, id: MemberId) -> u64 {
         let node = self.publisher.known(id);
         node.map_or(0, |node| self.table.view().piggyback_wanted_ns(node))
     }
 
-    /// Lays out a beat for a member, for ranks to carry there.
+    /// Offers a beat for a member, for ranks to carry there.
     pub(super) fn offer_piggyback(&mut self, id: MemberId, bytes: &[u8]) -> bool {
         let node = self.publisher.known(id);
         node.is_some_and(|node| self.table.offer_piggyback(node, bytes))
     }
 
-    /// Takes it away again. Whether a rank had taken it.
+    /// Withdraws an offer. Returns whether a rank had taken it.
     pub(super) fn withdraw_piggyback(&mut self, id: MemberId) -> bool {
         let node = self.publisher.known(id);
         node.is_some_and(|node| self.table.withdraw_piggyback(node))
     }
 
-    /// What a message from a member's node has brought, and when.
+    /// The piggyback that a message from a member's node carried, and its time.
     pub(super) fn collect_piggyback(
         &mut self,
         id: MemberId,
@@ -530,22 +528,22 @@ impl RankService {
             .collect_piggyback(self.publisher.known(id)?, bytes)
     }
 
-    /// Those of whom the board says that they are there.
+    /// The live members, according to the state table.
     pub(super) fn present(&self) -> impl Iterator<Item = MemberId> {
         self.publisher.present(self.table.view())
     }
 
-    /// The board, for reading.
+    /// The state table, for reading.
     pub(super) fn table(&self) -> TableView {
         self.table.view()
     }
 
-    /// The name of the node with this index on the board.
+    /// The name of the node with this index in the state table.
     pub(super) fn node_name(&self, node: u32) -> Option<String> {
         self.table.view().node_name(node)
     }
 
-    /// What was lost or refused on the ranks' side, by name.
+    /// Counters of the service, by name.
     pub(super) fn counters(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let own = [
             ("nodes_without_room", self.publisher.without_room),
@@ -562,12 +560,12 @@ impl RankService {
         own.into_iter().chain(others).chain(self.watch.counters())
     }
 
-    /// Wakes the ranks: there is something on the board.
+    /// Wakes the ranks, because the state table has news.
     pub(super) fn wake_up(&mut self) {
         self.ipc.wake_up();
     }
 
-    /// Goes on with that where there are many, as far as there is time; says whether there are more.
+    /// Continues a wake-up of many ranks, as far as there is time. Returns whether ranks are left.
     pub(super) fn wake_up_on(&mut self, slice: &Slice) -> bool {
         while self.ipc.wake_up_on(Instant::now()) {
             if slice.is_over() {
@@ -577,61 +575,61 @@ impl RankService {
         false
     }
 
-    /// Keeps what a later worker needs.
-    pub(super) fn keep(&mut self, engine: &Engine) {
+    /// Saves the state that a later worker needs.
+    pub(super) fn save(&mut self, engine: &Engine) {
         self.record.engine.clear();
         engine.snapshot(&mut self.record.engine);
-        worker::keep(&mut self.resume, &self.record);
+        worker::save(&mut self.resume, &self.record);
     }
 
-    /// Keeps the participants that others have told, so that a later worker asks nobody.
-    pub(super) fn keep_participants(&mut self, participants: String) {
+    /// Saves the discovered participants, so that a later worker need not discover them.
+    pub(super) fn save_participants(&mut self, participants: String) {
         self.record.participants = participants;
-        worker::keep(&mut self.resume, &self.record);
+        worker::save(&mut self.resume, &self.record);
     }
 
-    /// The processes that are attached, if some have come or gone since this was last asked. Of many that come
-    /// one after the other it is said seldom: each is looked at every time.
-    pub(super) fn moved(&mut self) -> Option<Vec<u32>> {
+    /// The attached processes, if some have attached or ended since the last call. With many processes it returns
+    /// them less often, because the caller reads the cores of each.
+    pub(super) fn changed_processes(&mut self) -> Option<Vec<u32>> {
         let now_ns = monotonic_ns();
-        if !self.has_moved || self.moved_due_ns.is_some_and(|due_ns| now_ns < due_ns) {
+        if !self.has_changed || self.changed_due_ns.is_some_and(|due_ns| now_ns < due_ns) {
             return None;
         }
-        self.has_moved = false;
-        let pause_ns = self.attached.len() as u64 * MOVED_PAUSE_NS;
-        self.moved_due_ns = Some(now_ns + pause_ns);
+        self.has_changed = false;
+        let pause_ns = self.attached.len() as u64 * PLACEMENT_PAUSE_NS;
+        self.changed_due_ns = Some(now_ns + pause_ns);
         let view = self.table.view();
         let pid = |slot: &u32| Some(view.slot(*slot)?.facts().pid);
         Some(self.attached.iter().filter_map(pid).collect())
     }
 
-    /// The node's rails are others: who comes is told, and a later worker opens them.
+    /// The node's rails have changed: new clients get their address, and a later worker opens them.
     pub(super) fn set_rails(&mut self, address: &str, document: &RailsDocument, open: &[Nid]) {
         self.ipc.set_address(address);
         self.record.set_rails(address, document, open);
-        worker::keep(&mut self.resume, &self.record);
+        worker::save(&mut self.resume, &self.record);
     }
 
-    /// Leaves the number of this node's life for an agent that comes in our place, if that has to know it.
-    pub(super) fn keep_incarnation(&mut self, engine: &Engine) {
+    /// Saves this node's incarnation for an agent that replaces this one, if that needs it.
+    pub(super) fn save_incarnation(&mut self, engine: &Engine) {
         if engine.age().is_none() {
-            self.incarnation.keep(engine.version().incarnation);
+            self.incarnation.write(engine.version().incarnation);
         }
     }
 
-    /// Whether a client has ever come.
+    /// Whether a client has ever attached.
     pub(super) fn had_clients(&self) -> bool {
         self.had_clients
     }
 
-    /// Whether the last client has gone, its launcher too, and the linger time is over.
+    /// Whether the last client and its launcher have ended, and the linger time has passed.
     pub(super) fn is_over(&self) -> bool {
         if !self.attached.is_empty() || self.stay == Stay::UntilAsked {
             return false;
         }
         let idle = Duration::from_nanos(monotonic_ns().saturating_sub(self.idle_since_ns));
         if self.stay == Stay::WithInput {
-            // What the last client's end was is told before we leave.
+            // Other nodes must learn of the last client's end before this agent leaves.
             return idle > self.linger.min(LEAVE_AFTER) && self.parent_pipe.has_ended();
         }
         if !self.had_clients {
@@ -645,14 +643,14 @@ impl RankService {
         }
     }
 
-    /// The agent is about to end: who came now would be hung up on with its questions unanswered.
-    pub(super) fn shut(&mut self) {
+    /// Refuses new clients, because the agent is about to end and would not answer their requests.
+    pub(super) fn stop_accepting(&mut self) {
         self.ipc.shut();
     }
 
-    /// A rank's parent is its launcher; while it lives more ranks may come.
-    fn remember_launcher(&mut self, pid: u32) {
-        // An orphan's parent is init, which launches nothing and never ends.
+    /// Watches a rank's parent: it is the launcher, and may start more ranks while it runs.
+    fn watch_launcher(&mut self, pid: u32) {
+        // An orphan's parent is init, which is not a launcher and never ends.
         let Some(launcher) = crate::watch::procfs::parent(pid).filter(|parent| *parent > 1) else {
             return;
         };
@@ -667,25 +665,24 @@ impl RankService {
         }
     }
 
-    /// Ends the service: the socket goes, so that whoever comes next starts a new agent. Those who
-    /// are attached start none if we were asked to end, and nobody does if a new one could not
-    /// serve either.
+    /// Ends the service. The socket is removed, so that the next client starts a new agent. After a requested end,
+    /// attached clients start none. If a new agent could not serve either, no client starts one.
     pub(super) fn close(self, ending: &Ending, name: &str) {
         match ending {
             // The next worker has the socket.
             Ending::Renewed => {}
             Ending::InOrder => self.ipc.close(),
-            Ending::Asked => self.ipc.close_on_purpose(
-                "it was asked to end (SIGTERM or SIGINT); whoever ended it may start it again",
+            Ending::Requested => self.ipc.close_on_purpose(
+                "it was requested to end (SIGTERM or SIGINT); the user who ended it may restart it",
             ),
             Ending::NameTaken => self.ipc.close_for(&format!(
-                "another living member of this job is named {name}; give every node a name of \
+                "another live member of this job is named {name}; give each node a name of \
                  its own (MUSTER_NODE)"
             )),
         }
     }
 
-    /// Corrects what a worker before us had written of members.
+    /// Corrects states of members that an earlier worker wrote.
     pub(super) fn correct(&mut self, engine: &Engine) {
         if self
             .publisher
@@ -695,9 +692,9 @@ impl RankService {
         }
     }
 
-    /// States what a worker before us had noted on the board and not in what it left us: the ends
-    /// of ranks whose slots it had taken back already. Age gossip leaves nothing: there the board alone says
-    /// who was here.
+    /// Reports the ends of ranks that an earlier worker wrote to the state table, but not to its snapshot, and whose
+    /// slots it had released. Age gossip has no snapshot of ranks: there only the state table shows which ranks were
+    /// here.
     pub(super) fn catch_up(&self, engine: &Engine) -> Vec<Told<'static>> {
         let view = self.table.view();
         let slots: Vec<_> = (0..view.limits().slots)
@@ -714,7 +711,7 @@ impl RankService {
             if is_attached(rank) {
                 continue;
             }
-            // The slot keeps the leave mark until somebody else gets it.
+            // The slot keeps the leave mark until it is assigned to another process.
             let mut left = slots.iter().filter(|slot| slot.facts().rank == Some(rank));
             let (state, cause, code) = match left.find(|slot| slot.leave().0 != Leave::No) {
                 Some(slot) => (RankState::Left, Cause::Announced, slot.leave().1),
@@ -723,21 +720,21 @@ impl RankService {
                 }
                 None => (RankState::Failed, Cause::Pidfd, 0),
             };
-            info!(rank, ?state, "the worker before us had seen its end");
-            ends.push(about_rank(rank, state, cause, code));
+            info!(rank, ?state, "the previous worker saw the end of this rank");
+            ends.push(rank_report(rank, state, cause, code));
         }
         ends
     }
 }
 
-/// The ranks that were on this node for the worker before us and of whose ends we do not know: as it stated, or as the
-/// board has it. What it told in its last moments is on the board alone; of age gossip nothing is left besides.
+/// The ranks that an earlier worker had on this node and whose ends are not reported, from its snapshot or from the
+/// state table. Its last changes are in the state table only. So are all with age gossip.
 fn ranks_here(view: &TableView, engine: &Engine) -> BTreeSet<u32> {
-    let is_here = |state| matches!(state, RankState::Alive | RankState::Hung);
+    let is_live = |state| matches!(state, RankState::Alive | RankState::Hung);
     let own = engine.member(engine.id());
     let (mut ranks, mut ended) = (BTreeSet::new(), BTreeSet::new());
     for fact in own.iter().flat_map(|own| own.ranks()) {
-        let set = if is_here(fact.state) {
+        let set = if is_live(fact.state) {
             &mut ranks
         } else {
             &mut ended
@@ -760,9 +757,9 @@ fn ranks_here(view: &TableView, engine: &Engine) -> BTreeSet<u32> {
     ranks
 }
 
-/// Where the process of a notice stands by now, as the notice may be late: whether its slot was not given
-/// to another since, and whether its rank is another process's.
-fn standing(view: &TableView, notice: &RankNotice) -> (bool, bool) {
+/// The current state of the process of a notice, which may be late. Returns whether its slot still belongs to it or
+/// is free, and whether another process has its rank.
+fn notice_state(view: &TableView, notice: &RankNotice) -> (bool, bool) {
     let slots = (0..view.limits().slots).map_while(|slot| Some((slot, view.slot(slot)?.facts())));
     let (mut is_latest, mut is_rank_elsewhere) = (true, false);
     for (slot, facts) in slots.filter(|(_, facts)| facts.occupancy == Occupancy::Taken) {
@@ -782,7 +779,7 @@ fn attached_slots(table: &TableWriter) -> BTreeSet<u32> {
     (0..view.limits().slots).filter(taken).collect()
 }
 
-/// Whether anybody has ever been let in, by us or by a worker before us.
+/// Whether a client was ever admitted, by this worker or an earlier one.
 fn had_clients(table: &TableWriter) -> bool {
     let view = table.view();
     let mut slots = (0..view.limits().slots).map_while(|slot| view.slot(slot));

@@ -1,12 +1,12 @@
-//! What an agent knows of its job, without processes.
+//! The rank service's knowledge of its job, tested without processes.
 
 use super::*;
 use crate::watch::Finding;
 use muster_shm::{Claim, Hold, TableLimits};
 
-/// Age gossip takes nothing over from a worker before: whom it had here the board says.
+/// With age gossip a worker inherits no ranks: the state table shows which ranks are on this node.
 #[test]
-fn the_ranks_of_a_node_with_age_gossip_are_those_on_its_board() {
+fn the_ranks_of_a_node_with_age_gossip_come_from_its_state_table() {
     use muster_protocol::age::Participant;
     use muster_protocol::{Age, AgeConfig, Config, Overlay, Profile};
     let limits = TableLimits {
@@ -34,16 +34,15 @@ fn the_ranks_of_a_node_with_age_gossip_are_those_on_its_board() {
     assert_eq!(ranks_here(&table.view(), &engine), BTreeSet::new());
     table.set_own_node(own);
     assert_eq!(ranks_here(&table.view(), &engine), BTreeSet::from([0, 2]));
-    // Of the overlay a record is left: in it is what stood there a moment before the end.
+    // The overlay has a snapshot. The table shows ends that are newer than it.
     let config = Config::new("n1", b"a@udp0", Profile::Standard);
     let engine = Engine::from(Overlay::new(config).unwrap());
     assert_eq!(ranks_here(&table.view(), &engine), BTreeSet::from([3, 4]));
 }
 
-/// A notice of an end that comes after the next process has the rank, or the slot, is about nobody who
-/// is there now.
+/// A notice of an end may arrive after another process got the rank or the slot. It does not apply to that process.
 #[test]
-fn a_late_notice_takes_nothing_from_the_next_process() {
+fn a_late_notice_does_not_affect_the_next_process() {
     let limits = TableLimits {
         nodes: 4,
         ranks: 8,
@@ -61,7 +60,7 @@ fn a_late_notice_takes_nothing_from_the_next_process() {
     let first = claimed(11, 3);
     let other = claimed(12, 4);
     let restarted = claimed(13, 3);
-    // Its word is nobody's yet, so this is a new image of the same process.
+    // The process is not armed yet, so this is a new image of the same process.
     let again = claimed(12, 4);
     assert_eq!((other.0, other.1 + 1), again);
     let view = table.view();
@@ -73,7 +72,7 @@ fn a_late_notice_takes_nothing_from_the_next_process() {
             finding: Finding::Left { exit_code: 0 },
             at_ns: 0,
         };
-        standing(&view, &notice)
+        notice_state(&view, &notice)
     };
     assert_eq!(about(first, 3), (true, true));
     assert_eq!(about(other, 4), (false, true));

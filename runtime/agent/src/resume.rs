@@ -1,8 +1,9 @@
-//! What a worker leaves behind for the next one: the engine's snapshot and the rails' ports.
+//! `Resume` stores the state that a worker leaves for the next one: the engine's snapshot, the rails with their
+//! ports, and the job key.
 //!
-//! Kept in an anonymous file that the keeper holds, so it lives as long as the keeper does
-//! and no longer. Two halves are written in turn and the header names the valid one: a
-//! worker that dies while it writes leaves the older half, never a mixture.
+//! It is an anonymous file that the supervisor holds, so it exists as long as the supervisor. It has two halves that
+//! are written in turn, and a header that names the valid one. If a worker is killed while it writes, the older half
+//! stays valid: the file never contains a mixture.
 
 use muster_config::RailsDocument;
 use muster_fabric::Nid;
@@ -11,41 +12,41 @@ use rustix::io::{pread, pwrite};
 use std::io;
 use std::os::fd::OwnedFd;
 
-/// Largest record that is kept, in bytes. A larger one is refused and the older one stays.
+/// Maximum size of a record in bytes. A larger one is refused and the older one stays.
 pub(crate) const RECORD_BYTES_MAX: usize = 16 << 20;
 const HEADER_BYTES: usize = 16;
-/// Longest last words of a worker, in bytes, and where they are: behind both halves.
-const LAST_WORDS_MAX: usize = 512;
-const LAST_WORDS_AT: u64 = (HEADER_BYTES + 2 * RECORD_BYTES_MAX) as u64;
+/// Maximum length of a worker's last report in bytes, and its offset: after both halves.
+const LAST_REPORT_MAX: usize = 512;
+const LAST_REPORT_OFFSET: u64 = (HEADER_BYTES + 2 * RECORD_BYTES_MAX) as u64;
 
-/// What is kept.
+/// The stored state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Record {
-    /// The rails as they were opened, ports included.
+    /// The open rails, including their ports.
     pub(crate) rails: String,
-    /// Their configuration, as a document.
+    /// Their configuration, as a rails document.
     pub(crate) document: String,
-    /// What became of each of its rails, in its order: a list of NIDs.
+    /// The NID of each of the document's rails, in its order, separated by commas.
     pub(crate) opened: String,
-    /// Participants of age gossip that others have told, a line each; empty if there are none.
+    /// Discovered participants of age gossip, one on each line; empty if there are none.
     pub(crate) participants: String,
     /// The job key, once it is known.
     pub(crate) key: Option<[u8; 32]>,
-    /// It was drawn here, and gives way to one that rank 0 brings.
+    /// This agent drew the key. A key that rank 0 supplies replaces it.
     pub(crate) key_is_drawn: bool,
-    /// The engine's own snapshot; empty before the first one.
+    /// The engine's snapshot; empty before the first one.
     pub(crate) engine: Vec<u8>,
 }
 
 /// The file.
 pub(crate) struct Resume {
     file: OwnedFd,
-    /// How often it has been written; odd and even writes go to different halves.
+    /// Number of writes; odd and even writes use different halves.
     writes: u64,
 }
 
 impl Resume {
-    /// Makes an empty one.
+    /// Creates an empty file.
     pub(crate) fn create() -> io::Result<Self> {
         Ok(Self {
             file: memfd_create("muster-resume", MemfdFlags::CLOEXEC)?,
@@ -53,13 +54,13 @@ impl Resume {
         })
     }
 
-    /// Keeps a record in place of the last one.
+    /// Writes a record, which replaces the last one.
     pub(crate) fn write(&mut self, record: &Record) -> io::Result<()> {
         let bytes = record.encode();
         if bytes.len() > RECORD_BYTES_MAX {
             return Err(io::Error::new(
                 io::ErrorKind::FileTooLarge,
-                "snapshot exceeds its limit",
+                "the record exceeds its limit of 16 MiB",
             ));
         }
         self.writes += 1;
@@ -70,7 +71,7 @@ impl Resume {
         write_all(&self.file, &header, 0)
     }
 
-    /// The last complete record, if there is one.
+    /// Reads the last complete record, if there is one.
     pub(crate) fn read(&mut self) -> io::Result<Option<Record>> {
         let mut header = [0; HEADER_BYTES];
         if read_all(&self.file, &mut header, 0)? < HEADER_BYTES {
@@ -97,37 +98,37 @@ impl Resume {
     }
 }
 
-/// Writes why a worker ends, for its keeper.
+/// Writes the reason of a worker's end, for its supervisor.
 pub(crate) struct LastReport(OwnedFd);
 
 impl LastReport {
-    pub(crate) fn write(&mut self, words: &str) {
-        let bytes = words.as_bytes();
-        let bytes = &bytes[..bytes.len().min(LAST_WORDS_MAX)];
-        let mut padded = [0; LAST_WORDS_MAX];
+    pub(crate) fn write(&mut self, text: &str) {
+        let bytes = text.as_bytes();
+        let bytes = &bytes[..bytes.len().min(LAST_REPORT_MAX)];
+        let mut padded = [0; LAST_REPORT_MAX];
         padded[..bytes.len()].copy_from_slice(bytes);
-        // Without them the log has to do.
-        let _ = write_all(&self.0, &padded, LAST_WORDS_AT);
+        // If the write fails, the reason is only in the log.
+        let _ = write_all(&self.0, &padded, LAST_REPORT_OFFSET);
     }
 }
 
 impl Resume {
-    /// For a worker, before it begins; none if there is no descriptor for it.
+    /// Creates the writer before the worker begins; none if no descriptor is left.
     pub(crate) fn last_report_writer(&self) -> Option<LastReport> {
         self.file.try_clone().ok().map(LastReport)
     }
 
-    /// Why the last worker that said so has ended; empty if none has.
+    /// The reason of the last worker's end; empty if no worker has reported one.
     pub(crate) fn last_report(&self) -> String {
-        let mut bytes = [0; LAST_WORDS_MAX];
-        let length = read_all(&self.file, &mut bytes, LAST_WORDS_AT).unwrap_or(0);
-        let words = bytes[..length].split(|byte| *byte == 0).next();
-        String::from_utf8_lossy(words.unwrap_or_default()).into_owned()
+        let mut bytes = [0; LAST_REPORT_MAX];
+        let length = read_all(&self.file, &mut bytes, LAST_REPORT_OFFSET).unwrap_or(0);
+        let text = bytes[..length].split(|byte| *byte == 0).next();
+        String::from_utf8_lossy(text.unwrap_or_default()).into_owned()
     }
 }
 
 impl Record {
-    /// Notes the rails that are open, and by which document.
+    /// Stores the open rails and the document that they belong to.
     pub(crate) fn set_rails(&mut self, address: &str, document: &RailsDocument, open: &[Nid]) {
         let opened: Vec<String> = open.iter().map(Nid::to_string).collect();
         self.rails = address.to_owned();
@@ -157,12 +158,12 @@ impl Record {
     }
 
     fn decode(bytes: &[u8]) -> Option<Self> {
-        let (rails, spin_detector) = text(bytes)?;
-        let (document, spin_detector) = text(spin_detector)?;
-        let (opened, spin_detector) = text(spin_detector)?;
-        let (participants, spin_detector) = text(spin_detector)?;
-        let (has_key, spin_detector) = spin_detector.split_first()?;
-        let (key, engine) = spin_detector.split_first_chunk::<32>()?;
+        let (rails, tail) = text(bytes)?;
+        let (document, tail) = text(tail)?;
+        let (opened, tail) = text(tail)?;
+        let (participants, tail) = text(tail)?;
+        let (has_key, tail) = tail.split_first()?;
+        let (key, engine) = tail.split_first_chunk::<32>()?;
         Some(Self {
             rails,
             document,
@@ -175,12 +176,11 @@ impl Record {
     }
 }
 
-/// A text behind its length, and what follows.
+/// A text with its length before it, and the remaining bytes.
 fn text(bytes: &[u8]) -> Option<(String, &[u8])> {
-    let (length, spin_detector) = bytes.split_first_chunk::<4>()?;
-    let (text, spin_detector) =
-        spin_detector.split_at_checked(u32::from_le_bytes(*length) as usize)?;
-    Some((String::from_utf8(text.to_vec()).ok()?, spin_detector))
+    let (length, tail) = bytes.split_first_chunk::<4>()?;
+    let (text, tail) = tail.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+    Some((String::from_utf8(text.to_vec()).ok()?, tail))
 }
 
 fn half_offset(writes: u64) -> u64 {
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_that_was_cut_short_leaves_the_record_before() {
+    fn an_incomplete_write_leaves_the_previous_record() {
         let mut resume = Resume::create().unwrap();
         resume.write(&record(b"complete")).unwrap();
         // The next half is written, but the header still names the old one.
@@ -243,12 +243,12 @@ mod tests {
     }
 
     #[test]
-    fn last_words_are_the_last_and_bounded() {
+    fn the_last_report_replaces_earlier_ones_and_is_bounded() {
         let resume = Resume::create().unwrap();
         assert_eq!(resume.last_report(), "");
         let mut writer = resume.last_report_writer().unwrap();
         writer.write(&"x".repeat(1000));
-        assert_eq!(resume.last_report().len(), LAST_WORDS_MAX);
+        assert_eq!(resume.last_report().len(), LAST_REPORT_MAX);
         writer.write("no descriptor");
         assert_eq!(resume.last_report(), "no descriptor");
     }

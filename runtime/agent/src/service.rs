@@ -1,8 +1,6 @@
-//! What systemd is told of a service that it started with `Type=notify`: that it serves, that its loop goes round, and
-//! that it ends.
+//! Notifications to systemd for a service with `Type=notify`: that it is ready, that its loop runs, and that it ends.
 //!
-//! Where `NOTIFY_SOCKET` names no socket nobody wants to know. A word that cannot be said costs nothing but
-//! the line in the log: the service is the same with and without it.
+//! Without `NOTIFY_SOCKET` nothing is sent. A failed notification is only logged: it does not affect the agent.
 
 use std::io;
 use std::os::linux::net::SocketAddrExt;
@@ -14,27 +12,27 @@ pub(super) const READY: &str = "READY=1";
 /// The loop has ended.
 pub(super) const STOPPING: &str = "STOPPING=1";
 
-/// The loop goes round.
+/// The loop runs.
 const ALIVE: &str = "WATCHDOG=1";
-/// However short systemd's patience is, it is not told more often.
-const PAUSE_LEAST_US: u64 = 1_000;
+/// Minimum time between two notifications, however short systemd's time-out is.
+const PAUSE_MIN_US: u64 = 1_000;
 
-/// Has systemd start the service again if the loop hangs: told by the loop itself, twice in the time that
-/// systemd waits (`WatchdogSec=`).
+/// The service watchdog: systemd restarts the service if the loop hangs. The loop itself sends a notification twice
+/// in the time-out of systemd (`WatchdogSec=`).
 pub(super) struct Watchdog {
     pause_us: u64,
     due_us: u64,
 }
 
 impl Watchdog {
-    /// If systemd waits for word of this very process.
-    pub(super) fn ask() -> Option<Self> {
+    /// Reads systemd's variables. None if systemd does not expect notifications of this process.
+    pub(super) fn from_environment() -> Option<Self> {
         let number = |name: &str| {
             let text = std::env::var(name).ok()?;
             let number = text.parse::<u64>().ok().filter(|number| *number > 0);
             if number.is_none() {
                 warn!(
-                    "{name} is {text:?} and no number: systemd's watchdog is not served; unset it"
+                    "{name} is {text:?}, which is not a positive number; systemd's watchdog is not notified; unset it"
                 );
             }
             Some(number)
@@ -43,17 +41,17 @@ impl Watchdog {
         match number("WATCHDOG_PID") {
             Some(pid) if pid != Some(u64::from(std::process::id())) => None,
             _ => Some(Self {
-                pause_us: pause_us.max(PAUSE_LEAST_US),
+                pause_us: pause_us.max(PAUSE_MIN_US),
                 due_us: 0,
             }),
         }
     }
 
-    /// Tells it, if it is time.
-    pub(super) fn look(&mut self, now_us: u64) {
+    /// Sends a notification, if it is time.
+    pub(super) fn notify_if_due(&mut self, now_us: u64) {
         if self.due_us <= now_us {
             self.due_us = now_us + self.pause_us;
-            tell(ALIVE);
+            notify(ALIVE);
         }
     }
 
@@ -62,26 +60,26 @@ impl Watchdog {
     }
 }
 
-/// Says a word to who started us, if that is somebody who listens.
-pub(super) fn tell(word: &str) {
+/// Sends a state to systemd, if it expects notifications.
+pub(super) fn notify(state: &str) {
     let Ok(path) = std::env::var("NOTIFY_SOCKET") else {
         return;
     };
-    if let Err(cause) = say(&path, word) {
-        warn!(%path, %cause, "systemd cannot be told {word}; see NOTIFY_SOCKET");
+    if let Err(cause) = send(&path, state) {
+        warn!(%path, %cause, "cannot send {state} to systemd; check NOTIFY_SOCKET");
     }
 }
 
-/// A name that begins with @ is one of the abstract namespace.
-fn say(path: &str, word: &str) -> io::Result<()> {
+/// Sends a datagram. A path that begins with @ is a name in the abstract namespace.
+fn send(path: &str, state: &str) -> io::Result<()> {
     let address = match path.strip_prefix('@') {
         Some(name) => SocketAddr::from_abstract_name(name)?,
         None => SocketAddr::from_pathname(path)?,
     };
     let socket = UnixDatagram::unbound()?;
-    // A reader that does not read holds no agent up.
+    // A receiver that does not read must not block the agent.
     socket.set_nonblocking(true)?;
-    socket.send_to_addr(word.as_bytes(), &address)?;
+    socket.send_to_addr(state.as_bytes(), &address)?;
     Ok(())
 }
 
@@ -90,12 +88,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_word_goes_to_a_path_or_to_an_abstract_name() {
+    fn a_state_is_sent_to_a_path_or_to_an_abstract_name() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("notify");
         let name = format!("muster-notify-{}", std::process::id());
         let abstract_address = SocketAddr::from_abstract_name(&name).unwrap();
-        for (socket, place) in [
+        for (socket, path_or_name) in [
             (UnixDatagram::bind(&path), path.display().to_string()),
             (
                 UnixDatagram::bind_addr(&abstract_address),
@@ -103,11 +101,11 @@ mod tests {
             ),
         ] {
             let socket = socket.unwrap();
-            say(&place, READY).unwrap();
-            let mut word = [0; 64];
-            let length = socket.recv(&mut word).unwrap();
-            assert_eq!(&word[..length], READY.as_bytes());
+            send(&path_or_name, READY).unwrap();
+            let mut state = [0; 64];
+            let length = socket.recv(&mut state).unwrap();
+            assert_eq!(&state[..length], READY.as_bytes());
         }
-        assert!(say("/nonexistent/notify", READY).is_err());
+        assert!(send("/nonexistent/notify", READY).is_err());
     }
 }

@@ -1,25 +1,26 @@
-//! The time that one turn of the loop has for its own node: connections, messages and questions of its ranks,
-//! findings of the kernel about them, questions of operators, events for all of these.
+//! `Slice` is the time that one round of the loop has for its own node: connections, messages and requests of its
+//! ranks, findings of the kernel about them, requests of operators, and events for all of these.
 //!
-//! However much of that comes, the loop must beat: each kind of work is done in small units, ends when the slice is
-//! over, and goes on in the next turn. Of a kind that finds the slice used up one unit is done all the same, so
-//! that none starves. When a slice is used up the loop sleeps for a moment: a real-time thread that never sleeps
-//! loses its priority. Turns between which the loop did not sleep share one slice: work that comes as fast as it
-//! is done would otherwise never use one up.
+//! The loop must send its heartbeats whatever the amount of this work. Each kind of work is done in small units, ends
+//! when the slice is over, and continues in the next round. A kind of work that finds the slice over still does one
+//! unit, so that none starves. After a slice that is used up the loop sleeps, because a real-time thread that never
+//! sleeps loses its priority. Rounds without a sleep between them share one slice. Otherwise work that arrives as
+//! fast as it is done would never use up a slice.
 
 use std::time::Duration;
 
 use muster_sys::clock::monotonic_ns;
 
-/// A slice is this part of the deadline. What a turn does of each kind beyond it, and what cannot be cut, is to fit
-/// into a quarter of the deadline together with it. A small part, as agents that share a core wait for each other.
-const PART_OF_DEADLINE: u64 = 32;
-/// A slice is never longer.
+/// A slice is this fraction of the deadline. A slice, one more unit of each kind of work, and work that cannot be
+/// divided must fit into a quarter of the deadline. The fraction is small because agents that share a core wait for
+/// each other.
+const DEADLINE_FRACTION: u64 = 32;
+/// Maximum length of a slice.
 const SLICE_MAX: Duration = Duration::from_millis(2);
-/// More slices than that are not made up for.
+/// Maximum number of slices whose time is carried over to the next rounds.
 const SLICES_OWED_MAX: u64 = 2;
 
-/// The time of one turn.
+/// The time of one round.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Slice {
     until_ns: u64,
@@ -27,16 +28,16 @@ pub(super) struct Slice {
 }
 
 impl Slice {
-    /// One that begins now, and of which this much was used up in the turns before.
+    /// A slice that begins now, less the time that previous rounds used.
     fn begin(deadline_us: u64, spent_ns: u64) -> Self {
-        let length = Duration::from_micros(deadline_us / PART_OF_DEADLINE).min(SLICE_MAX);
+        let length = Duration::from_micros(deadline_us / DEADLINE_FRACTION).min(SLICE_MAX);
         Self {
             until_ns: monotonic_ns() + (length.as_nanos() as u64).saturating_sub(spent_ns),
             length,
         }
     }
 
-    /// The first half of what is left of it.
+    /// The first half of its remaining time.
     pub(super) fn half(&self) -> Self {
         let left_ns = self.until_ns.saturating_sub(monotonic_ns());
         Self {
@@ -49,71 +50,71 @@ impl Slice {
         monotonic_ns() >= self.until_ns
     }
 
-    /// How long the loop rests when it is used up.
-    fn pause(&self, lasts: bool) -> Duration {
-        match lasts {
+    /// The length of the loop's pause after it is used up.
+    fn pause(&self, is_sustained: bool) -> Duration {
+        match is_sustained {
             false => self.length,
-            true => self.length * PAUSES_OF_LASTING,
+            true => self.length * SUSTAINED_PAUSES,
         }
     }
 }
 
-/// A burst of work, as at the start of a job, is served at half of a core. Of what lasts longer than this burst, a
-/// slice is followed by a pause of so many slices: then it takes a sixteenth of a core from the application, and agents
-/// that share a core leave time to each other.
+/// A burst of work, as at the start of a job, may use half of a core. For work beyond this burst, each slice is
+/// followed by a pause of this many slices. The agent then uses a sixteenth of a core, and agents that share a core
+/// do not block each other.
 const BURST_NS_MAX: u64 = 100_000_000;
-const PAUSES_OF_LASTING: u32 = 15;
+const SUSTAINED_PAUSES: u32 = 15;
 
-/// How much of this work there was.
+/// The amount of this work.
 #[derive(Debug, Default)]
 pub(super) struct LocalWork {
-    /// The loop rests from it: it is looked at again at this time.
-    pub(super) again_ns: Option<u64>,
-    /// Time that it took since the loop last rested for long enough.
+    /// The end of the loop's pause in this work, if it pauses.
+    pub(super) resume_ns: Option<u64>,
+    /// Time used since the loop last slept long enough.
     spent_ns: u64,
-    /// The same of the burst.
+    /// Time used of the burst.
     burst_ns: u64,
-    /// Slices that were used up, or ended with work left over.
+    /// Slices that were used up, or ended with work left.
     pub(super) cut: u64,
-    /// The longest time that one turn spent on it, in microseconds.
+    /// The longest time of one round, in microseconds.
     pub(super) longest_us: u64,
 }
 
 impl LocalWork {
-    /// The time that the turn which begins now has.
+    /// The slice of the round that begins now.
     pub(super) fn slice(&self, deadline_us: u64) -> Slice {
         Slice::begin(deadline_us, self.spent_ns)
     }
 
-    /// A turn ends that began its work at this time. If work is left, or the slice is over, the loop rests.
-    pub(super) fn note(&mut self, begun_ns: u64, slice: &Slice, is_left: bool) {
+    /// Ends a round that began at this time. If work is left, or the slice is over, the loop pauses this work.
+    pub(super) fn note(&mut self, begun_ns: u64, slice: &Slice, has_more: bool) {
         let now_ns = monotonic_ns();
         let took_ns = now_ns.saturating_sub(begun_ns);
         self.longest_us = self.longest_us.max(took_ns / 1000);
-        // A turn may have been long because the machine was.
+        // A round may have been long because the machine was busy.
         let most_ns = slice.length.as_nanos() as u64 * SLICES_OWED_MAX;
         self.spent_ns = (self.spent_ns + took_ns).min(most_ns);
         self.burst_ns = (self.burst_ns + took_ns).min(BURST_NS_MAX);
-        if self.is_resting() {
+        if self.is_paused() {
             return;
         }
-        let rests = is_left || slice.is_over();
-        self.cut += u64::from(rests);
+        let pauses = has_more || slice.is_over();
+        self.cut += u64::from(pauses);
         let pause = slice.pause(self.burst_ns == BURST_NS_MAX);
-        self.again_ns = rests.then(|| now_ns + pause.as_nanos() as u64);
+        self.resume_ns = pauses.then(|| now_ns + pause.as_nanos() as u64);
     }
 
-    /// The loop slept for this long: a pause makes up for a slice, and a shorter sleep for less.
+    /// Notes a sleep. A full pause makes up for a slice, a shorter sleep for a part of it.
     pub(super) fn slept(&mut self, slept_ns: u64) {
         self.spent_ns = self.spent_ns.saturating_sub(slept_ns);
-        let made_up_ns = slept_ns / u64::from(PAUSES_OF_LASTING);
-        self.burst_ns = self.burst_ns.saturating_sub(made_up_ns);
+        let recovered_ns = slept_ns / u64::from(SUSTAINED_PAUSES);
+        self.burst_ns = self.burst_ns.saturating_sub(recovered_ns);
     }
 
-    /// Whether the pause behind a slice is not over.
-    pub(super) fn is_resting(&self) -> bool {
-        self.again_ns
-            .is_some_and(|again_ns| monotonic_ns() < again_ns)
+    /// Whether the pause after a slice is not over yet.
+    pub(super) fn is_paused(&self) -> bool {
+        self.resume_ns
+            .is_some_and(|resume_ns| monotonic_ns() < resume_ns)
     }
 }
 
@@ -132,22 +133,22 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_that_left_work_over_is_followed_by_a_pause() {
+    fn a_round_that_left_work_is_followed_by_a_pause() {
         let mut work = LocalWork::default();
-        // Of a day: it is not over before the assertion.
+        // A slice of one day cannot end before the assertion.
         let slice = Slice {
             until_ns: u64::MAX,
             length: Duration::from_secs(86_400),
         };
         work.note(monotonic_ns(), &slice, false);
-        assert!(!work.is_resting() && work.cut == 0);
+        assert!(!work.is_paused() && work.cut == 0);
         work.note(monotonic_ns(), &slice, true);
-        assert!(work.is_resting() && work.cut == 1);
+        assert!(work.is_paused() && work.cut == 1);
     }
 
-    /// A flood that is served as fast as it comes leaves nothing over in any turn.
+    /// Work that is done as fast as it arrives leaves nothing over in any round.
     #[test]
-    fn turns_without_a_sleep_between_them_share_one_slice() {
+    fn rounds_without_a_sleep_between_them_share_one_slice() {
         const DEADLINE_US: u64 = 60_000;
         let mut work = LocalWork::default();
         let took_ns = work.slice(DEADLINE_US).length.as_nanos() as u64;
@@ -155,13 +156,13 @@ mod tests {
             work.note(monotonic_ns() - took_ns, &work.slice(DEADLINE_US), false);
             assert!(work.slice(DEADLINE_US).is_over());
         }
-        assert!(work.cut >= 1, "the second turn finds the slice used up");
+        assert!(work.cut >= 1, "the second round finds the slice used up");
         work.slept(SLICES_OWED_MAX * took_ns);
         assert!(!work.slice(DEADLINE_US).is_over());
     }
 
     #[test]
-    fn what_lasts_is_followed_by_longer_pauses_than_a_burst() {
+    fn sustained_work_is_followed_by_longer_pauses_than_a_burst() {
         const DEADLINE_US: u64 = 60_000;
         let mut work = LocalWork::default();
         let pause = |work: &mut LocalWork| {
@@ -169,16 +170,16 @@ mod tests {
             let took_ns = slice.length.as_nanos() as u64;
             let begun_ns = monotonic_ns();
             work.note(begun_ns - took_ns, &slice, true);
-            let pause_ns = work.again_ns.take().unwrap() - begun_ns;
+            let pause_ns = work.resume_ns.take().unwrap() - begun_ns;
             work.slept(pause_ns);
             (pause_ns, took_ns)
         };
         let (first_ns, slice_ns) = pause(&mut work);
-        let turns = BURST_NS_MAX / slice_ns * 2;
-        let last_ns = (0..turns).map(|_| pause(&mut work).0).last().unwrap();
+        let rounds = BURST_NS_MAX / slice_ns * 2;
+        let last_ns = (0..rounds).map(|_| pause(&mut work).0).last().unwrap();
         assert!(first_ns >= slice_ns);
         assert!(
-            last_ns >= u64::from(PAUSES_OF_LASTING) * slice_ns,
+            last_ns >= u64::from(SUSTAINED_PAUSES) * slice_ns,
             "{last_ns}"
         );
     }

@@ -1,32 +1,32 @@
-//! Rest: whether the loop finds any.
+//! `SpinDetector` detects that the loop runs without sleep and without work.
 //!
-//! A deadline that stays in the past keeps the loop awake for ever, at real-time priority, and nothing of
-//! it shows from outside but a busy core. So turns are counted that neither slept nor did anything.
+//! A deadline that stays in the past keeps the loop awake permanently, at real-time priority. The only visible sign
+//! is a busy core. So rounds that neither slept nor did any work are counted.
 
-/// So many in a row are nothing: a deadline that passes while a turn lasts is seen in the next one.
-const FREE_TURNS: u64 = 16;
-/// After so many in a row it is said, once.
-const TOLD_TURNS: u64 = 4096;
+/// This many in a row are ignored: a deadline that passes during a round is handled in the next one.
+const IGNORED_ROUNDS: u64 = 16;
+/// After this many in a row the loop logs an error, once.
+const LOGGED_ROUNDS: u64 = 4096;
 
-/// Turns without rest.
+/// Counter of rounds without sleep and work.
 #[derive(Debug, Default)]
 pub(super) struct SpinDetector {
     in_a_row: u64,
-    /// All of them, but for the first few of each row.
-    pub(super) restless: u64,
-    told: bool,
+    /// All of them, except the first few of each row.
+    pub(super) idle_rounds: u64,
+    is_logged: bool,
 }
 
 impl SpinDetector {
-    /// Notes a turn that slept, or did something, or neither; true if it is time to tell.
-    pub(super) fn turn(&mut self, was_good: bool) -> bool {
-        if was_good {
+    /// Notes a round; `was_useful` if it slept or did work. Returns true if it is time to log.
+    pub(super) fn round(&mut self, was_useful: bool) -> bool {
+        if was_useful {
             self.in_a_row = 0;
             return false;
         }
         self.in_a_row += 1;
-        self.restless += u64::from(self.in_a_row > FREE_TURNS);
-        self.in_a_row >= TOLD_TURNS && !std::mem::replace(&mut self.told, true)
+        self.idle_rounds += u64::from(self.in_a_row > IGNORED_ROUNDS);
+        self.in_a_row >= LOGGED_ROUNDS && !std::mem::replace(&mut self.is_logged, true)
     }
 }
 
@@ -35,18 +35,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_loop_that_spins_is_counted_and_told_once_and_one_that_rests_never() {
+    fn a_spinning_loop_is_counted_and_logged_once_and_a_sleeping_one_never() {
         let mut spin_detector = SpinDetector::default();
-        for turn in 0..100_000 {
-            assert!(!spin_detector.turn(turn % (FREE_TURNS + 1) == 0));
+        for round in 0..100_000 {
+            assert!(!spin_detector.round(round % (IGNORED_ROUNDS + 1) == 0));
         }
-        assert_eq!(spin_detector.restless, 0);
-        let told = (0..100_000).filter(|_| spin_detector.turn(false)).count();
-        assert_eq!(told, 1);
-        assert!(spin_detector.restless > 99_000);
-        spin_detector.turn(true);
-        let before = spin_detector.restless;
-        spin_detector.turn(false);
-        assert_eq!(spin_detector.restless, before, "a new row");
+        assert_eq!(spin_detector.idle_rounds, 0);
+        let logged = (0..100_000).filter(|_| spin_detector.round(false)).count();
+        assert_eq!(logged, 1);
+        assert!(spin_detector.idle_rounds > 99_000);
+        spin_detector.round(true);
+        let before = spin_detector.idle_rounds;
+        spin_detector.round(false);
+        assert_eq!(spin_detector.idle_rounds, before, "a new row");
     }
 }

@@ -1,43 +1,43 @@
-//! The state of rails, as members tell each other: which of its own a member cannot use.
+//! The node attribute in which a member publishes its failing rails.
 //!
-//! A member knows at once what others would have to find out: its kernel says that a link is down, its
-//! provider that a device has failed. It writes that to an attribute of its node, so it goes where
-//! attributes go, and whoever comes later learns it too. Others then send by its other rails and
-//! show the member as degraded. Whoever does not know the attribute is none the worse.
+//! A member knows of a failure before its peers can detect it: its kernel reports that a link is down, its provider
+//! that a device has failed. It publishes the failing rails as an attribute of its node, so later members get it,
+//! too. Other members then send on its other rails and show it as degraded. A member that does not know the attribute
+//! ignores it.
 //!
 //! ```text
 //! muster.rails = multi-rail [NID ...]
 //! ```
-//! The first word names what the writer can do; the NIDs are those that do not work now.
+//! The first token names the feature of the publisher. The NIDs are the rails that do not work now.
 
 use muster_fabric::Nid;
 use std::collections::BTreeMap;
 
 /// The attribute's key. Only the agent writes it.
 pub(super) const RAILS_KEY: &[u8] = b"muster.rails";
-/// What a member can do that writes the attribute.
+/// The feature of a member that publishes the attribute.
 const FEATURE: &str = "multi-rail";
-/// After one message about rails the next one waits, so that a link that flaps is no storm.
+/// Minimum time between two changes, so that a flapping link does not cause a flood.
 const PAUSE_US: u64 = 500_000;
-/// After one that was refused: there is no room for it, which takes others to change.
+/// Pause after a change that was refused: there is no room for it, and other changes must make some.
 const REFUSED_PAUSE_US: u64 = 10_000_000;
 
-/// The state of the own rails, and when it is to be told.
+/// The state of this node's rails, and the time to publish it.
 #[derive(Debug, Default)]
 pub(super) struct Status {
     failing: BTreeMap<usize, Nid>,
-    /// Those that are not even open.
-    rail_retry: Vec<Nid>,
-    told: Vec<Nid>,
-    /// Not before this.
+    /// Rails that are not open.
+    missing: Vec<Nid>,
+    published: Vec<Nid>,
+    /// The earliest time of the next change.
     next_us: u64,
 }
 
 impl Status {
-    /// What another worker of this node has told.
+    /// Continues from the attribute that an earlier worker published.
     pub(super) fn resume(value: Option<&[u8]>) -> Status {
         Status {
-            told: value.and_then(read).unwrap_or_default(),
+            published: value.and_then(read).unwrap_or_default(),
             ..Status::default()
         }
     }
@@ -49,20 +49,20 @@ impl Status {
         }
     }
 
-    /// These rails are not open; says whether others were before.
+    /// Sets the rails that are not open. Returns whether they have changed.
     pub(super) fn set_missing<'a>(
         &mut self,
-        rail_retry: impl Iterator<Item = &'a Nid> + Clone,
+        missing: impl Iterator<Item = &'a Nid> + Clone,
     ) -> bool {
-        let differs = !rail_retry.clone().eq(&self.rail_retry);
+        let differs = !missing.clone().eq(&self.missing);
         if differs {
-            self.rail_retry = rail_retry.cloned().collect();
+            self.missing = missing.cloned().collect();
         }
         differs
     }
 
-    /// Forgets rails that are no more, or cannot fail now.
-    pub(super) fn keep(&mut self, may_fail: impl Fn(usize, &Nid) -> bool) {
+    /// Forgets rails that are closed, or cannot be failing now.
+    pub(super) fn retain(&mut self, may_fail: impl Fn(usize, &Nid) -> bool) {
         self.failing.retain(|rail, nid| may_fail(*rail, nid));
     }
 
@@ -72,17 +72,18 @@ impl Status {
 
     /// Rails that cannot be used.
     fn all(&self) -> impl Iterator<Item = &Nid> {
-        self.failing.values().chain(&self.rail_retry)
+        self.failing.values().chain(&self.missing)
     }
 
-    /// When something is to be told; none if everybody was.
+    /// Time of the next change; none if the attribute is up to date.
     pub(super) fn due_us(&self) -> Option<u64> {
-        let differs = !self.all().eq(&self.told);
+        let differs = !self.all().eq(&self.published);
         differs.then_some(self.next_us)
     }
 
-    /// Tells what is to be told now; `publish` says whether it was taken. What was refused is told later.
-    pub(super) fn tell(&mut self, now_us: u64, publish: impl FnOnce(&[u8]) -> bool) -> bool {
+    /// Publishes a change that is due. `publish` returns whether the engine accepted it; a refused one is retried
+    /// later.
+    pub(super) fn publish(&mut self, now_us: u64, publish: impl FnOnce(&[u8]) -> bool) -> bool {
         if self.due_us().is_none_or(|due_us| now_us < due_us) {
             return false;
         }
@@ -91,19 +92,19 @@ impl Status {
         let text = nids.fold(FEATURE.to_owned(), |text, nid| text + &nid);
         let taken = publish(text.as_bytes());
         if taken {
-            self.told = failing;
+            self.published = failing;
         }
         self.next_us = now_us + if taken { PAUSE_US } else { REFUSED_PAUSE_US };
         taken
     }
 }
 
-/// The NIDs that a member says do not work; none if it says nothing that is understood.
+/// The NIDs that a member reports as failing; none if the value is not valid.
 pub(super) fn read(value: &[u8]) -> Option<Vec<Nid>> {
     let text = str::from_utf8(value).ok()?;
-    let mut words = text.split(' ');
-    let feature = words.next()?;
-    let nids: Option<Vec<Nid>> = words.map(|word| word.parse().ok()).collect();
+    let mut tokens = text.split(' ');
+    let feature = tokens.next()?;
+    let nids: Option<Vec<Nid>> = tokens.map(|token| token.parse().ok()).collect();
     nids.filter(|_| feature == FEATURE)
 }
 
@@ -117,20 +118,20 @@ mod tests {
 
     impl Status {
         fn take(&mut self, now_us: u64) -> Option<Vec<u8>> {
-            let mut told = None;
-            self.tell(now_us, |value| {
-                told = Some(value.to_vec());
+            let mut published = None;
+            self.publish(now_us, |value| {
+                published = Some(value.to_vec());
                 true
             });
-            told
+            published
         }
     }
 
     #[test]
-    fn what_was_refused_is_told_later_and_not_before() {
+    fn a_refused_change_is_retried_after_a_pause() {
         let mut status = Status::default();
         status.set(1, nid("10.0.0.2@udp1"), true);
-        assert!(!status.tell(7, |_| false));
+        assert!(!status.publish(7, |_| false));
         let due_us = status.due_us().unwrap();
         assert_eq!(due_us, 7 + REFUSED_PAUSE_US);
         assert_eq!(status.take(due_us - 1), None);
@@ -140,7 +141,7 @@ mod tests {
 
     /// dyn-015, dyn-030, dyn-050.
     #[test]
-    fn what_fails_is_told_once_at_once_and_what_flaps_after_a_pause() {
+    fn a_failure_is_published_once_at_once_and_flapping_after_a_pause() {
         let mut status = Status::default();
         assert_eq!(status.due_us(), None);
         status.set(1, nid("10.0.0.2@udp1"), true);
@@ -151,14 +152,14 @@ mod tests {
         status.set(1, nid("10.0.0.2@udp1"), false);
         assert_eq!(status.take(9), None);
         status.set(1, nid("10.0.0.2@udp1"), true);
-        assert_eq!(status.due_us(), None, "as it was told");
+        assert_eq!(status.due_us(), None, "equal to the published state");
         status.set(1, nid("10.0.0.2@udp1"), false);
         let due_us = status.due_us().unwrap();
         assert_eq!(read(&status.take(due_us).unwrap()).unwrap(), []);
     }
 
     #[test]
-    fn a_later_worker_takes_back_what_no_longer_holds() {
+    fn a_later_worker_withdraws_an_outdated_failure() {
         let mut status = Status::resume(Some(b"multi-rail 10.0.0.2@udp1"));
         assert_eq!(status.take(1).unwrap(), b"multi-rail");
         assert_eq!(Status::resume(None).due_us(), None);
@@ -166,7 +167,7 @@ mod tests {
 
     /// dyn-010.
     #[test]
-    fn what_is_not_understood_says_nothing() {
+    fn an_invalid_value_is_ignored() {
         for value in [
             &b""[..],
             b"other",

@@ -1,11 +1,10 @@
-//! The keeper: holds what a job's agent must not lose, and forks the worker that does the work.
+//! The supervisor holds what a job's agent must not lose, and forks the worker that runs the event loop.
 //!
-//! It holds the lock, the socket, the board and the resume record, and has libfabric loaded
-//! (which takes a third of a second from cold). A worker that dies is forked again within
-//! milliseconds, on the same board, with the same incarnation: nobody is declared failed
-//! for it. The keeper itself is single-threaded and does nothing, so there is little that
-//! could kill it; if it is killed all the same the worker goes on alone, and only if both
-//! are gone does a client start a new agent.
+//! It holds the lock, the socket, the state table and the resume record, and has libfabric loaded (a cold load takes
+//! a third of a second). If the worker is killed, the supervisor forks another one within milliseconds, on the same
+//! state table and with the same incarnation, so the node is not declared failed. The supervisor is single-threaded
+//! and only waits, so little can make it fail. If it is killed, the worker continues alone. Only if both are gone
+//! does a client start a new agent.
 
 use super::cpu_placement;
 use super::descriptors::{self, Renewals};
@@ -36,111 +35,113 @@ use std::time::{Duration, Instant};
 use thiserror::Error;
 use tracing::{error, info, warn};
 
-/// More worker deaths than this within the window: the cause is not going away.
+/// Maximum number of worker deaths within the window; with more, the cause is permanent.
 const DEATHS_MAX: usize = 5;
 const DEATH_WINDOW: Duration = Duration::from_secs(10);
-/// How long a worker may take for an orderly leave.
+/// Maximum time of a worker's orderly leave.
 const LEAVE_DEADLINE: Duration = Duration::from_secs(2);
 
 /// Why an agent could not serve its job.
 #[derive(Debug, Error)]
 pub(super) enum SupervisorError {
-    /// Lock or socket cannot be had.
+    /// The lock or the socket is not available.
     #[error(transparent)]
     Listener(#[from] ListenerError),
-    /// The board cannot be made.
-    #[error("{0}{remedy}", remedy = board_remedy(.0))]
+    /// The state table cannot be created.
+    #[error("{0}{remedy}", remedy = table_remedy(.0))]
     StateTable(#[from] TableError),
-    /// Something else that the system refused.
+    /// Another system call failed.
     #[error("{what}: {source}{}", limits::remedy(source))]
     System {
         what: &'static str,
         source: io::Error,
     },
-    /// Too few descriptors.
+    /// The limit of open files is too low.
     #[error(
         "the limit is {open_files} open files, an agent needs {} and four for each client; raise \
          it (ulimit -n)",
         limits::OPEN_FILES_MIN
     )]
     OpenFiles { open_files: u64 },
-    /// No process could be watched.
+    /// Processes cannot be watched.
     #[error(
-        "/proc is missing here, or tells of another pid namespace than the agent's, whose ranks it could \
-         not watch; mount one for this namespace (unshare --mount-proc, or your container's setting for \
-         that), or start the agent outside it"
+        "/proc is not mounted here, or belongs to another pid namespace than the agent's, so the agent could not watch \
+         its ranks; mount one for this namespace (unshare --mount-proc, or the corresponding setting of your \
+         container), or start the agent outside it"
     )]
     Proc,
     /// libfabric cannot be loaded.
     #[error(transparent)]
     Libfabric(#[from] muster_fabric::LoadError),
-    /// The worker said why it cannot work.
+    /// The worker cannot work, and has reported the reason.
     #[error("{}", match .0.as_str() {
-        "" => "the worker could not start; its log says why",
+        "" => "the worker could not start; see its log",
         why => why,
     })]
     Worker(String),
-    /// The worker kept dying.
+    /// Workers died repeatedly.
     #[error(
-        "the worker died {DEATHS_MAX} times within {} s{last_report}; its log is {}, and \
-         MUSTER_LOG=info in the environment makes it say more",
+        "the worker died {DEATHS_MAX} times within {} s{last_report}; see its log {}, and set \
+         MUSTER_LOG=info in the environment for more details",
         DEATH_WINDOW.as_secs(),
         log.display()
     )]
     Crashing { log: PathBuf, last_report: String },
 }
 
-fn board_remedy(error: &TableError) -> &'static str {
+fn table_remedy(error: &TableError) -> &'static str {
     match error {
         TableError::System { cause, .. } => limits::remedy(cause),
         _ => "",
     }
 }
 
-/// What keeper and workers share.
+/// The state that the supervisor and its workers share.
 pub(super) struct InheritedState {
     pub(super) table: TableWriter,
     pub(super) listener: Listener,
     pub(super) resume: Resume,
     pub(super) libfabric: Libfabric,
-    /// What the others hold on to: it breaks when keeper and worker are gone.
+    /// The connection that peers' agents hold open. The kernel closes it when supervisor and worker are gone.
     pub(super) liveness_connection: Option<Arc<LivenessConnection>>,
-    /// What is known of the machine.
+    /// The topology of the machine, if it is known.
     pub(super) machine: Option<Machine>,
-    /// Who keeps it.
+    /// The supervisor's process.
     pub(super) supervisor: Pid,
-    /// The workers before that ended for a new one.
+    /// Earlier workers that ended for a new one.
     pub(super) renewals: Renewals,
 }
 
-/// Leaves the launcher's sight: another session, another parent, no terminal, nothing
-/// inherited. An inherited descriptor would make `mpirun` wait for us. Returns false in the
-/// process that has to end now.
+/// Detaches from the launcher: new session, new parent, no terminal, no inherited descriptors. With an inherited
+/// descriptor open, `mpirun` would not end before the agent. Returns false in the process that has to end now.
 pub(super) fn detach() -> io::Result<bool> {
-    // Already a session leader if the client spawned us as one.
+    // Fails without effect if the client spawned this process as a session leader.
     let _ = setsid();
     drop_inheritance()?;
     Ok(matches!(fork()?, Fork::Child))
 }
 
 /// Serves the job until its last client has gone.
-pub(super) fn run(place: &AgentDirectory, config: &AgentConfig) -> Result<(), SupervisorError> {
-    let listener = Listener::open(place)?;
-    // The lock is ours, so the log is too; one run, one log.
-    super::log::in_job(&place.log());
+pub(super) fn run(
+    agent_directory: &AgentDirectory,
+    config: &AgentConfig,
+) -> Result<(), SupervisorError> {
+    let listener = Listener::open(agent_directory)?;
+    // This process has the lock, so it may truncate the log.
+    super::log::in_job(&agent_directory.log());
     let supervisor = getpid().as_raw_nonzero().get();
-    info!(supervisor, job = place.key(), "agent started");
+    info!(supervisor, job = agent_directory.key(), "agent started");
     if let (KeySource::Given(key), false) = (&config.key, config.stay == Stay::Lingering) {
-        // If we are killed, the ranks start another one.
-        if let Err(why) = leave_key(&place.key_file(), key) {
+        // If this agent is killed, the ranks start another one.
+        if let Err(why) = leave_key(&agent_directory.key_file(), key) {
             let what = format!(
-                "an agent that is started after this one, should it be killed, will not have the job's key: {why}"
+                "cannot write the job key; an agent that replaces this one, should it be killed, lacks the key: {why}"
             );
             warn!("{what}");
-            printer::print_lack(&what);
+            printer::print_limitation(&what);
         }
     }
-    match furnish() {
+    match prepare() {
         Ok((table, resume, libfabric)) => {
             let inherited = InheritedState {
                 table,
@@ -152,24 +153,24 @@ pub(super) fn run(place: &AgentDirectory, config: &AgentConfig) -> Result<(), Su
                 supervisor: getpid(),
                 renewals: Renewals::default(),
             };
-            keep_working(inherited, place, config)
+            run_workers(inherited, agent_directory, config)
         }
         Err(error) => {
             listener.refuse_all(&error.to_string());
-            clear_away(listener, place);
+            clean_up(listener, agent_directory);
             Err(error)
         }
     }
 }
 
-/// Takes away all that is at the place, its key too, when nobody is served there any more. Whoever asks for a log
-/// wants to read it afterwards.
-pub(super) fn clear_away(listener: Listener, place: &AgentDirectory) {
+/// Removes all files of the agent directory, including the key, because the service has ended. The log stays if the
+/// user has set MUSTER_LOG, for reading it afterwards.
+pub(super) fn clean_up(listener: Listener, agent_directory: &AgentDirectory) {
     let is_log_wanted = std::env::var_os("MUSTER_LOG").is_some();
-    listener.clear_away(place, !is_log_wanted);
+    listener.clear_away(agent_directory, !is_log_wanted);
 }
 
-fn furnish() -> Result<(TableWriter, Resume, Libfabric), SupervisorError> {
+fn prepare() -> Result<(TableWriter, Resume, Libfabric), SupervisorError> {
     if !procfs::is_ours() {
         return Err(SupervisorError::Proc);
     }
@@ -182,23 +183,23 @@ fn furnish() -> Result<(TableWriter, Resume, Libfabric), SupervisorError> {
         warn!(
             open_files,
             clients,
-            "the limit of open files is low: it is enough for so many clients on this node, and further ones are \
-             turned away; raise it (ulimit -Hn, nofile in /etc/security/limits.conf, LimitNOFILE= of the service)"
+            "the limit of open files is low: it suffices for this number of clients on this node, and further ones are \
+             refused; raise it (ulimit -Hn, nofile in /etc/security/limits.conf, LimitNOFILE= of the service)"
         );
     }
     let libfabric = keeping_handlers(muster_fabric::load)?;
     let table = TableWriter::create(TableLimits::default())?;
     let resume = Resume::create().map_err(|source| SupervisorError::System {
-        what: "cannot make the resume record",
+        what: "cannot create the resume record",
         source,
     })?;
     Ok((table, resume, libfabric))
 }
 
 /// Forks workers until one ends in order.
-fn keep_working(
+fn run_workers(
     mut inherited: InheritedState,
-    place: &AgentDirectory,
+    agent_directory: &AgentDirectory,
     config: &AgentConfig,
 ) -> Result<(), SupervisorError> {
     let system = |what| move |source| SupervisorError::System { what, source };
@@ -208,7 +209,7 @@ fn keep_working(
         let worker = match fork() {
             Ok(Fork::Child) => {
                 drop(signals);
-                let code = worker::run(inherited, place, config);
+                let code = worker::run(inherited, agent_directory, config);
                 super::log::drain();
                 std::process::exit(code);
             }
@@ -216,7 +217,7 @@ fn keep_working(
             Err(source) => {
                 let error = system("cannot fork a worker")(source);
                 inherited.listener.refuse_all(&error.to_string());
-                clear_away(inherited.listener, place);
+                clean_up(inherited.listener, agent_directory);
                 return Err(error);
             }
         };
@@ -228,30 +229,30 @@ fn keep_working(
         match wait.map_err(system("cannot wait for the worker"))? {
             End::Code(worker::ENDED) => {
                 remove_abandoned();
-                clear_away(inherited.listener, place);
+                clean_up(inherited.listener, agent_directory);
                 return Ok(());
             }
             End::Code(worker::GAVE_UP) => {
-                // All who came were told why, and nobody has a use for the place.
-                clear_away(inherited.listener, place);
+                // All clients were told the reason, and the directory is no longer needed.
+                clean_up(inherited.listener, agent_directory);
                 return Err(SupervisorError::Worker(inherited.resume.last_report()));
             }
             End::Requested { killed } => {
                 if killed {
-                    // It has not told its clients, who will start no other for this.
+                    // The worker has not told its clients. They start no other agent after a requested end.
                     inherited
                         .listener
-                        .refuse_all("it was asked to end, and had to be killed");
+                        .refuse_all("it was requested to end, and had to be killed");
                 }
                 match config.stay {
                     Stay::Lingering => inherited.listener.close(),
-                    // Whoever started it has done with the place.
-                    _ => clear_away(inherited.listener, place),
+                    // The parent that started the agent no longer needs the directory.
+                    _ => clean_up(inherited.listener, agent_directory),
                 }
                 return Ok(());
             }
             End::Code(worker::RENEWED) if inherited.renewals.note(descriptors::now_us()) => {
-                info!("the worker ended for a new one");
+                info!("the worker ended so that a new one takes over");
                 continue;
             }
             End::Code(code) => warn!(code, "the worker failed; forking another"),
@@ -261,12 +262,12 @@ fn keep_working(
         deaths.push_back(now);
         deaths.retain(|death| now.duration_since(*death) < DEATH_WINDOW);
         if deaths.len() >= DEATHS_MAX {
-            error!("the worker keeps dying");
+            error!("workers died repeatedly; the agent ends");
             let error = SupervisorError::Crashing {
-                log: place.log(),
+                log: agent_directory.log(),
                 last_report: match inherited.resume.last_report().as_str() {
                     "" => String::new(),
-                    words => format!(" (it said: {words})"),
+                    reason => format!(" (its last report: {reason})"),
                 },
             };
             inherited.listener.refuse_all(&error.to_string());
@@ -277,15 +278,15 @@ fn keep_working(
 
 /// How a worker ended.
 enum End {
-    /// By itself, with this exit code.
+    /// It exited with this code.
     Code(i32),
-    /// By a signal of somebody else.
+    /// A signal that the supervisor did not send killed it.
     Killed,
-    /// Because this keeper was asked to end; it had to be killed if it did not by itself.
+    /// The supervisor was requested to end, and passed that on. `killed` if the worker did not end in time.
     Requested { killed: bool },
 }
 
-/// Waits for the worker's end; passes a request to terminate on to it.
+/// Waits for the worker's end, and passes a request to terminate on to it.
 fn wait_for(worker: Pid, signals: &mut Signals) -> io::Result<End> {
     let pidfd = pidfd_open(worker, PidfdFlags::empty())?;
     let (mut requested, mut killed) = (false, false);
@@ -294,7 +295,7 @@ fn wait_for(worker: Pid, signals: &mut Signals) -> io::Result<End> {
             PollFd::from_borrowed_fd(pidfd.as_fd(), PollFlags::IN),
             PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN),
         ];
-        // No deadline: the worker's end and a signal are all that a keeper lives for.
+        // No time-out: the supervisor waits only for the worker's end and for signals.
         match poll(&mut fds, None) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
@@ -302,9 +303,9 @@ fn wait_for(worker: Pid, signals: &mut Signals) -> io::Result<End> {
         if signals.take() {
             requested = true;
             let _ = kill_process(worker, Signal::TERM);
-            let patience = LEAVE_DEADLINE.try_into().ok();
+            let timeout = LEAVE_DEADLINE.try_into().ok();
             let mut fds = [PollFd::from_borrowed_fd(pidfd.as_fd(), PollFlags::IN)];
-            if poll(&mut fds, patience.as_ref()) == Ok(0) {
+            if poll(&mut fds, timeout.as_ref()) == Ok(0) {
                 killed = true;
                 let _ = kill_process(worker, Signal::KILL);
             }

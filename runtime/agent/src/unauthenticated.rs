@@ -12,33 +12,33 @@ use muster_protocol::{Engine, MemberId, Target, unverified_sender};
 use std::time::Duration;
 use tracing::warn;
 
-/// Expected ones that are remembered at a time; the one who has been silent for longest makes room.
+/// Maximum number of expected senders. A new one replaces the one that has been silent for longest.
 const EXPECTED_MAX: usize = 64;
-/// Between two frames that are looked into, at least: the others are counted only.
-const LOOK_PAUSE_US: u64 = 50_000;
-/// Between two lines in the log, at least.
+/// Minimum time between two frames that are examined; the others are only counted.
+const CHECK_PAUSE_US: u64 = 50_000;
+/// Minimum time between two log lines.
 const LINE_PAUSE_US: u64 = 60_000_000;
-/// A sender that was silent for so long has given up: join requests come more often.
+/// A sender that was silent for this long is forgotten: join requests are more frequent.
 const FORGET_US: u64 = 600_000_000;
 
-/// One of them.
+/// A sender.
 #[derive(Debug)]
-struct Known {
+struct Entry {
     name: String,
-    /// Its NIDs, as it says, or as they were when it was a member.
+    /// Its NIDs: from its frame, or from the time when it was a member.
     address: String,
-    /// It was a member, or has an address of the bootstrap list: it should have our key.
+    /// It was a member, or has an address of the bootstrap list: it should have this agent's key.
     expected: bool,
     first_us: u64,
     last_us: u64,
-    is_told: bool,
+    is_logged: bool,
 }
 
-impl Known {
-    /// It is forgotten, or has been let in meanwhile: it has our key by now.
+impl Entry {
+    /// Whether it is to be forgotten, or is a member by now: then it has this agent's key.
     fn is_over(&self, now_us: u64, engine: &Engine) -> bool {
         now_us.saturating_sub(self.last_us) > FORGET_US
-            || is_heard(engine, MemberId::of(&self.name))
+            || is_in_view(engine, MemberId::of(&self.name))
     }
 
     fn describe(&self, now_us: u64) -> UnauthenticatedSender {
@@ -53,64 +53,64 @@ impl Known {
     }
 }
 
-/// All of them.
+/// The senders of frames with another key.
 #[derive(Debug, Default)]
 pub(super) struct UnauthenticatedSenders {
-    known: Vec<Known>,
-    look_us: u64,
+    known: Vec<Entry>,
+    check_us: u64,
     line_us: u64,
 }
 
 impl UnauthenticatedSenders {
-    /// A frame came whose proof is wrong.
+    /// Examines a frame whose authentication failed.
     pub(super) fn note(&mut self, now_us: u64, engine: &Engine, bytes: &[u8]) {
-        if now_us < self.look_us {
+        if now_us < self.check_us {
             return;
         }
-        self.look_us = now_us + LOOK_PAUSE_US;
-        let Some((name, address, expected)) = who(engine, bytes) else {
+        self.check_us = now_us + CHECK_PAUSE_US;
+        let Some((name, address, expected)) = sender_of(engine, bytes) else {
             return;
         };
         self.known.retain(|one| !one.is_over(now_us, engine));
-        self.remember(Known {
+        self.remember(Entry {
             name,
             address,
             expected,
             first_us: now_us,
             last_us: now_us,
-            is_told: false,
+            is_logged: false,
         });
-        if let Some(peers) = self.name_new_ones(now_us) {
+        if let Some(peers) = self.list_new(now_us) {
             warn!(
                 peers,
-                "frames are rejected that say they are from these: they prove another job key. Neither side hears \
-                 the other; muster doctor says what to do"
+                "frames of these senders are rejected: they are authenticated with another job key. The nodes cannot \
+                 become members of one job; run muster doctor for the remedy"
             );
         }
     }
 
     /// The senders whose frames are rejected now.
-    pub(super) fn now(&self, now_us: u64, engine: &Engine) -> Vec<UnauthenticatedSender> {
+    pub(super) fn current(&self, now_us: u64, engine: &Engine) -> Vec<UnauthenticatedSender> {
         let known = self.known.iter();
         let known = known.filter(|one| !one.is_over(now_us, engine));
         known.map(|one| one.describe(now_us)).collect()
     }
 
-    fn remember(&mut self, new: Known) {
-        // At one address there is one, whatever it calls itself.
-        let same = |one: &Known| match new.expected {
+    fn remember(&mut self, new: Entry) {
+        // One address has one entry, whatever name its frames state.
+        let same = |one: &Entry| match new.expected {
             true => one.expected && one.address == new.address,
             false => !one.expected,
         };
         if let Some(one) = self.known.iter_mut().find(|one| same(one)) {
             let is_it = (&one.name, &one.address) == (&new.name, &new.address);
-            let (first_us, is_told) = match is_it {
-                true => (one.first_us, one.is_told),
-                false => (new.first_us, new.expected && one.is_told),
+            let (first_us, is_logged) = match is_it {
+                true => (one.first_us, one.is_logged),
+                false => (new.first_us, new.expected && one.is_logged),
             };
-            *one = Known {
+            *one = Entry {
                 first_us,
-                is_told,
+                is_logged,
                 ..new
             };
             return;
@@ -123,37 +123,37 @@ impl UnauthenticatedSenders {
         self.known.push(new);
     }
 
-    /// Those who were not named yet, if it is time to.
-    fn name_new_ones(&mut self, now_us: u64) -> Option<String> {
-        if now_us < self.line_us || self.known.iter().all(|one| one.is_told) {
+    /// The senders that were not logged yet, as text, if it is time for a line.
+    fn list_new(&mut self, now_us: u64) -> Option<String> {
+        if now_us < self.line_us || self.known.iter().all(|one| one.is_logged) {
             return None;
         }
         self.line_us = now_us + LINE_PAUSE_US;
         let mut peers = Vec::new();
-        for one in self.known.iter_mut().filter(|one| !one.is_told) {
-            one.is_told = true;
+        for one in self.known.iter_mut().filter(|one| !one.is_logged) {
+            one.is_logged = true;
             peers.push(format!("{} ({})", one.name, one.address));
         }
         Some(peers.join(", "))
     }
 }
 
-/// Who a frame says that it is from: the name, the address, and whether it should have our key. None if it
-/// names nobody, or somebody who is heard: such a frame was damaged on its way, or somebody lies.
-fn who(engine: &Engine, bytes: &[u8]) -> Option<(String, String, bool)> {
-    let said = unverified_sender(bytes)?;
-    if is_heard(engine, said.sender) {
+/// The sender that a frame states: name, address, and whether it should have this agent's key. None if the frame
+/// names no sender, or a member in the view: such a frame was damaged, or its statement is false.
+fn sender_of(engine: &Engine, bytes: &[u8]) -> Option<(String, String, bool)> {
+    let stated = unverified_sender(bytes)?;
+    if is_in_view(engine, stated.sender) {
         return None;
     }
     if let (Some(name), Some(address)) = (
-        engine.name_of(said.sender),
-        engine.address_of(Target::Member(said.sender)),
+        engine.name_of(stated.sender),
+        engine.address_of(Target::Member(stated.sender)),
     ) {
         let address = String::from_utf8_lossy(address).into_owned();
         return Some((name.to_owned(), address, true));
     }
-    let (name, address) = said.introduction?;
-    // Whatever is no list of NIDs is not shown to anybody.
+    let (name, address) = stated.introduction?;
+    // An address that is not a list of NIDs is not displayed.
     let address: NidList = str::from_utf8(address).ok()?.parse().ok()?;
     let is_there = |seed: &&[u8]| {
         let nids = str::from_utf8(seed).ok().and_then(|text| text.parse().ok());
@@ -162,8 +162,8 @@ fn who(engine: &Engine, bytes: &[u8]) -> Option<(String, String, bool)> {
         })
     };
     let is_taken = |seed: &[u8]| {
-        let mut living = engine.members().filter(|one| one.state().in_view());
-        living.any(|one| one.address() == seed)
+        let mut live = engine.members().filter(|one| one.state().in_view());
+        live.any(|one| one.address() == seed)
     };
     let seed = engine.seeds().find(is_there).filter(|seed| !is_taken(seed));
     Some(match seed {
@@ -176,7 +176,7 @@ fn who(engine: &Engine, bytes: &[u8]) -> Option<(String, String, bool)> {
     })
 }
 
-fn is_heard(engine: &Engine, id: MemberId) -> bool {
+fn is_in_view(engine: &Engine, id: MemberId) -> bool {
     id == engine.id() || engine.member(id).is_some_and(|one| one.state().in_view())
 }
 
@@ -196,12 +196,12 @@ mod tests {
         Overlay::new(config).unwrap().into()
     }
 
-    /// Its join request.
+    /// The join request of such an engine.
     fn join_request(number: usize) -> Vec<u8> {
         next_frame(&mut engine(number, 2, &["10.0.0.1@udp0"]), 1000)
     }
 
-    /// What an engine sends next, from this time on.
+    /// The next frame that an engine sends, from this time on.
     fn next_frame(engine: &mut Engine, from_us: u64) -> Vec<u8> {
         let mut buffer = vec![0; 1500];
         for us in (0..10_000).map(|beat| from_us + beat * 1000) {
@@ -211,24 +211,29 @@ mod tests {
                 return buffer;
             }
         }
-        panic!("it sends nothing for ten seconds");
+        panic!("the engine sends nothing for ten seconds");
     }
 
-    fn hear(senders: &mut UnauthenticatedSenders, now_us: u64, engine: &mut Engine, bytes: &[u8]) {
+    fn receive(
+        senders: &mut UnauthenticatedSenders,
+        now_us: u64,
+        engine: &mut Engine,
+        bytes: &[u8],
+    ) {
         let refused = engine.handle(Instant(now_us), Input::Datagram { bytes });
         assert_eq!(refused, Err(Reject::Forged));
         senders.note(now_us, engine, bytes);
     }
 
     #[test]
-    fn whoever_has_an_address_of_the_list_is_expected_and_of_the_others_the_last_is_known() {
+    fn a_sender_at_a_listed_address_is_expected_and_of_others_only_the_last_is_kept() {
         let mut own = engine(1, 1, &["10.1.0.2@udp1", "10.0.0.1@udp0"]);
         let mut senders = UnauthenticatedSenders::default();
         for (number, second) in (2..6).zip(1..) {
             let now_us = second * 1_000_000;
-            hear(&mut senders, now_us, &mut own, &join_request(number));
+            receive(&mut senders, now_us, &mut own, &join_request(number));
         }
-        let known = senders.now(5_000_000, &own);
+        let known = senders.current(5_000_000, &own);
         let known: Vec<_> = known
             .iter()
             .map(|one| {
@@ -245,12 +250,12 @@ mod tests {
             known,
             [("n2", "10.1.0.2@udp1", true, 4), ("n5", of_n5, false, 1)]
         );
-        assert_eq!(senders.now(5_000_000 + FORGET_US, &own), []);
+        assert_eq!(senders.current(5_000_000 + FORGET_US, &own), []);
     }
 
-    /// Whoever reaches the port can say anything: it costs bounded room, and a line a minute.
+    /// Any process that reaches the port can state any name. That costs bounded memory, and one log line a minute.
     #[test]
-    fn a_flood_of_names_costs_bounded_room_and_a_line_a_minute() {
+    fn a_flood_of_names_costs_bounded_memory_and_a_line_a_minute() {
         let seeds: Vec<String> = (2..200)
             .map(|number| format!("10.0.0.{number}@udp0"))
             .collect();
@@ -261,7 +266,7 @@ mod tests {
         let requests: Vec<Vec<u8>> = (2..400).map(join_request).collect();
         for (bytes, at) in requests.iter().cycle().zip(0..40_000_u64) {
             let now_us = at * 10_000;
-            hear(&mut senders, now_us, &mut own, bytes);
+            receive(&mut senders, now_us, &mut own, bytes);
             lines += u64::from(senders.line_us == now_us + LINE_PAUSE_US);
         }
         assert!(
@@ -273,15 +278,15 @@ mod tests {
     }
 
     #[test]
-    fn one_who_was_let_in_and_what_is_no_frame_are_not_named() {
+    fn an_admitted_sender_and_an_invalid_frame_are_not_listed() {
         let mut own = engine(1, 1, &["10.0.0.2@udp0"]);
         let mut senders = UnauthenticatedSenders::default();
         senders.note(0, &own, b"no frame");
-        assert_eq!(senders.now(0, &own), []);
-        hear(&mut senders, 1_000_000, &mut own, &join_request(2));
-        assert_eq!(senders.now(1_000_000, &own).len(), 1);
-        // The same with our key, as if it had been started anew: a request for anyone, our answer to it, and the
-        // request for us.
+        assert_eq!(senders.current(0, &own), []);
+        receive(&mut senders, 1_000_000, &mut own, &join_request(2));
+        assert_eq!(senders.current(1_000_000, &own).len(), 1);
+        // The same node with this agent's key, as after a restart: a join request to any member, the answer to it,
+        // and the request to this node.
         let mut again = engine(2, 1, &["10.0.0.1@udp0"]);
         let request = next_frame(&mut again, 1000);
         let taken = own.handle(Instant(2_000_000), Input::Datagram { bytes: &request });
@@ -299,6 +304,6 @@ mod tests {
             own.handle(Instant(2_100_000), Input::Datagram { bytes: &proven }) == Ok(())
         });
         assert!(is_taken);
-        assert_eq!(senders.now(2_100_000, &own), []);
+        assert_eq!(senders.current(2_100_000, &own), []);
     }
 }

@@ -1,8 +1,7 @@
-//! The worker: opens the rails, starts the engine, runs the loop.
+//! The worker: opens the rails, starts the engine and runs the event loop.
 //!
-//! The first worker of an agent starts from the configuration; a later one takes up where the
-//! last one stopped, from the board and the resume record, and nobody elsewhere notices more
-//! than a late heartbeat.
+//! The first worker of an agent starts from the configuration. A later one continues from the state table and the
+//! resume record of the last one. Other nodes notice at most a late heartbeat.
 
 use super::admin_endpoint::AdminEndpoint;
 use super::cpu_placement::{self, CpuPlacement};
@@ -16,7 +15,7 @@ use super::rank_service::RankService;
 use super::resume::{Record, Resume};
 use super::service;
 use super::signals::Signals;
-use super::supervisor::{InheritedState, clear_away};
+use super::supervisor::{InheritedState, clean_up};
 use muster_config::{AgentConfig, GossipConfig, KeySource, RailEntry, RailsDocument, Stay};
 use muster_fabric::{
     DefaultRails, Fabric, FabricConfig, Libfabric, LivenessConnection, Nid, NidError, NidList,
@@ -36,53 +35,53 @@ use tracing::{error, info, warn};
 
 /// Exit code of a worker that is no longer needed.
 pub(super) const ENDED: i32 = 0;
-/// Exit code of a worker that cannot start, and never will.
+/// Exit code of a worker that cannot start, and for which a retry is useless.
 pub(super) const GAVE_UP: i32 = 70;
 
 /// Exit code of a worker that ends so that another one takes over.
 pub(super) const RENEWED: i32 = 75;
 
-/// How many ports are tried for rails that name none, and how far apart: agents of so many jobs of a node.
+/// Number of ports tried for rails without a port, and their distance: one for each job's agent on a node.
 const PORT_TRIES: usize = 64;
 const PORT_STEP: usize = 4;
 
-/// Runs a job's worker; returns its exit code.
+/// Runs a job's worker. Returns its exit code.
 pub(super) fn run(
     mut inherited: InheritedState,
-    place: &AgentDirectory,
+    agent_directory: &AgentDirectory,
     config: &AgentConfig,
 ) -> i32 {
     log::in_own_thread();
     let record = inherited.resume.read().unwrap_or_default();
     let mut config = config.clone();
     if let (Some(gossip), Some(record)) = (&mut config.gossip, &record) {
-        *gossip = ParticipantDiscovery::known(gossip, &record.participants);
+        *gossip = ParticipantDiscovery::with_discovered(gossip, &record.participants);
     }
     let config = &config;
     let resources = RailResources {
         libfabric: inherited.libfabric,
         liveness_connection: inherited.liveness_connection.clone(),
-        cpu_placement: CpuPlacement::look(inherited.machine.clone()),
+        cpu_placement: CpuPlacement::new(inherited.machine.clone()),
     };
     let (rails, engine, record) = match start(resources, config, record) {
         Ok(started) => started,
         Err(reason) => {
             error!(%reason, "the agent cannot start");
             inherited.listener.refuse_all(&reason);
-            if let Some(mut words) = inherited.resume.last_report_writer() {
-                words.write(&reason);
+            if let Some(mut last_report) = inherited.resume.last_report_writer() {
+                last_report.write(&reason);
             }
             return GAVE_UP;
         }
     };
     let mut last_report = inherited.resume.last_report_writer();
-    match serve(rails, engine, record, inherited, place, config) {
-        Ok(Ending::InOrder | Ending::Asked) => ENDED,
+    match serve(rails, engine, record, inherited, agent_directory, config) {
+        Ok(Ending::InOrder | Ending::Requested) => ENDED,
         Ok(Ending::Renewed) => RENEWED,
         Ok(Ending::NameTaken) => {
-            if let Some(words) = &mut last_report {
-                words.write(&format!(
-                    "another living member of this job is named {}",
+            if let Some(last_report) = &mut last_report {
+                last_report.write(&format!(
+                    "another live member of this job is named {}",
                     config.name
                 ));
             }
@@ -90,49 +89,49 @@ pub(super) fn run(
         }
         Err(cause) => {
             let cause = format!("{cause}{}", remedy(&cause));
-            error!(cause, "the loop broke");
-            if let Some(words) = &mut last_report {
-                words.write(&cause);
+            error!(cause, "the event loop failed");
+            if let Some(last_report) = &mut last_report {
+                last_report.write(&cause);
             }
             1
         }
     }
 }
 
-/// Runs a member without a job, in the foreground, until it is asked to end.
+/// Runs a member without a job, in the foreground, until it is requested to end.
 pub(super) fn run_alone(config: &AgentConfig) -> Result<(), String> {
-    // First of all: who is asked to end while it starts ends in order, too.
+    // Installed first, so that a signal during the start causes an orderly end, too.
     let signals = Signals::install().map_err(|error| format!("cannot receive signals: {error}"))?;
     log::in_own_thread();
     let libfabric = keeping_handlers(muster_fabric::load).map_err(|error| error.to_string())?;
     let resources = RailResources {
         libfabric,
         liveness_connection: LivenessConnection::new().ok().map(Arc::new),
-        cpu_placement: CpuPlacement::look(cpu_placement::read_machine()),
+        cpu_placement: CpuPlacement::new(cpu_placement::read_machine()),
     };
     let (rails, engine, _) = start(resources, config, None)?;
-    // A name may hold a slash, a file's name may not.
+    // A name may contain a slash, a file name may not.
     let file = config.name.as_str().replace('/', "_") + MEMBER_SUFFIX;
     let path = base_directory().ok().map(|base| base.join(file));
     let mut admin_endpoint = AdminEndpoint::open(config, None, path.as_deref());
     note_seeds(&mut admin_endpoint, config);
     let mut event_loop =
         EventLoop::new(rails, engine, None, admin_endpoint, config.profile, signals)
-            .map_err(|error| format!("cannot start the loop: {error}"))?;
+            .map_err(|error| format!("cannot start the event loop: {error}"))?;
     let ready = printer::print_ready(config.name.as_str());
-    service::tell(service::READY);
-    event_loop.watchdog = service::Watchdog::ask();
+    service::notify(service::READY);
+    event_loop.watchdog = service::Watchdog::from_environment();
     let ending = ready.and_then(|()| event_loop.run());
-    service::tell(service::STOPPING);
+    service::notify(service::STOPPING);
     match ending {
-        // Nobody renews it.
-        Ok(Ending::InOrder | Ending::Asked | Ending::Renewed) => Ok(()),
+        // In the foreground no worker is renewed.
+        Ok(Ending::InOrder | Ending::Requested | Ending::Renewed) => Ok(()),
         Ok(Ending::NameTaken) => Err(format!(
-            "another living member is named {}; give this one another name with --name",
+            "another live member is named {}; give this one another name with --name",
             config.name
         )),
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        Err(error) => Err(format!("the loop broke: {error}")),
+        Err(error) => Err(format!("the event loop failed: {error}")),
     }
 }
 
@@ -141,7 +140,7 @@ fn serve(
     engine: Engine,
     record: Record,
     inherited: InheritedState,
-    place: &AgentDirectory,
+    agent_directory: &AgentDirectory,
     config: &AgentConfig,
 ) -> std::io::Result<Ending> {
     let InheritedState {
@@ -154,16 +153,24 @@ fn serve(
     } = inherited;
     let signals = Signals::install()?;
     let last = listener.share()?;
-    // Who waits for the first worker hears what it lacks; nobody waits for a later one.
+    // The parent waits for the first worker and gets its limitations; it does not wait for later ones.
     let is_first = table.view().generation() == 1;
-    let job = RankService::start(&table, listener, resume, record, place, config, &engine)?;
-    let path = place.directory().join(SOCKET);
-    let mut admin_endpoint = AdminEndpoint::open(config, Some(place), Some(&path));
+    let job = RankService::start(
+        &table,
+        listener,
+        resume,
+        record,
+        agent_directory,
+        config,
+        &engine,
+    )?;
+    let path = agent_directory.directory().join(SOCKET);
+    let mut admin_endpoint = AdminEndpoint::open(config, Some(agent_directory), Some(&path));
     let failure = admin_endpoint
         .journal
         .as_ref()
         .and_then(|journal| journal.failure());
-    let lack = failure.filter(|_| is_first).map(str::to_owned);
+    let limitation = failure.filter(|_| is_first).map(str::to_owned);
     note_seeds(&mut admin_endpoint, config);
     let mut event_loop = EventLoop::new(
         rails,
@@ -176,25 +183,25 @@ fn serve(
     event_loop.descriptors = Descriptors::new(Some(supervisor), renewals);
     event_loop.catch_up();
     if config.stay != Stay::Lingering {
-        if let Some(what) = lack {
-            printer::print_lack(&what);
+        if let Some(what) = limitation {
+            printer::print_limitation(&what);
         }
-        // Whoever started us may have gone; that is seen to elsewhere.
+        // The parent may have ended. This is handled elsewhere.
         let _ = printer::print_ready(config.name.as_str());
     }
     let ending = event_loop.run()?;
     info!(?ending, "the worker ends");
     if ending == Ending::Renewed {
-        // As if it were killed: attached ranks and the peers wait for the next worker.
+        // As if it were killed: attached ranks and peers wait for the next worker.
         return Ok(ending);
     }
     event_loop.close(&ending);
     if getppid() != Some(supervisor) {
-        // It was killed, and nobody else sees to what is left.
+        // The supervisor was killed, so this worker removes the files.
         if ending == Ending::InOrder {
             remove_abandoned();
         }
-        clear_away(last, place);
+        clean_up(last, agent_directory);
     }
     Ok(ending)
 }
@@ -208,14 +215,14 @@ fn note_seeds(admin_endpoint: &mut AdminEndpoint, config: &AgentConfig) {
     }
 }
 
-/// What the rails are opened with.
+/// The objects that rails are opened with.
 struct RailResources {
     libfabric: Libfabric,
     liveness_connection: Option<Arc<LivenessConnection>>,
     cpu_placement: CpuPlacement,
 }
 
-/// Opens the rails and starts the engine, anew or from a record.
+/// Opens the rails and starts the engine, new or from a record.
 fn start(
     resources: RailResources,
     config: &AgentConfig,
@@ -224,7 +231,7 @@ fn start(
     let is_default = config.rails.rails.is_empty();
     let choice = is_default.then(|| DefaultRails::choose(&resources.libfabric));
     let (mut fabric, mut rails) = match &record {
-        Some(record) => open_again(resources, record)?,
+        Some(record) => reopen(resources, record)?,
         None => {
             let mut document = config.rails.clone();
             if let Some(choice) = &choice {
@@ -259,21 +266,23 @@ fn start(
     Ok(((fabric, rails), engine, record))
 }
 
-/// The overlay, anew or as the last worker left it.
+/// Starts the overlay, new or from the last worker's snapshot.
 fn start_overlay(config: Config, record: &Record) -> Result<Engine, String> {
     let now = Instant(monotonic_ns() / 1000);
     if !record.engine.is_empty() {
         match Overlay::resume(config.clone(), &record.engine, now) {
             Ok(engine) => return Ok(engine.into()),
-            // The others will see a new life of this node, which is the truth.
-            Err(reason) => warn!(%reason, "the last worker's record cannot be used"),
+            // Other members then see a new incarnation of this node, which is correct.
+            Err(reason) => {
+                warn!(%reason, "the last worker's snapshot is not valid; a new incarnation starts");
+            }
         }
     }
     let engine = Overlay::new(config).map_err(|error| error.to_string())?;
     Ok(engine.into())
 }
 
-/// Age gossip: nothing is taken over from a last worker, a few cycles bring all of it.
+/// Starts age gossip. It inherits no state: a few cycles restore all of it.
 fn start_gossip(gossip: &GossipConfig, like: &Config, local: &NidList) -> Result<Engine, String> {
     let mut config = gossip.engine(local)?;
     config.key = like.key;
@@ -285,7 +294,7 @@ fn start_gossip(gossip: &GossipConfig, like: &Config, local: &NidList) -> Result
     Ok(engine.into())
 }
 
-/// Says of seeds that no rail leads to them: others may, so that it is no error.
+/// Warns about seeds that are on no net of this node's rails. It is not an error, because relays may reach them.
 fn warn_of_seeds(seeds: &[NidList], own: &NidList) {
     let shares = |seed: &&NidList| {
         let mut nids = seed.iter();
@@ -295,8 +304,8 @@ fn warn_of_seeds(seeds: &[NidList], own: &NidList) {
         warn!(
             %seed,
             rails = %own,
-            "a seed is on none of the nets of this node's rails: it is reached through other members, if at all; \
-             give both a rail on one net (--rail)"
+            "a seed is on none of the nets of this node's rails: it can be reached only through relays; \
+             give both nodes a rail on one net (--rail)"
         );
     }
 }
@@ -308,35 +317,35 @@ fn open_rails(
     may_move: bool,
 ) -> Result<(Fabric, Rails), String> {
     let nids = document.rails.iter().map(|entry| entry.nid.clone());
-    let mut fabric = open_where_free(&resources, &document, nids.collect(), may_move)?;
-    // In the order in which they were given.
+    let mut fabric = open_on_free_port(&resources, &document, nids.collect(), may_move)?;
+    // In the order of the document.
     let opened = fabric.local_nids().iter().cloned().collect();
     let mut rails = Rails::new(document, opened, resources.cpu_placement);
-    rails.settle(&mut fabric);
+    rails.configure(&mut fabric);
     Ok((fabric, rails))
 }
 
-/// Opens the rails of the last worker, with the ports that they had: the others know us by them.
-fn open_again(resources: RailResources, record: &Record) -> Result<(Fabric, Rails), String> {
+/// Opens the rails of the last worker with the same ports, because peers know them.
+fn reopen(resources: RailResources, record: &Record) -> Result<(Fabric, Rails), String> {
     let nids = |text: &str| -> Result<Vec<Nid>, String> {
         let list: NidList = text.parse().map_err(|error: NidError| error.to_string())?;
         Ok(list.iter().cloned().collect())
     };
     let document = RailsDocument::import(&record.document).map_err(|error| error.to_string())?;
     let (open, planned) = (nids(&record.rails)?, nids(&record.opened)?);
-    // What it missed itself is tried too, after those that it had.
-    let missed = planned.iter().filter(|nid| !open.contains(nid)).cloned();
-    let wanted = open.iter().cloned().chain(missed).collect();
-    let (mut fabric, lost) = open_what_opens(&resources, &document, wanted)?;
+    // Rails that the last worker missed are also tried, after those that it had.
+    let missing = planned.iter().filter(|nid| !open.contains(nid)).cloned();
+    let wanted = open.iter().cloned().chain(missing).collect();
+    let (mut fabric, lost) = open_available(&resources, &document, wanted)?;
     let mut rails = Rails::new(document, planned, resources.cpu_placement);
     rails.note_lost(lost);
-    rails.settle(&mut fabric);
+    rails.configure(&mut fabric);
     Ok((fabric, rails))
 }
 
-/// Opens all of these rails, or those that can be opened: a node with one dead rail goes on with the
-/// others. Says which could not be opened, and why.
-fn open_what_opens(
+/// Opens all of these rails, or those that can be opened: a node with a failed rail continues with the others.
+/// Returns those that could not be opened, with the reasons.
+fn open_available(
     resources: &RailResources,
     document: &RailsDocument,
     nids: Vec<Nid>,
@@ -356,16 +365,16 @@ fn open_what_opens(
             None => open(resources, document, vec![nid.clone()]).map(|one| opened = Some(one)),
         };
         if let Err(reason) = again {
-            error!(rail = %nid, reason, "a rail of the worker before cannot be opened; it is tried again");
+            error!(rail = %nid, reason, "a rail of the previous worker cannot be opened; the agent retries");
             lost.push((nid, reason));
         }
     }
     Ok((opened.ok_or(why)?, lost))
 }
 
-/// Opens rails; those that name no port at the first port that is free for all of them, if they may have
-/// another: the agent of another job on this node may have the first.
-fn open_where_free(
+/// Opens rails. If they may have another port, rails without a port get the first port that is free for all of them:
+/// the agent of another job on this node may have the default port.
+fn open_on_free_port(
     resources: &RailResources,
     document: &RailsDocument,
     mut nids: Vec<Nid>,
@@ -386,7 +395,7 @@ fn open_where_free(
                 if port != PORT_DEFAULT {
                     warn!(
                         port,
-                        "rails that name no port have this one: the first is in use on this node"
+                        "rails without a port use this one: the default port is in use on this node"
                     );
                 }
                 return Ok(fabric);
@@ -404,9 +413,9 @@ fn open_where_free(
         refused = error.to_string();
     }
     let remedy = match may_move {
-        true => format!("; so are all that were tried, from {PORT_DEFAULT} on"),
+        true => format!("; so are all ports that were tried, from {PORT_DEFAULT} on"),
         false => {
-            "; if it is the agent of another job, MUSTER_PORT gives all nodes of this one another"
+            "; if another job's agent uses it, set MUSTER_PORT to another port on all nodes of this job"
                 .into()
         }
     };
@@ -459,24 +468,24 @@ fn engine_config(
     engine.incarnation = next_incarnation();
     engine.previous_incarnation = config.former;
     if config.former.is_some() {
-        // Of its ranks' MPI: their client, who started us, says so again when it attaches.
+        // The policy of its ranks' MPI. The client that started this agent states it again when it attaches.
         engine.policy = Policy::Stop;
     }
-    // Microseconds run ahead of any number of frames, so a successor starts above us.
+    // Microseconds increase faster than any frame counter, so a successor starts above this agent.
     engine.first_sequence = monotonic_ns() / 1000;
     engine.random_seed = config.random_seed;
     engine.mtu = mtu.min(muster_protocol::MTU_MAX);
     engine
 }
 
-/// A life's number: the time in nanoseconds.
+/// The number of a new incarnation: the time in nanoseconds.
 pub(super) fn next_incarnation() -> u64 {
     let now = clock_gettime(ClockId::Realtime);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// The rails where none are configured. All of them are on one net: the numbers of nets would go by the order of this
-/// node's interfaces, which is not that of another node. The fabric pairs them by subnet.
+/// The rails if none are configured. All are on one net: net numbers would depend on the order of this node's
+/// interfaces, which differs from that of other nodes. The fabric pairs them by subnet.
 fn default_entries(choice: &DefaultRails, port: u16) -> Result<Vec<RailEntry>, String> {
     let entry = |nid| RailEntry {
         nid,
@@ -491,10 +500,10 @@ fn default_entries(choice: &DefaultRails, port: u16) -> Result<Vec<RailEntry>, S
     Ok(nids.into_iter().map(entry).collect())
 }
 
-/// Makes the record of a worker that has just started the last word.
-pub(super) fn keep(resume: &mut Resume, record: &Record) {
+/// Writes a record, which replaces the last one.
+pub(super) fn save(resume: &mut Resume, record: &Record) {
     if let Err(cause) = resume.write(record) {
-        warn!(%cause, "what a later worker needs cannot be kept");
+        warn!(%cause, "the resume record cannot be written; a later worker continues from an older one");
     }
 }
 
@@ -513,15 +522,15 @@ mod tests {
         }
     }
 
-    /// Takes a port that was somebody's until now.
+    /// Binds a port that another socket has just released.
     fn bind(nid: &Nid) -> UdpSocket {
         await_free(|| UdpSocket::bind(nid.socket_address().unwrap()))
     }
 
-    /// As [`open_again`], where all ports will be free in a moment.
-    fn open_all_again(record: &Record) -> (Fabric, Rails) {
+    /// Calls [`reopen`] until all ports are free.
+    fn reopen_all(record: &Record) -> (Fabric, Rails) {
         await_free(|| {
-            let (fabric, rails) = open_again(resources(), record)?;
+            let (fabric, rails) = reopen(resources(), record)?;
             match rails.rail_retry() {
                 [] => Ok((fabric, rails)),
                 rail_retry => Err(rail_retry[0].reason.clone()),
@@ -536,45 +545,45 @@ mod tests {
         record
     }
 
-    /// A worker crashed, and one of its rails cannot be opened any more.
+    /// A worker was killed, and one of its rails cannot be opened any more.
     #[test]
-    fn a_later_worker_goes_on_with_the_rails_that_it_can_open() {
+    fn a_later_worker_continues_with_the_rails_that_it_can_open() {
         let text = "version: 1\nnets:\n  - net: udp0\n    rails:\n      - nid: 127.59.4.1:0@udp0\n      \
                     - nid: 127.59.4.2:0@udp0\n";
         let document = RailsDocument::import(text).unwrap();
         let (fabric, rails) = open_rails(resources(), document, false).unwrap();
         let record = record(&fabric, &rails);
-        let (dead, left) = (rails.open()[0].clone(), rails.open()[1].clone());
+        let (failed, left) = (rails.open()[0].clone(), rails.open()[1].clone());
         drop(fabric);
-        let taken = bind(&dead);
-        // The port of the other one, too, may be somebody else's for a moment.
+        let taken = bind(&failed);
+        // Another process may have the port of the other one for a moment, too.
         let (fabric, rails) = await_free(|| {
-            let (fabric, rails) = open_again(resources(), &record)?;
+            let (fabric, rails) = reopen(resources(), &record)?;
             match fabric.local_nids().to_string() == left.to_string() {
                 true => Ok((fabric, rails)),
                 false => Err(fabric.local_nids().to_string()),
             }
         });
-        assert_eq!(rails.open(), [dead.clone(), left.clone()]);
+        assert_eq!(rails.open(), [failed.clone(), left.clone()]);
         assert_eq!(rails.document().rails.len(), 2, "it stays configured");
         let rail_retry = rails.rail_retry().iter().map(|one| one.nid.clone());
-        assert_eq!(rail_retry.collect::<Vec<_>>(), slice::from_ref(&dead));
+        assert_eq!(rail_retry.collect::<Vec<_>>(), slice::from_ref(&failed));
         assert_eq!(rails.lost(), 1);
-        // So does the one after it.
+        // The worker after it continues, too.
         let record = self::record(&fabric, &rails);
         drop((fabric, taken));
-        let (fabric, rails) = open_all_again(&record);
+        let (fabric, rails) = reopen_all(&record);
         assert_eq!((fabric.rails().len(), rails.rail_retry().len()), (2, 0));
-        assert_eq!(rails.open(), [dead.clone(), left.clone()]);
+        assert_eq!(rails.open(), [failed.clone(), left.clone()]);
         drop(fabric);
-        let taken = [dead, left].map(|nid| bind(&nid));
-        let why = open_again(resources(), &record).map(drop).unwrap_err();
+        let taken = [failed, left].map(|nid| bind(&nid));
+        let why = reopen(resources(), &record).map(drop).unwrap_err();
         assert!(why.contains("in use"), "{why}");
         drop(taken);
     }
 
-    /// Jobs of one node are given the same rails, without a port. The second agent takes the next one; where
-    /// others expect it at the first, it says how a job is given another.
+    /// Jobs of one node have the same rails, without a port. The second agent takes the next free port. If other
+    /// nodes expect the default port, the error states how to give a job another one.
     #[test]
     fn a_rail_without_a_port_takes_the_next_free_one() {
         let text = "version: 1\nnets:\n  - net: udp0\n    rails:\n      - nid: 127.59.5.1@udp0\n      \
@@ -584,7 +593,7 @@ mod tests {
             |rails: &Rails| -> Vec<u16> { rails.open().iter().map(|nid| nid.port).collect() };
         let (first, rails) = open_rails(resources(), document.clone(), true).unwrap();
         assert_eq!(ports(&rails), [PORT_DEFAULT; 2]);
-        // One rail's port for beats is taken: both have the one after.
+        // The beats port of one rail is in use: both rails get the next one.
         let other = UdpSocket::bind(("127.59.5.2", PORT_DEFAULT + 5)).unwrap();
         let (second, rails) = open_rails(resources(), document.clone(), true).unwrap();
         assert_eq!(ports(&rails), [PORT_DEFAULT + 8; 2]);
@@ -595,8 +604,8 @@ mod tests {
         );
         let record = record(&second, &rails);
         drop((first, second, other));
-        // A later worker is where the first one was.
-        let (_, rails) = open_all_again(&record);
+        // A later worker uses the ports of the first one.
+        let (_, rails) = reopen_all(&record);
         assert_eq!(ports(&rails), [PORT_DEFAULT + 8; 2]);
 
         let taken = await_free(|| UdpSocket::bind(("127.59.5.1", PORT_DEFAULT)));
@@ -607,7 +616,7 @@ mod tests {
             why.contains("in use") && why.contains("MUSTER_PORT"),
             "{why}"
         );
-        // A port that was named is not another one.
+        // A port that was configured is not replaced by another one.
         let named = text.replace("5.1@", "5.1:7745@");
         let named = RailsDocument::import(&named).unwrap();
         let also = UdpSocket::bind(("127.59.5.1", 7745)).unwrap();

@@ -1,41 +1,41 @@
-//! What `/proc` says about a process and its tasks.
+//! Reads facts about a process and its tasks from `/proc`.
 //!
-//! Parsing is separate from reading, so that it can be tested on text. Two answers are kept apart: "there
-//! is no such process" (see [`is_gone`]), which is a fact about it, and any other error (no descriptor
-//! left, no memory), which is one about us.
+//! Parsing is separate from reading, so that it can be tested with text. Two results are distinguished: "no such
+//! process" (see [`is_gone`]), which is a fact about the process, and any other error (no descriptor left, no
+//! memory), which is one about the agent.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 
-/// The task is on its way out.
+/// The task is exiting.
 const PF_EXITING: u32 = 0x4;
-/// The task is on its way out through a core dump, or waits for one (PF_POSTCOREDUMP,
-/// PF_DUMPCORE; the meaning of both bits is confirmed by `is_dumping_core`).
+/// The task is exiting with a core dump, or waits for one (PF_POSTCOREDUMP, PF_DUMPCORE; `is_dumping_core` confirms
+/// the meaning of both bits).
 const PF_CORE_HINT: u32 = 0x8 | 0x200;
 /// The task is frozen (kernels before 6.1).
 const PF_FROZEN: u32 = 0x10000;
 /// Bit of SIGKILL in a signal mask.
 const SIGKILL_BIT: u64 = 1 << 8;
 
-/// The fields of a `stat` file that a watcher needs.
+/// The fields of a `stat` file that the watch needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stat {
-    /// The state letter.
+    /// The character of the state.
     pub state: u8,
     /// The kernel's task flags.
     pub flags: u32,
     /// User and system time used, in ticks.
     pub cpu_ticks: u64,
-    /// When it started, in ticks since boot.
+    /// Start time, in ticks since boot.
     pub start_ticks: u64,
-    /// wait(2)'s status, once the group is exiting and if we may know it; else 0.
+    /// The status of wait(2), once the group is exiting and if the reader has the permission; else 0.
     pub exit_status: i32,
 }
 
 impl Stat {
-    /// Reads the text of a `stat` file. The name in parentheses may hold anything, so fields are
-    /// counted from the last parenthesis.
+    /// Parses the text of a `stat` file. The name in parentheses may contain any characters, so fields are counted
+    /// from the last parenthesis.
     pub fn parse(text: &[u8]) -> Option<Self> {
         let close = text.iter().rposition(|byte| *byte == b')')?;
         let text = std::str::from_utf8(text.get(close + 1..)?).ok()?;
@@ -51,12 +51,12 @@ impl Stat {
         })
     }
 
-    /// On its way out, dead or a zombie.
+    /// Whether it is exiting, dead or a zombie.
     pub fn is_exiting(&self) -> bool {
         self.flags & PF_EXITING != 0 || matches!(self.state, b'Z' | b'X')
     }
 
-    /// May be writing a core dump: worth a look at `is_dumping_core`.
+    /// Whether it may be writing a core dump; `is_dumping_core` confirms it.
     pub fn hints_at_core_dump(&self) -> bool {
         self.flags & (PF_CORE_HINT | PF_EXITING) != 0
     }
@@ -80,8 +80,8 @@ pub fn signal_and_code(status: i32) -> (i32, i32) {
     }
 }
 
-/// A process's `stat` file, kept open: a look costs 2 us, and the file of a pid that was reused
-/// answers "no such process" instead of telling about a stranger.
+/// A process's `stat` file, kept open. A read costs 2 us. If the pid is reused, it returns "no such process" instead
+/// of another process's data.
 #[derive(Debug)]
 pub struct StatFile(File);
 
@@ -91,7 +91,7 @@ impl StatFile {
         File::open(format!("/proc/{pid}/stat")).map(Self)
     }
 
-    /// What it says now; an error if the process has been reaped.
+    /// Reads it. Returns an error if the process has been reaped.
     pub fn read(&self) -> io::Result<Stat> {
         let mut buffer = [0; 1024];
         let length = self.0.read_at(&mut buffer, 0)?;
@@ -99,17 +99,17 @@ impl StatFile {
     }
 }
 
-/// Whether an error says that there is no such process. Any other says nothing about it.
+/// Whether an error means that there is no such process. Any other error is no evidence about the process.
 pub fn is_gone(cause: &io::Error) -> bool {
     matches!(cause.raw_os_error(), Some(libc::ENOENT | libc::ESRCH))
 }
 
-/// When a process started, in ticks since boot.
+/// Start time of a process, in ticks since boot.
 pub fn start_ticks(pid: u32) -> io::Result<u64> {
     Ok(StatFile::open(pid)?.read()?.start_ticks)
 }
 
-/// What a process calls itself: its pid in the innermost of its namespaces.
+/// The pid of a process in the innermost of its namespaces.
 pub fn innermost_pid(pid: u32) -> Option<u32> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status
@@ -118,8 +118,8 @@ pub fn innermost_pid(pid: u32) -> Option<u32> {
     line.split_ascii_whitespace().last()?.parse().ok()
 }
 
-/// Whether what is mounted at `/proc` tells of the processes as this one sees them, and not as
-/// another pid namespace does: there the same number is somebody else.
+/// Whether `/proc` belongs to the pid namespace of this process. In that of another namespace the same number is a
+/// different process.
 pub fn is_ours() -> bool {
     let own = std::process::id().to_string();
     fs::read_link("/proc/self").is_ok_and(|target| target.as_os_str() == own.as_str())
@@ -137,12 +137,12 @@ pub fn parent(pid: u32) -> Option<u32> {
         .filter(|parent| *parent > 1)
 }
 
-/// Whether the process of this pid and start time exists (a zombie does not count). It does while
-/// there is no telling.
+/// Whether the process with this pid and start time exists (a zombie does not count). Returns true if that is not
+/// known.
 pub fn is_alive(pid: u32, start_ticks: u64) -> bool {
     match StatFile::open(pid).and_then(|file| file.read()) {
         Ok(stat) if stat.start_ticks != start_ticks => false,
-        // A leader that ended is a zombie while other threads run on.
+        // A leader that ended is a zombie while other threads run.
         Ok(stat) if stat.state == b'Z' => {
             tasks(pid).map_or_else(|cause| !is_gone(&cause), |tasks| tasks.len() > 1)
         }
@@ -165,20 +165,20 @@ pub fn tasks(pid: u32) -> io::Result<Vec<u32>> {
     Ok(ids)
 }
 
-/// What a file holds: with room for most of them, so that it takes one read and one that finds the end.
+/// The content of a file. The buffer holds most files, so that one read returns it and one finds the end.
 fn read_at_once(path: &str) -> io::Result<Vec<u8>> {
     let mut text = Vec::with_capacity(4096);
     File::open(path)?.read_to_end(&mut text)?;
     Ok(text)
 }
 
-/// What a task's `stat` says.
+/// The `stat` data of a task.
 pub fn task_stat(pid: u32, task: u32) -> io::Result<Stat> {
     let text = read_at_once(&format!("/proc/{pid}/task/{task}/stat"))?;
     Stat::parse(&text).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// Whether SIGKILL waits for a task or for its whole process.
+/// Whether SIGKILL is pending for a task or for its whole process.
 pub fn is_kill_pending(pid: u32, task: u32) -> bool {
     let status = read_at_once(&format!("/proc/{pid}/task/{task}/status"));
     status.is_ok_and(|status| {
@@ -190,14 +190,14 @@ pub fn is_kill_pending(pid: u32, task: u32) -> bool {
     })
 }
 
-/// Whether the process writes a core dump. `None` if there is no telling any more.
+/// Whether the process writes a core dump. `None` if that is not known any more.
 pub fn is_dumping_core(pid: u32) -> Option<bool> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     Some(field(&status, "CoreDumping:") == Some("1"))
 }
 
-/// Whether the process is frozen by its control group (`scontrol suspend`, a checkpoint): it looks
-/// stuck (D) or asleep, and is neither dead nor hung.
+/// Whether the process is frozen by its control group (`scontrol suspend`, a checkpoint). It looks stuck (D) or
+/// asleep, but is neither dead nor hung.
 pub fn is_frozen(pid: u32, flags: u32) -> bool {
     if flags & PF_FROZEN != 0 {
         return true;
@@ -216,7 +216,7 @@ pub fn is_frozen(pid: u32, flags: u32) -> bool {
             let file = format!("/sys/fs/cgroup/freezer{path}/freezer.state");
             return fs::read_to_string(file).is_ok_and(|state| state.trim() != "THAWED");
         }
-        // Alone, or beside version 1.
+        // Version 2 alone, or mounted next to version 1.
         let mut places = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].iter();
         controllers.is_empty()
             && places.any(|place| {
@@ -237,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_full_of_parentheses_moves_no_field() {
+    fn parentheses_in_a_name_do_not_shift_fields() {
         let tail = "S 1 2 2 0 -1 4194308 0 0 0 0 11 22 0 0 20 0 1 0 4711 1 1 0";
         let stat = Stat::parse(format!("7 (a) R (b)) {tail}").as_bytes()).unwrap();
         assert_eq!(
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_lives_and_its_past_self_does_not() {
+    fn this_process_is_alive_and_one_with_another_start_time_is_not() {
         let pid = std::process::id();
         let start = start_ticks(pid).unwrap();
         assert!(is_alive(pid, start));

@@ -1,12 +1,12 @@
-//! The threads that wait for the words on the board.
+//! The threads that wait for the futex words in the state table.
 //!
-//! A wake says only "look again": every pass looks at all words of the group before it sleeps, so
-//! nothing is lost between two waits. A word is expected to keep the value just read; if it
-//! changed meanwhile the kernel does not put us to sleep.
+//! A wake-up only means that something may have changed: each pass checks all words of the group before it sleeps, so
+//! no change is lost between two waits. The wait expects the value just read; if a word has changed meanwhile, the
+//! kernel does not let the thread sleep.
 //!
-//! Each pass takes one look at everybody whose word was released. Who cannot be told from a living one
-//! yet (an exec, or a kill that has just begun) is looked at again in the next passes, so nobody's death
-//! waits for another's riddle, however many there are.
+//! Each pass inspects each process whose word was released, once. A process that cannot be told from a live one yet
+//! (an exec, or a kill that has just begun) is inspected again in the next passes. So unclear processes do not delay
+//! the report of a failed one, whatever their number.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -15,7 +15,7 @@ use super::{GROUP_SIZE, Phase, Shared, classify};
 use muster_sys::clock::monotonic_ns;
 use muster_sys::futex;
 
-/// Slots with their generations, and since when they are known to be released.
+/// Slots with their generations, and the time when their word was first seen released.
 type Released = BTreeMap<(u32, u32), u64>;
 
 impl Shared {
@@ -24,25 +24,25 @@ impl Shared {
         let control = &self.controls[group];
         let mut unclear = Released::new();
         while !self.stopping.load(Ordering::Acquire) {
-            // Read before the words, so that a change of the set after this ends the wait.
+            // Read before the words, so that a later change of the set ends the wait.
             let seen = control.load(Ordering::Acquire);
             let now_ns = monotonic_ns();
             let armed = self.armed(group);
             let mut released = Released::new();
-            let mut futex_waiters: Vec<(&AtomicU32, u32)> = vec![(control, seen)];
-            for &who in &armed {
-                let word = self.table.word(who.0);
+            let mut words: Vec<(&AtomicU32, u32)> = vec![(control, seen)];
+            for &key in &armed {
+                let word = self.table.word(key.0);
                 let value = word.load(Ordering::Acquire);
                 if value & futex::OWNER == 0 {
-                    released.insert(who, unclear.get(&who).copied().unwrap_or(now_ns));
+                    released.insert(key, unclear.get(&key).copied().unwrap_or(now_ns));
                 } else {
-                    futex_waiters.push((word, value));
+                    words.push((word, value));
                 }
             }
             if released.is_empty() {
-                self.sleep(|| futex::wait_any(&futex_waiters));
+                self.sleep(|| futex::wait_any(&words));
             }
-            released.retain(|who, since_ns| !self.released(who.0, who.1, now_ns - *since_ns));
+            released.retain(|key, since_ns| !self.released(key.0, key.1, now_ns - *since_ns));
             unclear = released;
             if !unclear.is_empty() {
                 std::thread::sleep(classify::PAUSE);
@@ -69,7 +69,8 @@ impl Shared {
         }
     }
 
-    /// A refused wait must not become a busy loop: it is counted, and made up for by a pause.
+    /// Sleeps. A wait that the kernel refuses is counted and replaced by a pause, so that it does not cause a busy
+    /// loop.
     fn sleep(&self, wait: impl FnOnce() -> std::io::Result<()>) {
         if wait().is_err() {
             self.failures.fetch_add(1, Ordering::Relaxed);
@@ -102,7 +103,7 @@ mod tests {
     use muster_sys::procfs;
     use std::process::{Child, Command};
 
-    /// A process whose word is nobody's, as after an exec; no thread waits for it.
+    /// A process whose word has no owner, as after an exec. No thread waits for the word.
     fn released(table: &mut TableWriter, watch: &Watch) -> (Child, u32, u32) {
         let child = Command::new("sleep").arg("600").spawn().unwrap();
         let claim = Claim {
@@ -117,9 +118,10 @@ mod tests {
         (child, slot, generation)
     }
 
-    /// One look at each: who may live on is passed over until it has been looked at for long enough.
+    /// Each process is inspected once per pass. One that may be alive is passed over until it was inspected for long
+    /// enough.
     #[test]
-    fn one_that_lives_keeps_no_death_waiting() {
+    fn a_live_process_does_not_delay_the_report_of_a_failed_one() {
         let limits = TableLimits {
             nodes: 1,
             ranks: 1,
@@ -128,24 +130,24 @@ mod tests {
         };
         let mut table = TableWriter::create(limits).unwrap();
         let watch = Watch::start(&table.view()).unwrap();
-        let (mut lives, living, generation) = released(&mut table, &watch);
+        let (mut live, live_slot, generation) = released(&mut table, &watch);
         let mut notices = Vec::new();
-        assert!(!watch.shared.released(living, generation, 0));
+        assert!(!watch.shared.released(live_slot, generation, 0));
         watch.take(&mut notices);
         assert_eq!(notices, []);
-        let (mut dies, dying, generation_of_dying) = released(&mut table, &watch);
-        dies.kill().unwrap();
-        dies.wait().unwrap();
-        assert!(watch.shared.released(dying, generation_of_dying, 0));
+        let (mut killed, killed_slot, generation_of_killed) = released(&mut table, &watch);
+        killed.kill().unwrap();
+        killed.wait().unwrap();
+        assert!(watch.shared.released(killed_slot, generation_of_killed, 0));
         watch.take(&mut notices);
-        let told: Vec<_> = notices.drain(..).map(|notice| notice.slot).collect();
-        assert_eq!(told, [dying]);
-        let patience_ns = classify::CLASSIFY_WAIT_NS;
-        assert!(watch.shared.released(living, generation, patience_ns));
+        let reported: Vec<_> = notices.drain(..).map(|notice| notice.slot).collect();
+        assert_eq!(reported, [killed_slot]);
+        let wait_ns = classify::CLASSIFY_WAIT_NS;
+        assert!(watch.shared.released(live_slot, generation, wait_ns));
         watch.take(&mut notices);
-        let told: Vec<_> = notices.iter().map(|one| (one.slot, one.finding)).collect();
-        assert_eq!(told, [(living, Finding::Detached)]);
-        lives.kill().unwrap();
-        lives.wait().unwrap();
+        let reported: Vec<_> = notices.iter().map(|one| (one.slot, one.finding)).collect();
+        assert_eq!(reported, [(live_slot, Finding::Detached)]);
+        live.kill().unwrap();
+        live.wait().unwrap();
     }
 }

@@ -1,22 +1,20 @@
-//! The watch: it knows first when a process of this node ends, stops or is stuck.
+//! The watch detects that a process of this node ends, stops or is stuck.
 //!
-//! Intuition: a night watchman with three instruments. The fastest is a string tied to every
-//! sleeper's hand (the word on the board, which the kernel releases when the holder ends); the
-//! surest is the register of deaths (a pidfd); and every half second he looks through each door
-//! (`/proc/PID/stat`), because somebody who is stopped or dumps core pulls no string.
+//! It has three sources. The fastest is a robust futex word in the state table, which the kernel releases when its
+//! holder ends. The most reliable is a pidfd. The third is a sample of `/proc/PID/stat` every half second, because a
+//! process that is stopped or writes a core dump does not release its word.
 //!
 //! ```text
 //!  word released --+-- leave announced ------------------------> Left
 //!                  +-- every task exiting ---------------------> Failed
-//!                  +-- somebody stays (exec, thread's end) ----> Detached, then by pidfd
+//!                  +-- a task stays (exec, end of a thread) ---> Detached, then by pidfd
 //!  pidfd --------------- leave announced? Left : Failed
 //!  sampled stat -------- dumps core -> Failed; T -> Hung; D for 2 s -> Hung; else Resumed
-//!  ticks on the board -- none for as long as it promised -> Hung; one -> Resumed
+//!  ticks in the table -- none within the announced period -> Hung; one -> Resumed
 //! ```
 //!
-//! It states facts about processes of this node and asks nobody. What follows from a fact (states,
-//! events, news to other nodes) is the agent's. A hang-up of a client's socket is no evidence
-//! here: a forked child holds it open, and an exec closes it.
+//! The watch reports facts about processes of this node. The agent decides on their consequences (states, events,
+//! news to other nodes). A closed client socket is no evidence: a forked child keeps it open, and an exec closes it.
 
 mod classify;
 mod follow;
@@ -38,28 +36,28 @@ use muster_sys::poll::Epoll;
 use muster_sys::priority_mutex::{PriorityGuard, PriorityMutex};
 use muster_sys::{futex, process, signal};
 
-use classify::Fate;
+use classify::Liveness;
 pub use muster_sys::procfs::{self, StatFile};
 use notice::NoticeQueue;
 pub use notice::{FailedBy, Finding, HungBy, RankNotice};
 
-/// Clients that one waiting thread looks after: the kernel's limit less the control word.
+/// Clients for each waiting thread: the kernel's limit less the control word.
 const GROUP_SIZE: usize = futex::WAIT_MAX - 1;
-/// Stack of a watching thread, in bytes. They read small files and allocate on the heap.
+/// Stack size of a watching thread, in bytes. The threads read small files and allocate on the heap.
 const STACK_SIZE: usize = 128 * 1024;
-/// How long threads may take to end.
-const ENDING: Duration = Duration::from_secs(5);
+/// Maximum time for the threads to end.
+const ENDING_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How the words are waited for.
+/// How the threads wait for the futex words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WaitMode {
     /// One thread waits for up to 127 words (Linux 5.16).
     Grouped,
-    /// One parked thread per word, where the kernel or its sandbox refuses the other.
+    /// One parked thread for each word, if the kernel or its sandbox refuses `Grouped`.
     Parked,
 }
 
-/// The watch over the processes in a board's slots. Dropping it ends its threads.
+/// Watches the processes in the slots of a state table. The threads end when it is dropped.
 #[derive(Debug)]
 pub struct Watch {
     shared: Arc<Shared>,
@@ -67,7 +65,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Starts to watch a board on which nobody is yet, in the best mode this kernel has.
+    /// Starts to watch a state table without processes, in the best mode that this kernel supports.
     pub fn start(table: &TableView) -> io::Result<Self> {
         let grouped = futex::wait_any_works();
         Self::start_in(
@@ -91,13 +89,13 @@ impl Watch {
                 .map(|_| AtomicU32::new(0))
                 .collect(),
             started: Mutex::new(vec![false; slots.div_ceil(GROUP_SIZE)]),
-            outbox: NoticeQueue::new(slots, slots.saturating_mul(2).max(64))?,
+            notices: NoticeQueue::new(slots, slots.saturating_mul(2).max(64))?,
             epoll: Epoll::new()?,
-            poked: EventFd::new()?,
+            wake_up: EventFd::new()?,
             stopping: AtomicBool::new(false),
             failures: AtomicU64::new(0),
         });
-        shared.epoll.add(shared.poked.as_fd(), follow::POKED)?;
+        shared.epoll.add(shared.wake_up.as_fd(), follow::WAKE_UP)?;
         let watch = Self {
             shared,
             threads: Mutex::new(Vec::new()),
@@ -107,8 +105,8 @@ impl Watch {
         Ok(watch)
     }
 
-    /// Starts to watch a board that a dead worker left: every process in a slot is followed again,
-    /// and whoever died meanwhile is found.
+    /// Starts to watch the state table of a previous worker: follows each process in a slot, and finds those that
+    /// ended meanwhile.
     pub fn adopt(table: &TableView) -> io::Result<Self> {
         let watch = Self::start(table)?;
         for index in 0..table.table().slot_count() {
@@ -126,21 +124,21 @@ impl Watch {
 
     /// Becomes readable when there are notices.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
-        self.shared.outbox.raised.as_fd()
+        self.shared.notices.raised.as_fd()
     }
 
-    /// Takes all notices, in the order in which they were found (per slot).
+    /// Takes all notices. Those of one slot are in the order of the findings.
     pub fn take(&self, notices: &mut Vec<RankNotice>) {
-        self.shared.outbox.take(notices);
+        self.shared.notices.take(notices);
     }
 
-    /// Begins to follow the process that was just given this slot: by pidfd and by sampling. Its
-    /// word counts from `arm` on.
+    /// Starts to follow the process that was just given this slot, by pidfd and sampling. Its futex word counts from
+    /// `arm` on.
     pub fn follow(&self, slot: u32) {
         self.shared.begin(slot);
     }
 
-    /// The client has said that it holds its word: waits for it from now on.
+    /// Starts to wait for the futex word of a client, which has reported that it holds the word.
     pub fn arm(&self, slot: u32) -> io::Result<()> {
         let shared = &self.shared;
         if let Some(entry) = shared.lock().get_mut(slot as usize)
@@ -159,7 +157,7 @@ impl Watch {
         }
     }
 
-    /// Looks at a client's leave mark now: for a client that said that it leaves.
+    /// Checks a client's leave mark now, because the client has reported that it leaves.
     pub fn inspect(&self, slot: u32) {
         let generation = self
             .shared
@@ -171,13 +169,13 @@ impl Watch {
         }
     }
 
-    /// Stops following a slot, after the verdict about it was spoken.
+    /// Stops following a slot, after its final finding.
     pub fn forget(&self, slot: u32) {
         self.shared.forget(slot);
     }
 
-    /// A client hung up. Stops following it if it had not held its word yet and lives on: it is no client then,
-    /// and its end is nobody's business. Says whether it did.
+    /// Handles a closed connection. Stops following the process if it does not hold its futex word yet and lives: it
+    /// is not a client then, and its end has no meaning for the job. Returns whether it did.
     pub fn forget_if_withdrawn(&self, slot: u32, generation: u32) -> bool {
         let shared = &self.shared;
         let claimed = {
@@ -187,16 +185,16 @@ impl Watch {
             same.filter(|entry| entry.phase == Phase::Claimed)
                 .map(|entry| (entry.pid, entry.start_ticks))
         };
-        // A dying process closes its files when all of its threads are marked as exiting.
-        let lives = |(pid, start_ticks)| classify::look(pid, start_ticks) == Fate::Stays;
-        let withdrawn = claimed.is_some_and(lives);
+        // A dying process closes its files only when all of its threads are marked as exiting.
+        let is_alive = |(pid, start_ticks)| classify::inspect(pid, start_ticks) == Liveness::Alive;
+        let withdrawn = claimed.is_some_and(is_alive);
         if withdrawn {
             self.forget(slot);
         }
         withdrawn
     }
 
-    /// What was lost or refused, by name.
+    /// Counters of the watch, by name.
     pub fn counters(&self) -> [(&'static str, u64); 2] {
         [
             ("findings_overtaken", self.dropped()),
@@ -204,17 +202,17 @@ impl Watch {
         ]
     }
 
-    /// Findings that were overtaken by a later one of the same slot before they were taken.
+    /// Findings that were replaced by a later one of the same slot before the agent took them.
     pub fn dropped(&self) -> u64 {
-        self.shared.outbox.dropped()
+        self.shared.notices.dropped()
     }
 
-    /// Waits that the kernel refused; the pidfd and the sampling cover for them.
+    /// Waits that the kernel refused. The pidfd and the sampling replace them.
     pub fn failures(&self) -> u64 {
         self.shared.failures.load(Ordering::Relaxed)
     }
 
-    /// How the words are waited for.
+    /// How the threads wait for the futex words.
     pub fn mode(&self) -> WaitMode {
         self.shared.mode
     }
@@ -242,58 +240,58 @@ impl Watch {
             .stack_size(STACK_SIZE);
         let thread = signal::with_all_blocked(|| builder.spawn(body))?;
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
-        // Parked threads end with their client: do not keep what is over.
+        // Parked threads end with their client: drop those that have ended.
         threads.retain(|thread| !thread.is_finished());
         threads.push(thread);
         Ok(())
     }
 }
 
-fn tell_of_rest() {
-    tracing::warn!("a thread of the watch has not ended in {ENDING:?} and is left behind");
+fn warn_of_leftover() {
+    tracing::warn!("a thread of the watch has not ended in {ENDING_TIMEOUT:?}; it is abandoned");
 }
 
 impl Drop for Watch {
     fn drop(&mut self) {
         self.shared.stopping.store(true, Ordering::Release);
-        self.shared.poked.raise();
-        let end = Instant::now() + ENDING;
+        self.shared.wake_up.raise();
+        let end = Instant::now() + ENDING_TIMEOUT;
         let threads = self
             .threads
             .get_mut()
             .unwrap_or_else(PoisonError::into_inner);
         for thread in threads.drain(..) {
-            // A thread may be just about to sleep when it is woken: again until it has ended.
+            // A thread may be about to sleep when it is woken, so wake it repeatedly until it has ended.
             while !thread.is_finished() && Instant::now() < end {
                 self.shared.wake_all();
                 std::thread::sleep(Duration::from_millis(1));
             }
             match thread.is_finished() {
                 true => drop(thread.join()),
-                // The kernel keeps it in a look at a process; it touches nothing but what it shares.
-                false => tell_of_rest(),
+                // The kernel blocks it in a read of /proc. It accesses only what it shares.
+                false => warn_of_leftover(),
             }
         }
     }
 }
 
-/// Where a slot's process stands.
+/// The phase of a slot's process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Phase {
-    /// Nobody is followed.
+    /// No process is followed.
     #[default]
     Idle,
-    /// Followed by pidfd and sampling; does not hold its word yet.
+    /// Followed by pidfd and sampling; does not hold its futex word yet.
     Claimed,
-    /// Holds its word.
+    /// Holds its futex word.
     Armed,
     /// Its holding thread ended, the process lives.
     Detached,
-    /// The last word was spoken.
+    /// The final finding was reported.
     Over,
 }
 
-/// What the watch keeps about a slot.
+/// The state of the watch for a slot.
 #[derive(Debug, Default)]
 struct Followed {
     phase: Phase,
@@ -304,34 +302,34 @@ struct Followed {
     /// Shared, so that it can be read without the lock.
     stat: Option<Arc<StatFile>>,
     pidfd: Option<OwnedFd>,
-    /// What was said last.
+    /// The state that was reported last.
     hung: Option<HungBy>,
-    /// What the kernel shows.
+    /// The state that the kernel shows.
     asleep: Option<HungBy>,
-    /// It has not ticked for longer than it promised.
+    /// It has not ticked for longer than its announced period.
     tickless: bool,
     /// It was frozen when a tick was missing last.
     frozen: bool,
-    /// Since when it is in uninterruptible sleep, and the processor time it had used then.
+    /// Since when it is in uninterruptible sleep, and the processor time that it had used by then.
     stuck_since: Option<(u64, u64)>,
-    /// Its last tick that was seen, and when it was new.
+    /// Its last tick, and the time when that was first seen.
     ticked: Option<(u64, u64)>,
 }
 
-/// What the watching threads and the agent's loop share. One lock, held for moments and never while `/proc` is read;
-/// who holds it runs at the loop's priority while the loop waits for it.
+/// The state that the watching threads and the agent's loop share. It has one lock, which is held for short times and
+/// never while `/proc` is read. A thread that holds it runs at the loop's priority while the loop waits for it.
 #[derive(Debug)]
 struct Shared {
     table: Arc<StateTable>,
     mode: WaitMode,
     slots: PriorityMutex<Vec<Followed>>,
-    /// A word per group: changed and woken when the group's set of words has changed.
+    /// One futex word for each group: changed and woken when the group's set of words has changed.
     controls: Vec<AtomicU32>,
     started: Mutex<Vec<bool>>,
-    outbox: NoticeQueue,
+    notices: NoticeQueue,
     epoll: Epoll,
     /// Wakes the following thread.
-    poked: EventFd,
+    wake_up: EventFd,
     stopping: AtomicBool,
     failures: AtomicU64,
 }
@@ -361,27 +359,32 @@ impl Shared {
             rank: facts.rank,
             ..Followed::default()
         };
-        // That we cannot look, for want of a descriptor, is no news about the process.
+        // If the agent lacks a descriptor, that is no evidence about the process.
         let gone = opened.as_ref().is_err_and(procfs::is_gone);
         if let Ok(opened) = opened {
-            self.keep(slot, entry, opened);
+            self.store_files(slot, entry, opened);
         }
         drop(slots);
         if gone {
             self.conclude_dead(slot, facts.generation, FailedBy::Gone, 0, 0);
         } else {
-            // The first client makes the sampling begin.
-            self.poked.raise();
+            // The first client starts the sampling.
+            self.wake_up.raise();
         }
     }
 
-    fn keep(&self, slot: u32, entry: &mut Followed, (stat, pidfd): (StatFile, Option<OwnedFd>)) {
+    fn store_files(
+        &self,
+        slot: u32,
+        entry: &mut Followed,
+        (stat, pidfd): (StatFile, Option<OwnedFd>),
+    ) {
         entry.stat = Some(Arc::new(stat));
         let token = follow::token(slot, entry.generation);
         entry.pidfd = pidfd.filter(|pidfd| self.epoll.add(pidfd.as_fd(), token).is_ok());
     }
 
-    /// Opens the files of those whom we could not look at when they came.
+    /// Opens the files of processes for which that failed at first.
     fn open_missing(&self) {
         for slot in 0..self.table.slot_count() {
             let missing = self.lock().get(slot as usize).and_then(|entry| {
@@ -396,7 +399,7 @@ impl Shared {
                     let mut slots = self.lock();
                     let entry = &mut slots[slot as usize];
                     if entry.generation == generation && entry.phase.is_followed() {
-                        self.keep(slot, entry, opened);
+                        self.store_files(slot, entry, opened);
                     }
                 }
                 Err(cause) if procfs::is_gone(&cause) => {
@@ -420,8 +423,8 @@ impl Shared {
         self.wake_slot(slot);
     }
 
-    /// The word of an armed slot was released so long ago: says what it means. `false` if that is not
-    /// clear yet; it is, when it is looked at again for long enough.
+    /// Handles an armed slot whose word has been released for `for_ns`. Returns `false` if the meaning is not clear
+    /// yet; it is after [`classify::CLASSIFY_WAIT_NS`].
     fn released(&self, slot: u32, generation: u32, for_ns: u64) -> bool {
         if self.conclude_if_left(slot, generation) {
             return true;
@@ -429,17 +432,19 @@ impl Shared {
         let Some((pid, start_ticks)) = self.identity(slot, generation) else {
             return true;
         };
-        match classify::look(pid, start_ticks) {
-            Fate::Dying { signal, exit_code } => {
+        match classify::inspect(pid, start_ticks) {
+            Liveness::Dying { signal, exit_code } => {
                 self.conclude_dead(slot, generation, FailedBy::Futex, signal, exit_code);
             }
-            Fate::Leaving | Fate::Stays if for_ns < classify::CLASSIFY_WAIT_NS => return false,
-            Fate::Leaving | Fate::Stays => {
+            Liveness::Unclear | Liveness::Alive if for_ns < classify::CLASSIFY_WAIT_NS => {
+                return false;
+            }
+            Liveness::Unclear | Liveness::Alive => {
                 let mut slots = self.lock();
                 let entry = &mut slots[slot as usize];
                 if entry.generation == generation && entry.phase == Phase::Armed {
                     entry.phase = Phase::Detached;
-                    self.say(slot, entry, Finding::Detached);
+                    self.report(slot, entry, Finding::Detached);
                 }
             }
         }
@@ -452,7 +457,7 @@ impl Shared {
         (entry.generation == generation).then_some((entry.pid, entry.start_ticks))
     }
 
-    /// Speaks `Left` if the client has announced it; says whether it has.
+    /// Reports `Left` if the client has announced it. Returns whether it has.
     fn conclude_if_left(&self, slot: u32, generation: u32) -> bool {
         let Some((leave, exit_code)) = self.table.slot(slot).map(|slot| slot.leave()) else {
             return false;
@@ -483,8 +488,8 @@ impl Shared {
         }
     }
 
-    /// The signal and the exit code of a process whose parent was faster than our look at it; zeros
-    /// where that cannot be known.
+    /// The signal and the exit code of a process that its parent reaped before the watch read them; zeros if they are
+    /// not known.
     fn status_of_reaped(&self, slot: u32, generation: u32) -> (i32, i32) {
         let slots = self.lock();
         let entry = slots.get(slot as usize);
@@ -495,8 +500,8 @@ impl Shared {
         status.map_or((0, 0), procfs::signal_and_code)
     }
 
-    /// The kernel releases a held word long before it tells of the end; when both have happened the
-    /// word was first, whichever of our threads had its turn first.
+    /// The source to report. The kernel releases a held word long before the pidfd becomes readable. So if both have
+    /// happened the word was first, whichever thread of the watch ran first.
     fn first_witness(&self, slot: u32, generation: u32, by: FailedBy) -> FailedBy {
         let armed = self.is_armed(slot, generation);
         match by {
@@ -509,7 +514,7 @@ impl Shared {
         }
     }
 
-    /// Speaks the last word about a slot, once.
+    /// Reports the final finding of a slot, once.
     fn conclude(&self, slot: u32, generation: u32, finding: Finding) {
         let mut slots = self.lock();
         let Some(entry) = slots.get_mut(slot as usize) else {
@@ -523,14 +528,14 @@ impl Shared {
         if let Some(pidfd) = entry.pidfd.take() {
             self.epoll.remove(pidfd.as_fd());
         }
-        self.say(slot, entry, finding);
+        self.report(slot, entry, finding);
         drop(slots);
         self.wake_slot(slot);
     }
 
-    fn say(&self, slot: u32, entry: &Followed, finding: Finding) {
+    fn report(&self, slot: u32, entry: &Followed, finding: Finding) {
         let (generation, rank) = (entry.generation, entry.rank);
-        self.outbox.put(RankNotice {
+        self.notices.put(RankNotice {
             slot,
             generation,
             rank,
@@ -539,7 +544,7 @@ impl Shared {
         });
     }
 
-    /// Makes whoever waits for this slot's word look again.
+    /// Makes the thread that waits for this slot's word check it again.
     fn wake_slot(&self, slot: u32) {
         match self.mode {
             WaitMode::Grouped => {
@@ -566,11 +571,11 @@ impl Shared {
     }
 }
 
-/// Opens a process's files: what it looks like, and what tells of its end. An error that
-/// [`procfs::is_gone`] knows says that it has ended.
+/// Opens a process's `stat` file and its pidfd. An error for which [`procfs::is_gone`] is true means that it has
+/// ended.
 fn open(pid: u32, start_ticks: u64) -> io::Result<(StatFile, Option<OwnedFd>)> {
-    // The pid may have gone to somebody else since it was claimed: first the descriptor, then a look
-    // whether it is of the right one.
+    // Another process may have got the pid since the slot was claimed: first open the descriptors, then check the
+    // start time.
     let pidfd = process::open_pidfd(pid);
     let stat = StatFile::open(pid)?;
     match stat.read()?.start_ticks == start_ticks {

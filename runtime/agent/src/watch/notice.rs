@@ -1,15 +1,15 @@
-//! What the watch says to the agent, and the bounded box it says it through.
+//! The findings that the watch reports to the agent, and the bounded queue for them.
 //!
-//! The agent may be slow; the watch never waits for it. When the box is full the latest finding
-//! of a slot is kept in that slot's own place instead: what is lost is a step in between (hung,
-//! then resumed), never the last word. Every such loss is counted.
+//! The watch never waits for the agent. When the queue is full, the latest finding of a slot is kept in an overflow
+//! entry of that slot. An intermediate finding (hung, then resumed) may be replaced, and each replacement is counted;
+//! the final finding of a slot is never lost.
 
 use std::collections::VecDeque;
 
 use muster_sys::descriptor::EventFd;
 use muster_sys::priority_mutex::{PriorityGuard, PriorityMutex};
 
-/// What was found about the process in a slot.
+/// A finding about the process in a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Finding {
     /// It announced that it leaves. Final.
@@ -19,69 +19,69 @@ pub enum Finding {
     },
     /// It is dead or dying and had not announced it. Final.
     Failed {
-        /// Which signal of the kernel told first.
+        /// The source that reported it first.
         by: FailedBy,
         /// The signal that ended it, 0 if unknown or none.
         signal: i32,
         /// The exit code, 0 if unknown or none.
         exit_code: i32,
     },
-    /// Its holding thread ended but the process lives (exec, or a thread's end): from now on it
-    /// is followed by other means. Says nothing about the rank's health.
+    /// Its holding thread ended but the process lives (exec, or the end of that thread). It is now followed by pidfd
+    /// and sampling. This is no evidence about the rank's health.
     Detached,
     /// It makes no progress.
     Hung(HungBy),
-    /// A hung one runs again.
+    /// A hung process runs again.
     Resumed,
 }
 
 impl Finding {
-    /// Whether nothing more will come for this slot and generation.
+    /// Whether it is the last finding for this slot and generation.
     pub fn is_final(&self) -> bool {
         matches!(self, Self::Left { .. } | Self::Failed { .. })
     }
 }
 
-/// How a death was known first.
+/// The source of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FailedBy {
-    /// The kernel released the word and every task was exiting.
+    /// The kernel released the futex word and every task was exiting.
     Futex,
-    /// The kernel told of the end of the process.
+    /// The pidfd reported the end of the process.
     Pidfd,
-    /// The process writes a core dump: it cannot come back.
+    /// The process writes a core dump: it cannot continue.
     CoreDump,
-    /// `/proc` knows the process no more.
+    /// The process is not in `/proc` any more.
     Gone,
 }
 
-/// Why a process is taken to be hung.
+/// The reason why a process counts as hung.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HungBy {
     /// Stopped by a signal.
     Stopped,
     /// Two seconds in uninterruptible sleep without using the processor.
     Stuck,
-    /// It promised to tick and has not for longer than it promised.
+    /// It announced a tick period and has not ticked for longer than that.
     NoTick,
 }
 
-/// One finding.
+/// A finding about a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RankNotice {
     /// The slot.
     pub slot: u32,
-    /// The slot's generation that it is about; older ones are of no interest.
+    /// The slot's generation that it belongs to; the agent ignores older ones.
     pub generation: u32,
     /// The rank in the slot, if it has one.
     pub rank: Option<u32>,
-    /// What was found.
+    /// The finding.
     pub finding: Finding,
-    /// When, in nanoseconds of the monotonic clock.
+    /// Its time, in nanoseconds of the monotonic clock.
     pub at_ns: u64,
 }
 
-/// The box. `raised` becomes readable when something is in it.
+/// The queue. `raised` becomes readable when it is not empty.
 #[derive(Debug)]
 pub(super) struct NoticeQueue {
     inner: PriorityMutex<Inner>,
@@ -92,8 +92,8 @@ pub(super) struct NoticeQueue {
 struct Inner {
     queue: VecDeque<RankNotice>,
     capacity: usize,
-    /// The latest finding of each slot that found the queue full.
-    unsaid: Vec<Option<RankNotice>>,
+    /// The latest finding of each slot that did not fit into the queue.
+    overflow: Vec<Option<RankNotice>>,
     dropped: u64,
 }
 
@@ -102,7 +102,7 @@ impl NoticeQueue {
         let inner = Inner {
             queue: VecDeque::with_capacity(capacity),
             capacity,
-            unsaid: vec![None; slots],
+            overflow: vec![None; slots],
             dropped: 0,
         };
         Ok(Self {
@@ -113,22 +113,22 @@ impl NoticeQueue {
 
     pub(super) fn put(&self, notice: RankNotice) {
         let mut inner = self.lock();
-        let place = notice.slot as usize;
-        if inner.queue.len() < inner.capacity && inner.unsaid[place].is_none() {
+        let slot = notice.slot as usize;
+        if inner.queue.len() < inner.capacity && inner.overflow[slot].is_none() {
             inner.queue.push_back(notice);
-        } else if inner.unsaid[place].replace(notice).is_some() {
+        } else if inner.overflow[slot].replace(notice).is_some() {
             inner.dropped += 1;
         }
         drop(inner);
         self.raised.raise();
     }
 
-    /// Takes everything: first what was queued, then what found the queue full.
+    /// Takes all: first the queue, then the overflow.
     pub(super) fn take(&self, notices: &mut Vec<RankNotice>) {
         self.raised.drain();
         let mut inner = self.lock();
         notices.extend(inner.queue.drain(..));
-        notices.extend(inner.unsaid.iter_mut().filter_map(Option::take));
+        notices.extend(inner.overflow.iter_mut().filter_map(Option::take));
     }
 
     pub(super) fn dropped(&self) -> u64 {
@@ -155,20 +155,20 @@ mod tests {
     }
 
     #[test]
-    fn a_full_box_keeps_the_last_word_and_counts_what_was_between() {
-        let outbox = NoticeQueue::new(4, 2).unwrap();
-        outbox.put(notice(0, Finding::Detached));
-        outbox.put(notice(1, Finding::Detached));
-        outbox.put(notice(2, Finding::Hung(HungBy::Stopped)));
-        outbox.put(notice(2, Finding::Resumed));
-        outbox.put(notice(2, Finding::Left { exit_code: 3 }));
-        assert_eq!(outbox.dropped(), 2);
+    fn a_full_queue_keeps_the_final_finding_and_counts_replaced_ones() {
+        let queue = NoticeQueue::new(4, 2).unwrap();
+        queue.put(notice(0, Finding::Detached));
+        queue.put(notice(1, Finding::Detached));
+        queue.put(notice(2, Finding::Hung(HungBy::Stopped)));
+        queue.put(notice(2, Finding::Resumed));
+        queue.put(notice(2, Finding::Left { exit_code: 3 }));
+        assert_eq!(queue.dropped(), 2);
         let mut taken = Vec::new();
-        outbox.take(&mut taken);
+        queue.take(&mut taken);
         assert_eq!(taken.len(), 3);
         assert_eq!(taken[2].finding, Finding::Left { exit_code: 3 });
         taken.clear();
-        outbox.take(&mut taken);
+        queue.take(&mut taken);
         assert!(taken.is_empty());
     }
 }
