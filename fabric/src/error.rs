@@ -356,29 +356,6 @@ pub enum PeerError {
     },
 }
 
-/// A text with ranges that cannot be expanded.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum RangeError {
-    /// The text is malformed.
-    #[error("{text:?} cannot be expanded: it has {reason}")]
-    Malformed {
-        /// The text.
-        text: String,
-        /// The fault.
-        reason: &'static str,
-    },
-    /// The text stands for too many names.
-    #[error("{text:?} stands for {count} names; at most {cap} are allowed: give fewer at a time")]
-    TooMany {
-        /// The text.
-        text: String,
-        /// The number of names, at most `u64::MAX`.
-        count: u64,
-        /// The limit.
-        cap: usize,
-    },
-}
-
 /// Why rules do not form a policy. The policy in force stays in force.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyError {

@@ -40,7 +40,6 @@ mod config;
 mod error;
 mod fabric;
 mod fault;
-mod fold;
 mod health;
 mod link;
 mod liveness_connection;
@@ -52,7 +51,6 @@ mod policy;
 #[allow(unsafe_code)]
 mod provider;
 mod rail;
-mod range;
 mod raw_endpoint;
 mod relay;
 mod select;
@@ -66,10 +64,9 @@ mod window;
 pub use bulk::BULK_MESSAGE_MAX;
 pub use choice::DefaultRails;
 pub use config::FabricConfig;
-pub use error::{CallError, NidError, OpenError, PeerError, PolicyError, RangeError, RemoveError};
+pub use error::{CallError, NidError, OpenError, PeerError, PolicyError, RemoveError};
 pub use fabric::{Fabric, OpenedRail, QUESTION_MAX, RailOpener};
 pub use fault::{Cut, Direction, FaultCounters, FaultPlan, Faulty};
-pub use fold::{by_number, fold};
 pub use health::{
     Blame, Finding, HEALTH_MAX, HealthConfig, HealthState, Lack, Outcome, Pace, PairReport, infer,
 };
@@ -80,7 +77,6 @@ pub use nid::{Address, BEAT_PORT_OFFSET, NIDS_MAX, Nid, NidList, PORT_DEFAULT};
 pub use peer::PeerHandle;
 pub use policy::{MESSAGES_MAX, NidPattern, PATTERNS_MAX, Policy, RULES_MAX, Ranks, Rule, Subject};
 pub use provider::{Interface, Libfabric, TrafficClass, load, load_from};
-pub use range::expand;
 pub use raw_endpoint::RawEndpoint;
 pub use relay::{ENVELOPE_BYTES, Tally};
 pub use select::{

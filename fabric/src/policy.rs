@@ -9,10 +9,10 @@
 //! When a path or the policy changes, the rules are converted into a few numbers for each path ([`Ranks`]). The
 //! selection compares those. A policy does not decide which paths work: it chooses among working ones.
 
-use crate::error::{PolicyError, RangeError};
+use crate::error::PolicyError;
 use crate::net::Net;
 use crate::nid::{Address, Nid};
-use crate::range::{self, Span};
+use muster_hostlist::{RangeError, Span};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
@@ -113,14 +113,14 @@ impl FromStr for NidPattern {
         } else if let Some(bytes) = address_bytes(address) {
             let spans = |byte: &str| -> Result<Vec<Span>, PolicyError> {
                 match byte {
-                    "*" => range::spans(text, "0-255").map_err(range),
-                    _ => range::spans(text, byte.trim_matches(['[', ']'])).map_err(range),
+                    "*" => muster_hostlist::spans(text, "0-255").map_err(range),
+                    _ => muster_hostlist::spans(text, byte.trim_matches(['[', ']'])).map_err(range),
                 }
             };
             let [a, b, c, d] = bytes;
             AddressPattern::Ip([spans(a)?, spans(b)?, spans(c)?, spans(d)?])
         } else {
-            let names = range::expand(address, PATTERNS_MAX).map_err(range)?;
+            let names = muster_hostlist::expand(address, PATTERNS_MAX).map_err(range)?;
             let plausible = |name: &String| {
                 let named = name.bytes().any(|byte| byte.is_ascii_alphabetic());
                 named

@@ -4,7 +4,7 @@ use super::names;
 use super::show::{ShowArgs, align, array, show, text};
 use clap::Args;
 use muster_control::Question;
-use muster_fabric::by_number;
+use muster_hostlist::by_number;
 use muster_terminal::CliError;
 use serde_json::Value;
 

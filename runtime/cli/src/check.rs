@@ -5,7 +5,7 @@ use super::show::{Shape, array, asked, print_answer, text};
 use clap::Args;
 use muster_control::explanation::{failed_ranks, ranges};
 use muster_control::{Question, ask};
-use muster_fabric::fold;
+use muster_hostlist::fold;
 use muster_terminal::CliError;
 use muster_terminal::paint;
 use serde_json::{Value, json};

@@ -7,7 +7,7 @@ use super::yaml::Yaml;
 use clap::Args;
 use muster_control::explanation::after_failure;
 use muster_control::{Followed, Follower};
-use muster_fabric::fold;
+use muster_hostlist::fold;
 use muster_terminal::CliError;
 use muster_terminal::paint;
 use serde_json::Value;

@@ -5,7 +5,7 @@ use super::agents::{no_agent, run_of};
 use super::show::{array, text};
 use muster_control::explanation::ranges;
 use muster_control::{Question, ask};
-use muster_fabric::fold;
+use muster_hostlist::fold;
 use muster_launch::command::emulate::PREFIX;
 use muster_terminal::CliError;
 use serde_json::Value;

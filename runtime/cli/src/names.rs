@@ -2,7 +2,7 @@
 //! word that can be nobody's name is refused, not waited for.
 
 use muster_config::flaw_of_name;
-use muster_fabric::{RangeError, expand};
+use muster_hostlist::{RangeError, expand};
 use muster_terminal::CliError;
 
 /// Names in one command.

@@ -6,7 +6,8 @@ use super::show::{ShowArgs, align, array, ask, change, print_answer, text};
 use clap::{Args, Subcommand};
 use muster_config::{Change, peers_of};
 use muster_control::{Question, Request};
-use muster_fabric::{Nid, NidPattern, by_number};
+use muster_fabric::{Nid, NidPattern};
+use muster_hostlist::by_number;
 use muster_terminal::CliError;
 use serde_json::Value;
 

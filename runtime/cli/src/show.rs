@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use muster_control::explanation::{self, ranges};
 use muster_control::unreachable::obstacles;
 use muster_control::{AskError, Question, Request, request};
-use muster_fabric::{by_number, fold};
+use muster_hostlist::{by_number, fold};
 use muster_terminal::CliError;
 use muster_terminal::paint;
 use serde_json::Value;

@@ -8,7 +8,7 @@ use super::show::{Shape, align, array, asked, asked_again, note_unwatched, print
 use super::top_screen;
 use clap::Args;
 use muster_control::{AskError, Question, ask, explanation};
-use muster_fabric::by_number;
+use muster_hostlist::by_number;
 use muster_terminal::CliError;
 use muster_terminal::paint;
 use serde_json::{Value, json};

@@ -151,7 +151,7 @@ impl Screen {
     fn sorted(&self) -> Vec<&Value> {
         let mut members: Vec<&Value> = array(&self.picture, "members").iter().collect();
         if self.by_name {
-            members.sort_by(|a, b| muster_fabric::by_number(text(a, "name"), text(b, "name")));
+            members.sort_by(|a, b| muster_hostlist::by_number(text(a, "name"), text(b, "name")));
         }
         members
     }

@@ -6,7 +6,7 @@ use super::show::{Shape, ShowArgs, TIMEOUT_MAX_S, array, asked, asked_again, tex
 use super::yaml::Yaml;
 use clap::{Args, ValueEnum};
 use muster_control::{Followed, Follower, Question, ask};
-use muster_fabric::fold;
+use muster_hostlist::fold;
 use muster_terminal::CliError;
 use serde_json::{Value, json};
 use std::path::Path;

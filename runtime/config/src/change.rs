@@ -7,9 +7,9 @@ use super::SEEDS_MAX;
 use super::peers::{PEERS_AT_ONCE_MAX, add_peers, all_peers_of, remove_peers};
 use super::rails::{RailEntry, RailsDocument};
 use muster_fabric::{
-    NIDS_MAX, Net, Nid, NidError, NidList, PORT_DEFAULT, Policy, PolicyError, RangeError, Rule,
-    Subject,
+    NIDS_MAX, Net, Nid, NidError, NidList, PORT_DEFAULT, Policy, PolicyError, Rule, Subject,
 };
+use muster_hostlist::RangeError;
 use std::collections::BTreeSet;
 use thiserror::Error;
 

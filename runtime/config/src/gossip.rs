@@ -1,7 +1,8 @@
 //! What age gossip is told: who takes part, how often, how far away.
 
 use super::{ConfigError, GroupName};
-use muster_fabric::{Nid, NidList, expand};
+use muster_fabric::{Nid, NidList};
+use muster_hostlist::expand;
 use muster_protocol::AgeConfig;
 use muster_protocol::age::config::PARTICIPANTS_MAX;
 use muster_protocol::age::{Choice, Participant};

@@ -2,7 +2,8 @@
 //! they are whom an agent looks for first.
 
 use super::{ConfigError, GroupName, ParticipantEntry};
-use muster_fabric::{Nid, NidList, expand};
+use muster_fabric::{Nid, NidList};
+use muster_hostlist::expand;
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 
 /// Hosts in a list, at most.

@@ -5,7 +5,8 @@
 use super::SEEDS_MAX;
 use super::change::ChangeError;
 use super::rails::RailsDocument;
-use muster_fabric::{Address, NIDS_MAX, Nid, NidError, NidList, expand};
+use muster_fabric::{Address, NIDS_MAX, Nid, NidError, NidList};
+use muster_hostlist::expand;
 use std::collections::BTreeMap;
 
 /// Peers that one change may name: as many as an agent has room for.

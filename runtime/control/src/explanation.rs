@@ -1,6 +1,6 @@
 //! Explanation of a member's state as text. The command `muster why` and the C API print the same text.
 
-use muster_fabric::fold;
+use muster_hostlist::fold;
 use serde_json::Value;
 use std::fmt::Write as _;
 

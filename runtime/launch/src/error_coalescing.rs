@@ -36,7 +36,7 @@ impl Launcher {
         let mut failing = self.failing_alike(&program, &why);
         failing.insert(self.own);
         let names = failing.iter().map(|node| self.plan.layout.name(*node));
-        let node = muster_fabric::fold(names);
+        let node = muster_hostlist::fold(names);
         Err(Error::Program { program, node, why })
     }
 

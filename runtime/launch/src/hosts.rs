@@ -27,8 +27,8 @@ impl Hosts {
     /// # Errors
     /// A list that is malformed, too long or empty.
     pub fn parse(list: &str) -> Result<Self, String> {
-        let names =
-            muster_fabric::expand(list, HOSTS_MAX).map_err(|cause| format!("--hosts: {cause}"))?;
+        let names = muster_hostlist::expand(list, HOSTS_MAX)
+            .map_err(|cause| format!("--hosts: {cause}"))?;
         Self::of(names, &format!("--hosts {list:?}"))
     }
 
@@ -51,7 +51,7 @@ impl Hosts {
             }
             let some = match line {
                 "" => Vec::new(),
-                some => muster_fabric::expand(some, HOSTS_MAX)
+                some => muster_hostlist::expand(some, HOSTS_MAX)
                     .map_err(|cause| format!("{at}: {cause}"))?,
             };
             names.extend(some);

@@ -56,7 +56,7 @@ impl Step {
                     .into(),
             );
         }
-        let nodes = muster_fabric::expand(&list, NODES_MAX).map_err(|cause| cause.to_string())?;
+        let nodes = muster_hostlist::expand(&list, NODES_MAX).map_err(|cause| cause.to_string())?;
         let tasks = number("SLURM_STEP_NUM_TASKS")? as usize;
         if tasks != nodes.len() {
             return Err(format!(

@@ -2,7 +2,8 @@
 
 use super::{Finding, Level};
 use crate::agents;
-use muster_fabric::{DefaultRails, Libfabric, NetKind, fold};
+use muster_fabric::{DefaultRails, Libfabric, NetKind};
+use muster_hostlist::fold;
 use muster_ipc::base_directory;
 use muster_sys::limits::{self, Limit};
 use muster_sys::lock::try_lock;

@@ -6,7 +6,7 @@ use crate::show::{array, text};
 use muster_control::explanation::ranges;
 use muster_control::unreachable::{Obstacle, obstacles};
 use muster_control::{AskError, Followed, Follower, Question, ask};
-use muster_fabric::fold;
+use muster_hostlist::fold;
 use muster_terminal::CliError;
 use rustix::process::Pid;
 use rustix::thread::sched_getaffinity;

@@ -4,7 +4,7 @@ use super::apart::Apart;
 use super::entry::Entry;
 use crate::events::known;
 use muster_control::explanation::ranges;
-use muster_fabric::fold;
+use muster_hostlist::fold;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// One thing that happened.

@@ -5,7 +5,7 @@ use super::incident::{Explanation, Incident, View};
 use super::timeline;
 use crate::show::counted;
 use muster_agent::journal::rfc3339;
-use muster_fabric::fold;
+use muster_hostlist::fold;
 use serde_json::Value;
 use std::fmt::Write as _;
 

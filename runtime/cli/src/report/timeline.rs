@@ -2,7 +2,7 @@
 
 use super::incident::{Explanation, Incident, View};
 use super::page::{ROWS_MAX, escaped};
-use muster_fabric::by_number;
+use muster_hostlist::by_number;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 

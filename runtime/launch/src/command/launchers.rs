@@ -259,7 +259,7 @@ impl RemoteLaunchers {
                 "not started within {patience} s (--patience), for others before took so long; --fanout starts more \
                  at a time"
             );
-            say(&muster_fabric::fold(names), &text);
+            say(&muster_hostlist::fold(names), &text);
         }
         waiting.into_iter().for_each(|(place, _)| self.lose(place));
     }

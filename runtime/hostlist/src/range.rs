@@ -7,14 +7,38 @@
 //!
 //! The number of names is computed before any name is made, so that a range that stands for too many costs nothing.
 
-use crate::error::RangeError;
+/// A text with ranges that cannot be expanded.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RangeError {
+    /// The text is malformed.
+    #[error("{text:?} cannot be expanded: it has {reason}")]
+    Malformed {
+        /// The text.
+        text: String,
+        /// The fault.
+        reason: &'static str,
+    },
+    /// The text stands for too many names.
+    #[error("{text:?} stands for {count} names; at most {cap} are allowed: give fewer at a time")]
+    TooMany {
+        /// The text.
+        text: String,
+        /// The number of names, at most `u64::MAX`.
+        count: u64,
+        /// The limit.
+        cap: usize,
+    },
+}
 
 /// One span in a bracket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Span {
-    pub(crate) low: u64,
-    pub(crate) high: u64,
-    pub(crate) step: u64,
+pub struct Span {
+    /// The first number.
+    pub low: u64,
+    /// The last number, at most.
+    pub high: u64,
+    /// The distance between two numbers.
+    pub step: u64,
     /// The minimum number of digits; shorter numbers are filled with zeros.
     width: usize,
 }
@@ -24,7 +48,9 @@ impl Span {
         (self.high - self.low) / self.step + 1
     }
 
-    pub(crate) fn contains(&self, number: u64) -> bool {
+    /// Whether the number is in the span.
+    #[must_use]
+    pub fn contains(&self, number: u64) -> bool {
         (self.low..=self.high).contains(&number) && (number - self.low).is_multiple_of(self.step)
     }
 
@@ -133,7 +159,7 @@ fn parts<'a>(text: &str, pattern: &'a str) -> Result<Vec<Part<'a>>, RangeError> 
 }
 
 /// The spans in a bracket; `text` is the whole text, for error messages.
-pub(crate) fn spans(text: &str, inside: &str) -> Result<Vec<Span>, RangeError> {
+pub fn spans(text: &str, inside: &str) -> Result<Vec<Span>, RangeError> {
     let malformed = |reason| RangeError::Malformed {
         text: text.to_owned(),
         reason,

@@ -1,0 +1,209 @@
+//! The crates and their arrows are those of ARCHITECTURE.md, and what it names exists.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use muster_tests::workspace;
+
+/// Most lines of a crate without its tests.
+const LINES_MAX: usize = 12_000;
+/// Crates that are larger. These limits may only fall.
+const LARGER: [(&str, usize); 2] = [("muster-protocol", 15_200), ("muster-fabric", 15_200)];
+
+/// The crates of the table, from top to bottom, each with its directory.
+fn crates() -> Vec<(String, PathBuf)> {
+    let text = fs::read_to_string(workspace().join("ARCHITECTURE.md")).expect("ARCHITECTURE.md");
+    let (_, table) = text.split_once("\n## Crates\n").expect("a section");
+    let (table, _) = table.split_once("\n## ").expect("another section");
+    let cells = |line: &str| -> Option<(String, PathBuf)> {
+        let mut words = line.strip_prefix("| `")?.split('`');
+        let name = words.next()?.to_owned();
+        let directory = words.nth(1)?;
+        Some((name, workspace().join(directory)))
+    };
+    table.lines().filter_map(cells).collect()
+}
+
+/// The crates of this workspace in the `[dependencies]` of a manifest.
+fn dependencies(manifest: &str, crates: &[(String, PathBuf)]) -> Vec<String> {
+    let (_, section) = manifest
+        .split_once("\n[dependencies]\n")
+        .unwrap_or_default();
+    let section = section.split("\n[").next().unwrap_or_default();
+    let named = section.lines().filter_map(|line| {
+        let name = line.split(['.', ' ', '=']).next()?;
+        crates.iter().find(|(one, _)| one == name)
+    });
+    named.map(|(name, _)| name.clone()).collect()
+}
+
+#[test]
+fn arrows_between_crates_point_down() {
+    let crates = crates();
+    assert!(crates.len() > 15, "{crates:?}");
+    for (position, (name, directory)) in crates.iter().enumerate() {
+        let manifest = fs::read_to_string(directory.join("Cargo.toml")).expect("a manifest");
+        assert!(
+            manifest.contains(&format!("name = \"{name}\"")),
+            "{name} is not in {}",
+            directory.display()
+        );
+        for dependency in dependencies(&manifest, &crates) {
+            let below = crates[position + 1..]
+                .iter()
+                .any(|(one, _)| *one == dependency);
+            assert!(
+                below,
+                "{name} depends on {dependency}, which is not below it"
+            );
+        }
+    }
+}
+
+#[test]
+fn every_crate_of_the_workspace_is_in_the_table() {
+    let known: Vec<PathBuf> = crates()
+        .into_iter()
+        .map(|(_, directory)| directory)
+        .collect();
+    let manifest = fs::read_to_string(workspace().join("Cargo.toml")).expect("the manifest");
+    let (_, members) = manifest.split_once("members = [").expect("the members");
+    let (members, _) = members.split_once(']').expect("their end");
+    for member in members.split('"').skip(1).step_by(2) {
+        assert!(known.contains(&workspace().join(member)), "{member}");
+    }
+}
+
+/// The lines of a source file before its tests.
+fn lines_without_tests(text: &str) -> usize {
+    let lines: Vec<&str> = text.lines().collect();
+    let tests = lines.windows(2).position(|two| {
+        two[0].trim() == "#[cfg(test)]" && two[1].starts_with("mod ") && two[1].ends_with('{')
+    });
+    tests.unwrap_or(lines.len())
+}
+
+fn count(folder: &Path) -> usize {
+    let Ok(entries) = fs::read_dir(folder) else {
+        return 0;
+    };
+    let paths = entries.flatten().map(|entry| entry.path());
+    let sizes = paths.map(|path| {
+        let name = path
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        if path.is_dir() {
+            count(&path)
+        } else if name.ends_with(".rs")
+            && !name.ends_with("tests.rs")
+            && !name.ends_with("_test.rs")
+        {
+            lines_without_tests(&fs::read_to_string(&path).expect("a source file"))
+        } else {
+            0
+        }
+    });
+    sizes.sum()
+}
+
+#[test]
+fn no_crate_is_too_large() {
+    let larger: BTreeMap<&str, usize> = LARGER.into();
+    let mut sizes = String::new();
+    for (name, directory) in crates().iter().filter(|(name, _)| name != "muster-tests") {
+        let lines = count(&directory.join("src"));
+        sizes.push_str(&format!("{name} {lines}\n"));
+        let most = larger.get(name.as_str()).copied().unwrap_or(LINES_MAX);
+        assert!(
+            lines <= most,
+            "{name} has {lines} lines without tests, at most {most}"
+        );
+    }
+    println!("lines without tests:\n{sizes}");
+}
+
+/// libmuster is linked into every application: it brings libc and crates of this workspace.
+#[test]
+fn libmuster_needs_libc_alone() {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let tree = Command::new(cargo)
+        .args([
+            "tree",
+            "--offline",
+            "--locked",
+            "--edges",
+            "normal",
+            "--prefix",
+            "none",
+            "--package",
+            "muster-c",
+        ])
+        .current_dir(workspace())
+        .output()
+        .expect("cargo runs");
+    assert!(
+        tree.status.success(),
+        "{}",
+        String::from_utf8_lossy(&tree.stderr)
+    );
+    let text = String::from_utf8(tree.stdout).expect("text");
+    let names: Vec<&str> = text
+        .lines()
+        .filter_map(|line| line.split(' ').next())
+        .collect();
+    assert!(names.len() > 5, "{text}");
+    let may = [
+        "libc",
+        "blake3",
+        "pmix-sys",
+        "muster-c",
+        "muster-client",
+        "muster-ipc",
+        "muster-pmix",
+        "muster-shm",
+        "muster-sys",
+    ];
+    for name in names.iter().filter(|name| !name.is_empty()) {
+        assert!(may.contains(name), "libmuster needs {name}:\n{text}");
+    }
+}
+
+/// Each `path` and `path::function` of ARCHITECTURE.md exists.
+#[test]
+fn paths_and_functions_of_the_architecture_exist() {
+    let text = fs::read_to_string(workspace().join("ARCHITECTURE.md")).expect("ARCHITECTURE.md");
+    let mut functions = 0;
+    for quoted in text.split('`').skip(1).step_by(2) {
+        let (path, function) = quoted.split_once("::").unwrap_or((quoted, ""));
+        let is_path = [
+            "fabric",
+            "runtime/",
+            "bindings-c",
+            "tests/",
+            "docs/",
+            "slurm-plugin",
+        ]
+        .iter()
+        .any(|root| path.starts_with(root));
+        if !is_path || path.contains(char::is_whitespace) {
+            continue;
+        }
+        let file = workspace().join(path);
+        assert!(
+            file.exists(),
+            "ARCHITECTURE.md names {path}, which does not exist"
+        );
+        if !function.is_empty() {
+            let source = fs::read_to_string(&file).expect("a source file");
+            let found = source.contains(&format!("fn {function}("))
+                || source.contains(&format!("fn {function}<"));
+            assert!(found, "ARCHITECTURE.md names {function} of {path}");
+            functions += 1;
+        }
+    }
+    assert!(functions >= 15, "{functions} functions");
+}
