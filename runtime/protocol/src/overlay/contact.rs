@@ -41,7 +41,7 @@ impl Overlay {
             let held = (member.version.incarnation, member.state);
             held == (header.incarnation, NodeState::Failed) && member.address() == own.address
         });
-        if is_failed && !self.is_paper() {
+        if is_failed && self.rules.claims_failures {
             // The answer to any frame of a failed member.
             self.send_failure_claim(header);
             return Reject::Unproven;

@@ -83,7 +83,7 @@ impl Overlay {
         let held = self.table.get(from).map(|member| member.state);
         let accused =
             failure_claim.about.id == self.own && failure_claim.about.state == NodeState::Failed;
-        if !accused || held != Some(NodeState::Failed) || self.is_paper() {
+        if !accused || held != Some(NodeState::Failed) || !self.rules.claims_failures {
             return false;
         }
         self.heard(from);

@@ -29,8 +29,8 @@ const REPAIR_BEATS: u64 = 16;
 impl Overlay {
     pub(super) fn take_beat(&mut self, from: MemberId, digest: u64) {
         let (now, same) = (self.now, digest == self.table.digest());
-        let is_paper = self.is_paper();
-        if same && !is_paper {
+        let repairs = self.rules.repairs;
+        if same && repairs {
             // The digest covers the view: facts about its members need not be sent.
             let table = &self.table;
             if let Some(link) = self.links.get_mut(&from) {
@@ -52,7 +52,7 @@ impl Overlay {
             });
             return;
         };
-        if same || is_paper || !link.is_idle() || planted::on(Fault::NoRepair) {
+        if same || !repairs || !link.is_idle() || planted::on(Fault::NoRepair) {
             link.mismatches = 0;
             return;
         }
@@ -149,12 +149,12 @@ impl Overlay {
 
     /// Whether a new neighbour needs a base view: its digest differs.
     fn differs(&self, digest: u64) -> bool {
-        self.is_paper() || digest != self.table.digest()
+        !self.rules.repairs || digest != self.table.digest()
     }
 
     /// Marks all facts for a link; as hints for a new one, which knows most of them.
     fn give_base_view(&mut self, to: MemberId, as_hints: bool) {
-        let (now, is_paper) = (self.now, self.is_paper());
+        let (now, as_hints) = (self.now, as_hints && self.rules.repairs);
         let pause_us = VIEW_PAUSE_US.max(self.ack_rtt.rto_us());
         let hint_at = now.after(pause_us << u32::from(self.own > to));
         let Some(link) = self.links.get_mut(&to) else {
@@ -172,13 +172,13 @@ impl Overlay {
             }
         }
         let nodes = self.table.ids();
-        if as_hints && !is_paper {
+        if as_hints {
             link.mark_nodes_lazily(nodes, hint_at);
         } else {
             link.mark_nodes(nodes);
         }
         let mut mark = |subject| {
-            if as_hints && !is_paper {
+            if as_hints {
                 link.mark_lazily(subject, hint_at);
             } else {
                 link.mark(subject);

@@ -376,7 +376,7 @@ impl Overlay {
         let most_us = least_us + self.config.deadline_slack_us;
         let fixed_us = self.widened_deadline_us(theirs_us);
         match self.links.get(&id) {
-            Some(link) if link.observes && !self.is_paper() => {
+            Some(link) if link.observes && self.rules.adapts_deadlines => {
                 let joining_us = self.joining_us(id, link);
                 let known = link.arrivals.is_known();
                 let judged = self

@@ -72,11 +72,11 @@ impl Overlay {
         let failed = self
             .table
             .iter_removed()
-            .filter(|m| m.state == NodeState::Failed || self.is_paper());
+            .filter(|m| m.state == NodeState::Failed || self.rules.rejoins_at_random);
         targets.extend(failed.map(|member| (Target::Member(member.id), false)));
         let count = targets.len().min(if alone { ALONE_TARGETS_MAX } else { 1 });
         for _ in 0..count {
-            let index = match self.is_paper() {
+            let index = match self.rules.rejoins_at_random {
                 true => self.random(targets.len() as u64) as usize,
                 false => self.join_turn,
             };
@@ -97,9 +97,9 @@ impl Overlay {
     fn seeds_out_of_view(&self) -> Vec<(Target, bool)> {
         let seeds = self.config.seeds.iter();
         let mut missing: BTreeSet<&[u8]> = seeds.map(Vec::as_slice).collect();
-        let is_paper = self.is_paper();
+        let counts_failed = !self.rules.rejoins_at_random;
         for member in self.table.iter() {
-            if member.in_view() || (member.state == NodeState::Failed && !is_paper) {
+            if member.in_view() || (member.state == NodeState::Failed && counts_failed) {
                 missing.remove(member.address());
             }
         }

@@ -29,7 +29,7 @@ impl Overlay {
         if fact.id == self.own {
             return self.merge_own(Some(from), fact);
         }
-        if self.is_paper() {
+        if self.rules.counts_reports {
             return self.process(from, fact);
         }
         let Some(member) = self.table.get(fact.id) else {
@@ -168,7 +168,7 @@ impl Overlay {
         let is_new = |member: &Member| self.now < member.joined_at.after(self.config.deadline_us);
         let held = self.table.get(fact.id);
         from != fact.id
-            && !self.is_paper()
+            && self.rules.inquires_restarts
             && held.is_some_and(|held| {
                 held.state == NodeState::Failed && held.address() == fact.address
             })

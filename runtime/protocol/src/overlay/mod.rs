@@ -46,6 +46,7 @@ mod push;
 mod receive;
 mod refutation;
 mod restart_inquiry;
+mod rules;
 mod send;
 mod sizes;
 mod snapshot;
@@ -81,6 +82,7 @@ use indirect_probe::IndirectProbe;
 pub use interface::{Class, Input, MemberView, Phase, Route, Target, Told, Transmit};
 use join::Rejoin;
 use outbox::{Intent, Outbox};
+use rules::Rules;
 pub use sizes::Sizes;
 pub use snapshot::ResumeError;
 pub use traffic::BEAT_AHEAD_MAX;
@@ -96,6 +98,7 @@ const EVENTS_MAX: usize = 65_536;
 #[derive(Clone, Debug)]
 pub struct Overlay {
     config: Config,
+    rules: Rules,
     own: MemberId,
     phase: Phase,
     table: Table,
@@ -221,6 +224,7 @@ impl Overlay {
             correlation: correlation::Correlation::default(),
             minority: minority::Side::default(),
             name_state: name_conflict::NameState::default(),
+            rules: Rules::of(config.mode),
             config,
         })
     }
@@ -521,7 +525,7 @@ impl Overlay {
                 if id == self.own || self.table.in_view(id).is_none() {
                     return Err(Reject::Unknown);
                 }
-                if self.is_paper() {
+                if self.rules.counts_reports {
                     self.suspect_plainly(id);
                     return Ok(());
                 }

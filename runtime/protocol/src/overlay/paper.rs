@@ -24,13 +24,9 @@ use crate::table::{Member, Reporters};
 use crate::wire::NodeFact;
 
 impl Overlay {
-    pub(super) fn is_paper(&self) -> bool {
-        self.config.mode.is_paper()
-    }
-
     /// Time that a link rests after a news frame: the default mode's use of tau.
     pub(super) fn pause_us(&self) -> u64 {
-        if self.is_paper() {
+        if self.rules.aggregates {
             0
         } else {
             self.config.mode.tau_us()
@@ -151,7 +147,7 @@ impl Overlay {
     /// How long acknowledgements delay a link: not at all in paper mode.
     pub(super) fn hold(&self) -> AckWait {
         let mut wait = self.ack_wait();
-        if self.is_paper() {
+        if !self.rules.waits_for_acks {
             wait.least_us = 0;
         }
         wait
@@ -172,7 +168,7 @@ impl Overlay {
 
     /// Takes a join request or its answer: two members that met through the history both refute.
     pub(super) fn met(&mut self, boot: bool) {
-        if self.is_paper() && !boot {
+        if self.rules.renews_at_meeting && !boot {
             self.renew_own(self.own_version().raised());
         }
     }
@@ -180,7 +176,7 @@ impl Overlay {
     /// A record as it is sent; `None` if it is not sent.
     pub(super) fn record_of<'a>(&self, member: &'a Member) -> Option<NodeFact<'a>> {
         let mut record = NodeFact::of(member);
-        if self.is_paper() {
+        if !self.rules.sends_verdicts {
             match record.state {
                 NodeState::Failed => return None,
                 NodeState::Suspect => record.state = NodeState::Alive,
@@ -193,7 +189,7 @@ impl Overlay {
 
     /// Whether the answer to a join request contains this member.
     pub(super) fn tells_in_view(&self, member: &Member) -> bool {
-        !self.is_paper() || member.in_view()
+        self.rules.sends_verdicts || member.in_view()
     }
 
     /// Updates the state of a member from the reports against it.

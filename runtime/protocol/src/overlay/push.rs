@@ -51,7 +51,7 @@ impl Overlay {
         if planted::on(Fault::LostDirtyMark) {
             return;
         }
-        if self.is_paper() {
+        if self.rules.aggregates {
             return self.aggregate(subject);
         }
         let origin = except.is_none_or(|from| self.is_origin(from, subject));
@@ -102,7 +102,7 @@ impl Overlay {
     /// Tells a death from its origin, beside the links and at once: to all members of a small view, to the
     /// monitors in a large one.
     pub(super) fn push_directly(&mut self, subject: Subject) {
-        if self.is_paper() || self.table.live() > DIRECT_MAX {
+        if !self.rules.pushes_failures || self.table.live() > DIRECT_MAX {
             return self.send_to_monitors(subject);
         }
         let others: Vec<MemberId> = self.table.iter_live().map(|member| member.id).collect();
@@ -119,8 +119,7 @@ impl Overlay {
 
     /// Updates the mode of a link after a news frame; returns whether it is eager.
     pub(super) fn update_eager(&mut self, from: MemberId, brought_news: bool) -> bool {
-        let is_paper = self.is_paper();
-        let keeps = is_paper || planted::on(Fault::TreeNeverPruned);
+        let keeps = !self.rules.prunes_tree || planted::on(Fault::TreeNeverPruned);
         let link = self.links.get_mut(&from).filter(|_| !keeps);
         link.is_none_or(|link| link.update_eager(brought_news))
     }

@@ -175,7 +175,7 @@ impl Overlay {
         }
         match member.state {
             // In paper mode they are unknown senders: only join messages are taken.
-            NodeState::Left | NodeState::Failed if self.is_paper() => match message {
+            NodeState::Left | NodeState::Failed if !self.rules.claims_failures => match message {
                 Message::Join { .. } | Message::View { .. } | Message::Verify { .. } => Ok(()),
                 _ => Err(Reject::Outcast),
             },
@@ -302,7 +302,7 @@ impl Overlay {
                 boot,
                 ..
             } => {
-                if let Some(failure_claim) = failure_claim.filter(|_| !self.is_paper()) {
+                if let Some(failure_claim) = failure_claim.filter(|_| self.rules.claims_failures) {
                     self.take_failure_claim(from, &failure_claim);
                 }
                 self.met(boot);
@@ -323,14 +323,14 @@ impl Overlay {
                     self.rejoined_with(from);
                 }
             }
-            Message::FailureClaim { failure_claim, .. } if !self.is_paper() => {
+            Message::FailureClaim { failure_claim, .. } if self.rules.claims_failures => {
                 self.take_failure_claim(from, &failure_claim);
             }
             Message::Verify { boot, answers, .. } => self.take_verify(from, boot, answers),
             Message::FailureClaim { .. }
             | Message::Refusal { .. }
             | Message::NameConflict { .. } => {}
-            Message::Hint { hints } if !self.is_paper() => self.take_hints(from, &hints),
+            Message::Hint { hints } if self.rules.repairs => self.take_hints(from, &hints),
             Message::Hint { .. } => {}
             Message::Request { asks } => self.asked_attributes(from, &asks),
             Message::Reply { stop, sections } => self.take_attributes(from, stop, sections),
@@ -388,7 +388,7 @@ impl Overlay {
                         suspect,
                         version,
                     } if stage == 2 => {
-                        if self.is_paper() {
+                        if self.rules.counts_reports {
                             self.process_suspicion(*reporter, *suspect, *version);
                         } else {
                             self.counters.facts_refused += 1;

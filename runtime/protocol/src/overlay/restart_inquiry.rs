@@ -14,6 +14,7 @@ use crate::config::Config;
 use crate::identity::Version;
 use crate::overlay::Overlay;
 use crate::overlay::interface::Phase;
+use crate::overlay::rules::Rules;
 use crate::state::NodeState;
 use crate::time::Instant;
 use crate::wire::Message;
@@ -32,7 +33,9 @@ pub(super) enum RestartInquiry {
 impl RestartInquiry {
     pub(super) fn of(config: &Config) -> Self {
         match config.previous_incarnation {
-            Some(previous) if previous < config.incarnation && !config.mode.is_paper() => {
+            Some(previous)
+                if previous < config.incarnation && Rules::of(config.mode).inquires_restarts =>
+            {
                 Self::Pending(previous)
             }
             _ => Self::None,

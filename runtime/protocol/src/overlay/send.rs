@@ -231,7 +231,7 @@ impl Overlay {
                 writer.u8(u8::from(boot)).ok()?;
                 Parameters::of(&self.config).write(writer).ok()?;
                 match target {
-                    Target::Member(to) if !boot && !self.is_paper() => {
+                    Target::Member(to) if !boot && self.rules.claims_failures => {
                         writer.u8(1).ok()?;
                         self.failure_claim_about(to)?.write(writer).ok()?;
                     }

@@ -177,7 +177,7 @@ impl Overlay {
                 member.exit_code = fact.exit_code;
                 member.silent_us = fact.silent_us;
                 member.reporters = fact.reporters;
-                if self.is_paper() && fact.state == crate::state::NodeState::Suspect {
+                if self.rules.counts_reports && fact.state == crate::state::NodeState::Suspect {
                     let reports = fact.reporters.iter();
                     let reports = reports.map(|reporter| (reporter, fact.version)).collect();
                     self.suspicions.insert(fact.id, reports);

@@ -28,7 +28,7 @@ impl Overlay {
     pub(super) fn run_links(&mut self, judges: bool) {
         let is_time = self.rejoin.is_none() && self.now >= self.topology_at;
         if is_time && core::mem::take(&mut self.topology_dirty) {
-            if self.table.live() > 1 && !self.is_paper() {
+            if self.table.live() > 1 && self.rules.paces_topology {
                 let pause_us = TOPOLOGY_US_MIN.max(self.ack_rtt.rto_us());
                 self.topology_at = self.now.after(pause_us.min(self.config.heartbeat_us));
             }

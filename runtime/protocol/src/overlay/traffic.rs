@@ -33,7 +33,7 @@ impl Overlay {
         if self.table.in_view(id).is_none() {
             return Err(Reject::Unknown);
         }
-        if self.is_paper() || id == self.own {
+        if !self.rules.uses_traffic || id == self.own {
             return Ok(());
         }
         let at = Instant(self.now.0.saturating_sub(age_us));
@@ -79,7 +79,7 @@ impl Overlay {
     /// Leaves out the beats of this heartbeat that application messages replace. Not left out: the second
     /// in a row, and one with an acknowledgement to carry.
     pub(super) fn leave_out_beats(&mut self) {
-        if self.is_paper() {
+        if !self.rules.uses_traffic {
             return;
         }
         for (id, link) in &mut self.links {
@@ -99,7 +99,8 @@ impl Overlay {
     /// [`BEAT_AHEAD_MAX`] bytes.
     pub fn write_ahead(&mut self, now: Instant, to: MemberId, buffer: &mut [u8]) -> Option<usize> {
         let key = self.config.key?;
-        let sound = self.phase == Phase::Running && self.rejoin.is_none() && !self.is_paper();
+        let sound =
+            self.phase == Phase::Running && self.rejoin.is_none() && self.rules.uses_traffic;
         let link = self.links.get(&to).filter(|link| sound && link.observed)?;
         if !link.may_spare_beat(now) || now < self.next_ahead() || self.acks.contains_key(&to) {
             return None;

@@ -48,7 +48,7 @@ impl Overlay {
             return Err(Reject::Unknown);
         }
         self.observe(id, self.own, ObservationKind::Unreachable);
-        if self.is_paper() {
+        if self.rules.counts_reports {
             self.suspect_plainly(id);
             return Ok(());
         }
@@ -95,7 +95,7 @@ impl Overlay {
             return;
         };
         let alive_at = member.alive_at().max(link.since);
-        if self.config.mode.is_paper() {
+        if self.rules.counts_reports {
             if now >= alive_at.after(deadline_us) && link.reported != Some(version) {
                 link.reported = Some(version);
                 self.suspect_plainly(id);
@@ -279,7 +279,7 @@ impl Overlay {
 
     /// Judges all suspects again: the set of members that can report may have changed.
     pub(super) fn judge_suspects(&mut self) {
-        if self.table.suspects() == 0 || self.is_paper() {
+        if self.table.suspects() == 0 || self.rules.counts_reports {
             self.confront_at = Instant::NEVER;
             return;
         }
@@ -331,7 +331,7 @@ impl Overlay {
                 continue;
             };
             let alive_at = member.alive_at().max(link.since);
-            let probe_at = if self.is_paper() {
+            let probe_at = if self.rules.counts_reports {
                 Instant::NEVER
             } else if link.rounds == 0 {
                 verdict::probe_at(alive_at, self.config.heartbeat_us)
@@ -368,7 +368,7 @@ impl Overlay {
     /// By how much acknowledgements are too slow: then beats are slow too, and a silence says less. A dead
     /// member acknowledges nothing, and so does not change this.
     fn slow_us(&self) -> u64 {
-        if self.is_paper() || planted::on(Fault::NoLatenessShift) {
+        if !self.rules.waits_for_acks || planted::on(Fault::NoLatenessShift) {
             return 0;
         }
         self.ack_rtt.rto_us().saturating_sub(self.ack_wait_us())
@@ -414,7 +414,7 @@ impl Overlay {
     /// Drops old suspicions: what became of them is not known, and passed on they would count as new, the
     /// local reports among them.
     fn forget_suspicions(&mut self) {
-        if self.is_paper() || planted::on(Fault::SleeperTellsOn) {
+        if !self.rules.drops_old_suspicions || planted::on(Fault::SleeperTellsOn) {
             return;
         }
         self.table.drop_suspicions().into_iter().for_each(|id| {
