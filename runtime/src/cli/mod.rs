@@ -1,12 +1,11 @@
-//! The command line `muster`: what an operator and a developer type.
+//! The command line `muster`, for operators and developers.
 //!
-//! Each subcommand is a file. A failure is one line that says what failed and why, and a
-//! hint with the command that helps; never a panic text. Exit codes: 0 fine, 1 failed,
-//! 2 wrong usage, 3 no agent, 4 degraded, 5 time-out, 6 not allowed, 7 a configuration is wrong;
-//! 20, 21, 22 a simulated world failed (see `sim`).
+//! Each subcommand is a file. A failure prints one line with what failed and why, and a hint with a remedy; it never
+//! prints a panic. Exit codes: 0 success, 1 failure, 2 wrong usage, 3 no agent, 4 degraded, 5 time-out, 6 not allowed,
+//! 7 wrong configuration; 20, 21, 22 a simulated world failed (see `sim`).
 
-/// As the standard library's, but a reader that has gone (`muster members | head`) or a disk that is
-/// full is no panic; see [`print_out`].
+/// Replaces `println!` of the standard library: a closed pipe (`muster members | head`) or a full disk does not panic;
+/// see [`print_out`].
 macro_rules! println {
     ($($part:tt)*) => { $crate::cli::print_out(format_args!($($part)*), "\n") };
 }
@@ -80,52 +79,52 @@ struct Cli {
 enum Command {
     /// Show every member that the agent knows: state, ranks, and how it is known.
     Members(show::MembersArgs),
-    /// Show what is known about one member, from whom and since when.
+    /// Show what is known about one member, with sources and times.
     Why(show::WhyArgs),
     /// Show the agent's rails, or open and close some while it runs.
     Rails(rails::RailsArgs),
     /// Show the peers and each of their NIDs, or configure some.
     Peers(peers::PeersArgs),
-    /// Show or change the rules by which rails and NIDs are preferred.
+    /// Show or change the rules that set preferences of rails and NIDs.
     Policy(policy::PolicyArgs),
-    /// Say which rail the next message to a member takes, and what decided against each other one.
+    /// Show which path the next message to a member takes, and the reason against each other path.
     Explain(explain::ExplainArgs),
-    /// Show what the agent has concluded, and with --follow what it concludes from now on.
+    /// Show the agent's conclusions; with --follow also new ones.
     Events(events::EventsArgs),
     /// Wait until members or ranks are in a state.
     Wait(wait::WaitArgs),
-    /// Show members and rails again and again.
+    /// Show members and rails, refreshed repeatedly.
     Top(top::TopArgs),
-    /// Say in one verdict whether all is well; for monitoring with --nagios.
+    /// Print one verdict about the job; for monitoring with --nagios.
     Check(check::CheckArgs),
-    /// Write one page about what became of a job, with its timeline, from journals.
+    /// Write a page about the course of a job, with its timeline, from journals.
     Report(report::ReportArgs),
-    /// Look for what keeps agents from working well on this node, and say the remedy.
+    /// Find conditions of this node that impair agents, and show the remedies.
     Doctor(doctor::DoctorArgs),
     /// Show the attributes that nodes have published.
     Attrs(attrs::AttrsArgs),
-    /// Print all figures as OpenMetrics, or write them for node_exporter.
+    /// Print all metrics as OpenMetrics, or write them for node_exporter.
     Metrics(metrics::MetricsArgs),
-    /// Show the agent's settings and where they came from, or check a file.
+    /// Show the agent's settings and their sources, or check a file.
     #[command(subcommand)]
     Config(settings::ConfigCommand),
-    /// Show the figures of the agent, of nets, rails, peers or NIDs, and set them to zero.
+    /// Show the counters of the agent, of nets, rails, peers or NIDs, or set them to zero.
     Stats(stats::StatsArgs),
-    /// Drive age gossip on an agent that runs it: init, start, stop, status.
+    /// Control age gossip on an agent that runs it: init, start, stop, status.
     Gossip(gossip::GossipArgs),
     /// Print the configuration of rails, peers and policy as YAML.
     Export(document::ExportArgs),
-    /// Put a configuration that was exported in force, in place of the one that is.
+    /// Replace the configuration by an exported one.
     Import(document::ImportArgs),
-    /// Launch an MPI job that lives through the loss of ranks and nodes.
+    /// Launch an MPI job that continues after the loss of ranks and nodes.
     Run(run::RunArgs),
-    /// Start a real MPI job on emulated nodes, kill a rank, silence a node, and show who
-    /// was told what, when and why.
+    /// Start a real MPI job on emulated nodes, kill a rank, silence a node, and show which
+    /// rank received which notification, when and why.
     Demo(demo::DemoArgs),
-    /// Measure what Muster costs on this machine.
+    /// Measure the costs of Muster on this machine.
     #[command(subcommand)]
     Bench(bench::BenchCommand),
-    /// Run the protocols in a simulated world, where one seed decides everything.
+    /// Run the protocols in a simulated world that a seed determines.
     #[command(subcommand)]
     Sim(sim::SimCommand),
     /// Write manual pages and shell completions under a directory such as PREFIX/share.
@@ -141,12 +140,12 @@ pub fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return misread(error, &words),
     };
-    // `muster run` says it once for all its launchers; monitoring and packaging read what is printed.
-    let is_said_elsewhere = matches!(
+    // `muster run` warns once for all its launchers. Monitoring and packaging parse the output, so they get no warning.
+    let warns_elsewhere = matches!(
         cli.command,
         Command::Run(_) | Command::Demo(_) | Command::Manual(_)
     );
-    if !is_said_elsewhere && !check::is_plugin() {
+    if !warns_elsewhere && !check::is_plugin() {
         warn_of_strange_settings();
     }
     let outcome = match cli.command {
@@ -181,14 +180,14 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Says which variables of the environment are misspelt, or are obeyed by nobody.
+/// Warns of environment variables of Muster that are misspelt, or that no component reads.
 pub(crate) fn warn_of_strange_settings() {
     for strange in strange_settings() {
         print_error(format_args!("muster: {strange}"));
     }
 }
 
-/// Says what is wrong with the command line, or what it asked for, such as help.
+/// Prints what is wrong with the command line, or the text that it requested, such as the help.
 fn misread(mut error: clap::Error, words: &[OsString]) -> ExitCode {
     forget_values(&mut error);
     let foreign = || match error.kind() {
@@ -212,18 +211,18 @@ fn complain(error: &CliError) -> ExitCode {
     ExitCode::from(error.code)
 }
 
-/// Writes a line to standard error, at once: of several launchers that speak each is to be understood.
+/// Writes a line to standard error with a single write, so that lines of several launchers do not mix.
 pub(crate) fn print_error(text: fmt::Arguments<'_>) {
     let line = format!("{text}\n");
-    // Nobody may be reading, which is no reason to panic.
+    // The reader may have gone; that must not panic.
     let _ = io::stderr().write_all(line.as_bytes());
 }
 
-/// Why standard output takes nothing any more.
+/// The first error of standard output.
 static OUTPUT_FAILED: OnceLock<io::Error> = OnceLock::new();
 
-/// Writes to standard output. After the first failure nothing more is written and the command goes
-/// on to its end: it may have processes to end.
+/// Writes to standard output. After the first failure nothing more is written. The command continues to its end, since
+/// it may have processes to end.
 pub(crate) fn print_out(text: fmt::Arguments<'_>, end: &str) {
     if OUTPUT_FAILED.get().is_some() {
         return;
@@ -235,12 +234,12 @@ pub(crate) fn print_out(text: fmt::Arguments<'_>, end: &str) {
     }
 }
 
-/// Whether nobody takes what is printed: a command without an end ends then.
+/// Whether writing to standard output has failed. A command that would run without end returns then.
 pub(crate) fn is_output_over() -> bool {
     OUTPUT_FAILED.get().is_some()
 }
 
-/// What a command that did its work returns: a reader that had enough is no failure.
+/// The exit code of a command that succeeded: failure if its output could not be written. A closed pipe is no failure.
 fn end_of_output() -> ExitCode {
     match OUTPUT_FAILED.get() {
         Some(cause) if cause.kind() != io::ErrorKind::BrokenPipe => {
@@ -251,7 +250,7 @@ fn end_of_output() -> ExitCode {
     }
 }
 
-/// Why a command failed: what, why, and what to do about it.
+/// An error of a command: what failed, why, a remedy, and the exit code.
 #[derive(Debug)]
 pub(crate) struct CliError {
     what: String,
@@ -270,7 +269,7 @@ impl CliError {
         }
     }
 
-    /// What was printed says it all.
+    /// An error that prints nothing, since the output has the details already.
     pub(crate) fn silent(code: u8) -> Self {
         Self::new("", "").exit_code(code)
     }
@@ -293,12 +292,12 @@ impl CliError {
         }
     }
 
-    /// Somebody else's agent, or a place that others can change.
+    /// Sets the exit code for a denial: the agent of another user, or a directory that other users can change.
     pub(crate) fn denied(self) -> Self {
         self.exit_code(6)
     }
 
-    /// The command line is right, what it names is not.
+    /// An error in the arguments that the parser cannot find.
     pub(crate) fn usage(what: impl Into<String>, why: impl fmt::Display) -> Self {
         Self::new(what, why).exit_code(2)
     }
@@ -330,7 +329,7 @@ mod tests {
     use super::*;
     use clap::{Arg, Command};
 
-    /// Each command with the words that lead to it.
+    /// Collects each command with the words that invoke it.
     fn commands(command: &Command, above: &[&str], into: &mut Vec<(Vec<String>, Command)>) {
         let words = [above, &[command.get_name()]].concat();
         for below in command.get_subcommands() {
@@ -342,7 +341,7 @@ mod tests {
         ));
     }
 
-    /// How a value is given: behind its option, or in its place.
+    /// The argument as typed: after its option, or positional.
     fn given(arg: &Arg, value: &str) -> Option<String> {
         match (arg.get_long(), arg.get_short()) {
             _ if !arg.get_action().takes_values() => None,
@@ -352,7 +351,7 @@ mod tests {
         }
     }
 
-    /// Whatever an option of any command refuses is named, with the reason in plain words, and with what it takes.
+    /// A value that an option of any command refuses is named in the error, with the reason and the valid values.
     #[test]
     fn every_refused_value_comes_with_its_reason_and_a_remedy() {
         let mut refused = 0;

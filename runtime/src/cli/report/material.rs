@@ -7,7 +7,7 @@ use super::page::Content;
 use super::summary::summary;
 use crate::cli::CliError;
 use crate::cli::agents::{self, AgentArgs};
-use crate::cli::show::asked;
+use crate::cli::show::request_error;
 use crate::control::{Followed, Follower};
 use serde_json::Value;
 use std::fs::File;
@@ -47,8 +47,8 @@ impl Material {
 
     pub(super) fn ask(&mut self, agent: &AgentArgs) -> Result<(), CliError> {
         let path = agents::find(agent)?;
-        let mut follower = Follower::open(&path, 0, false).map_err(asked)?;
-        while let Followed::Event(event) = follower.next(None).map_err(asked)? {
+        let mut follower = Follower::open(&path, 0, false).map_err(request_error)?;
+        while let Followed::Event(event) = follower.next(None).map_err(request_error)? {
             self.take(event);
         }
         Ok(())
