@@ -49,7 +49,7 @@ struct HostPipe {
 /// State that the thread and its owner share.
 #[derive(Default)]
 struct Open {
-    stderr_reader: Mutex<BTreeMap<usize, HostPipe>>,
+    pipes: Mutex<BTreeMap<usize, HostPipe>>,
     /// Number of pipes that are still open.
     open_count: AtomicUsize,
 }
@@ -78,10 +78,10 @@ impl StderrReader {
     }
 
     pub(super) fn add(&self, index: usize, pipe: ChildStderr) -> io::Result<()> {
-        let mut stderr_reader = lock(&self.open);
+        let mut pipes = lock(&self.open);
         self.epoll.add(pipe.as_fd(), index as u64)?;
         self.open.open_count.fetch_add(1, Ordering::AcqRel);
-        stderr_reader.insert(index, HostPipe::new(pipe));
+        pipes.insert(index, HostPipe::new(pipe));
         Ok(())
     }
 
@@ -114,9 +114,7 @@ impl StderrReader {
 }
 
 fn lock(open: &Open) -> MutexGuard<'_, BTreeMap<usize, HostPipe>> {
-    open.stderr_reader
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
+    open.pipes.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn forward_all(open: &Open, epoll: &Epoll, sender: &Sender<LauncherEvent>, wake: &EventFd) {
@@ -131,7 +129,7 @@ fn forward_all(open: &Open, epoll: &Epoll, sender: &Sender<LauncherEvent>, wake:
             let count = host.pipe.read(&mut buffer).unwrap_or(0);
             let (text, started) = host.push(&buffer[..count]);
             let _ = io::stderr().write_all(&text);
-            let events = if count == 0 {
+            let event = if count == 0 {
                 epoll.remove(host.pipe.as_fd());
                 open.open_count.fetch_sub(1, Ordering::AcqRel);
                 Some(LauncherEvent::Closed(index))
@@ -139,9 +137,9 @@ fn forward_all(open: &Open, epoll: &Epoll, sender: &Sender<LauncherEvent>, wake:
                 lock(open).insert(index, host);
                 started.then_some(LauncherEvent::Started(index))
             };
-            if let Some(events) = events {
+            if let Some(event) = event {
                 // A failed send means that the owner is gone and this process ends.
-                let _ = sender.send(events);
+                let _ = sender.send(event);
                 wake.raise();
             }
         }
