@@ -372,8 +372,8 @@ fn find_program(args: &DemoArgs) -> Result<PathBuf, CliError> {
     let source = beside_executable("../share/doc/muster/examples/ulfm_survive.c");
     let remedy = match source.canonicalize() {
         Ok(source) => format!(
-            "an installed muster has no MPI program, since each MPI requires its own build: compile {} with the mpicc of \
-             Open MPI 5 (see its first lines), and name it with --program",
+            "an installed muster has no MPI program, since each MPI requires its own build: compile {} with \
+             the mpicc of Open MPI 5 (see its first lines), and name it with --program",
             source.display()
         ),
         Err(_) => "run make build, or name another program with --program".to_owned(),
