@@ -160,16 +160,16 @@ fn locked(hard: Option<u64>, devices: &[String]) -> Finding {
 
 fn priority(is_capable: bool, hard: Option<u64>) -> Finding {
     match (is_capable, hard) {
-        (true, _) => Finding::ok("real time", "may be had (CAP_SYS_NICE)"),
+        (true, _) => Finding::ok("real time", "permitted (CAP_SYS_NICE)"),
         (false, Some(0)) => Finding::bad(
             "real time",
             Level::Warning,
-            "may not be had: deadlines are up to three times as long, and a busy machine delays them more",
-            "an rtprio limit of 1 in /etc/security/limits.conf, LimitRTPRIO=1 of the service, or CAP_SYS_NICE",
+            "not permitted: deadlines are up to three times as long, and a busy machine delays them more",
+            "set an rtprio limit of 1 in /etc/security/limits.conf, LimitRTPRIO=1 of the service, or CAP_SYS_NICE",
         ),
         (false, limit) => Finding::ok(
             "real time",
-            format!("may be had (rtprio {})", shown(limit, 1, "")),
+            format!("permitted (rtprio {})", shown(limit, 1, "")),
         ),
     }
 }
