@@ -148,7 +148,11 @@ fn a_launcher_that_does_not_understand_its_place_starts_nothing() {
             b"0:1:/tmp/\xff",
             "does not name an emulated node",
         ),
-        ("MUSTER_RUN_EMULATED", b"x", "does not name an emulated node"),
+        (
+            "MUSTER_RUN_EMULATED",
+            b"x",
+            "does not name an emulated node",
+        ),
         ("MUSTER_RUN_HOST", b"9:job:a,b", "does not name a host"),
         ("MUSTER_RUN_HOST", b"\xff", "does not name a host"),
     ] {

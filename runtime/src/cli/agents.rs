@@ -50,7 +50,7 @@ pub(crate) fn find(args: &AgentArgs) -> Result<PathBuf, CliError> {
         }
     }
     let base = base_directory().map_err(|error| unusable_directory(&error))?;
-    let found = living(&base);
+    let found = answering_sockets(&base);
     match found.len() {
         0 => {
             let why = format!(
@@ -119,11 +119,11 @@ pub(crate) fn find_all(args: &AgentArgs) -> Vec<PathBuf> {
             false => found,
         };
     }
-    base_directory().map_or(Vec::new(), |base| living(&base))
+    base_directory().map_or(Vec::new(), |base| answering_sockets(&base))
 }
 
 /// The sockets that answer: in `base` and, unless MUSTER_DIR is set, in the directories of `muster run`.
-fn living(base: &Path) -> Vec<PathBuf> {
+fn answering_sockets(base: &Path) -> Vec<PathBuf> {
     let mut found = candidates(base);
     if std::env::var_os("MUSTER_DIR").is_none_or(|named| named.is_empty()) {
         found.extend(of_runs(&std::env::temp_dir()));

@@ -287,7 +287,7 @@ mod tests {
             code == 1 && line.contains("2 expected") && line.contains("alive=1;2: "),
             "{line}"
         );
-        for (member, code, said) in [
+        for (member, code, expected) in [
             (member("n1", "degraded", "alive"), 1, "1 degraded"),
             (member("n1", "suspect", "alive"), 1, "1 suspect"),
             (member("n1", "alive", "hung"), 1, "1 rank hung"),
@@ -299,7 +299,7 @@ mod tests {
             ),
         ] {
             let (found, line) = judged(&json!([member]), None);
-            assert!(found == code && line.contains(said), "{line}");
+            assert!(found == code && line.contains(expected), "{line}");
         }
     }
 }

@@ -152,7 +152,7 @@ pub(crate) fn known(event: &Value) -> String {
     }
     let failed = event["failed_ranks"].as_array().into_iter().flatten();
     let failed: Vec<u64> = failed.filter_map(Value::as_u64).collect();
-    for (key, word) in [
+    for (key, label) in [
         ("signal", "signal"),
         ("exit_code", "exit code"),
         ("setting", "setting"),
@@ -161,7 +161,7 @@ pub(crate) fn known(event: &Value) -> String {
         let is_misleading = key == "exit_code" && !failed.is_empty() && event[key] == 0;
         if !event[key].is_null() && !is_misleading {
             parts.push(format!(
-                "{word} {}",
+                "{label} {}",
                 event[key].to_string().trim_matches('"')
             ));
         }
@@ -253,13 +253,13 @@ mod tests {
 
     #[test]
     fn reporters_without_a_name_are_counted() {
-        for (reporters, said) in [
+        for (reporters, expected) in [
             (&[][..], None),
             (&["n2", "n1"], Some("by n[1-2]")),
             (&["?", "?", "n3"], Some("by n3 and 2 unknown")),
             (&["?"], Some("by 1 unknown")),
         ] {
-            assert_eq!(reported_by(reporters).as_deref(), said);
+            assert_eq!(reported_by(reporters).as_deref(), expected);
         }
     }
 }

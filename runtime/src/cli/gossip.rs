@@ -88,7 +88,7 @@ pub(crate) fn run(args: &GossipArgs) -> Result<(), CliError> {
                 round_trip_ms: args.round_trip_ms.clone(),
                 allow_fast_interval: args.allow_fast_interval,
                 local: args.local.clone(),
-                participants: words(&args.participants)?,
+                participants: participants(&args.participants)?,
             };
             change(&args.show, &Request::Gossip(command))
         }
@@ -127,8 +127,8 @@ fn serve(args: &ServeArgs) -> Result<(), CliError> {
 }
 
 /// Replaces file:PATH by the content of the file. The command reads it, since the agent may not have access.
-fn words(given: &[String]) -> Result<Vec<String>, CliError> {
-    let mut words = Vec::new();
+fn participants(given: &[String]) -> Result<Vec<String>, CliError> {
+    let mut participants = Vec::new();
     for given in given {
         let list = match given.strip_prefix("file:") {
             Some(path) => read_text(Path::new(path), LIST_MAX).map_err(|error| {
@@ -137,9 +137,9 @@ fn words(given: &[String]) -> Result<Vec<String>, CliError> {
             })?,
             None => given.clone(),
         };
-        words.extend(list.split_whitespace().map(str::to_owned));
+        participants.extend(list.split_whitespace().map(str::to_owned));
     }
-    Ok(words)
+    Ok(participants)
 }
 
 fn table(answer: &Value) -> String {

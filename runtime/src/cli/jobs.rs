@@ -265,23 +265,24 @@ mod tests {
             ["n1", "n2"].map(|node| agent(place.path(), "muster-run-7000007", node, 2, false));
         let eight = agent(place.path(), "muster-run-8000008", "n1", 1, false);
         let all = || [&seven[..], std::slice::from_ref(&eight)].concat();
-        let said = choose(all(), "").unwrap_err().to_string();
+        let message = choose(all(), "").unwrap_err().to_string();
         for run in ["7", "8"].map(|number| format!("{number}00000{number}")) {
             let directory = place.path().join(format!("muster-run-{run}"));
             assert_eq!(
-                said.matches(&format!("--agent {}\n", directory.display()))
+                message
+                    .matches(&format!("--agent {}\n", directory.display()))
                     .count(),
                 1,
-                "{said}"
+                "{message}"
             );
         }
         assert!(
-            said.contains("run-7000007: nodes n[1-2]; ranks 2,2; since 7 s ago\n"),
-            "{said}"
+            message.contains("run-7000007: nodes n[1-2]; ranks 2,2; since 7 s ago\n"),
+            "{message}"
         );
         assert!(
-            said.contains("run-8000008: nodes n1; ranks 1; since 7 s ago\n"),
-            "{said}"
+            message.contains("run-8000008: nodes n1; ranks 1; since 7 s ago\n"),
+            "{message}"
         );
         assert_eq!(choose(all(), "run-8000008").unwrap(), eight);
         assert_eq!(choose(all(), "run-7000007").unwrap(), seven[0]);
@@ -292,11 +293,14 @@ mod tests {
             (seven.to_vec(), "nosuch"),
             (vec![eight], "nosuch"),
         ] {
-            let said = choose(found, name).unwrap_err();
-            assert_eq!(said.code, 3, "{said}");
-            let said = said.to_string();
+            let message = choose(found, name).unwrap_err();
+            assert_eq!(message.code, 3, "{message}");
+            let message = message.to_string();
             let why = format!("MUSTER_JOB={name}, and no agent of that job runs on this node;");
-            assert!(said.contains(&why) && said.contains("unset it"), "{said}");
+            assert!(
+                message.contains(&why) && message.contains("unset it"),
+                "{message}"
+            );
         }
     }
 
@@ -305,11 +309,11 @@ mod tests {
     fn of_several_agents_of_the_named_job_one_is_chosen_by_its_path() {
         let place = tempfile::tempdir().unwrap();
         let two = ["a", "b"].map(|node| agent(place.path(), "servers", node, 2, false));
-        let said = choose(two.to_vec(), "servers").unwrap_err().to_string();
-        assert!(said.contains("several agents run here"), "{said}");
+        let message = choose(two.to_vec(), "servers").unwrap_err().to_string();
+        assert!(message.contains("several agents run here"), "{message}");
         assert!(
-            said.ends_with("hint: choose one with --agent PATH"),
-            "{said}"
+            message.ends_with("hint: choose one with --agent PATH"),
+            "{message}"
         );
         assert_eq!(choose(two[..1].to_vec(), "servers").unwrap(), two[0]);
     }

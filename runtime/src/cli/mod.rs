@@ -138,7 +138,7 @@ pub fn main() -> ExitCode {
     let words = run::with_mpirun(std::env::args_os().collect());
     let cli = match Cli::try_parse_from(&words) {
         Ok(cli) => cli,
-        Err(error) => return misread(error, &words),
+        Err(error) => return report_parse_error(error, &words),
     };
     // `muster run` warns once for all its launchers. Monitoring and packaging parse the output, so they get no warning.
     let warns_elsewhere = matches!(
@@ -176,7 +176,7 @@ pub fn main() -> ExitCode {
     };
     match outcome {
         Ok(()) => end_of_output(),
-        Err(error) => complain(&error),
+        Err(error) => print_cli_error(&error),
     }
 }
 
@@ -188,7 +188,7 @@ pub(crate) fn warn_of_strange_settings() {
 }
 
 /// Prints what is wrong with the command line, or the text that it requested, such as the help.
-fn misread(mut error: clap::Error, words: &[OsString]) -> ExitCode {
+fn report_parse_error(mut error: clap::Error, words: &[OsString]) -> ExitCode {
     forget_values(&mut error);
     let foreign = || match error.kind() {
         ErrorKind::UnknownArgument => run::foreign(words),
@@ -199,12 +199,14 @@ fn misread(mut error: clap::Error, words: &[OsString]) -> ExitCode {
         _ if error.use_stderr() && check::is_plugin() => check::refuse_as_plugin(
             &refused.map_or_else(|| error.to_string(), |refused| refused.to_string()),
         ),
-        Some(refused) => complain(&CliError::usage(refused.what, refused.why).hint(refused.remedy)),
+        Some(refused) => {
+            print_cli_error(&CliError::usage(refused.what, refused.why).hint(refused.remedy))
+        }
         None => error.exit(),
     }
 }
 
-fn complain(error: &CliError) -> ExitCode {
+fn print_cli_error(error: &CliError) -> ExitCode {
     if !error.is_silent() {
         print_error(format_args!("muster: {error}"));
     }
@@ -374,13 +376,13 @@ mod tests {
                     let Some(refusal) = refusal(&error, root.clone(), &line) else {
                         continue;
                     };
-                    let said = refusal.to_string();
+                    let message = refusal.to_string();
                     assert!(
                         refusal.what.ends_with(&format!("{value:?}")),
-                        "{line:?}: {said}"
+                        "{line:?}: {message}"
                     );
                     for word in ["invalid", "is not in", "parse", "target type"] {
-                        assert!(!refusal.why.contains(word), "{line:?}: {said}");
+                        assert!(!refusal.why.contains(word), "{line:?}: {message}");
                     }
                     let help = format!("; see {} --help", words.join(" "));
                     assert!(
@@ -388,7 +390,7 @@ mod tests {
                             .remedy
                             .strip_suffix(&help)
                             .is_some_and(|remedy| remedy.len() > 10),
-                        "{line:?}: {said}"
+                        "{line:?}: {message}"
                     );
                     refused += 1;
                 }

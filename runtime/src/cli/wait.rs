@@ -188,13 +188,13 @@ impl Wanted {
     }
 
     fn what(&self) -> String {
-        let whom = match self.names.is_empty() {
+        let subject = match self.names.is_empty() {
             true => "members".to_owned(),
             false if self.of_ranks => format!("ranks {}", self.folded(&self.names)),
             false => self.folded(&self.names),
         };
         format!(
-            "wait for {} of {whom} to be {}",
+            "wait for {} of {subject} to be {}",
             self.count,
             self.state.name()
         )

@@ -111,7 +111,7 @@ pub(super) fn rail_flow(rails: usize, rail_mb: Option<u64>) -> Result<Flow, CliE
         || {
             let mut received = 0;
             far.poll(now_us(), &mut |arrival| {
-                received += arrival.bytes.len() as u64
+                received += arrival.bytes.len() as u64;
             });
             received
         },
@@ -156,7 +156,7 @@ pub(super) fn bulk_flow(rails: usize, rail_mb: Option<u64>) -> Result<Flow, CliE
         || {
             let mut received = 0;
             far.poll(now_us(), &mut |arrival| {
-                received += arrival.bytes.len() as u64
+                received += arrival.bytes.len() as u64;
             });
             while far.poll_event().is_some() {}
             received

@@ -87,8 +87,16 @@ impl Deaths {
                 "SIGKILL -> each agent elsewhere knows",
                 &self.agents,
             ),
-            ("near", "SIGKILL -> a rank of its node is told", &self.near),
-            ("far", "SIGKILL -> each rank elsewhere is told", &self.far),
+            (
+                "near",
+                "SIGKILL -> a rank of its node is notified",
+                &self.near,
+            ),
+            (
+                "far",
+                "SIGKILL -> each rank elsewhere is notified",
+                &self.far,
+            ),
             ("pidfd", "SIGKILL -> its pidfd is readable", &self.pidfd),
             ("pipe", "SIGKILL -> its pipe ends", &self.pipe),
         ]

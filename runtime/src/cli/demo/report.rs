@@ -261,8 +261,8 @@ fn judge(fault: &Fault, all: &BTreeMap<u32, Vec<Fact>>) -> FaultReport {
         FaultKind::Kill => ("RANK_FAILED", None),
         FaultKind::Silent => ("NODE_FAILED", None),
     };
-    let told = told_of(fault, event, all);
-    let back = end.map_or_else(Vec::new, |end| told_of(fault, end, all));
+    let told = notifications_of(fault, event, all);
+    let back = end.map_or_else(Vec::new, |end| notifications_of(fault, end, all));
     let has_rank = |list: &[Notification], rank| list.iter().any(|told| told.rank == rank);
     let missing = fault
         .expected
@@ -284,7 +284,11 @@ fn judge(fault: &Fault, all: &BTreeMap<u32, Vec<Fact>>) -> FaultReport {
 }
 
 /// The first notification of each expected rank of this event since the fault, sorted by latency.
-fn told_of(fault: &Fault, event: &str, all: &BTreeMap<u32, Vec<Fact>>) -> Vec<Notification> {
+fn notifications_of(
+    fault: &Fault,
+    event: &str,
+    all: &BTreeMap<u32, Vec<Fact>>,
+) -> Vec<Notification> {
     let first = |&rank: &u32| {
         all.get(&rank)?.iter().find_map(|fact| match fact {
             Fact::Notified {
@@ -346,7 +350,7 @@ fn false_failures(faults: &[Fault], all: &BTreeMap<u32, Vec<Fact>>, crashed: &[u
 mod tests {
     use super::*;
 
-    fn told(at_ns: u64, event: &str, target: &str) -> Fact {
+    fn notification(at_ns: u64, event: &str, target: &str) -> Fact {
         Fact::Notified {
             at_ns,
             event: event.into(),
@@ -388,11 +392,17 @@ mod tests {
         let all = vec![
             (
                 0,
-                vec![told(2_000_000, "RANK_FAILED", "2"), shrunk(6_000_000, 2)],
+                vec![
+                    notification(2_000_000, "RANK_FAILED", "2"),
+                    shrunk(6_000_000, 2),
+                ],
             ),
             (
                 1,
-                vec![told(4_500_000, "RANK_FAILED", "2"), shrunk(6_000_000, 2)],
+                vec![
+                    notification(4_500_000, "RANK_FAILED", "2"),
+                    shrunk(6_000_000, 2),
+                ],
             ),
         ];
         let report = report(all, vec![]);
@@ -406,7 +416,7 @@ mod tests {
     /// rank.
     #[test]
     fn a_survivor_that_did_not_shrink_mpi_is_found() {
-        let notified_of_2 = || told(2_000_000, "RANK_FAILED", "2");
+        let notified_of_2 = || notification(2_000_000, "RANK_FAILED", "2");
         let other = |facts: Vec<Fact>| {
             let facts = [vec![notified_of_2()], facts].concat();
             report(
@@ -437,7 +447,10 @@ mod tests {
 
     #[test]
     fn a_rank_that_was_not_notified_is_missing() {
-        let all = vec![(0, vec![told(2_000_000, "RANK_FAILED", "2")]), (1, vec![])];
+        let all = vec![
+            (0, vec![notification(2_000_000, "RANK_FAILED", "2")]),
+            (1, vec![]),
+        ];
         let report = report(all, vec![]);
         assert_eq!(report.faults[0].missing, 1);
         assert!(report.verdict().is_err());
@@ -448,7 +461,7 @@ mod tests {
         let judged = |events: Vec<(u64, &str)>| {
             let facts = events
                 .into_iter()
-                .map(|(at, event)| told(at, event, "2"))
+                .map(|(at, event)| notification(at, event, "2"))
                 .collect();
             Report::new(&Run {
                 seed: 1,
@@ -488,15 +501,15 @@ mod tests {
             (
                 0,
                 vec![
-                    told(2_000_000, "RANK_FAILED", "2"),
-                    told(3_000_000, "NODE_FAILED", "n1"),
+                    notification(2_000_000, "RANK_FAILED", "2"),
+                    notification(3_000_000, "NODE_FAILED", "n1"),
                 ],
             ),
             (
                 1,
                 vec![
-                    told(999_999, "RANK_FAILED", "2"),
-                    told(2_000_000, "RANK_FAILED", "2"),
+                    notification(999_999, "RANK_FAILED", "2"),
+                    notification(2_000_000, "RANK_FAILED", "2"),
                 ],
             ),
         ];
@@ -507,11 +520,11 @@ mod tests {
 
     #[test]
     fn the_failure_of_a_rank_that_really_died_is_not_false() {
-        let notified_of_2 = || told(3_000_000, "RANK_FAILED", "2");
+        let notified_of_2 = || notification(3_000_000, "RANK_FAILED", "2");
         let all = vec![
             (
                 0,
-                vec![notified_of_2(), told(4_000_000, "RANK_FAILED", "1")],
+                vec![notified_of_2(), notification(4_000_000, "RANK_FAILED", "1")],
             ),
             (1, vec![notified_of_2()]),
         ];

@@ -220,7 +220,7 @@ fn listen(agents: &[(PathBuf, Value)], listen_ms: u64, findings: &mut Vec<Findin
         let Some(members) = get(path, &Question::Members) else {
             continue;
         };
-        let living = |name: &str| {
+        let is_alive = |name: &str| {
             array(&members, "members").iter().any(|member| {
                 text(member, "name") == name
                     && member["self"] == false
@@ -229,7 +229,7 @@ fn listen(agents: &[(PathBuf, Value)], listen_ms: u64, findings: &mut Vec<Findin
         };
         let peers = array(&now, "peers")
             .iter()
-            .filter(|peer| living(text(peer, "name")));
+            .filter(|peer| is_alive(text(peer, "name")));
         for peer in peers {
             matrix.extend(rows(text(about, "node"), peer, before));
         }

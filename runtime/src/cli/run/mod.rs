@@ -12,7 +12,7 @@ mod step;
 
 pub(crate) use arguments::{foreign, with_mpirun};
 
-use super::{CliError, complain, print_error, warn_of_strange_settings};
+use super::{CliError, print_cli_error, print_error, warn_of_strange_settings};
 use crate::config::parse_rails;
 use crate::launch::{
     Bind, Error, ExitPolicy, Hosts, Layout, OnLoss, Output, Plan, SlurmHabits, Step, node, programs,
@@ -123,7 +123,7 @@ muster-run(1) has the defaults for the ranks, losses, exit statuses, Slurm, othe
 pub(crate) fn run(args: &RunArgs) -> ExitCode {
     match run_job(args) {
         Ok(status) => ExitCode::from(status),
-        Err(error) => complain(&error),
+        Err(error) => print_cli_error(&error),
     }
 }
 
