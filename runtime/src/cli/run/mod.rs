@@ -70,7 +70,7 @@ pub(crate) struct RunArgs {
     /// Bind each rank to its share of the cores: none or core.
     #[arg(long, value_name = "TO", default_value = "none", value_parser = parse_bind)]
     bind: Bind,
-    /// Rank whose exit status is the job's: first, worst or survivors.
+    /// Rule for the job's exit status: first, worst or survivors.
     #[arg(long, value_name = "POLICY", default_value = "survivors", value_parser = parse_policy)]
     exit_policy: ExitPolicy,
     /// Action on the loss of a rank or node: abort or continue.

@@ -176,7 +176,7 @@ pub(super) fn from_environment() -> Result<Option<Step>, CliError> {
     step.ok_or_else(unclear).map(Some)
 }
 
-/// The launcher of a host: runs its part of the job and returns its exit status. None if the node is lost.
+/// The launcher of a host: runs its part of the job and returns its exit status.
 pub(super) fn serve(plan: &Plan, step: &Step, arguments: &[OsString]) -> Result<u8, CliError> {
     if std::env::var_os(step::VARIABLE).is_none() {
         let files = step::keep_key(step, &take_key()?)?;
