@@ -169,10 +169,10 @@ fn what_the_machine_lacks_is_found() {
         &answer,
         "open files",
         "error",
-        &["32; an agent needs 64", "nofile", "LimitNOFILE"],
+        &["32; an agent requires 64", "nofile", "LimitNOFILE"],
     );
     let answer = examine(place, &without_real_time(), &[]);
-    let words = ["may not be had", "rtprio limit of 1", "CAP_SYS_NICE"];
+    let words = ["not permitted", "rtprio limit of 1", "CAP_SYS_NICE"];
     expect(&answer, "real time", "warning", &words);
     let answer = examine(place, &[], &[("FI_PROVIDER", "tcp")]);
     expect(

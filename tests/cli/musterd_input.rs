@@ -79,14 +79,14 @@ fn what_a_command_cannot_mean_is_refused_before_anybody_is_asked() {
         (&["wait", "--ranks", "0-x"], &["\"0-x\"", "0-3,7"]),
         (
             &["wait", "n1", "--count", "2"],
-            &["--count 2 of 1", "leave --count out"],
+            &["--count is 2, but only 1", "leave --count out"],
         ),
         (&["events", "--member", ""], &["\"\"", "n[1-4]"]),
         (&["events", "--count", "0"], &["below 1"]),
         (&["members", "n[1-"], &["n[1-", "muster members"]),
-        (&["why", ""], &["\"\" is no name", "muster members"]),
-        (&["attrs", "a b"], &["\"a b\" is no name"]),
-        (&["explain", "a b"], &["\"a b\" is no name"]),
+        (&["why", ""], &["\"\" is not a name", "muster members"]),
+        (&["attrs", "a b"], &["\"a b\" is not a name"]),
+        (&["explain", "a b"], &["\"a b\" is not a name"]),
         (&["peers", "--most", "0"], &["below 1", "--most 4096"]),
         (
             &["run", "--rails", "none", "--nodes", "2", "true"],

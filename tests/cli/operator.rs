@@ -428,7 +428,7 @@ fn settings_have_an_origin() {
     };
     let (code, said) = check("right.yaml", &admin.ask(&["export"]));
     assert!(
-        code == Some(0) && said.contains("is right: rails 1"),
+        code == Some(0) && said.contains("is valid: rails 1"),
         "{said}"
     );
     let (code, said) = check("wrong.yaml", "version: 1\nnest: []\n");

@@ -92,7 +92,7 @@ fn a_split_is_told_as_the_job_saw_it() {
         "{said}"
     );
     let (of_job, of_cut) = page
-        .split_once("What nodes said while they were cut off")
+        .split_once("Reports of nodes while they were cut off")
         .unwrap_or_else(|| panic!("no view of its own: {page}"));
     assert_eq!(
         of_job.matches("<tr class=\"failure\">").count(),

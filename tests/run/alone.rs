@@ -131,26 +131,30 @@ fn a_launcher_that_does_not_understand_its_place_starts_nothing() {
         (
             "TMPDIR",
             &b"/tmp/\xff"[..],
-            "not UTF-8; name another place by TMPDIR",
+            "not UTF-8; name another directory with TMPDIR",
         ),
         (
             "TMPDIR",
             b"/tmp/aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
-            "bytes; name another place by TMPDIR",
+            "bytes; name another directory with TMPDIR",
         ),
         (
             "TMPDIR",
             b"/tmp/nowhere/at/all",
-            "No such file or directory (os error 2); name another place by TMPDIR",
+            "No such file or directory (os error 2); name another directory with TMPDIR",
         ),
         (
             "MUSTER_RUN_EMULATED",
             b"0:1:/tmp/\xff",
-            "names no emulated node",
+            "does not name an emulated node",
         ),
-        ("MUSTER_RUN_EMULATED", b"x", "names no emulated node"),
-        ("MUSTER_RUN_HOST", b"9:job:a,b", "names no host"),
-        ("MUSTER_RUN_HOST", b"\xff", "names no host"),
+        (
+            "MUSTER_RUN_EMULATED",
+            b"x",
+            "does not name an emulated node",
+        ),
+        ("MUSTER_RUN_HOST", b"9:job:a,b", "does not name a host"),
+        ("MUSTER_RUN_HOST", b"\xff", "does not name a host"),
     ] {
         let value = OsStr::from_bytes(value);
         let mut run = Running::command(command().args(["--", "true"]).env(name, value));

@@ -310,7 +310,7 @@ fn a_signal_ends_a_starter_whose_hosts_all_hang() {
         let status = run.expect_end();
         let text = run.text();
         assert_eq!(status.code(), Some(143), "{text}");
-        let words = "its launcher should have ended; it is not waited for";
+        let words = "its launcher should have ended; muster run does not wait for it";
         assert_eq!(text.matches(words).count(), 2, "{text}");
         await_nothing_left(folder);
 
@@ -324,7 +324,7 @@ fn a_signal_ends_a_starter_whose_hosts_all_hang() {
         let status = run.expect_end();
         let text = run.text();
         assert_eq!(status.code(), Some(5), "{text}");
-        let words = "no launcher has come there within 2 s (--patience), or its standard error";
+        let words = "its launcher did not start within 2 s (--patience), or its standard error";
         assert_eq!(text.matches(words).count(), 2, "{text}");
         await_nothing_left(folder);
     });
@@ -355,7 +355,7 @@ fn hosts_are_started_a_few_at_a_time() {
         assert_eq!((status.code(), run.count("UP")), (Some(5), 2), "{text}");
         for host in ["127.94.3.1", "127.94.3.2"] {
             let words =
-                format!("muster run: {host}: no launcher has come there within 10 s (--patience)");
+                format!("muster run: {host}: its launcher did not start within 10 s (--patience)");
             assert_eq!(run.count(&words), 1, "{text}");
         }
         let words = "muster run: 127.94.3.[3-4]: not started within 10 s (--patience)";
@@ -385,7 +385,7 @@ fn a_host_without_a_launcher_ends_the_start_at_once() {
             let text = run.text();
             assert_eq!((ended.code(), run.count("GONE")), (Some(5), 1), "{text}");
             let words = format!(
-                "muster run: {host}: its launcher could not be started: ssh ended with {status}"
+                "muster run: {host}: its launcher could not be started: ssh ended with status {status}"
             );
             let missing = format!("no launcher has come on {host}");
             assert!(run.count(&words) == 1 && text.contains(&missing), "{text}");
@@ -570,7 +570,7 @@ fn a_second_launcher_of_a_job_leaves_the_first_alone() {
             "{text}"
         );
         assert!(
-            text.contains("already; give each muster run a MUSTER_JOB of its own"),
+            text.contains("already; set a different MUSTER_JOB for each muster run"),
             "{text}"
         );
         std::fs::write(&gate, "").expect("a file");
@@ -588,7 +588,7 @@ fn many_hosts_may_be_named() {
     let text = String::from_utf8_lossy(&refused.stderr).into_owned();
     // Of the ssh that fails, not of a wrong word.
     assert_eq!(refused.status.code(), Some(5), "{text}");
-    let words = "its launcher could not be started: ssh ended with 1";
+    let words = "its launcher could not be started: ssh ended with status 1";
     assert_eq!(text.matches(words).count(), 255, "{text}");
 }
 

@@ -96,8 +96,8 @@ fn settings_that_nobody_obeys_are_said_once() {
             "muster: MUSTER_PROFIL is no setting of Muster and has no effect; did you mean MUSTER_PROFILE?",
             "muster: MUSTER_LOG cannot be understood: in \"foo\", \"foo\" is no level; set it to error, warn, info or \
              debug; warn is used",
-            "muster run: MUSTER_RAILS=eth99@udp0: rail eth99@udp0: this node has no interface \"eth99\"; it has no \
-             effect on emulated nodes, which have addresses of their own on loopback (--rails COUNT)",
+            "muster run: MUSTER_RAILS=eth99@udp0: rail eth99@udp0: this node does not have an interface \"eth99\"; \
+             it has no effect on emulated nodes, which have loopback addresses (--rails COUNT)",
         ] {
             assert_eq!(run.count(words), 1, "{words}: {text}");
         }

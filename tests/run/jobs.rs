@@ -562,7 +562,7 @@ fn what_cannot_run_is_refused() {
             2,
             "write first, worst or survivors",
         ),
-        (&["-x", "=5"], "true", 2, "-x =5 names no variable"),
+        (&["-x", "=5"], "true", 2, "-x =5 does not name a variable"),
     ] {
         let mut run = Running::start(options, Path::new(binary), &[]);
         let status = run.expect_end();

@@ -116,7 +116,7 @@ fn a_job_on_one_of_several_nodes_is_told_of_the_others() {
         (
             "SLURM_STEP_NUM_TASKS",
             &["--nodes", "2"][..],
-            "leave out --nodes",
+            "omit --nodes",
         ),
     ] {
         let mut command = command();

@@ -346,7 +346,7 @@ fn a_host_that_is_slow_to_answer_is_given_up() {
         let status = run.expect_end();
         let text = run.text();
         assert_eq!(status.code(), Some(5), "{text}");
-        let given_up = format!("muster run: {slow}: no launcher has come there within 20 s");
+        let given_up = format!("muster run: {slow}: its launcher did not start within 20 s");
         assert_eq!(run.count(&given_up), 1, "{text}");
         let missing = format!("no launcher has come on {slow}");
         assert!(text.contains(&missing), "{text}");

@@ -1,4 +1,4 @@
-//! Which agent a command talks to: the one that was named, the one of this job, the only one.
+//! Chooses the agent that a command talks to: the named one, the one of this job, or the only one.
 
 use super::jobs;
 use clap::Args;
@@ -13,8 +13,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long an agent may take to let somebody in, before it counts as there and busy.
-const PATIENCE: Duration = Duration::from_millis(200);
+/// Time in which an agent must accept a connection. An agent that takes longer counts as running and busy.
+const ACCEPT_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Chooses an agent of this node.
 #[derive(Args)]
@@ -29,36 +29,38 @@ pub(crate) struct AgentArgs {
 
 pub(crate) use muster_ipc::control_socket::{MEMBER_SUFFIX, SOCKET};
 
-/// The control socket to use.
+/// Finds the control socket to use.
 pub(crate) fn find(args: &AgentArgs) -> Result<PathBuf, CliError> {
     if let Some(path) = &args.agent {
         let found = within(path);
         return match found.is_empty() {
             true => Ok(path.join(SOCKET)),
-            // What was typed goes before MUSTER_JOB.
+            // An explicit path overrides MUSTER_JOB.
             false => jobs::choose(found, ""),
         };
     }
-    if let Ok(place) = AgentDirectory::from_environment() {
-        // Where somebody else could have put a socket, nobody is spoken to.
-        place.inspect().map_err(|error| no_place(&error))?;
-        let path = place.directory().join(SOCKET);
+    if let Ok(directory) = AgentDirectory::from_environment() {
+        // A directory in which another user could have put a socket is not used.
+        directory
+            .inspect()
+            .map_err(|error| unusable_directory(&error))?;
+        let path = directory.directory().join(SOCKET);
         if answers(&path) {
             return Ok(path);
         }
     }
-    let base = base_directory().map_err(|error| no_place(&error))?;
-    let found = living(&base);
+    let base = base_directory().map_err(|error| unusable_directory(&error))?;
+    let found = answering_sockets(&base);
     match found.len() {
         0 => {
             let why = format!(
-                "none of yours runs on this node (looked in {})",
+                "no agent of this user runs on this node (searched {})",
                 base.display()
             );
             let error = no_agent(why);
             Err(match user_id() {
                 0 => error.hint(
-                    "start one with musterd, or through a job; to ask that of another user, as root may, \
+                    "start one with musterd, or through a job; to use the agent of another user, as root may, \
                      name its socket: --agent /tmp/muster-UID/DIRECTORY/control",
                 ),
                 _ => error,
@@ -68,7 +70,7 @@ pub(crate) fn find(args: &AgentArgs) -> Result<PathBuf, CliError> {
     }
 }
 
-/// A socket itself, or those in a directory: an agent's own, that of a job, or one of `muster run`.
+/// The socket itself, or the sockets in a directory: of an agent, of a job, or of a `muster run`.
 fn within(path: &Path) -> Vec<PathBuf> {
     let own = path.join(SOCKET);
     if !path.is_dir() {
@@ -84,21 +86,21 @@ fn within(path: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// The error for an agent that is not there: exit code 3.
+/// The error if no agent runs: exit code 3.
 pub(crate) fn no_agent(why: String) -> CliError {
     CliError::no_agent("no agent", why)
         .hint("start one with musterd, or through a job; see muster(7)")
 }
 
-/// The end of an agent that was asked before: whoever watches a job sees it end so.
+/// The error if an agent has ended that answered before, such as at the end of a job that is watched.
 pub(crate) fn ended(path: &Path) -> CliError {
     let why = format!("the agent at {} has ended", path.display());
     CliError::no_agent("no agent", why).hint(
-        "if the job kept a journal (MUSTER_JOURNAL=DIR), muster report DIR says what became of it",
+        "if the job kept a journal (MUSTER_JOURNAL=DIR), muster report DIR shows what happened to it",
     )
 }
 
-fn no_place(error: &DirectoryError) -> CliError {
+fn unusable_directory(error: &DirectoryError) -> CliError {
     let denied = match error {
         DirectoryError::Unsafe { .. } => true,
         DirectoryError::System { cause, .. } => cause.kind() == ErrorKind::PermissionDenied,
@@ -108,7 +110,7 @@ fn no_place(error: &DirectoryError) -> CliError {
     if denied { error.denied() } else { error }
 }
 
-/// The control sockets of all agents of this user on this node that answer, or the one that was named.
+/// The control sockets of all agents of this user on this node that answer, or the named one.
 pub(crate) fn find_all(args: &AgentArgs) -> Vec<PathBuf> {
     if let Some(path) = &args.agent {
         let found = within(path);
@@ -117,11 +119,11 @@ pub(crate) fn find_all(args: &AgentArgs) -> Vec<PathBuf> {
             false => found,
         };
     }
-    base_directory().map_or(Vec::new(), |base| living(&base))
+    base_directory().map_or(Vec::new(), |base| answering_sockets(&base))
 }
 
-/// The sockets that answer, there and, unless the user has named a place, in those of `muster run`.
-fn living(base: &Path) -> Vec<PathBuf> {
+/// The sockets that answer: in `base` and, unless MUSTER_DIR is set, in the directories of `muster run`.
+fn answering_sockets(base: &Path) -> Vec<PathBuf> {
     let mut found = candidates(base);
     if std::env::var_os("MUSTER_DIR").is_none_or(|named| named.is_empty()) {
         found.extend(of_runs(&std::env::temp_dir()));
@@ -131,10 +133,10 @@ fn living(base: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Sockets of agents that `muster run` has started for emulated nodes: in directories of its own, so that nothing is
-/// left of a job.
-fn of_runs(place: &Path) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(place).into_iter().flatten().flatten();
+/// Sockets of agents that `muster run` started for emulated nodes. They are in a directory per run, which is removed
+/// with the job. Only directories that no other user can change are searched.
+fn of_runs(base: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(base).into_iter().flatten().flatten();
     let is_own = |entry: &DirEntry| {
         let name = entry.file_name();
         let is_run = name.as_encoded_bytes().starts_with(RUN_PREFIX.as_bytes());
@@ -149,7 +151,7 @@ fn of_runs(place: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// The directory of the `muster run` whose agent has this socket.
+/// The directory of the `muster run` to which the agent of this socket belongs.
 pub(super) fn run_of(socket: &Path) -> Option<&Path> {
     let agents = socket.parent()?.parent()?;
     let run = agents.parent()?;
@@ -174,9 +176,9 @@ pub(crate) fn candidates(base: &Path) -> Vec<PathBuf> {
     entries.flatten().filter_map(control).collect()
 }
 
-/// A dead agent's socket is there, but nobody answers.
+/// Whether an agent answers at this socket. The socket of an agent that was killed exists, but does not accept.
 pub(crate) fn answers(path: &Path) -> bool {
-    stream::is_anybody_there(path, PATIENCE)
+    stream::is_anybody_there(path, ACCEPT_TIMEOUT)
 }
 
 #[cfg(test)]
@@ -187,7 +189,7 @@ mod tests {
 
     /// run-2.
     #[test]
-    fn agents_of_a_run_are_found_where_nobody_else_could_have_put_them() {
+    fn agents_of_a_run_are_found_only_in_private_directories() {
         let place = tempfile::tempdir().unwrap();
         let make = |run: &str, mode: u32| {
             let agents = place.path().join(run).join(RUN_AGENTS);

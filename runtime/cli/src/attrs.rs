@@ -1,4 +1,4 @@
-//! `muster attrs`: what nodes have published for each other.
+//! `muster attrs`: shows the attributes that nodes have published for each other.
 
 use super::names;
 use super::show::{ShowArgs, align, array, show, text};
@@ -11,32 +11,36 @@ use serde_json::Value;
 /// Options of `muster attrs`.
 #[derive(Args)]
 pub(crate) struct AttrsArgs {
-    /// Of this member only.
+    /// Only the attributes of this member.
     name: Option<String>,
-    /// Those of muster run too, which its launchers leave for each other (run.*).
+    /// Also those that the launchers of muster run publish for each other (run.*).
     #[arg(long)]
     all: bool,
     #[command(flatten)]
     show: ShowArgs,
 }
 
-/// Runs it.
+/// Runs `muster attrs`.
 pub(crate) fn run(args: &AttrsArgs) -> Result<(), CliError> {
     let name = args.name.as_deref().map(|name| names::one("attrs", name));
-    let table = if args.all { whole } else { brief };
+    let table = if args.all {
+        all_attributes
+    } else {
+        without_run_attributes
+    };
     show(&args.show, &Question::Attributes(name.transpose()?), table)
 }
 
-fn whole(answer: &Value) -> String {
+fn all_attributes(answer: &Value) -> String {
     table(answer, |_| true)
 }
 
-fn brief(answer: &Value) -> String {
+fn without_run_attributes(answer: &Value) -> String {
     table(answer, |key| !key.starts_with("run."))
 }
 
 fn table(answer: &Value, is_shown: fn(&str) -> bool) -> String {
-    // A value may be long: it stands at the end of the line.
+    // A value may be long, so it is the last column.
     let mut rows = vec![["NODE", "KEY", "VERSION", "VALUE"].map(String::from)];
     let mut attributes: Vec<&Value> = array(answer, "attributes").iter().collect();
     attributes.retain(|one| is_shown(text(one, "key")));

@@ -1,7 +1,7 @@
-//! `muster check`: one verdict about a job, for people, for schedulers and for monitoring.
+//! `muster check`: one verdict about a job, for operators, schedulers and monitoring.
 
 use super::agents::{self, AgentArgs};
-use super::show::{Shape, array, asked, print_answer, text};
+use super::show::{Shape, array, request_error, print_answer, text};
 use clap::Args;
 use muster_control::explanation::{failed_ranks, ranges};
 use muster_control::{Question, ask};
@@ -24,7 +24,7 @@ pub(crate) struct CheckArgs {
     members: Option<u64>,
     #[command(flatten)]
     agent: AgentArgs,
-    /// How to print it.
+    /// Output format.
     #[arg(
         short,
         long,
@@ -35,16 +35,16 @@ pub(crate) struct CheckArgs {
     output: Shape,
 }
 
-/// What is found, in words and as the exit code of a monitoring plugin.
+/// The verdicts; the index is the exit code of a monitoring plugin.
 const VERDICTS: [&str; 4] = ["OK", "WARNING", "CRITICAL", "UNKNOWN"];
 
-/// Runs it. The exit code is 0, or 4 for whatever is not well.
+/// Runs `muster check`. The exit code is 0, or 4 if anything is not well.
 pub(crate) fn run(args: &CheckArgs) -> Result<(), CliError> {
     let found = look(args);
     if args.nagios {
         let (code, line) = match &found {
             Ok(found) => (found["code"].as_u64().unwrap_or(3), plugin_line(found)),
-            // A plugin has one line, and bars in it are its own.
+            // A plugin prints one line; a bar would start its performance data.
             Err(error) => (
                 3,
                 format!(
@@ -93,14 +93,14 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), CliError> {
     }
 }
 
-/// Whether this process was started as a plugin, however wrong its other options are.
+/// Whether this process was started as a monitoring plugin, even if other options are wrong.
 pub(super) fn is_plugin() -> bool {
     let mut words = std::env::args_os().skip(1);
     words.next().is_some_and(|word| word == "check") && words.any(|word| word == "--nagios")
 }
 
-/// Says what is wrong with the options as a plugin has to: with their code of wrong usage, which is 2, a
-/// plugin would say CRITICAL.
+/// Reports wrong usage as a plugin must: with UNKNOWN. The usual exit code of wrong usage, 2, means CRITICAL for a
+/// plugin.
 pub(super) fn refuse_as_plugin(text: &str) -> ExitCode {
     let why = text.lines().next().unwrap_or_default();
     let why = why.trim_start_matches("error: ").replace('|', " ");
@@ -110,12 +110,12 @@ pub(super) fn refuse_as_plugin(text: &str) -> ExitCode {
 
 fn look(args: &CheckArgs) -> Result<Value, CliError> {
     let path = agents::find(&args.agent)?;
-    let answer = ask(&path, &Question::Members).map_err(asked)?;
+    let answer = ask(&path, &Question::Members).map_err(request_error)?;
     Ok(judge(&answer, args.members))
 }
 
-/// Failed members or ranks are critical, and so is an agent whose word counts no more; hung ranks, and members that are
-/// neither alive nor gone, warn.
+/// Judges the members. Failed members or ranks are critical, and so is an outcast agent, since its view may be wrong.
+/// Hung ranks, and members that are neither alive nor gone, are a warning.
 fn judge(answer: &Value, least: Option<u64>) -> Value {
     let states = ["alive", "degraded", "suspect", "failed", "left", "unknown"];
     let mut counts: BTreeMap<&str, u64> = states.map(|state| (state, 0)).into();
@@ -160,7 +160,7 @@ fn judge(answer: &Value, least: Option<u64>) -> Value {
     } else {
         0
     };
-    // A node whose ranks failed before its agent left is missing in the job as much as a failed one.
+    // A node that left after its ranks failed counts as missing, like a failed node.
     let left_failed = left_after_failure.len() as u64;
     let of = there + counts["suspect"] + counts["failed"] + left_failed;
     let mut summary = format!("{} of {of} members alive", counts["alive"]);
@@ -183,8 +183,9 @@ fn judge(answer: &Value, least: Option<u64>) -> Value {
     }
     if is_outcast {
         let node = text(answer, "self");
-        summary +=
-            &format!(" as far as {node} knows: the others have given this node up (outcast)");
+        summary += &format!(
+            " in the view of {node}, which the other members have declared failed (outcast)"
+        );
     }
     if let Some(least) = least.filter(|_| too_few) {
         summary += &format!(", {least} expected");
@@ -214,7 +215,7 @@ fn plugin_line(found: &Value) -> String {
     );
     for state in ["alive", "degraded", "suspect", "failed", "left"] {
         line += &format!(" {state}={}", found["members"][state]);
-        // A range of the plugin guidelines: warn below it.
+        // A range as in the plugin guidelines: warn below the number.
         if let ("alive", Some(least)) = (state, found["least"].as_u64()) {
             line += &format!(";{least}:");
         }
@@ -234,9 +235,9 @@ mod tests {
         (found["code"].as_u64().unwrap(), plugin_line(&found))
     }
 
-    /// One that was given up may see nobody but itself, and that is not well.
+    /// An outcast may see only itself. That is not OK.
     #[test]
-    fn the_word_of_an_outcast_is_critical() {
+    fn the_view_of_an_outcast_is_critical() {
         let alone = json!([{ "name": "n2", "state": "alive", "ranks": [] }]);
         let judged = |outcast: bool| {
             judge(
@@ -249,12 +250,12 @@ mod tests {
         assert_eq!(found["verdict"], "CRITICAL");
         assert_eq!(
             found["summary"],
-            "1 of 1 members alive as far as n2 knows: the others have given this node up (outcast)"
+            "1 of 1 members alive in the view of n2, which the other members have declared failed (outcast)"
         );
     }
 
     #[test]
-    fn a_verdict_is_the_worst_of_what_is_there() {
+    fn a_verdict_is_the_worst_state_found() {
         let member = |name: &str, state: &str, rank: &str| {
             let rank = json!({ "rank": 1, "state": rank });
             json!({ "name": name, "state": state, "ranks": [rank] })
@@ -286,7 +287,7 @@ mod tests {
             code == 1 && line.contains("2 expected") && line.contains("alive=1;2: "),
             "{line}"
         );
-        for (member, code, said) in [
+        for (member, code, expected) in [
             (member("n1", "degraded", "alive"), 1, "1 degraded"),
             (member("n1", "suspect", "alive"), 1, "1 suspect"),
             (member("n1", "alive", "hung"), 1, "1 rank hung"),
@@ -298,7 +299,7 @@ mod tests {
             ),
         ] {
             let (found, line) = judged(&json!([member]), None);
-            assert!(found == code && line.contains(said), "{line}");
+            assert!(found == code && line.contains(expected), "{line}");
         }
     }
 }

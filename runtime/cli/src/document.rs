@@ -27,7 +27,7 @@ pub(crate) struct ImportArgs {
 pub(crate) fn export(args: &ExportArgs) -> Result<(), CliError> {
     let answer = ask(&args.show, &Request::Ask(Question::Export))?;
     match args.show.output {
-        // The document is YAML whatever it is wrapped in.
+        // The document is YAML already, in whatever format the agent's answer is.
         Shape::Table | Shape::Yaml => print!("{}", text(&answer, "yaml")),
         Shape::Json => print_answer(Shape::Json, &answer, |_| String::new()),
     }
@@ -38,13 +38,13 @@ pub(crate) fn export(args: &ExportArgs) -> Result<(), CliError> {
 pub(crate) fn import(args: &ImportArgs) -> Result<(), CliError> {
     let document = read(
         &args.file,
-        "nothing was changed; muster export shows how a document looks",
+        "nothing was changed; muster export prints an example of a document",
     )?;
     let replace = Change::Replace(Box::new(document));
     change(&args.show, &Request::Change(replace))
 }
 
-/// Reads a document; what is wrong with it has exit code 7.
+/// Reads a document. An error in its content has exit code 7.
 pub(super) fn read(file: &Path, hint: &str) -> Result<RailsDocument, CliError> {
     read_document(file).map_err(|error| match &error {
         ConfigError::File { path, source } => CliError::new(path.display().to_string(), source)
@@ -52,6 +52,6 @@ pub(super) fn read(file: &Path, hint: &str) -> Result<RailsDocument, CliError> {
         ConfigError::Document { path, source } => CliError::new(path.display().to_string(), source)
             .exit_code(7)
             .hint(hint),
-        other => CliError::new("read", other),
+        other => CliError::new("read document", other),
     })
 }

@@ -1,8 +1,8 @@
-//! `muster events`: what the agent has concluded, and what it concludes from now on.
+//! `muster events`: prints the agent's past conclusions and, with --follow, its new ones.
 
 use super::agents;
 use super::names;
-use super::show::{Shape, ShowArgs, TIMEOUT_MAX_S, asked, text};
+use super::show::{Shape, ShowArgs, TIMEOUT_MAX_S, request_error, text};
 use super::yaml::Yaml;
 use clap::Args;
 use muster_control::explanation::after_failure;
@@ -17,36 +17,36 @@ use std::time::{Duration, Instant};
 /// Options of `muster events`.
 #[derive(Args)]
 pub(crate) struct EventsArgs {
-    /// Go on with what comes, until the agent ends or somebody interrupts.
+    /// Print new events too, until the agent ends or the command is interrupted.
     #[arg(short, long)]
     follow: bool,
-    /// Only those behind this number.
+    /// Only events after this sequence number.
     #[arg(long, value_name = "SEQ", default_value_t = 0)]
     since: u64,
-    /// Only those about these members, such as n[1-4].
+    /// Only events about these members, such as n[1-4].
     #[arg(long, value_name = "NAMES")]
     member: Vec<String>,
-    /// Only those about these ranks, such as 0-3,7; the end of a node is about its ranks, too.
+    /// Only events about these ranks, such as 0-3,7; the end of a node is about its ranks too.
     #[arg(long, value_name = "RANKS")]
     rank: Vec<String>,
-    /// End after so many.
+    /// End after this number of events.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
-    /// End after so many seconds; exit code 5 if there were fewer than --count then.
+    /// End after this time; exit code 5 if there were fewer than --count events.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(..=TIMEOUT_MAX_S))]
     timeout: Option<u64>,
     #[command(flatten)]
     show: ShowArgs,
 }
 
-/// Runs it.
+/// Runs `muster events`.
 pub(crate) fn run(args: &EventsArgs) -> Result<(), CliError> {
     let wanted = Wanted::read(args)?;
     let path = agents::find(&args.show.agent)?;
     let end = args
         .timeout
         .map(|seconds| Instant::now() + Duration::from_secs(seconds));
-    let mut follower = Follower::open(&path, args.since, args.follow).map_err(asked)?;
+    let mut follower = Follower::open(&path, args.since, args.follow).map_err(request_error)?;
     let lost = follower.head["lost"].as_u64().unwrap_or(0);
     if lost > 0 {
         eprintln!(
@@ -56,16 +56,16 @@ pub(crate) fn run(args: &EventsArgs) -> Result<(), CliError> {
     let coloured = paint::is_coloured();
     let mut seen = 0;
     while args.count.is_none_or(|count| seen < count) {
-        match follower.next(end).map_err(asked)? {
+        match follower.next(end).map_err(request_error)? {
             Followed::Event(event) if !wanted.has(&event) => {}
             Followed::Event(event) => {
                 print(&event, args.show.output, coloured);
                 seen += 1;
             }
-            // Nobody reads any more.
+            // The reader of standard output has gone.
             _ if muster_terminal::is_output_over() => return Ok(()),
             Followed::Late if args.count.is_some() => {
-                let why = format!("{seen} events came within {} s", args.timeout.unwrap_or(0));
+                let why = format!("{seen} events within {} s", args.timeout.unwrap_or(0));
                 return Err(CliError::timed_out("events", why));
             }
             Followed::Late => return Ok(()),
@@ -81,7 +81,7 @@ pub(crate) fn run(args: &EventsArgs) -> Result<(), CliError> {
     Ok(())
 }
 
-/// About whom events are to be.
+/// The members and ranks that events must be about; empty selects all.
 #[derive(Default)]
 struct Wanted {
     members: BTreeSet<String>,
@@ -123,7 +123,7 @@ fn print(event: &Value, output: Shape, coloured: bool) {
     }
 }
 
-/// An event in a line: when, what, about whom, and how it is known.
+/// An event as a line: time, event, member or rank, and how it is known.
 pub(crate) fn line(event: &Value, coloured: bool) -> String {
     let what = text(event, "event");
     let padded = format!("{what:<15}");
@@ -137,10 +137,10 @@ pub(crate) fn line(event: &Value, coloured: bool) -> String {
     line.trim_end().to_owned()
 }
 
-/// What stands in an event for a member whose name the agent does not know.
+/// The name of a member that the agent does not know.
 const UNNAMED: &str = "?";
 
-/// How an event is known, in words.
+/// How an event is known, as text.
 pub(crate) fn known(event: &Value) -> String {
     let mut parts = Vec::new();
     let names = |key: &str| -> Vec<&str> {
@@ -152,16 +152,16 @@ pub(crate) fn known(event: &Value) -> String {
     }
     let failed = event["failed_ranks"].as_array().into_iter().flatten();
     let failed: Vec<u64> = failed.filter_map(Value::as_u64).collect();
-    for (key, word) in [
+    for (key, label) in [
         ("signal", "signal"),
         ("exit_code", "exit code"),
         ("setting", "setting"),
     ] {
-        // The agent's own 0 would read as an orderly end of ranks that failed.
+        // The agent's exit code 0 would read as an orderly end of ranks that failed.
         let is_misleading = key == "exit_code" && !failed.is_empty() && event[key] == 0;
         if !event[key].is_null() && !is_misleading {
             parts.push(format!(
-                "{word} {}",
+                "{label} {}",
                 event[key].to_string().trim_matches('"')
             ));
         }
@@ -184,7 +184,7 @@ pub(crate) fn known(event: &Value) -> String {
     parts.join(", ")
 }
 
-/// `by n[1-2] and 1 unknown`: an agent may have forgotten the name of a member that reported.
+/// `by n[1-2] and 1 unknown`: the agent may not know the names of some reporters any more.
 fn reported_by(reporters: &[&str]) -> Option<String> {
     let is_known = |name: &&&str| **name != UNNAMED;
     let known: Vec<&str> = reporters.iter().filter(is_known).copied().collect();
@@ -212,7 +212,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn events_are_chosen_by_whom_they_are_about() {
+    fn events_are_selected_by_member_and_rank() {
         let wanted = |members: &[&str], ranks: &[u64]| Wanted {
             members: members.iter().map(|name| (*name).to_owned()).collect(),
             ranks: ranks.iter().copied().collect(),
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_is_a_line_with_everything_that_is_known() {
+    fn an_event_is_a_line_with_all_its_facts() {
         let event = json!({ "time": "T", "event": "node-failed", "member": "n4", "cause": "silence on every rail",
             "silent_ms": 60.12, "reporters": ["n1", "n2", "n3"] });
         assert_eq!(
@@ -253,13 +253,13 @@ mod tests {
 
     #[test]
     fn reporters_without_a_name_are_counted() {
-        for (reporters, said) in [
+        for (reporters, expected) in [
             (&[][..], None),
             (&["n2", "n1"], Some("by n[1-2]")),
             (&["?", "?", "n3"], Some("by n3 and 2 unknown")),
             (&["?"], Some("by 1 unknown")),
         ] {
-            assert_eq!(reported_by(reporters).as_deref(), said);
+            assert_eq!(reported_by(reporters).as_deref(), expected);
         }
     }
 }

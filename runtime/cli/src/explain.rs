@@ -1,4 +1,4 @@
-//! `muster explain`: which pair a message takes now, and what decided against each of the others.
+//! `muster explain`: shows the path that the next message takes, and the reason against each other path.
 
 use super::names;
 use super::rails::{class, credits};
@@ -44,7 +44,7 @@ fn table(answer: &Value) -> String {
         .as_str()
         .map_or_else(|| nids.join(","), str::to_owned);
     let taken = &answer["taken"];
-    let mut story = match taken.is_object() {
+    let mut lines_out = match taken.is_object() {
         true => format!(
             "{} -> {to}: {} -> {}{}\n",
             text(answer, "from"),
@@ -61,9 +61,14 @@ fn table(answer: &Value) -> String {
     if pair.is_object() {
         let end = |side: &str| pair[side].as_str().unwrap_or("any").to_owned();
         let verdict = verdict(pair);
-        let _ = writeln!(story, "{} -> {}: {verdict}", end("local"), end("remote"));
+        let _ = writeln!(
+            lines_out,
+            "{} -> {}: {verdict}",
+            end("local"),
+            end("remote")
+        );
     }
-    story += &through(&answer["relay"]);
+    lines_out += &relay_lines(&answer["relay"]);
     let titles = [
         "SIDE", "NID", "STATE", "HEALTH", "CREDITS", "QUEUED", "VERDICT",
     ];
@@ -86,19 +91,17 @@ fn table(answer: &Value) -> String {
             ]);
         }
     }
-    story + &align(&rows)
+    lines_out + &align(&rows)
 }
 
-/// Through whom it goes besides, and why not through others.
-fn through(relay: &Value) -> String {
+/// The relays that the message takes too, and the reasons against the other relays.
+fn relay_lines(relay: &Value) -> String {
     if !relay.is_object() {
         return String::new();
     }
     let because = text(relay, "because");
     if relay["off"] == true {
-        return format!(
-            "through nobody, though {because}: relaying is off (muster policy relay on)\n"
-        );
+        return format!("no relay, though {because}: relaying is off (muster policy relay on)\n");
     }
     let name = |one: &Value| {
         let name = one["name"].as_str();
@@ -110,14 +113,14 @@ fn through(relay: &Value) -> String {
         .filter(|one| one["taken"] == true)
         .map(name)
         .collect();
-    let mut story = match taken.is_empty() {
-        true => format!("through nobody, since no member can carry, though {because}\n"),
+    let mut lines_out = match taken.is_empty() {
+        true => format!("no relay, since no member can relay, though {because}\n"),
         false => format!("through {}, since {because}\n", taken.join(" and ")),
     };
     for one in members.iter().filter(|one| one["taken"] != true) {
-        let _ = writeln!(story, "  {}: {}", name(one), verdict(one));
+        let _ = writeln!(lines_out, "  {}: {}", name(one), verdict(one));
     }
-    story
+    lines_out
 }
 
 fn verdict(one: &Value) -> String {
@@ -134,7 +137,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn the_pair_and_what_decided_are_said() {
+    fn the_pair_and_the_reasons_are_printed() {
         let answer = json!({
             "from": "n1", "to": "n2", "taken": { "local": "a@udp0", "remote": "c@udp0" },
             "pair": { "local": "b@udp1", "remote": null, "taken": false, "why": "it is silent" },
@@ -145,8 +148,8 @@ mod tests {
             ],
             "remotes": [{ "nid": "c@udp0", "taken": true }],
         });
-        let story = table(&answer);
-        let lines: Vec<&str> = story.lines().collect();
+        let lines_out = table(&answer);
+        let lines: Vec<&str> = lines_out.lines().collect();
         assert_eq!(lines[0], "n1 -> n2: a@udp0 -> c@udp0 (low-latency)");
         assert_eq!(lines[1], "b@udp1 -> any: not taken, since it is silent");
         let words: Vec<&str> = lines[3].split_whitespace().collect();
@@ -154,11 +157,11 @@ mod tests {
             words,
             ["local", "a@udp0", "active", "1000", "1/0/2", "7", "taken"]
         );
-        assert_eq!(lines.len(), 6, "{story}");
+        assert_eq!(lines.len(), 6, "{lines_out}");
     }
 
     #[test]
-    fn through_whom_and_why_is_said() {
+    fn the_relays_and_the_reasons_are_printed() {
         let mut answer = json!({
             "from": "n1", "to": "n2", "taken": null,
             "relay": {
@@ -169,15 +172,14 @@ mod tests {
                 ],
             },
         });
-        let story = table(&answer);
-        let said = "n1 -> n2: no path\nthrough n3, since no direct pair works\n  d@udp0: not taken, since it is slow\n";
-        assert!(story.starts_with(said), "{story}");
+        let lines_out = table(&answer);
+        let expected = "n1 -> n2: no path\nthrough n3, since no direct pair works\n  \
+                        d@udp0: not taken, since it is slow\n";
+        assert!(lines_out.starts_with(expected), "{lines_out}");
         answer["relay"]["off"] = true.into();
-        assert!(
-            table(&answer).contains("through nobody, though no direct pair works: relaying is off")
-        );
+        assert!(table(&answer).contains("no relay, though no direct pair works: relaying is off"));
         answer["relay"]["off"] = false.into();
         answer["relay"]["members"] = json!([]);
-        assert!(table(&answer).contains("no member can carry"));
+        assert!(table(&answer).contains("no member can relay"));
     }
 }

@@ -1,4 +1,4 @@
-//! `muster gossip`: age gossip of an agent that runs it, initialised, started, stopped and looked at.
+//! `muster gossip`: initialises, starts, stops and shows age gossip on an agent that runs it.
 
 use super::show::{ShowArgs, align, array, change, show, text};
 use clap::{Args, Subcommand};
@@ -22,19 +22,19 @@ pub(crate) struct GossipArgs {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Give it participants and times, in place of those that it had; it waits to be started.
+    /// Set participants and times, replacing the previous ones; gossip then waits for start.
     Init(InitArgs),
-    /// Go on: ping, reply, judge.
+    /// Start or continue: ping, reply, judge.
     Start(ShowArgs),
     /// Stop: no pings, no replies, no verdicts.
     Stop(ShowArgs),
     /// Show parameters, clock, and each participant's age and state.
     Status(ShowArgs),
-    /// Serve as the gossip server at which participants find each other, until ended.
+    /// Run the gossip server, at which participants find each other, until ended.
     ///
-    /// An agent with server:HOST:PORT joins here, and when all have come each is told all of them. The server keeps the
-    /// list in memory: one that is started again waits for all to come again. So it is required whenever an agent may
-    /// start; agents that run, and those that replace a worker which crashed, need none.
+    /// An agent with server:HOST:PORT joins here; when all have joined, each receives the list of all. The server keeps
+    /// the list in memory: a restarted server waits until all have joined again. So the server is required whenever an
+    /// agent may start. Running agents, and workers that replace a crashed worker, do not require it.
     Serve(ServeArgs),
 }
 
@@ -43,7 +43,7 @@ struct ServeArgs {
     /// Address to listen at, as in 0.0.0.0:7740.
     #[arg(long, value_name = "ADDR:PORT", default_value = "0.0.0.0:7740")]
     listen: SocketAddr,
-    /// How many take part.
+    /// Number of participants.
     #[arg(long, value_parser = clap::value_parser!(u32).range(2..=1 << 20))]
     participants: u32,
     /// File with the job key: 64 hexadecimal digits, mode 0600 [default: the standing key of this user].
@@ -56,10 +56,10 @@ struct InitArgs {
     /// NIDs of all participants, file:PATH, or server:HOST:PORT.
     ///
     /// This node's NID is among them: lists, ranges such as 192.168.[1-2].[1-128/2]@o2ib0, or file:PATH; GROUP=NIDS
-    /// puts them into a group. Or server:HOST:PORT alone: the gossip server that tells them (gossip serve).
+    /// puts them into a group. Or server:HOST:PORT alone: the gossip server that has the list (gossip serve).
     #[arg(required = true, value_name = "NIDS")]
     participants: Vec<String>,
-    /// A cycle, in milliseconds.
+    /// Length of a cycle, in milliseconds.
     #[arg(long, default_value = "200")]
     interval_ms: String,
     /// The estimated round trip of the network, in milliseconds.
@@ -68,7 +68,7 @@ struct InitArgs {
     /// Allow a cycle below 200 ms.
     #[arg(long)]
     allow_fast_interval: bool,
-    /// The part of pings that stay in the own group, as in 0.9 [default: groups do not matter].
+    /// The fraction of pings to the node's own group, as in 0.9 [default: groups have no effect].
     #[arg(long, value_name = "L")]
     local: Option<String>,
     #[command(flatten)]
@@ -88,7 +88,7 @@ pub(crate) fn run(args: &GossipArgs) -> Result<(), CliError> {
                 round_trip_ms: args.round_trip_ms.clone(),
                 allow_fast_interval: args.allow_fast_interval,
                 local: args.local.clone(),
-                participants: words(&args.participants)?,
+                participants: participants(&args.participants)?,
             };
             change(&args.show, &Request::Gossip(command))
         }
@@ -106,7 +106,7 @@ fn serve(args: &ServeArgs) -> Result<(), CliError> {
     };
     let key = key.map_err(|error| failed(&error))?;
     let expected = args.participants as usize;
-    // One connection for each of them.
+    // Each participant has one connection, which requires a descriptor.
     limits::raise_all();
     let mut server = Server::open(args.listen, expected, key).map_err(|error| {
         let at = args.listen;
@@ -116,30 +116,30 @@ fn serve(args: &ServeArgs) -> Result<(), CliError> {
     })?;
     let address = server.address().map_err(|error| failed(&error))?;
     println!("gossip server at {address}, for {expected} participants");
-    let mut told = 0;
+    let mut printed = 0;
     loop {
         server.turn().map_err(|error| failed(&error))?;
-        if server.joined() != told {
-            told = server.joined();
-            println!("{told} of {expected} have joined");
+        if server.joined() != printed {
+            printed = server.joined();
+            println!("{printed} of {expected} have joined");
         }
     }
 }
 
-/// Files are read here: the agent may not see them.
-fn words(given: &[String]) -> Result<Vec<String>, CliError> {
-    let mut words = Vec::new();
+/// Replaces file:PATH by the content of the file. The command reads it, since the agent may not have access.
+fn participants(given: &[String]) -> Result<Vec<String>, CliError> {
+    let mut participants = Vec::new();
     for given in given {
         let list = match given.strip_prefix("file:") {
             Some(path) => read_text(Path::new(path), LIST_MAX).map_err(|error| {
                 let what = format!("gossip init: {path}");
-                CliError::usage(what, error).hint("name a readable list of NIDs")
+                CliError::usage(what, error).hint("name a readable file with a list of NIDs")
             })?,
             None => given.clone(),
         };
-        words.extend(list.split_whitespace().map(str::to_owned));
+        participants.extend(list.split_whitespace().map(str::to_owned));
     }
-    Ok(words)
+    Ok(participants)
 }
 
 fn table(answer: &Value) -> String {

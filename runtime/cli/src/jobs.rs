@@ -1,5 +1,5 @@
-//! Which of several agents is asked: they are told apart by their jobs, and of those of one job the one that
-//! knows most is best. One that was given up knows itself alone, and took it for all.
+//! Chooses one of several agents. Agents are distinguished by their jobs. Of the agents of one job, the agent that
+//! knows the most alive members is preferred: an agent that was declared failed (an outcast) may know only itself.
 
 use super::agents::{no_agent, run_of};
 use super::show::{array, text};
@@ -15,13 +15,14 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long those that are asked at once may take to answer; who has not by then is not preferred. In tests all answer.
-const PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 60 } else { 1 });
-/// Characters of a command that a list shows.
+/// Time in which agents that are asked in parallel must answer; an agent that is later is not preferred. Long in
+/// tests, so that all answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(if cfg!(test) { 60 } else { 1 });
+/// Maximum characters of a command in the list of jobs.
 const COMMAND_MAX: usize = 60;
 
-/// Of these sockets the one to talk to. `wanted` is the job that MUSTER_JOB names, or empty: an agent of another job
-/// is then never chosen, not even the only one.
+/// The socket to use, of those found. `wanted` is the job that MUSTER_JOB names, or empty. An agent of another job
+/// than `wanted` is never chosen, even if it is the only one.
 pub(super) fn choose(mut found: Vec<PathBuf>, wanted: &str) -> Result<PathBuf, CliError> {
     let first = found.first().and_then(|path| run_of(path));
     let is_one_run = first.is_some() && found.iter().all(|path| run_of(path) == first);
@@ -51,13 +52,13 @@ pub(super) fn choose(mut found: Vec<PathBuf>, wanted: &str) -> Result<PathBuf, C
     if !wanted.is_empty() && !jobs.contains_key(wanted) {
         let silent = match silent {
             0 => String::new(),
-            count => format!(" ({count} gave no answer)"),
+            count => format!(" ({count} did not answer)"),
         };
         let why = format!(
-            "MUSTER_JOB={wanted}, and no agent of that job runs on this node{silent}; there are:\n  {list}"
+            "MUSTER_JOB={wanted}, and no agent of that job runs on this node{silent}; others are:\n  {list}"
         );
         return Err(no_agent(why).hint(
-            "set MUSTER_JOB to one of these names or unset it, or choose an agent with --agent PATH",
+            "set MUSTER_JOB to one of these jobs or unset it, or choose an agent with --agent PATH",
         ));
     }
     let hint = match wanted.is_empty() {
@@ -67,7 +68,7 @@ pub(super) fn choose(mut found: Vec<PathBuf>, wanted: &str) -> Result<PathBuf, C
     Err(CliError::new("several agents run here", format!("choose one:\n  {list}")).hint(hint))
 }
 
-/// What tells agents apart: their job's name, or the socket of one without a job.
+/// The name that distinguishes agents: the name of their job, or the socket of an agent without a job.
 fn job_of(socket: &Path, about: Option<&Value>) -> String {
     let run = run_of(socket).and_then(Path::file_name);
     if let Some(number) = run.and_then(|name| name.to_str()?.strip_prefix(PREFIX)) {
@@ -91,7 +92,7 @@ impl Job {
         self.sockets.iter().all(|path| run_of(path).is_some())
     }
 
-    /// Whose it is, and how it is chosen.
+    /// The line in the list of jobs: nodes, ranks, age, command, and the argument that selects the job.
     fn line(&self, name: &str) -> String {
         let mut parts = vec![];
         let mut nodes: Vec<&str> = self
@@ -116,7 +117,7 @@ impl Job {
             .iter()
             .filter_map(|about| about["since_s"].as_u64())
             .max();
-        parts.extend(age.map(|age| format!("since {} ago", in_words(age))));
+        parts.extend(age.map(|age| format!("since {} ago", duration_text(age))));
         let run = self.sockets.first().and_then(|path| run_of(path));
         parts.extend(run.and_then(command_of));
         let path = match (&self.sockets[..], run) {
@@ -133,7 +134,7 @@ impl Job {
     }
 }
 
-fn in_words(seconds: u64) -> String {
+fn duration_text(seconds: u64) -> String {
     match seconds {
         0..120 => format!("{seconds} s"),
         120..7200 => format!("{} min", seconds / 60),
@@ -141,24 +142,24 @@ fn in_words(seconds: u64) -> String {
     }
 }
 
-/// What `muster run` was told, by the number of its process in the directory's name.
+/// The command line of a `muster run`, found by its pid, which is part of the directory's name.
 fn command_of(run: &Path) -> Option<String> {
     let number = run.file_name()?.to_str()?.strip_prefix(PREFIX)?;
-    let words = std::fs::read(format!("/proc/{number}/cmdline")).ok()?;
-    let words = String::from_utf8_lossy(&words)
+    let command = std::fs::read(format!("/proc/{number}/cmdline")).ok()?;
+    let command = String::from_utf8_lossy(&command)
         .trim_end_matches('\0')
         .replace(['\0', '\n'], " ");
-    let short: String = words.chars().take(COMMAND_MAX).collect();
-    match words.len() > short.len() {
+    let short: String = command.chars().take(COMMAND_MAX).collect();
+    match command.len() > short.len() {
         true => Some(format!("{short}...")),
         false => Some(short).filter(|short| !short.is_empty()),
     }
 }
 
-/// Of one job's agents the one that knows most living members, and of equal ones the first; an outcast only if
-/// there is nobody else.
+/// Of the agents of one job, the agent that knows the most alive members; of equal ones the first. An outcast is
+/// chosen only if there is no other.
 fn best(found: Vec<PathBuf>) -> PathBuf {
-    let known = |answer: Option<Value>| {
+    let rating = |answer: Option<Value>| {
         answer.map_or((false, 0), |answer| {
             (
                 answer["outcast"] != true,
@@ -168,8 +169,8 @@ fn best(found: Vec<PathBuf>) -> PathBuf {
     };
     let all = (true, found.len() as u64);
     let mut found = found.into_iter();
-    let first = found.next().expect("one at least");
-    let mut most = known(ask_all(std::slice::from_ref(&first), &Question::Members).remove(0));
+    let first = found.next().expect("the caller found at least one agent");
+    let mut most = rating(ask_all(std::slice::from_ref(&first), &Question::Members).remove(0));
     if most >= all {
         return first;
     }
@@ -177,15 +178,15 @@ fn best(found: Vec<PathBuf>) -> PathBuf {
     let others: Vec<PathBuf> = found.collect();
     let answers = ask_all(&others, &Question::Members);
     for (path, answer) in others.into_iter().zip(answers) {
-        let knows = known(answer);
-        if knows > most {
-            (chosen, most) = (path, knows);
+        let rated = rating(answer);
+        if rated > most {
+            (chosen, most) = (path, rated);
         }
     }
     chosen
 }
 
-/// Asks all at a time; those that do not answer soon have no answer.
+/// Asks all agents in parallel. An agent that does not answer within `ANSWER_TIMEOUT` has no answer.
 fn ask_all(paths: &[PathBuf], question: &Question) -> Vec<Option<Value>> {
     let (sender, answers) = mpsc::channel();
     for (at, path) in paths.iter().cloned().enumerate() {
@@ -194,7 +195,7 @@ fn ask_all(paths: &[PathBuf], question: &Question) -> Vec<Option<Value>> {
     }
     drop(sender);
     let mut all = vec![None; paths.len()];
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + ANSWER_TIMEOUT;
     while let Ok((at, answer)) = answers.recv_timeout(end.saturating_duration_since(Instant::now()))
     {
         all[at] = answer;
@@ -210,9 +211,9 @@ mod tests {
     use std::io::{BufRead, BufReader, Write};
     use std::os::unix::net::UnixListener;
 
-    /// An agent that gives these answers to whoever asks.
-    fn agent(place: &Path, run: &str, node: &str, alive: u64, outcast: bool) -> PathBuf {
-        let directory = place.join(run).join("m").join(node);
+    /// An agent that gives these answers to every client.
+    fn agent(base: &Path, run: &str, node: &str, alive: u64, outcast: bool) -> PathBuf {
+        let directory = base.join(run).join("m").join(node);
         std::fs::create_dir_all(&directory).unwrap();
         let path = directory.join("control");
         let listener = UnixListener::bind(&path).unwrap();
@@ -239,76 +240,80 @@ mod tests {
         path
     }
 
-    /// run-2: the agent that was started again for a node that had been given up comes first by its name.
+    /// run-2: the agent that was started again for a node that was declared failed comes first by its name.
     #[test]
-    fn of_one_job_the_agent_that_knows_most_is_asked() {
+    fn of_one_job_the_agent_that_knows_most_members_is_chosen() {
         let place = tempfile::tempdir().unwrap();
         let make =
             |node: &str, alive, outcast| agent(place.path(), "muster-run-7", node, alive, outcast);
-        let lonely = make("a", 1, false);
+        let single = make("a", 1, false);
         let outcast = make("b", 4, true);
         let (third, fourth) = (make("c", 3, false), make("d", 3, false));
-        let all = vec![lonely.clone(), outcast.clone(), third.clone(), fourth];
+        let all = vec![single.clone(), outcast.clone(), third.clone(), fourth];
         assert_eq!(choose(all, "").unwrap(), third);
         assert_eq!(
-            choose(vec![outcast.clone(), lonely.clone()], "").unwrap(),
-            lonely
+            choose(vec![outcast.clone(), single.clone()], "").unwrap(),
+            single
         );
         assert_eq!(choose(vec![outcast.clone()], "").unwrap(), outcast);
     }
 
     #[test]
-    fn several_jobs_are_listed_with_what_they_are_and_one_is_chosen_by_name() {
+    fn several_jobs_are_listed_and_one_is_chosen_by_name() {
         let place = tempfile::tempdir().unwrap();
         let seven =
             ["n1", "n2"].map(|node| agent(place.path(), "muster-run-7000007", node, 2, false));
         let eight = agent(place.path(), "muster-run-8000008", "n1", 1, false);
         let all = || [&seven[..], std::slice::from_ref(&eight)].concat();
-        let said = choose(all(), "").unwrap_err().to_string();
+        let message = choose(all(), "").unwrap_err().to_string();
         for run in ["7", "8"].map(|number| format!("{number}00000{number}")) {
             let directory = place.path().join(format!("muster-run-{run}"));
             assert_eq!(
-                said.matches(&format!("--agent {}\n", directory.display()))
+                message
+                    .matches(&format!("--agent {}\n", directory.display()))
                     .count(),
                 1,
-                "{said}"
+                "{message}"
             );
         }
         assert!(
-            said.contains("run-7000007: nodes n[1-2]; ranks 2,2; since 7 s ago\n"),
-            "{said}"
+            message.contains("run-7000007: nodes n[1-2]; ranks 2,2; since 7 s ago\n"),
+            "{message}"
         );
         assert!(
-            said.contains("run-8000008: nodes n1; ranks 1; since 7 s ago\n"),
-            "{said}"
+            message.contains("run-8000008: nodes n1; ranks 1; since 7 s ago\n"),
+            "{message}"
         );
         assert_eq!(choose(all(), "run-8000008").unwrap(), eight);
         assert_eq!(choose(all(), "run-7000007").unwrap(), seven[0]);
-        // Neither a single agent nor those of a single run are asked in the name of another job.
+        // Neither a single agent nor the agents of a single run are used for another job's name.
         for (found, name) in [
             (all(), "nosuch"),
             (seven.to_vec(), "run-9"),
             (seven.to_vec(), "nosuch"),
             (vec![eight], "nosuch"),
         ] {
-            let said = choose(found, name).unwrap_err();
-            assert_eq!(said.code, 3, "{said}");
-            let said = said.to_string();
+            let message = choose(found, name).unwrap_err();
+            assert_eq!(message.code, 3, "{message}");
+            let message = message.to_string();
             let why = format!("MUSTER_JOB={name}, and no agent of that job runs on this node;");
-            assert!(said.contains(&why) && said.contains("unset it"), "{said}");
+            assert!(
+                message.contains(&why) && message.contains("unset it"),
+                "{message}"
+            );
         }
     }
 
-    /// A job whose emulated nodes share a MUSTER_DIR: MUSTER_JOB is set already, so it is no remedy.
+    /// A job whose emulated nodes share a MUSTER_DIR: MUSTER_JOB is already set, so the hint does not propose it.
     #[test]
     fn of_several_agents_of_the_named_job_one_is_chosen_by_its_path() {
         let place = tempfile::tempdir().unwrap();
         let two = ["a", "b"].map(|node| agent(place.path(), "servers", node, 2, false));
-        let said = choose(two.to_vec(), "servers").unwrap_err().to_string();
-        assert!(said.contains("several agents run here"), "{said}");
+        let message = choose(two.to_vec(), "servers").unwrap_err().to_string();
+        assert!(message.contains("several agents run here"), "{message}");
         assert!(
-            said.ends_with("hint: choose one with --agent PATH"),
-            "{said}"
+            message.ends_with("hint: choose one with --agent PATH"),
+            "{message}"
         );
         assert_eq!(choose(two[..1].to_vec(), "servers").unwrap(), two[0]);
     }

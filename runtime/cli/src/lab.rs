@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 use clap::Args;
-use muster_terminal::{CliError, complain};
+use muster_terminal::{CliError, print_cli_error};
 
 /// The program, which is installed beside `muster`.
 const PROGRAM: &str = "muster-lab";
@@ -44,5 +44,5 @@ pub(crate) fn run(arguments: &[OsString]) -> ExitCode {
         .unwrap_or_else(|| PathBuf::from(PROGRAM));
     let cause = Command::new(&program).args(arguments).exec();
     let hint = format!("install {PROGRAM} beside muster, or in a directory of PATH");
-    complain(&CliError::new(program.display().to_string(), cause).hint(hint))
+    print_cli_error(&CliError::new(program.display().to_string(), cause).hint(hint))
 }

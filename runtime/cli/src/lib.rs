@@ -1,13 +1,12 @@
-//! The command line `muster`: what an operator and a developer type.
+//! The command line `muster`, for operators and developers.
 //!
-//! Each subcommand is a file. A failure is one line that says what failed and why, and a
-//! hint with the command that helps; never a panic text. Exit codes: 0 fine, 1 failed,
-//! 2 wrong usage, 3 no agent, 4 degraded, 5 time-out, 6 not allowed, 7 a configuration is wrong;
-//! 20, 21, 22 a simulated world failed (see `sim`).
+//! Each subcommand is a file. A failure prints one line with what failed and why, and a hint with a remedy; it never
+//! prints a panic. Exit codes: 0 success, 1 failure, 2 wrong usage, 3 no agent, 4 degraded, 5 time-out, 6 not allowed,
+//! 7 wrong configuration; 20, 21, 22 a simulated world failed (see `sim`).
 #![forbid(unsafe_code)]
 
-/// As the standard library's, but a reader that has gone (`muster members | head`) or a disk that is
-/// full is no panic; see [`print_out`].
+/// Replaces `println!` of the standard library: a closed pipe (`muster members | head`) or a full disk does not panic;
+/// see [`print_out`].
 macro_rules! println {
     ($($part:tt)*) => { muster_terminal::print_out(format_args!($($part)*), "\n") };
 }
@@ -43,7 +42,7 @@ mod yaml;
 use clap::error::ErrorKind;
 use clap::{ArgAction, CommandFactory, Parser, Subcommand};
 use muster_config::{forget_values, refusal};
-use muster_terminal::{CliError, complain, end_of_output, warn_of_strange_settings};
+use muster_terminal::{CliError, end_of_output, print_cli_error, warn_of_strange_settings};
 use std::ffi::OsString;
 use std::process::ExitCode;
 
@@ -68,51 +67,51 @@ struct Cli {
 enum Command {
     /// Show every member that the agent knows: state, ranks, and how it is known.
     Members(show::MembersArgs),
-    /// Show what is known about one member, from whom and since when.
+    /// Show what is known about one member, with sources and times.
     Why(show::WhyArgs),
     /// Show the agent's rails, or open and close some while it runs.
     Rails(rails::RailsArgs),
     /// Show the peers and each of their NIDs, or configure some.
     Peers(peers::PeersArgs),
-    /// Show or change the rules by which rails and NIDs are preferred.
+    /// Show or change the rules that set preferences of rails and NIDs.
     Policy(policy::PolicyArgs),
-    /// Say which rail the next message to a member takes, and what decided against each other one.
+    /// Show which path the next message to a member takes, and the reason against each other path.
     Explain(explain::ExplainArgs),
-    /// Show what the agent has concluded, and with --follow what it concludes from now on.
+    /// Show the agent's conclusions; with --follow also new ones.
     Events(events::EventsArgs),
     /// Wait until members or ranks are in a state.
     Wait(wait::WaitArgs),
-    /// Show members and rails again and again.
+    /// Show members and rails, refreshed repeatedly.
     Top(top::TopArgs),
-    /// Say in one verdict whether all is well; for monitoring with --nagios.
+    /// Print one verdict about the job; for monitoring with --nagios.
     Check(check::CheckArgs),
-    /// Write one page about what became of a job, with its timeline, from journals.
+    /// Write a page about the course of a job, with its timeline, from journals.
     Report(report::ReportArgs),
-    /// Look for what keeps agents from working well on this node, and say the remedy.
+    /// Find conditions of this node that impair agents, and show the remedies.
     Doctor(doctor::DoctorArgs),
     /// Show the attributes that nodes have published.
     Attrs(attrs::AttrsArgs),
-    /// Print all figures as OpenMetrics, or write them for node_exporter.
+    /// Print all metrics as OpenMetrics, or write them for node_exporter.
     Metrics(metrics::MetricsArgs),
-    /// Show the agent's settings and where they came from, or check a file.
+    /// Show the agent's settings and their sources, or check a file.
     #[command(subcommand)]
     Config(settings::ConfigCommand),
-    /// Show the figures of the agent, of nets, rails, peers or NIDs, and set them to zero.
+    /// Show the counters of the agent, of nets, rails, peers or NIDs, or set them to zero.
     Stats(stats::StatsArgs),
-    /// Drive age gossip on an agent that runs it: init, start, stop, status.
+    /// Control age gossip on an agent that runs it: init, start, stop, status.
     Gossip(gossip::GossipArgs),
     /// Print the configuration of rails, peers and policy as YAML.
     Export(document::ExportArgs),
-    /// Put a configuration that was exported in force, in place of the one that is.
+    /// Replace the configuration by an exported one.
     Import(document::ImportArgs),
-    /// Launch an MPI job that lives through the loss of ranks and nodes.
+    /// Launch an MPI job that continues after the loss of ranks and nodes.
     Run(muster_launch::command::RunArgs),
-    /// Start a real MPI job on emulated nodes, kill a rank, silence a node, and show who
-    /// was told what, when and why.
+    /// Start a real MPI job on emulated nodes, kill a rank, silence a node, and show which
+    /// rank received which notification, when and why.
     Demo(lab::LabArgs),
-    /// Measure what Muster costs on this machine.
+    /// Measure the costs of Muster on this machine.
     Bench(lab::LabArgs),
-    /// Run the protocols in a simulated world, where one seed decides everything.
+    /// Run the protocols in a simulated world that a seed determines.
     Sim(lab::LabArgs),
     /// Write manual pages and shell completions under a directory such as PREFIX/share.
     #[command(hide = true)]
@@ -134,14 +133,14 @@ pub fn main() -> ExitCode {
     }
     let cli = match Cli::try_parse_from(&words) {
         Ok(cli) => cli,
-        Err(error) => return misread(error, &words),
+        Err(error) => return report_parse_error(error, &words),
     };
-    // `muster run` says it once for all its launchers; monitoring and packaging read what is printed.
-    let is_said_elsewhere = matches!(
+    // `muster run` warns once for all its launchers. Monitoring and packaging parse the output, so they get no warning.
+    let warns_elsewhere = matches!(
         cli.command,
         Command::Run(_) | Command::Demo(_) | Command::Manual(_)
     );
-    if !is_said_elsewhere && !check::is_plugin() {
+    if !warns_elsewhere && !check::is_plugin() {
         warn_of_strange_settings();
     }
     let outcome = match cli.command {
@@ -171,12 +170,12 @@ pub fn main() -> ExitCode {
     };
     match outcome {
         Ok(()) => end_of_output(),
-        Err(error) => complain(&error),
+        Err(error) => print_cli_error(&error),
     }
 }
 
-/// Says what is wrong with the command line, or what it asked for, such as help.
-fn misread(mut error: clap::Error, words: &[OsString]) -> ExitCode {
+/// Prints what is wrong with the command line, or the text that it requested, such as the help.
+fn report_parse_error(mut error: clap::Error, words: &[OsString]) -> ExitCode {
     forget_values(&mut error);
     let foreign = || match error.kind() {
         ErrorKind::UnknownArgument => muster_launch::command::foreign(words),
@@ -187,7 +186,9 @@ fn misread(mut error: clap::Error, words: &[OsString]) -> ExitCode {
         _ if error.use_stderr() && check::is_plugin() => check::refuse_as_plugin(
             &refused.map_or_else(|| error.to_string(), |refused| refused.to_string()),
         ),
-        Some(refused) => complain(&CliError::usage(refused.what, refused.why).hint(refused.remedy)),
+        Some(refused) => {
+            print_cli_error(&CliError::usage(refused.what, refused.why).hint(refused.remedy))
+        }
         None => error.exit(),
     }
 }
@@ -197,7 +198,7 @@ mod tests {
     use super::*;
     use clap::{Arg, Command};
 
-    /// Each command with the words that lead to it.
+    /// Collects each command with the words that invoke it.
     fn commands(command: &Command, above: &[&str], into: &mut Vec<(Vec<String>, Command)>) {
         let words = [above, &[command.get_name()]].concat();
         for below in command.get_subcommands() {
@@ -209,7 +210,7 @@ mod tests {
         ));
     }
 
-    /// How a value is given: behind its option, or in its place.
+    /// The argument as typed: after its option, or positional.
     fn given(arg: &Arg, value: &str) -> Option<String> {
         match (arg.get_long(), arg.get_short()) {
             _ if !arg.get_action().takes_values() => None,
@@ -219,7 +220,7 @@ mod tests {
         }
     }
 
-    /// Whatever an option of any command refuses is named, with the reason in plain words, and with what it takes.
+    /// A value that an option of any command refuses is named in the error, with the reason and the valid values.
     #[test]
     fn every_refused_value_comes_with_its_reason_and_a_remedy() {
         let mut refused = 0;
@@ -242,13 +243,13 @@ mod tests {
                     let Some(refusal) = refusal(&error, root.clone(), &line) else {
                         continue;
                     };
-                    let said = refusal.to_string();
+                    let message = refusal.to_string();
                     assert!(
                         refusal.what.ends_with(&format!("{value:?}")),
-                        "{line:?}: {said}"
+                        "{line:?}: {message}"
                     );
                     for word in ["invalid", "is not in", "parse", "target type"] {
-                        assert!(!refusal.why.contains(word), "{line:?}: {said}");
+                        assert!(!refusal.why.contains(word), "{line:?}: {message}");
                     }
                     let help = format!("; see {} --help", words.join(" "));
                     assert!(
@@ -256,7 +257,7 @@ mod tests {
                             .remedy
                             .strip_suffix(&help)
                             .is_some_and(|remedy| remedy.len() > 10),
-                        "{line:?}: {said}"
+                        "{line:?}: {message}"
                     );
                     refused += 1;
                 }

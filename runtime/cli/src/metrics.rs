@@ -1,6 +1,7 @@
-//! `muster metrics`: all figures as OpenMetrics on standard output, or in a file for node_exporter, in the
-//! older text format of Prometheus: its textfile collector reads no other, and leaves out a whole file of which
-//! it does not know one type.
+//! `muster metrics`: prints all metrics as OpenMetrics, or writes them to a file for node_exporter.
+//!
+//! The file has the older text format of Prometheus. The textfile collector of node_exporter reads no other format, and
+//! skips a whole file if it does not know one type in it.
 
 use super::show::{Shape, ShowArgs, ask, print_answer, text};
 use clap::Args;
@@ -13,23 +14,23 @@ use std::path::{Path, PathBuf};
 /// Options of `muster metrics`.
 #[derive(Args)]
 pub(crate) struct MetricsArgs {
-    /// Write to this file in place of standard output, for node_exporter's textfile collector: in the text
-    /// format of Prometheus, which is the one that it reads; beside it first, then renamed, so that nobody
-    /// reads half of it. The collector wants a name that ends with .prom.
+    /// Write to this file instead of standard output, for node_exporter's textfile collector: in the text format
+    /// of Prometheus, which is the one that it reads. The file is replaced in one step (written beside it, then
+    /// renamed). The collector requires a name that ends with .prom.
     #[arg(long, value_name = "PATH")]
     textfile: Option<PathBuf>,
     #[command(flatten)]
     show: ShowArgs,
 }
 
-/// Runs it.
+/// Runs `muster metrics`.
 pub(crate) fn run(args: &MetricsArgs) -> Result<(), CliError> {
     let answer = ask(&args.show, &Request::Ask(Question::Metrics))?;
     let metrics = text(&answer, "text");
     match (&args.textfile, args.show.output) {
         (Some(path), _) => replace(path, &classic(metrics)).map_err(|cause| {
             CliError::new(format!("write {}", path.display()), cause)
-                .hint("the file there is as it was; name one in a directory that can be written")
+                .hint("the previous file is unchanged; name a file in a writable directory")
         }),
         (None, Shape::Table) => {
             print!("{metrics}");
@@ -42,8 +43,8 @@ pub(crate) fn run(args: &MetricsArgs) -> Result<(), CliError> {
     }
 }
 
-/// OpenMetrics in the text format that was before: a family has the name of its samples, there are no types
-/// but gauge and counter, and nothing marks the end.
+/// Converts OpenMetrics into the older text format: a family has the name of its samples, the only types are gauge and
+/// counter, and there is no end marker.
 fn classic(open: &str) -> String {
     let mut text = String::with_capacity(open.len());
     let mut suffix = "";
@@ -68,21 +69,21 @@ fn classic(open: &str) -> String {
     text
 }
 
-/// Puts the text in the place of the file at once.
+/// Replaces the content of the file in one step.
 fn replace(path: &Path, text: &str) -> io::Result<()> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
-    let mut fresh = std::ffi::OsString::from(".");
-    fresh.push(name);
-    fresh.push(format!(".{}", std::process::id()));
-    let fresh = path.with_file_name(fresh);
-    // In a directory that others may write to, a link of theirs must not be followed.
-    let _ = fs::remove_file(&fresh);
-    let written = File::create_new(&fresh).and_then(|mut file| {
+    let mut temporary = std::ffi::OsString::from(".");
+    temporary.push(name);
+    temporary.push(format!(".{}", std::process::id()));
+    let temporary = path.with_file_name(temporary);
+    // In a directory that other users may write to, a symbolic link of theirs must not be followed.
+    let _ = fs::remove_file(&temporary);
+    let written = File::create_new(&temporary).and_then(|mut file| {
         file.write_all(text.as_bytes())?;
-        fs::rename(&fresh, path)
+        fs::rename(&temporary, path)
     });
     if written.is_err() {
-        let _ = fs::remove_file(&fresh);
+        let _ = fs::remove_file(&temporary);
     }
     written
 }
@@ -92,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_has_families_with_the_names_of_their_samples() {
+    fn families_in_a_file_have_the_names_of_their_samples() {
         let open = "# TYPE a info\n# HELP a Who tells.\na_info{x=\"1 2\"} 1\n# TYPE b counter\n# HELP b Of b.\n\
                     b_total{x=\"1\"} 3\n# TYPE c gauge\n# HELP c Of c.\nc{x=\"1\"} 4\n# EOF\n";
         let wanted = "# TYPE a_info gauge\n# HELP a_info Who tells.\na_info{x=\"1 2\"} 1\n# TYPE b_total counter\n\

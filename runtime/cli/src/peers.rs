@@ -1,4 +1,4 @@
-//! `muster peers`: other members by their NIDs, with state and figures; and those known by hand.
+//! `muster peers`: other members by their NIDs, with state and counters, and peers that were added by hand.
 
 use super::names;
 use super::rails::{credits, dropped};
@@ -11,7 +11,7 @@ use muster_hostlist::by_number;
 use muster_terminal::CliError;
 use serde_json::Value;
 
-/// Names that one pattern of those to be shown may stand for.
+/// Maximum number of names that one pattern of peers to show may expand to.
 const NAMES_MAX: usize = 4096;
 
 /// Options of `muster peers`.
@@ -28,20 +28,20 @@ pub(crate) struct PeersArgs {
 enum PeersCommand {
     /// Show the peers (the same as no command).
     Show(ShownArgs),
-    /// Say that these NIDs are one peer's, and knock there.
+    /// Declare that these NIDs belong to one peer, and send it a join.
     Add(NamedArgs),
-    /// Take NIDs out of the peers that were added; one without any is forgotten.
+    /// Remove NIDs from added peers; a peer without NIDs is removed.
     Del(NamedArgs),
 }
 
 #[derive(Args)]
 struct ShownArgs {
-    /// Only these: names of members or NIDs, with ranges, such as n[1-4] or 10.0.[0-3].*@udp0.
+    /// Only these peers: names of members or NIDs, with ranges, such as n[1-4] or 10.0.[0-3].*@udp0.
     only: Vec<String>,
-    /// At most so many peers.
+    /// Maximum number of peers.
     #[arg(long, default_value_t = 4096, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     most: u64,
-    /// Those behind so many others, to go through them in parts.
+    /// Number of peers to skip, to list them in parts.
     #[arg(long, default_value_t = 0, value_name = "N")]
     behind: u64,
     #[command(flatten)]
@@ -50,8 +50,8 @@ struct ShownArgs {
 
 #[derive(Args)]
 struct NamedArgs {
-    /// The NIDs of one peer, with commas between them; ranges stand for as many peers:
-    /// 10.0.0.[1-4]@udp0,10.1.0.[1-4]@tcp0 is four with two NIDs each.
+    /// The NIDs of one peer, separated by commas; ranges expand to as many peers:
+    /// 10.0.0.[1-4]@udp0,10.1.0.[1-4]@tcp0 is four peers with two NIDs each.
     #[arg(required = true)]
     nids: Vec<String>,
     #[command(flatten)]
@@ -68,17 +68,17 @@ pub(crate) fn run(args: &PeersArgs) -> Result<(), CliError> {
     }
 }
 
-/// All of them are one change.
+/// Sends all of them as one change.
 fn change_all(args: &NamedArgs, make: fn(String) -> Change) -> Result<(), CliError> {
     for text in &args.nids {
         peers_of(text).map_err(|error| CliError::usage("peers", error))?;
     }
-    let words: Vec<String> = args.nids.iter().map(|text| text.replace(' ', "")).collect();
-    change(&args.show, &Request::Change(make(words.join(" "))))
+    let peers: Vec<String> = args.nids.iter().map(|text| text.replace(' ', "")).collect();
+    change(&args.show, &Request::Change(make(peers.join(" "))))
 }
 
 fn show(args: &ShownArgs) -> Result<(), CliError> {
-    let only = Only::read(&args.only)?;
+    let only = Selection::read(&args.only)?;
     let question = Question::Peers {
         most: usize::try_from(args.most).unwrap_or(usize::MAX),
         behind: usize::try_from(args.behind).unwrap_or(usize::MAX),
@@ -92,15 +92,15 @@ fn show(args: &ShownArgs) -> Result<(), CliError> {
     Ok(())
 }
 
-/// Which peers are wanted.
-struct Only {
+/// The selection of peers.
+struct Selection {
     names: Vec<String>,
     patterns: Vec<NidPattern>,
 }
 
-impl Only {
-    fn read(texts: &[String]) -> Result<Only, CliError> {
-        let mut only = Only {
+impl Selection {
+    fn read(texts: &[String]) -> Result<Selection, CliError> {
+        let mut only = Selection {
             names: Vec::new(),
             patterns: Vec::new(),
         };
@@ -110,7 +110,8 @@ impl Only {
                 only.patterns
                     .push(pattern.map_err(|error| CliError::usage("peers", error))?);
             } else {
-                only.names.extend(names::some("peers", text, NAMES_MAX)?);
+                only.names
+                    .extend(names::expand_one("peers", text, NAMES_MAX)?);
             }
         }
         Ok(only)
@@ -131,8 +132,8 @@ impl Only {
 /// The peers' NIDs as a table.
 pub(super) fn table(answer: &Value) -> String {
     let titles = [
-        "PEER", "NID", "STATE", "HEALTH", "RAILS", "CREDITS", "QUEUED", "HEAT", "SENT", "RECEIVED",
-        "TIMEOUTS", "DROPPED",
+        "PEER", "NID", "STATE", "HEALTH", "RAILS", "CREDITS", "QUEUED", "USAGE", "SENT",
+        "RECEIVED", "TIMEOUTS", "DROPPED",
     ];
     let mut rows = vec![titles.map(String::from)];
     for peer in array(answer, "peers") {
@@ -174,13 +175,13 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// AG-11: hosts and NIDs by ranges, with a cap.
+    /// AG-11: hosts and NIDs are named by ranges, with a limit.
     #[test]
     fn peers_are_named_by_ranges() {
         let peer = |name: &str, nid: &str| json!({ "name": name, "nids": [{ "nid": nid }] });
         let named = |texts: &[&str], peer: &Value| {
             let texts: Vec<String> = texts.iter().map(ToString::to_string).collect();
-            Only::read(&texts).map(|only| only.names(peer))
+            Selection::read(&texts).map(|only| only.names(peer))
         };
         let n3 = peer("n3", "10.0.0.3@udp0");
         assert!(named(&[], &n3).unwrap());

@@ -1,5 +1,5 @@
-//! `muster policy`: the rules by which nets, interfaces and pairs are preferred, and whether members
-//! are reached through others.
+//! `muster policy`: the rules that set preferences of nets, interfaces and pairs, and whether members relay for each
+//! other.
 
 use super::show::{ShowArgs, align, array, change, show, text};
 use clap::{Args, Subcommand, ValueEnum};
@@ -23,11 +23,11 @@ pub(crate) struct PolicyArgs {
 enum PolicyCommand {
     /// Show the rules in force (the same as no command).
     Show(ShowArgs),
-    /// Add a rule: what it is about, and how strongly it prefers that.
+    /// Add a rule: its subject and its priority.
     Add(AddArgs),
-    /// Take a rule out, by its number or by what it is about.
+    /// Remove a rule, by its number or its subject.
     Del(DelArgs),
-    /// Reach members through others where no direct pair works, and carry for others; or not.
+    /// Switch relaying on or off: use other members where no direct pair works, and relay for them.
     Relay(RelayArgs),
 }
 
@@ -43,7 +43,7 @@ struct RelayArgs {
 enum Switch {
     /// The default.
     On,
-    /// Nothing goes through others, nothing is carried for them.
+    /// Nothing is sent through other members, nothing is relayed for them.
     Off,
 }
 
@@ -52,10 +52,10 @@ struct AboutArgs {
     /// All rails on this net.
     #[arg(long)]
     net: Option<Net>,
-    /// Local interfaces: 10.0.[0-3].*@udp0, eth[0-1]@udp0 or *@udp0; repeat it for more.
+    /// Local interfaces: 10.0.[0-3].*@udp0, eth[0-1]@udp0 or *@udp0; may be repeated.
     #[arg(long, value_name = "PATTERN")]
     local: Vec<NidPattern>,
-    /// Remote NIDs, paired with each of the local ones; repeat it for more.
+    /// Remote NIDs, paired with each of the local ones; may be repeated.
     #[arg(long, value_name = "PATTERN", requires = "local")]
     remote: Vec<NidPattern>,
 }
@@ -64,10 +64,10 @@ struct AboutArgs {
 struct AddArgs {
     #[command(flatten)]
     about: AboutArgs,
-    /// 0 is preferred most, 255 least; what no rule names comes after that.
+    /// 0 is the highest preference, 255 the lowest; paths without a rule come after that.
     #[arg(long, default_value_t = 0)]
     priority: u8,
-    /// Messages in a row before another path takes its turn.
+    /// Consecutive messages before another path is used in turn.
     #[arg(long)]
     messages: Option<u32>,
     #[command(flatten)]

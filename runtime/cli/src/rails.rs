@@ -1,4 +1,4 @@
-//! `muster rails`: the local interfaces, shown, opened, closed and set while the agent runs.
+//! `muster rails`: shows, opens, closes and configures the local interfaces while the agent runs.
 
 use super::show::{ShowArgs, align, array, change, show, text};
 use clap::{Args, Subcommand};
@@ -21,11 +21,11 @@ pub(crate) struct RailsArgs {
 
 #[derive(Subcommand)]
 enum RailsCommand {
-    /// Show the rails, their state and what went over them (the same as no command).
+    /// Show the rails, their state and their traffic (the same as no command).
     Show(ShownArgs),
     /// Open a rail and use it from now on.
     Add(AddArgs),
-    /// Close a rail; the last one stays.
+    /// Close a rail; the last rail cannot be closed.
     Del(DelArgs),
     /// Change a rail's CPU partitions, or the limits of all rails.
     Set(SetArgs),
@@ -33,10 +33,10 @@ enum RailsCommand {
 
 #[derive(Args)]
 struct ShownArgs {
-    /// Only the rail at a place among those of this net.
+    /// Only the rail at --index among those of this net.
     #[arg(long, requires = "index")]
     net: Option<Net>,
-    /// The place, from 0.
+    /// The position, from 0.
     #[arg(long, requires = "net")]
     index: Option<usize>,
     #[command(flatten)]
@@ -47,7 +47,7 @@ struct ShownArgs {
 struct AddArgs {
     /// The interface: ADDRESS[:PORT]@NET or INTERFACE[:PORT]@NET, as 10.0.0.1@udp0 or eth1@tcp0.
     nid: Nid,
-    /// CPU partitions that it serves, with commas between them [default: all].
+    /// CPU partitions that the rail serves, separated by commas [default: all].
     #[arg(long, value_delimiter = ',')]
     partitions: Vec<u32>,
     #[command(flatten)]
@@ -56,7 +56,7 @@ struct AddArgs {
 
 #[derive(Args)]
 struct DelArgs {
-    /// The rail, as it is shown or as it was configured.
+    /// The rail, as shown or as configured.
     nid: Nid,
     #[command(flatten)]
     show: ShowArgs,
@@ -67,43 +67,43 @@ struct SetArgs {
     /// The rail whose partitions are set.
     #[arg(requires = "partitions")]
     nid: Option<Nid>,
-    /// CPU partitions that the rail serves, with commas between them, or all.
+    /// CPU partitions that the rail serves, separated by commas, or all.
     #[arg(long, requires = "nid")]
     partitions: Option<String>,
-    /// Rails up to this NUMA distance from the memory are as good as the nearest; large is off.
+    /// Rails up to this NUMA distance from the memory count as near; a large value switches this off.
     #[arg(long, value_parser = number)]
     numa_range: Option<u64>,
-    /// What an error costs a health of at most 1000; 0 switches health off.
+    /// What an error subtracts from the health (at most 1000); 0 switches health off.
     #[arg(long, value_parser = number)]
     sensitivity: Option<u64>,
-    /// What a success gives back.
+    /// What a success adds to the health.
     #[arg(long, value_parser = number)]
     recovery: Option<u64>,
     /// Below this health, healthier rails are preferred.
     #[arg(long, value_parser = number)]
     shun_below: Option<u64>,
-    /// First pause before what failed is tried again, in microseconds.
+    /// First pause before a failed rail or NID is tried again, in microseconds.
     #[arg(long, value_parser = number)]
     pause_min_us: Option<u64>,
-    /// Longest such pause, in microseconds.
+    /// Longest pause, in microseconds.
     #[arg(long, value_parser = number)]
     pause_max_us: Option<u64>,
-    /// Without an acknowledgement for so long a bulk message goes by another path, in microseconds.
+    /// Time without an acknowledgement after which a bulk message takes another path, in microseconds.
     ///
-    /// Each time-out is shorter than the next: transport, retry, reply, upper. The agent keeps them; it sends
+    /// Each time-out is shorter than the next: transport, retry, reply, upper. The agent stores them; it sends
     /// no bulk messages itself.
     #[arg(long, value_parser = number)]
     transport_us: Option<u64>,
-    /// Without progress for so long it is given up.
+    /// Time without progress after which a bulk message is given up, in microseconds.
     #[arg(long, value_parser = number)]
     retry_us: Option<u64>,
-    /// One that came in part is dropped after this.
+    /// Time after which a partly received bulk message is dropped, in microseconds.
     #[arg(long, value_parser = number)]
     reply_us: Option<u64>,
-    /// What whoever uses the rails waits for an answer, longer than all these; 0 for ever.
+    /// Time that the user of the rails waits for an answer, in microseconds; longer than all these, 0 is no limit.
     #[arg(long, value_parser = number)]
     upper_us: Option<u64>,
-    /// Times that a bulk message is sent again without progress.
+    /// Maximum number of times that a bulk message is sent again without progress.
     #[arg(long, value_parser = number)]
     retries_max: Option<u64>,
     #[command(flatten)]
@@ -137,7 +137,7 @@ pub(crate) fn run(args: &RailsArgs) -> Result<(), CliError> {
     }
 }
 
-/// A limit as it is typed.
+/// Parses the value of a limit.
 fn number(text: &str) -> Result<u64, String> {
     let parsed = text.parse();
     parsed.map_err(|_| format!("give a whole number from 0 to {}", u64::MAX))
@@ -173,7 +173,7 @@ fn set(args: &SetArgs) -> Result<(), CliError> {
         list => list.split(',').map(str::parse).collect(),
     };
     let partitions = numbers.map_err(|_| {
-        let why = "is no list of partitions; give numbers such as 0,1, or all";
+        let why = "is not a list of partitions; give numbers such as 0,1, or all";
         CliError::usage(format!("{partitions:?}"), why)
     })?;
     let entry = RailEntry {
@@ -183,11 +183,11 @@ fn set(args: &SetArgs) -> Result<(), CliError> {
     change(&args.show, &Request::Change(Change::SetRail(entry)))
 }
 
-/// The rails as a table; under it where a fault is, if there is one, and which interfaces are no rails by default.
+/// The rails as a table; below it the found faults, and the interfaces that are no rails by default.
 pub(super) fn table(answer: &Value) -> String {
     let titles = [
-        "RAIL", "STATE", "HEALTH", "PROVIDER", "DEVICE", "NUMA", "CPUS", "CREDITS", "HEAT", "SENT",
-        "RECEIVED", "TIMEOUTS", "DROPPED",
+        "RAIL", "STATE", "HEALTH", "PROVIDER", "DEVICE", "NUMA", "CPUS", "CREDITS", "USAGE",
+        "SENT", "RECEIVED", "TIMEOUTS", "DROPPED",
     ];
     let mut rows = vec![titles.map(String::from)];
     for rail in array(answer, "rails") {
@@ -227,8 +227,8 @@ pub(super) fn table(answer: &Value) -> String {
     table
 }
 
-/// What the provider says to the traffic class that was asked for, behind the name of what has it; most
-/// say nothing.
+/// The traffic class that the provider reports for the requested one, in parentheses; empty if the
+/// provider reports none, as most do.
 pub(super) fn class(rail: &Value) -> String {
     match rail["traffic_class"].as_str() {
         None | Some("untold") => String::new(),
@@ -236,7 +236,7 @@ pub(super) fn class(rail: &Value) -> String {
     }
 }
 
-/// Room for sends: now, least so far, most.
+/// Send credits: current, lowest so far, maximum.
 pub(super) fn credits(value: &Value) -> String {
     let credits = &value["credits"];
     match credits.is_object() {
@@ -248,7 +248,7 @@ pub(super) fn credits(value: &Value) -> String {
     }
 }
 
-/// All drops, whatever the reason.
+/// Drops for all reasons.
 pub(super) fn dropped(value: &Value) -> u64 {
     let drops = value["drops"].as_object();
     drops.map_or(0, |drops| drops.values().filter_map(Value::as_u64).sum())

@@ -1,5 +1,4 @@
-//! `muster config`: what an agent was started with and where each setting came from, and whether a
-//! configuration file is right.
+//! `muster config`: shows the settings of an agent and their sources, and checks a configuration file.
 
 use super::document::read;
 use super::show::{ShowArgs, align, array, print_answer, show, text};
@@ -14,14 +13,14 @@ use std::path::PathBuf;
 pub(crate) enum ConfigCommand {
     /// Show the agent's settings; muster export shows its rails, peers and policy.
     Show(ShowConfigArgs),
-    /// Say whether a file of rails, peers and policy is right, without an agent; exit code 7 if not.
+    /// Check a file of rails, peers and policy, without an agent; exit code 7 if it is wrong.
     Check(CheckConfigArgs),
 }
 
 /// Options of `muster config show`.
 #[derive(Args)]
 pub(crate) struct ShowConfigArgs {
-    /// Say of each where it came from: option, variable, file or default.
+    /// Show the source of each setting: option, variable, file or default.
     #[arg(long)]
     origin: bool,
     #[command(flatten)]
@@ -37,7 +36,7 @@ pub(crate) struct CheckConfigArgs {
     show: ShowArgs,
 }
 
-/// Runs it.
+/// Runs `muster config`.
 pub(crate) fn run(command: &ConfigCommand) -> Result<(), CliError> {
     match command {
         ConfigCommand::Show(args) => {
@@ -49,7 +48,7 @@ pub(crate) fn run(command: &ConfigCommand) -> Result<(), CliError> {
             show(&args.show, &Question::Config, table)
         }
         ConfigCommand::Check(args) => {
-            let document = read(&args.file, "muster export shows how a document looks")?;
+            let document = read(&args.file, "muster export prints an example of a document")?;
             let rails = document.rails.len();
             let answer = json!({
                 "schema": "muster/config-check/v1",
@@ -60,7 +59,7 @@ pub(crate) fn run(command: &ConfigCommand) -> Result<(), CliError> {
             });
             print_answer(args.show.output, &answer, |answer| {
                 format!(
-                    "{} is right: rails {}, peers {}, rules {}\n",
+                    "{} is valid: rails {}, peers {}, rules {}\n",
                     text(answer, "file"),
                     answer["rails"],
                     answer["peers"],

@@ -1,5 +1,5 @@
-//! `muster members` and `why`, and what all commands share that ask an agent: its answer as a table, as
-//! JSON or as YAML.
+//! `muster members` and `muster why`, and what all commands that ask an agent share: printing its answer as a table,
+//! as JSON or as YAML.
 
 use super::agents::{self, AgentArgs};
 use super::names;
@@ -17,15 +17,15 @@ use std::fmt::Write as _;
 use std::io::ErrorKind;
 use std::path::Path;
 
-/// Longest time that can be waited for, in seconds: a year.
+/// Longest time-out that is accepted, in seconds: one year.
 pub(super) const TIMEOUT_MAX_S: u64 = 31_536_000;
 
-/// Options of every command that shows something.
+/// Options of every command that prints an agent's answer.
 #[derive(Args)]
 pub(crate) struct ShowArgs {
     #[command(flatten)]
     pub(super) agent: AgentArgs,
-    /// How to print it.
+    /// Output format.
     #[arg(short, long, value_name = "FORMAT", default_value = "table")]
     pub(super) output: Shape,
 }
@@ -33,9 +33,9 @@ pub(crate) struct ShowArgs {
 /// Options of `muster members`.
 #[derive(Args)]
 pub(crate) struct MembersArgs {
-    /// Only these, such as n[1-4].
+    /// Only these members, such as n[1-4].
     only: Vec<String>,
-    /// Only those in one of these states, with commas between them.
+    /// Only members in one of these states, separated by commas.
     #[arg(short, long, value_name = "STATES", value_delimiter = ',',
         value_parser = ["alive", "degraded", "suspect", "failed", "left", "unknown"])]
     state: Vec<String>,
@@ -56,15 +56,24 @@ pub(crate) struct WhyArgs {
     show: ShowArgs,
 }
 
-/// How an answer is printed.
+/// Output format of an agent's answer.
 #[derive(Clone, Copy, ValueEnum)]
 pub(super) enum Shape {
     /// For people.
     Table,
-    /// For programs; with the name of a schema.
+    /// For programs; has the name of a schema.
     Json,
-    /// The same as YAML.
+    /// The JSON answer as YAML.
     Yaml,
+}
+
+/// Output format of a command that does not ask an agent.
+#[derive(Clone, Copy, ValueEnum)]
+pub(crate) enum Format {
+    /// For people.
+    Table,
+    /// For programs; has the name of a schema.
+    Json,
 }
 
 /// Runs `muster members`.
@@ -84,16 +93,16 @@ pub(crate) fn members(args: &MembersArgs) -> Result<(), CliError> {
 }
 
 impl MembersArgs {
-    /// Those that were asked for, in the order in which people look for them.
+    /// Keeps the wanted members, sorted by name with numbers in numeric order.
     fn choose(&self, names: &[String], answer: &mut Value) -> Result<(), CliError> {
         let Some(members) = answer["members"].as_array_mut() else {
             return Ok(());
         };
         let is_known = |name: &&String| members.iter().any(|one| text(one, "name") == *name);
-        let strangers = names.iter().filter(|name| !is_known(name));
-        let strangers: Vec<&str> = strangers.map(String::as_str).collect();
-        if !strangers.is_empty() {
-            let why = format!("no member named {} is known", fold(strangers));
+        let unknown = names.iter().filter(|name| !is_known(name));
+        let unknown: Vec<&str> = unknown.map(String::as_str).collect();
+        if !unknown.is_empty() {
+            let why = format!("no member named {} is known", fold(unknown));
             return Err(CliError::new("members", why).hint("muster members"));
         }
         members.retain(|member| {
@@ -141,7 +150,7 @@ pub(crate) fn why(args: &WhyArgs) -> Result<(), CliError> {
     })
 }
 
-/// Asks, and prints the answer.
+/// Sends the request and prints the answer.
 pub(super) fn show(
     args: &ShowArgs,
     question: &Question,
@@ -152,7 +161,7 @@ pub(super) fn show(
     Ok(())
 }
 
-/// Has the agent change something, and prints what it did.
+/// Requests a change from the agent and prints what was done.
 pub(super) fn change(args: &ShowArgs, request: &Request) -> Result<(), CliError> {
     let answer = ask(args, request)?;
     print_answer(args.output, &answer, |answer| {
@@ -161,14 +170,14 @@ pub(super) fn change(args: &ShowArgs, request: &Request) -> Result<(), CliError>
     Ok(())
 }
 
-/// The answer of the agent that was chosen.
+/// Requests an answer from the chosen agent.
 pub(super) fn ask(args: &ShowArgs, what: &Request) -> Result<Value, CliError> {
     let path = agents::find(&args.agent)?;
-    request(&path, what).map_err(asked)
+    request(&path, what).map_err(request_error)
 }
 
-/// Why an agent gave no answer, with its exit code.
-pub(super) fn asked(error: AskError) -> CliError {
+/// Converts the error of a request, with its exit code.
+pub(super) fn request_error(error: AskError) -> CliError {
     match error {
         AskError::NoAgent { ref cause, .. } if cause.kind() == ErrorKind::PermissionDenied => {
             CliError::new("not allowed", error).denied()
@@ -181,18 +190,18 @@ pub(super) fn asked(error: AskError) -> CliError {
     }
 }
 
-/// The same of an agent that has answered before: one that is not there any more has ended.
-pub(super) fn asked_again(path: &Path, error: AskError) -> CliError {
+/// Converts the error of a request to an agent that answered before: an agent that is gone has ended.
+pub(super) fn repeated_request_error(path: &Path, error: AskError) -> CliError {
     match error {
         AskError::NoAnswer { ref cause, .. } if cause.kind() != ErrorKind::UnexpectedEof => {
-            asked(error)
+            request_error(error)
         }
         AskError::NoAgent { .. } | AskError::NoAnswer { .. } => agents::ended(path),
-        error => asked(error),
+        error => request_error(error),
     }
 }
 
-/// Prints an answer as was asked for.
+/// Prints an answer in the wanted format.
 pub(super) fn print_answer(output: Shape, answer: &Value, table: impl Fn(&Value) -> String) {
     match output {
         Shape::Table => print!("{}", table(answer)),
@@ -201,7 +210,7 @@ pub(super) fn print_answer(output: Shape, answer: &Value, table: impl Fn(&Value)
     }
 }
 
-/// Why HEARD of living members may be older than their deadline; empty where it is not.
+/// Explains why HEARD of alive members may be older than their deadline; empty if it is not.
 pub(super) fn note_unwatched(members: &[Value]) -> String {
     let is_old = |member: &&Value| {
         let ms = |key: &str| member[key].as_f64().unwrap_or(0.0);
@@ -215,14 +224,14 @@ pub(super) fn note_unwatched(members: &[Value]) -> String {
     match names.is_empty() {
         true => String::new(),
         false => format!(
-            "\n{}: HEARD is older than the deadline, since this node does not watch them all the time; other members \
-             do, and tell of a failure\n",
+            "\n{}: HEARD is older than the deadline, since this node does not watch them all the time; other \
+             members do, and report a failure\n",
             fold(names)
         ),
     }
 }
 
-/// Below the table: why some were not heard lately, who is missing in it, and why.
+/// The notes below the table: why HEARD is old, which members are unreachable, and why.
 fn notes(answer: &Value) -> String {
     let unwatched = note_unwatched(array(answer, "members"));
     let notes = obstacles(answer).into_iter();
@@ -266,7 +275,7 @@ pub(super) fn counted(count: usize, what: &str) -> String {
     }
 }
 
-/// Columns as wide as their widest cell, two blanks between them.
+/// Aligns columns: each is as wide as its widest cell, with two blanks between columns.
 pub(super) fn align<const N: usize>(rows: &[[String; N]]) -> String {
     let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..N).map(width).collect();
@@ -288,7 +297,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn an_old_heard_of_a_living_member_is_explained() {
+    fn an_old_heard_of_an_alive_member_is_explained() {
         let member = |name: &str, state: &str, heard_ms: f64| {
             json!({
                 "name": name, "state": state, "heard_ms_ago": heard_ms, "deadline_ms": 62.0
@@ -305,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_says_who_and_how_it_is_known() {
+    fn the_table_has_each_member_and_how_its_state_is_known() {
         let answer = json!({ "members": [
             { "name": "n1", "self": true, "state": "alive", "cause": "joined", "address": "a@udp0",
               "ranks": [{"rank": 0}, {"rank": 1}], "reporters": [] },

@@ -1,4 +1,4 @@
-//! `muster stats`: figures of the agent, or of nets, rails, peers or NIDs; as they are, or as rates.
+//! `muster stats`: shows the counters of the agent, or of nets, rails, peers or NIDs, as totals or as rates.
 
 use super::peers;
 use super::rails::{self, dropped};
@@ -12,20 +12,20 @@ use std::time::{Duration, Instant};
 /// Options of `muster stats`.
 #[derive(Args)]
 pub(crate) struct StatsArgs {
-    /// Of what: the agent as a whole, or each of these.
+    /// Show counters of the agent as a whole, or of each of these.
     #[arg(long, value_name = "WHAT", default_value = "agent")]
     per: Per,
-    /// How much a second, over so many milliseconds from now; of rails and nets.
+    /// Show rates per second, measured over this time in milliseconds; for rails and nets.
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=60_000))]
     rate: Option<u64>,
-    /// Set all figures of rails and peers to zero.
+    /// Set all counters of rails and peers to zero.
     #[arg(long, conflicts_with_all = ["per", "rate"])]
     zero: bool,
     #[command(flatten)]
     show: ShowArgs,
 }
 
-/// What figures are of.
+/// The objects whose counters are shown.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Per {
     /// The agent.
@@ -38,7 +38,7 @@ enum Per {
     Nid,
     /// Each peer: the sum of its NIDs.
     Peer,
-    /// Each pair of members between whom a third carried, this node being one of the three.
+    /// Each pair of members between which a third relayed; this node is one of the three.
     Relay,
 }
 
@@ -103,7 +103,7 @@ fn sums(of: &[Value], title: &str, name: impl Fn(&Value) -> String) -> String {
     ];
     let mut rows = vec![titles.map(String::from)];
     for one in of {
-        // What is not kept of it, such as the bytes that came from one peer, is no 0.
+        // A counter that is not kept, such as the bytes received from one peer, is shown as -, not as 0.
         let figure = |key: &str| one[key].as_u64().map_or("-".into(), |n| n.to_string());
         rows.push([
             name(one),
@@ -118,16 +118,17 @@ fn sums(of: &[Value], title: &str, name: impl Fn(&Value) -> String) -> String {
     align(&rows)
 }
 
-/// Figures whose growth is a rate.
+/// Counters whose increase is shown as a rate.
 const RATED: [&str; 4] = ["sends", "send_bytes", "receives", "receive_bytes"];
 
-/// Asks twice, and prints the differences a second.
+/// Requests the counters twice, and prints the differences per second.
 fn rates(args: &StatsArgs, wait: Duration) -> Result<(), CliError> {
     let (question, list, name) = match args.per {
         Per::Rail | Per::Agent => (Question::Rails, "rails", "nid"),
         Per::Net => (Question::Nets, "nets", "net"),
         Per::Nid | Per::Peer | Per::Relay => {
-            let why = "rates are of rails and nets; how busy a peer's NID is, its heat says";
+            let why =
+                "rates are measured for rails and nets; the load of a peer's NID is its USAGE";
             return Err(CliError::usage("stats --rate", why).hint("muster stats --per nid"));
         }
     };

@@ -1,10 +1,12 @@
-//! `muster top`: the members and rails of a job, again and again.
+//! `muster top`: shows the members and rails of a job repeatedly.
 //!
-//! On a terminal it is a screen with keys ([`top_screen`]); elsewhere pictures follow each other, and without a number
+//! On a terminal it is a screen with keys ([`top_screen`]); elsewhere refreshes follow each other, and without a number
 //! there is one.
 
 use super::agents::{self, AgentArgs};
-use super::show::{Shape, align, array, asked, asked_again, note_unwatched, print_answer, text};
+use super::show::{
+    Shape, align, array, note_unwatched, print_answer, repeated_request_error, request_error, text,
+};
 use super::top_screen;
 use clap::Args;
 use muster_control::{AskError, Question, ask, explanation};
@@ -19,31 +21,32 @@ use std::time::{Duration, Instant};
 /// Options of `muster top`.
 #[derive(Args)]
 pub(crate) struct TopArgs {
-    /// Seconds between two refreshes, and over which rates are taken.
+    /// Seconds between two refreshes, and the interval of rates.
     #[arg(short, long, value_name = "SECONDS", default_value_t = 1.0, value_parser = delay)]
     delay: f64,
     /// Number of refreshes [default: unlimited on a terminal, else 1].
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     number: Option<u64>,
-    /// Rows of members: those that are not alive first.
+    /// Maximum rows of members; those that are not alive come first.
     #[arg(long, value_name = "N", default_value_t = 20)]
     most: u64,
     #[command(flatten)]
     agent: AgentArgs,
-    /// How to print it.
+    /// Output format.
     #[arg(short, long, value_name = "FORMAT", default_value = "table")]
     output: Shape,
 }
 
-/// Runs it.
+/// Runs `muster top`.
 pub(crate) fn run(args: &TopArgs) -> Result<(), CliError> {
     let path = agents::find(&args.agent)?;
     let is_screen = stdout().is_terminal() && matches!(args.output, Shape::Table);
-    let mut before = Look::take(&path).map_err(asked)?;
+    let mut before = Snapshot::take(&path).map_err(request_error)?;
     if is_screen {
         let delay = Duration::from_secs_f64(args.delay);
         return top_screen::run(&path, delay, args.number.unwrap_or(u64::MAX), &mut || {
-            let now = Look::take(&path).map_err(|error| asked_again(&path, error))?;
+            let now =
+                Snapshot::take(&path).map_err(|error| repeated_request_error(&path, error))?;
             let picture = now.since(&before, usize::MAX);
             before = now;
             Ok(picture)
@@ -51,10 +54,10 @@ pub(crate) fn run(args: &TopArgs) -> Result<(), CliError> {
     }
     for _ in 0..args.number.unwrap_or(1) {
         std::thread::sleep(Duration::from_secs_f64(args.delay));
-        let now = Look::take(&path).map_err(|error| asked_again(&path, error))?;
-        let picture = now.since(&before, usize::try_from(args.most).unwrap_or(usize::MAX));
+        let now = Snapshot::take(&path).map_err(|error| repeated_request_error(&path, error))?;
+        let answer = now.since(&before, usize::try_from(args.most).unwrap_or(usize::MAX));
         let coloured = paint::is_coloured();
-        print_answer(args.output, &picture, |picture| draw(picture, coloured));
+        print_answer(args.output, &answer, |answer| draw(answer, coloured));
         if muster_terminal::is_output_over() {
             return Ok(());
         }
@@ -68,11 +71,11 @@ fn delay(text: &str) -> Result<f64, String> {
         .parse()
         .ok()
         .filter(|seconds| (0.1..=3600.0).contains(seconds));
-    seconds.ok_or_else(|| "it is no number from 0.1 to 3600".into())
+    seconds.ok_or_else(|| "it is not a number from 0.1 to 3600".into())
 }
 
-/// What the agent says at one moment.
-struct Look {
+/// The agent's answers at one moment.
+struct Snapshot {
     at: Instant,
     about: Value,
     members: Value,
@@ -80,19 +83,19 @@ struct Look {
     stats: Value,
 }
 
-impl Look {
+impl Snapshot {
     fn take(path: &Path) -> Result<Self, AskError> {
-        let say = |question| ask(path, &question);
+        let get = |question| ask(path, &question);
         Ok(Self {
             at: Instant::now(),
-            about: say(Question::About)?,
-            members: say(Question::Members)?,
-            rails: say(Question::Rails)?,
-            stats: say(Question::Stats)?,
+            about: get(Question::About)?,
+            members: get(Question::Members)?,
+            rails: get(Question::Rails)?,
+            stats: get(Question::Stats)?,
         })
     }
 
-    /// The picture, with rates since an earlier look.
+    /// The JSON answer, with rates since an earlier look.
     fn since(&self, before: &Self, most: usize) -> Value {
         let seconds = (self.at - before.at).as_secs_f64();
         let rails: Vec<Value> = array(&self.rails, "rails")
@@ -148,26 +151,26 @@ impl Look {
     }
 }
 
-fn draw(picture: &Value, coloured: bool) -> String {
-    let priority = match picture["real_time"] == true {
+fn draw(answer: &Value, coloured: bool) -> String {
+    let priority = match answer["real_time"] == true {
         true => "real-time",
         false => "no real-time priority",
     };
-    let late = picture["lateness_ms"].as_f64().unwrap_or(0.0);
+    let lateness = answer["lateness_ms"].as_f64().unwrap_or(0.0);
     let mut text_out = format!(
-        "{} of job {}: {priority}, timers {late:.1} ms late\n",
-        text(picture, "node"),
-        text(picture, "job")
+        "{} of job {}: {priority}, timers {lateness:.1} ms late\n",
+        text(answer, "node"),
+        text(answer, "job")
     );
     let counts = ["alive", "degraded", "suspect", "failed", "left"].map(|state| {
-        let count = picture["counts"][state].as_u64().unwrap_or(0);
+        let count = answer["counts"][state].as_u64().unwrap_or(0);
         let state_now = if count > 0 { state } else { "-" };
         paint::state(&format!("{count} {state}"), state_now, coloured)
     });
     text_out += &format!("members: {}\n\n", counts.join(", "));
     let mut rows =
         vec![["NAME", "STATE", "RANKS", "HEARD", "DEADLINE", "HOW KNOWN"].map(String::from)];
-    for member in array(picture, "members") {
+    for member in array(answer, "members") {
         let ms = |key: &str| {
             member[key]
                 .as_f64()
@@ -185,8 +188,8 @@ fn draw(picture: &Value, coloured: bool) -> String {
     }
     text_out += &paint::table(&align(&rows), &paint::STATES, coloured);
     let (shown, known) = (
-        array(picture, "members").len() as u64,
-        picture["known"].as_u64(),
+        array(answer, "members").len() as u64,
+        answer["known"].as_u64(),
     );
     if let Some(more) = known
         .and_then(|known| known.checked_sub(shown))
@@ -194,11 +197,11 @@ fn draw(picture: &Value, coloured: bool) -> String {
     {
         text_out += &format!("and {more} more\n");
     }
-    text_out += &note_unwatched(array(picture, "members"));
-    text_out + "\n" + &draw_rails(picture, coloured)
+    text_out += &note_unwatched(array(answer, "members"));
+    text_out + "\n" + &draw_rails(answer, coloured)
 }
 
-fn draw_rails(picture: &Value, coloured: bool) -> String {
+fn draw_rails(answer: &Value, coloured: bool) -> String {
     let titles = [
         "RAIL",
         "STATE",
@@ -210,8 +213,8 @@ fn draw_rails(picture: &Value, coloured: bool) -> String {
         "TIMEOUTS",
     ];
     let mut rows = vec![titles.map(String::from)];
-    for rail in array(picture, "rails") {
-        // A rail that is not open has no figures.
+    for rail in array(answer, "rails") {
+        // A rail that is not open has no counters.
         let count = |key: &str| {
             rail[key]
                 .as_u64()

@@ -1,8 +1,10 @@
-//! `muster wait`: returns when members or ranks are in a state, woken by the agent's events.
+//! `muster wait`: returns when members or ranks are in a state. The agent's events wake it.
 
 use super::agents;
 use super::names;
-use super::show::{Shape, ShowArgs, TIMEOUT_MAX_S, array, asked, asked_again, text};
+use super::show::{
+    Shape, ShowArgs, TIMEOUT_MAX_S, array, repeated_request_error, request_error, text,
+};
 use super::yaml::Yaml;
 use clap::{Args, ValueEnum};
 use muster_control::{Followed, Follower, Question, ask};
@@ -15,7 +17,7 @@ use std::time::{Duration, Instant};
 /// Options of `muster wait`.
 #[derive(Args)]
 pub(crate) struct WaitArgs {
-    /// Members to wait for, such as n[01-16]; without any, --count of all.
+    /// Members to wait for, such as n[01-16]; without names, any --count of all members.
     hosts: Vec<String>,
     /// Ranks to wait for instead, such as 0-3,7.
     #[arg(long, value_name = "RANKS", conflicts_with = "hosts")]
@@ -23,10 +25,10 @@ pub(crate) struct WaitArgs {
     /// The state to wait for.
     #[arg(short, long, value_name = "STATE", default_value = "alive")]
     state: State,
-    /// How many must be in it [default: all that are named].
+    /// Number that must be in the state [default: all that are named].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
-    /// How long to wait, in seconds; exit code 5 then.
+    /// Time limit in seconds; exit code 5 if it passes.
     #[arg(long, value_name = "SECONDS", default_value_t = 60,
           value_parser = clap::value_parser!(u64).range(..=TIMEOUT_MAX_S))]
     timeout: u64,
@@ -45,7 +47,7 @@ enum State {
 }
 
 impl State {
-    fn word(self) -> &'static str {
+    fn name(self) -> &'static str {
         match self {
             Self::Alive => "alive",
             Self::Degraded => "degraded",
@@ -57,7 +59,7 @@ impl State {
     }
 }
 
-/// What is waited for.
+/// What the command waits for.
 struct Wanted {
     names: Vec<String>,
     of_ranks: bool,
@@ -65,43 +67,45 @@ struct Wanted {
     count: u64,
 }
 
-/// Where it stands.
-struct Standing {
+/// The current states, compared with what is wanted.
+struct Progress {
     reached: Vec<String>,
-    /// Those that will hardly come any more: failed or left where they should live.
+    /// Members or ranks that failed or left.
     lost: Vec<String>,
     missing: Vec<String>,
-    /// Names of those that the agent does not know.
+    /// Names that the agent does not know.
     unknown: Vec<String>,
 }
 
-/// Runs it.
+/// Runs `muster wait`.
 pub(crate) fn run(args: &WaitArgs) -> Result<(), CliError> {
     let wanted = Wanted::read(args)?;
     let path = agents::find(&args.show.agent)?;
     let end = Instant::now() + Duration::from_secs(args.timeout);
-    // First the ear, then the look: nothing falls between the two. What is old wakes nobody.
+    // The order matters: subscribe to events first, then look, so that no change is missed. Events up to `last` are
+    // skipped: they are older than the look.
     let head = Follower::open(&path, u64::MAX - 1, false)
-        .map_err(asked)?
+        .map_err(request_error)?
         .head;
-    let mut ear = Follower::open(&path, head["last"].as_u64().unwrap_or(0), true).map_err(asked)?;
+    let mut follower =
+        Follower::open(&path, head["last"].as_u64().unwrap_or(0), true).map_err(request_error)?;
     loop {
-        let standing = wanted.look(&path)?;
-        if standing.reached.len() as u64 >= wanted.count {
-            print(&wanted, &standing, args.show.output);
+        let progress = wanted.look(&path)?;
+        if progress.reached.len() as u64 >= wanted.count {
+            print(&wanted, &progress, args.show.output);
             return Ok(());
         }
-        if wanted.is_lost(&standing) {
-            let why = format!("{} failed or left", wanted.folded(&standing.lost));
+        if wanted.is_lost(&progress) {
+            let why = format!("{} failed or left", wanted.folded(&progress.lost));
             let hint = match wanted.of_ranks {
                 true => "muster members".to_owned(),
-                false => format!("muster why {}", standing.lost[0]),
+                false => format!("muster why {}", progress.lost[0]),
             };
             return Err(CliError::new(wanted.what(), why).exit_code(4).hint(hint));
         }
-        match ear.next(Some(end)).map_err(asked)? {
+        match follower.next(Some(end)).map_err(request_error)? {
             Followed::Event(_) => {}
-            Followed::Late => return Err(wanted.late(&standing, args.timeout)),
+            Followed::Late => return Err(wanted.timed_out(&progress, args.timeout)),
             Followed::Ended => {
                 return Err(agents::ended(&path));
             }
@@ -119,12 +123,12 @@ impl Wanted {
         names.sort();
         names.dedup();
         if names.is_empty() && args.count.is_none() {
-            let why = "for whom? name members, --ranks or --count";
+            let why = "no members are given; name members, --ranks or --count";
             return Err(CliError::usage("wait", why).hint("muster wait --count 4"));
         }
         let count = args.count.unwrap_or(names.len() as u64);
         if !names.is_empty() && count > names.len() as u64 {
-            let why = format!("--count {count} of {} that are named", names.len());
+            let why = format!("--count is {count}, but only {} are named", names.len());
             return Err(
                 CliError::usage("wait", why).hint("leave --count out to wait for all of them")
             );
@@ -137,8 +141,9 @@ impl Wanted {
         })
     }
 
-    fn look(&self, path: &Path) -> Result<Standing, CliError> {
-        let answer = ask(path, &Question::Members).map_err(|error| asked_again(path, error))?;
+    fn look(&self, path: &Path) -> Result<Progress, CliError> {
+        let answer =
+            ask(path, &Question::Members).map_err(|error| repeated_request_error(path, error))?;
         let members = array(&answer, "members").iter();
         let states: Vec<(String, &str)> = match self.of_ranks {
             false => members
@@ -146,34 +151,34 @@ impl Wanted {
                 .collect(),
             true => members.flat_map(ranks_of).collect(),
         };
-        let mut standing = Standing {
+        let mut progress = Progress {
             reached: Vec::new(),
             lost: Vec::new(),
             missing: self.names.clone(),
             unknown: self.names.clone(),
         };
         for (name, state) in states {
-            standing.unknown.retain(|unknown| *unknown != name);
+            progress.unknown.retain(|unknown| *unknown != name);
             if !self.names.is_empty() && !self.names.contains(&name) {
                 continue;
             }
-            if state == self.state.word() {
-                standing.missing.retain(|missing| *missing != name);
-                standing.reached.push(name);
+            if state == self.state.name() {
+                progress.missing.retain(|missing| *missing != name);
+                progress.reached.push(name);
             } else if matches!(state, "failed" | "left") {
-                standing.lost.push(name);
+                progress.lost.push(name);
             }
         }
-        Ok(standing)
+        Ok(progress)
     }
 
-    /// Whether it cannot come any more without a restart: who waits for the living gives up on the dead.
-    fn is_lost(&self, standing: &Standing) -> bool {
-        let left = self.names.len().saturating_sub(standing.lost.len()) as u64;
+    /// Whether the wanted state requires a restart: too few of the members that are to be alive remain.
+    fn is_lost(&self, progress: &Progress) -> bool {
+        let left = self.names.len().saturating_sub(progress.lost.len()) as u64;
         self.state == State::Alive && !self.names.is_empty() && left < self.count
     }
 
-    /// Names as they are typed: ranks without brackets, 0-3.
+    /// Names as they are typed: ranks are without brackets, as in 0-3.
     fn folded(&self, names: &[String]) -> String {
         let folded = fold(names.iter().map(String::as_str));
         match self.of_ranks {
@@ -183,22 +188,22 @@ impl Wanted {
     }
 
     fn what(&self) -> String {
-        let whom = match self.names.is_empty() {
+        let subject = match self.names.is_empty() {
             true => "members".to_owned(),
             false if self.of_ranks => format!("ranks {}", self.folded(&self.names)),
             false => self.folded(&self.names),
         };
         format!(
-            "wait for {} of {whom} to be {}",
+            "wait for {} of {subject} to be {}",
             self.count,
-            self.state.word()
+            self.state.name()
         )
     }
 
-    fn late(&self, standing: &Standing, seconds: u64) -> CliError {
-        let (count, state) = (standing.reached.len(), self.state.word());
+    fn timed_out(&self, progress: &Progress, seconds: u64) -> CliError {
+        let (count, state) = (progress.reached.len(), self.state.name());
         let mut why = format!("timed out after {seconds} s with {count} {state}");
-        let (unknown, mut others) = (&standing.unknown, standing.missing.clone());
+        let (unknown, mut others) = (&progress.unknown, progress.missing.clone());
         others.retain(|name| !unknown.contains(name));
         for (names, what) in [
             (&others, format!("not {state}")),
@@ -212,7 +217,7 @@ impl Wanted {
     }
 }
 
-/// The ranks of a member, with their states; those of one that failed have failed with it.
+/// The ranks of a member with their states. Ranks of a failed member have failed too.
 fn ranks_of(member: &Value) -> Vec<(String, &str)> {
     let node_is_lost = text(member, "state") == "failed";
     let state = |rank: &Value| match text(rank, "state") {
@@ -229,15 +234,15 @@ fn ranks_of(member: &Value) -> Vec<(String, &str)> {
         .collect()
 }
 
-fn print(wanted: &Wanted, standing: &Standing, output: Shape) {
+fn print(wanted: &Wanted, progress: &Progress, output: Shape) {
     let answer = json!({
         "schema": "muster/wait/v1",
-        "state": wanted.state.word(),
-        "reached": standing.reached,
+        "state": wanted.state.name(),
+        "reached": progress.reached,
     });
-    let names = wanted.folded(&standing.reached);
+    let names = wanted.folded(&progress.reached);
     match output {
-        Shape::Table => println!("{names} {}", wanted.state.word()),
+        Shape::Table => println!("{names} {}", wanted.state.name()),
         Shape::Json => println!("{answer:#}"),
         Shape::Yaml => print!("{}", Yaml(&answer)),
     }

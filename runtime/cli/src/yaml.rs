@@ -1,9 +1,9 @@
-//! An answer as YAML: what is JSON for programs, indented for people and for other tools.
+//! Prints JSON values as YAML, for people and for other tools.
 
 use serde_json::Value;
 use std::fmt;
 
-/// Prints a value as YAML, each line with its end.
+/// Prints a value as YAML; each line ends with a newline.
 pub(super) struct Yaml<'a>(pub(super) &'a Value);
 
 impl fmt::Display for Yaml<'_> {
@@ -12,7 +12,7 @@ impl fmt::Display for Yaml<'_> {
     }
 }
 
-/// A value in lines of its own; `first` stands in place of the first line's indentation.
+/// Prints a value on lines of its own. `first` replaces the indentation of the first line.
 fn block(f: &mut fmt::Formatter<'_>, value: &Value, indent: usize, first: &str) -> fmt::Result {
     let lead = |number: usize| match (number, first) {
         (0, first) if !first.is_empty() => first.to_owned(),
@@ -37,7 +37,7 @@ fn block(f: &mut fmt::Formatter<'_>, value: &Value, indent: usize, first: &str) 
     }
 }
 
-/// What stands behind a key: in its line, or below it.
+/// Prints the value of a key: in the line of the key, or on the lines below it.
 fn below(f: &mut fmt::Formatter<'_>, value: &Value, indent: usize) -> fmt::Result {
     let is_block = match value {
         Value::Object(entries) => !entries.is_empty(),
@@ -53,8 +53,8 @@ fn below(f: &mut fmt::Formatter<'_>, value: &Value, indent: usize) -> fmt::Resul
     }
 }
 
-/// A value in one line. Texts are quoted wherever they could be read as something else: JSON's quotes
-/// are YAML's too.
+/// A value in one line. A string is quoted if it could be read as another type or syntax. The quotes of JSON
+/// are valid in YAML.
 struct Scalar<'a>(&'a Value);
 
 impl fmt::Display for Scalar<'_> {
@@ -67,16 +67,16 @@ impl fmt::Display for Scalar<'_> {
 }
 
 fn is_plain(text: &str) -> bool {
-    let letter = |byte: u8| byte.is_ascii_alphanumeric() || b"._-/@".contains(&byte);
+    let is_plain_byte = |byte: u8| byte.is_ascii_alphanumeric() || b"._-/@".contains(&byte);
     let begins = text
         .bytes()
         .next()
         .is_some_and(|byte| byte.is_ascii_alphabetic());
-    let word = matches!(
+    let is_keyword = matches!(
         text.to_ascii_lowercase().as_str(),
         "null" | "true" | "false" | "yes" | "no" | "on" | "off" | "y" | "n"
     );
-    begins && !word && text.bytes().all(letter)
+    begins && !is_keyword && text.bytes().all(is_plain_byte)
 }
 
 #[cfg(test)]
@@ -85,7 +85,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn maps_lists_and_texts_that_could_be_something_else() {
+    fn maps_lists_and_ambiguous_strings_are_printed() {
         let value = json!({
             "a": 1, "b": null, "c": "no", "d": "10.0.0.1@udp0", "e": [], "f": {},
             "g": [{ "h": "plain", "i": [1, 2] }, "two words", [3]],

@@ -27,7 +27,7 @@ mod sim_plot;
 
 use clap::{ArgAction, CommandFactory, Parser, Subcommand};
 use muster_config::{forget_values, refusal};
-use muster_terminal::{CliError, complain, end_of_output, warn_of_strange_settings};
+use muster_terminal::{CliError, end_of_output, print_cli_error, warn_of_strange_settings};
 use std::ffi::OsString;
 use std::process::ExitCode;
 
@@ -84,7 +84,7 @@ pub fn main() -> ExitCode {
     };
     match outcome {
         Ok(()) => end_of_output(),
-        Err(error) => complain(&error),
+        Err(error) => print_cli_error(&error),
     }
 }
 
@@ -92,7 +92,9 @@ pub fn main() -> ExitCode {
 fn refuse(mut error: clap::Error, line: &[OsString]) -> ExitCode {
     forget_values(&mut error);
     match refusal(&error, Lab::command(), line) {
-        Some(refused) => complain(&CliError::usage(refused.what, refused.why).hint(refused.remedy)),
+        Some(refused) => {
+            print_cli_error(&CliError::usage(refused.what, refused.why).hint(refused.remedy))
+        }
         None => error.exit(),
     }
 }

@@ -1,7 +1,7 @@
-//! `muster manual DIR`: manual pages and completions, made from the command lines themselves.
+//! `muster manual DIR`: writes manual pages and shell completions, generated from the command-line definitions.
 //!
-//! So a page cannot say what a command does not take. Pages about ideas and about the C API are
-//! written by hand and lie in `docs/man`; `make install` puts both in one place.
+//! A generated page cannot describe an option that its command does not accept. Pages about concepts and about the
+//! C API are written by hand and are in `docs/man`; `make install` installs both.
 
 use clap::{Args, Command};
 use clap_complete::Shell;
@@ -12,31 +12,34 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What the exit codes mean, for every command.
+/// The meaning of each exit code, for every command.
 const EXIT_CODES: [(&str, &str); 12] = [
     ("0", "all is well"),
     (
         "1",
-        "it failed; standard error says what, why, and what to do",
+        "it failed; standard error has the cause, the reason and a remedy",
     ),
     ("2", "wrong usage"),
     ("3", "no agent answers"),
     (
         "4",
-        "muster check: not all is well; muster wait: who should live has failed; muster doctor: something \
-         is to be mended",
+        "muster check: not all is well; muster wait: a member that is to live has failed; muster doctor: \
+       something requires a repair",
     ),
     ("5", "a deadline passed"),
     (
         "6",
-        "the agent is somebody else's, or others can change its place",
+        "the agent belongs to another user, or other users can change its directory",
     ),
     ("7", "musterd, muster import: the configuration was refused"),
     (
         "20",
-        "muster sim: a promise was broken in the simulated world",
+        "muster sim: a checked property is violated in the simulated world",
     ),
-    ("21", "muster sim: it did not come to rest in time"),
+    (
+        "21",
+        "muster sim: the simulated world did not become quiet in time",
+    ),
     ("22", "muster sim: the code panicked"),
     (
         "0..3",
@@ -44,7 +47,7 @@ const EXIT_CODES: [(&str, &str); 12] = [
     ),
 ];
 
-/// What to type, for pages that are looked up for it; a test reads each as its command does.
+/// Examples for the manual pages. A test parses each with the definition of its command.
 const EXAMPLES: [(&str, &str); 31] = [
     (
         "muster members",
@@ -52,27 +55,30 @@ const EXAMPLES: [(&str, &str); 31] = [
     ),
     (
         "muster members --fold --state failed,suspect",
-        "who is not well, as n[01-04,07]",
+        "members that are not well, as n[01-04,07]",
     ),
-    ("muster why n4", "who said what about n4, and when"),
+    (
+        "muster why n4",
+        "the observations about n4, their sources and times",
+    ),
     ("muster why 3", "the same about the node of rank 3"),
     (
         "muster rails add 10.1.0.1@udp1",
-        "open a rail; the others learn of it at once",
+        "open a rail; the other members learn of it at once",
     ),
     (
         "muster rails set --sensitivity 200",
-        "an error costs an interface less trust",
+        "an error lowers the health of an interface by less",
     ),
     (
         "muster peers n[2-3]",
-        "the NIDs of two members, with what went over each",
+        "the NIDs of two members, with the traffic over each",
     ),
     (
         "muster policy add --net udp1 --priority 0",
         "prefer this net to all others while it works",
     ),
-    ("muster policy del 1", "take the first rule out"),
+    ("muster policy del 1", "remove the first rule"),
     (
         "muster explain n2",
         "which rail the next message to n2 takes, and why",
@@ -83,15 +89,15 @@ const EXAMPLES: [(&str, &str); 31] = [
     ),
     (
         "muster events --member n[1-4] --count 1 --timeout 60",
-        "the first about one of these, or exit code 5",
+        "the first event about one of these, or exit code 5",
     ),
     (
         "muster wait n[01-16] --timeout 30",
-        "until all live; exit code 5 if it takes longer, 4 if one has failed",
+        "until all are alive; exit code 5 if it takes longer, 4 if one has failed",
     ),
     (
         "muster wait --ranks 0-3 --state failed",
-        "until these ranks are lost",
+        "until these ranks have failed",
     ),
     (
         "muster top --delay 5",
@@ -112,25 +118,25 @@ const EXAMPLES: [(&str, &str); 31] = [
     ("muster attrs n2", "what n2 has published"),
     (
         "muster metrics --textfile /var/lib/node_exporter/muster.prom",
-        "for node_exporter",
+        "a file for node_exporter",
     ),
     (
         "muster config show --origin",
-        "each setting, and where it came from",
+        "each setting, and its source",
     ),
     (
         "muster config check node.yaml",
-        "whether a file is right, without an agent",
+        "check a file, without an agent",
     ),
     (
         "muster stats --per rail --rate 1000",
-        "what goes over each rail in a second",
+        "the traffic over each rail, per second",
     ),
     ("muster gossip status", "clock and ages"),
     ("muster export", "rails, peers and policy, as YAML"),
     (
         "muster import node.yaml",
-        "put them in force, whole or not at all",
+        "apply a configuration, whole or not at all",
     ),
     (
         "muster run --nodes 4 -n 8 -- ./app",
@@ -154,17 +160,17 @@ const EXAMPLES: [(&str, &str); 31] = [
     ),
 ];
 
-/// When the pages were last looked through: without a date the next field would stand in its place.
+/// Date of the last revision of the pages. Without a date, the next field of the title line would take its place.
 const DATE: &str = "2026-11-22";
 
 /// Options of `muster manual`.
 #[derive(Args)]
 pub(crate) struct ManualArgs {
-    /// The directory; pages go to its man/man1 and man/man8, completions to where shells look.
+    /// Target directory: pages go to man/man1 and man/man8, completions to the standard paths of the shells.
     directory: PathBuf,
 }
 
-/// Writes everything; `muster` is the command line of this program.
+/// Writes all pages and completions; `muster` is the command-line definition of this program.
 pub(crate) fn write(args: &ManualArgs, muster: Command) -> Result<(), CliError> {
     let failed = |error| CliError::new(format!("write under {}", args.directory.display()), error);
     write_all(&args.directory, muster).map_err(failed)
@@ -194,10 +200,10 @@ fn write_all(directory: &Path, mut muster: Command) -> io::Result<()> {
     Ok(())
 }
 
-/// A page for a command and for each of its subcommands.
+/// Writes the page of a command and the pages of its subcommands.
 fn write_pages(directory: &Path, command: &Command, section: &str) -> io::Result<()> {
     let shown = command.get_subcommands().filter(|sub| {
-        // `help` says nothing that the page does not.
+        // The page of `help` would have nothing that the page of its parent does not have.
         !sub.is_hide_set() && sub.get_name() != "help"
     });
     for subcommand in shown {
@@ -233,18 +239,18 @@ fn page_of(command: &Command, name: &str, section: &str) -> io::Result<Vec<u8>> 
         man.render_subcommands_section(&mut page)?;
     }
     let mut end = Roff::new();
-    // A page that leads to others has the examples of none.
-    let of_it = format!("{} ", name.replace('-', " "));
-    let is_of_it = |typed: &&(&str, &str)| {
-        !command.has_subcommands() && format!("{} ", typed.0).starts_with(&of_it)
+    // A page of a command with subcommands has no examples: the pages of the subcommands have them.
+    let prefix = format!("{} ", name.replace('-', " "));
+    let is_of_command = |line: &&(&str, &str)| {
+        !command.has_subcommands() && format!("{} ", line.0).starts_with(&prefix)
     };
-    let examples: Vec<_> = EXAMPLES.iter().filter(is_of_it).collect();
+    let examples: Vec<_> = EXAMPLES.iter().filter(is_of_command).collect();
     if !examples.is_empty() {
         end.control("SH", ["EXAMPLES"]);
     }
-    for (typed, what) in examples {
+    for (line, what) in examples {
         end.control("TP", []);
-        end.text([bold(*typed)]);
+        end.text([bold(*line)]);
         end.text([roman(*what)]);
     }
     end.control("SH", ["EXIT STATUS"]);
@@ -257,7 +263,7 @@ fn page_of(command: &Command, name: &str, section: &str) -> io::Result<Vec<u8>> 
     end.control("TP", []);
     end.text([bold("/tmp/muster-UID")]);
     end.text([roman(
-        "sockets, keys and logs of agents; MUSTER_DIR names another place, see muster(7)",
+        "sockets, keys and logs of agents; MUSTER_DIR names another directory, see muster(7)",
     )]);
     end.control("SH", ["SEE ALSO"]);
     end.text([
@@ -286,18 +292,18 @@ fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// What a page says to type is taken by its command, and lands on a page.
+    /// Each example is accepted by its command, and is on a page.
     #[test]
     fn every_example_is_a_command_line() {
-        for (typed, what) in EXAMPLES {
-            let root = match typed.starts_with("musterd ") {
+        for (line, what) in EXAMPLES {
+            let root = match line.starts_with("musterd ") {
                 true => muster_agent::command(),
                 false => crate::whole_command(),
             };
-            let parsed = root.try_get_matches_from(typed.split(' '));
+            let parsed = root.try_get_matches_from(line.split(' '));
             assert!(
                 parsed.is_ok() && !what.is_empty(),
-                "{typed}: {:?}",
+                "{line}: {:?}",
                 parsed.err()
             );
         }

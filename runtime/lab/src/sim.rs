@@ -1,11 +1,10 @@
-//! `muster sim`: the protocols in a simulated world, from a scenario file and a seed.
+//! `muster sim`: runs the protocols in a simulated world, from a scenario file and a seed.
 //!
-//! `run` runs one seed, tells its story if it fails and shrinks the scenario; `sweep` runs many
-//! on all cores; `figures` measures a zone of full size, `compare` the two engines side by side, `lamport`
-//! the clocks of one of them. What was drawn is printed before the
-//! run. Exit codes tell the kinds of failure apart: 0 sound, 20 a promise was broken
-//! (correctness), 21 it did not come to rest in time (liveness), 22 the code panicked (crash).
-//! Every figure is simulated.
+//! `run` runs one seed and, if it fails, prints the course of events and shrinks the scenario. `sweep` runs many seeds
+//! on all cores. `figures` measures zones of full size, `compare` compares the two engines, `lamport` studies the
+//! clocks of age gossip. The drawn scenario is printed before the run. Exit codes distinguish the failures: 0 no
+//! failure, 20 a checked property is violated (correctness), 21 the world did not become quiet in time (liveness), 22
+//! the code panicked (crash). All figures are simulated.
 
 use super::sim_compare::{self, CompareArgs};
 use super::sim_figures::{self, FiguresArgs};
@@ -18,10 +17,10 @@ use serde::Serialize;
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
-/// Bytes of a scenario, at most.
+/// Maximum size of a scenario file in bytes.
 const SCENARIO_MAX: usize = 1 << 20;
 
-/// What to simulate.
+/// Subcommands of `muster sim`.
 #[derive(Subcommand)]
 pub(crate) enum SimCommand {
     /// Run one seed of a scenario.
@@ -30,13 +29,13 @@ pub(crate) enum SimCommand {
     Sweep(SweepArgs),
     /// Measure whole zones: boot, leave, join, crash and silence; JSON or Markdown, and a plot.
     Figures(FiguresArgs),
-    /// Both engines on the same network with the same faults: detection, datagrams, bytes, CPU.
+    /// Compare both engines on the same network with the same faults: detection, datagrams, bytes, CPU.
     Compare(CompareArgs),
-    /// The clocks and ages of age gossip: how far they drift, which thresholds are safe.
+    /// Study the clocks and ages of age gossip: drift, and which thresholds are safe.
     Lamport(LamportArgs),
 }
 
-/// How to print.
+/// Output format.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Output {
     /// For people.
@@ -45,13 +44,13 @@ pub(crate) enum Output {
     Json,
 }
 
-/// Names a scenario, to each command in the same two ways.
+/// The scenario file, as an argument or as an option, the same for each command.
 #[derive(Args)]
 pub(crate) struct ScenarioArgs {
     /// The scenario file.
     #[arg(value_name = "SCENARIO", required_unless_present = "named")]
     scenario: Option<PathBuf>,
-    /// The same as an option.
+    /// The scenario file, as an option.
     #[arg(
         long = "scenario",
         id = "named",
@@ -73,18 +72,18 @@ impl ScenarioArgs {
 pub(crate) struct RunArgs {
     #[command(flatten)]
     scenario: ScenarioArgs,
-    /// The seed; else the scenario's own, else a fresh one.
+    /// The seed [default: the seed of the scenario, else a new one].
     #[arg(long)]
     seed: Option<u64>,
-    /// How to print.
+    /// Output format.
     #[arg(short, long, default_value = "text")]
     output: Output,
-    /// Lines of the story of a failure.
+    /// Maximum lines of the course of a failure.
     #[arg(long, default_value_t = 60)]
     lines: usize,
-    /// Tell the story of everybody, not only of the one whom the failure is about.
-    #[arg(long)]
-    everybody: bool,
+    /// Print the course for all members, not only for the member that the failure is about.
+    #[arg(long = "everybody")]
+    all_members: bool,
     /// Do not shrink a failing scenario.
     #[arg(long)]
     no_shrink: bool,
@@ -95,16 +94,16 @@ pub(crate) struct RunArgs {
 pub(crate) struct SweepArgs {
     #[command(flatten)]
     scenario: ScenarioArgs,
-    /// How many seeds.
+    /// Number of seeds.
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..))]
     seeds: u64,
-    /// The first seed; else a fresh one.
+    /// The first seed [default: a new one].
     #[arg(long)]
     first: Option<u64>,
-    /// Worlds at the same time; else one a core. The answer does not depend on it.
+    /// Worlds that run in parallel [default: one per core]. The result does not depend on it.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: Option<u32>,
-    /// How to print.
+    /// Output format.
     #[arg(short, long, default_value = "text")]
     output: Output,
 }
@@ -123,20 +122,20 @@ pub(crate) fn main(command: &SimCommand) -> Result<(), CliError> {
 fn read(path: &Path) -> Result<Scenario, CliError> {
     let what = || format!("sim: {}", path.display());
     let text = read_text(path, SCENARIO_MAX).map_err(|error| {
-        let hint = "name a file with a scenario; those of the source tree are in tests/scenarios";
+        let hint = "name a scenario file; the source tree has some in tests/scenarios";
         CliError::usage(what(), error).hint(hint)
     })?;
     Scenario::read(&text).map_err(|error| CliError::usage(what(), error))
 }
 
-fn fresh_seed() -> u64 {
+fn new_seed() -> u64 {
     let since = std::time::UNIX_EPOCH.elapsed().unwrap_or_default();
-    // Short enough to be typed again.
+    // Short, so that it can be typed.
     u64::from(since.subsec_nanos()) ^ (since.as_secs() & 0xffff_ffff)
 }
 
-/// Says how to see a failure again.
-fn again(path: &Path, seed: u64) -> String {
+/// The hint how to reproduce a failure.
+fn reproduction_hint(path: &Path, seed: u64) -> String {
     let path = path.display();
     format!("reproduce with muster sim run {path} --seed {seed}")
 }
@@ -163,7 +162,7 @@ fn failure(outcome: &Outcome, hint: String) -> Result<(), CliError> {
     Err(CliError::new(what, why).hint(hint).exit_code(code))
 }
 
-/// One run, for JSON. All figures are simulated.
+/// A run as JSON. All figures are simulated.
 #[derive(Serialize)]
 struct RunReport<'a> {
     simulated: bool,
@@ -217,7 +216,7 @@ pub(super) fn print_json(value: &impl Serialize) -> Result<(), CliError> {
 
 fn run_one(args: &RunArgs) -> Result<(), CliError> {
     let scenario = read(args.scenario.path())?;
-    let seed = args.seed.or(scenario.seed).unwrap_or_else(fresh_seed);
+    let seed = args.seed.or(scenario.seed).unwrap_or_else(new_seed);
     if scenario.study.is_some() {
         return sim_figures::run_plan(&scenario, seed, args.output);
     }
@@ -233,7 +232,7 @@ fn run_one(args: &RunArgs) -> Result<(), CliError> {
         print_json(&RunReport::of(&report))?;
     }
     if report.outcome != Outcome::Sound && is_text {
-        println!("\n{}", story(&report.drawn, args.lines, args.everybody));
+        println!("\n{}", story(&report.drawn, args.lines, args.all_members));
         if !args.no_shrink {
             let shrunk = shrink(&report.drawn);
             println!(
@@ -243,7 +242,10 @@ fn run_one(args: &RunArgs) -> Result<(), CliError> {
             );
         }
     }
-    failure(&report.outcome, again(args.scenario.path(), seed))
+    failure(
+        &report.outcome,
+        reproduction_hint(args.scenario.path(), seed),
+    )
 }
 
 fn print_figures(figures: &Figures, runs: u64) {
@@ -258,7 +260,7 @@ fn print_figures(figures: &Figures, runs: u64) {
     );
 }
 
-/// A sweep, for JSON.
+/// A sweep as JSON.
 #[derive(Serialize)]
 struct SweepReport<'a> {
     simulated: bool,
@@ -275,7 +277,7 @@ struct SweepReport<'a> {
 
 fn run_many(args: &SweepArgs) -> Result<(), CliError> {
     let scenario = read(args.scenario.path())?;
-    let first = args.first.unwrap_or_else(fresh_seed);
+    let first = args.first.unwrap_or_else(new_seed);
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = args.threads.map_or(cores, |threads| threads as usize);
     let is_text = args.output == Output::Text;
@@ -300,7 +302,7 @@ fn run_many(args: &SweepArgs) -> Result<(), CliError> {
             let first = report.outcome.violations().first();
             let what = first.map_or_else(String::new, ToString::to_string);
             println!("seed {}: {}, {what}", report.seed, report.outcome.kind());
-            println!("  {}", again(args.scenario.path(), report.seed));
+            println!("  {}", reproduction_hint(args.scenario.path(), report.seed));
         }
     } else {
         print_json(&SweepReport {
@@ -317,7 +319,10 @@ fn run_many(args: &SweepArgs) -> Result<(), CliError> {
         })?;
     }
     match found.failed.first() {
-        Some(report) => failure(&report.outcome, again(args.scenario.path(), report.seed)),
+        Some(report) => failure(
+            &report.outcome,
+            reproduction_hint(args.scenario.path(), report.seed),
+        ),
         None => Ok(()),
     }
 }
@@ -326,7 +331,7 @@ fn run_many(args: &SweepArgs) -> Result<(), CliError> {
 mod tests {
     use super::*;
 
-    /// No scenario file can make the code panic; if a bug does, that has a code of its own.
+    /// A scenario file must not make the code panic. If a bug does, it has its own exit code.
     #[test]
     fn a_panic_has_its_own_exit_code() {
         let outcome = Outcome::Crashed("index out of bounds".to_owned());

@@ -1,4 +1,4 @@
-//! `muster sim figures --out DIR`: the figures of the gossip simulation paper, ours beside its points.
+//! `muster sim figures --out DIR`: the figures of the gossip simulation paper, with the points of the paper.
 
 use super::sim_plot::{self, Axis, Scale, Series};
 use muster_sim::{ClusterFigure, PointFound};
@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The scenarios, in the order of the paper.
+/// The scenarios, in the order of the paper's figures.
 const FIGURES: [&str; 13] = [
     include_str!("../../../tests/scenarios/burns-07-interval.toml"),
     include_str!("../../../tests/scenarios/burns-08-cleanup.toml"),
@@ -26,7 +26,7 @@ const FIGURES: [&str; 13] = [
     include_str!("../../../tests/scenarios/burns-assumptions.toml"),
 ];
 
-/// Measures, draws and writes everything into a directory.
+/// Measures all figures, and writes plots and a table into a directory.
 pub(super) fn main(
     directory: &Path,
     runs: u64,
@@ -61,7 +61,7 @@ pub(super) fn main(
     Ok(())
 }
 
-/// All points of all lines, on some threads; the answer does not depend on how many.
+/// Measures all points of all lines in parallel. The result does not depend on the number of threads.
 fn measure(
     figures: &[ClusterFigure],
     runs: u64,
@@ -94,7 +94,7 @@ fn measure(
     found
 }
 
-/// BG-13: what the paper compares is the average slope of the curves of a figure, one for each fault rate.
+/// BG-13: the paper compares the average slope of the curves of a figure, which has one curve for each fault rate.
 fn slopes(figures: &[ClusterFigure], found: &[Vec<Vec<PointFound>>], text: &mut String) {
     let slope = |name: &str| {
         let at = figures.iter().position(|figure| figure.name == name)?;
@@ -117,7 +117,7 @@ fn slopes(figures: &[ClusterFigure], found: &[Vec<Vec<PointFound>>], text: &mut 
         "\n## Average slopes of the curves of figures 11 to 13, from the smallest to the largest machine\n\n\
          | | ours | the paper | ours is |\n|---|---|---|---|"
     );
-    for (words, one, other, paper) in [
+    for (label, one, other, paper) in [
         ("hierarchical to basic", hierarchical, basic, 0.59),
         ("piggyback to basic", piggyback, basic, 0.45),
         ("piggyback to hierarchical", piggyback, hierarchical, 0.77),
@@ -125,7 +125,7 @@ fn slopes(figures: &[ClusterFigure], found: &[Vec<Vec<PointFound>>], text: &mut 
         if let (Some(one), Some(other)) = (one, other) {
             let _ = writeln!(
                 text,
-                "| {words} | {:.0} % | {:.0} % | {:+.0} % |",
+                "| {label} | {:.0} % | {:.0} % | {:+.0} % |",
                 one / other * 100.0,
                 paper * 100.0,
                 (one / other / paper - 1.0) * 100.0

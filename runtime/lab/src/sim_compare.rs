@@ -1,4 +1,4 @@
-//! `muster sim compare`: both engines on the same network with the same faults. All simulated.
+//! `muster sim compare`: compares both engines on the same network with the same faults. All figures are simulated.
 
 use super::sim::{Output, print_json};
 use super::sim_plot::{self, Axis, Scale, Series};
@@ -13,10 +13,10 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// What IPv4 and UDP add to a datagram.
+/// Bytes that the headers of IPv4 and UDP add to a datagram.
 const HEADERS: f64 = 28.0;
 
-/// The contenders: name, engine, how long a quiet job is counted, in microseconds.
+/// The contenders: name, engine, and measured time of a quiet job in microseconds.
 const CONTENDERS: [(&str, Contender, u64); 3] = [
     (
         "overlay 20/60 ms",
@@ -42,11 +42,11 @@ const CONTENDERS: [(&str, Contender, u64); 3] = [
 /// Options of `muster sim compare`.
 #[derive(Args)]
 pub(crate) struct CompareArgs {
-    /// Sizes of the job. One of 4096 takes 5 to 10 gigabytes.
+    /// Sizes of the job. A job of 4096 takes 5 to 10 gigabytes.
     #[arg(long, value_delimiter = ',', default_value = "16,64,256,1024,4096",
           value_parser = clap::value_parser!(u32).range(4..=4096))]
     members: Vec<u32>,
-    /// Lost datagrams, in a hundred.
+    /// Lost datagrams, in percent.
     #[arg(long, value_delimiter = ',', default_value = "0,5",
           value_parser = clap::value_parser!(u32).range(0..=50))]
     loss: Vec<u32>,
@@ -56,21 +56,21 @@ pub(crate) struct CompareArgs {
     /// The first seed.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// How many seeds; above 1024 members there is one. What is printed are medians.
+    /// Number of seeds, whose medians are printed; above 1024 members there is one.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
     seeds: u64,
     /// Only one of the engines.
     #[arg(long, value_parser = ["overlay", "age"])]
     engine: Option<String>,
-    /// How to print: text is Markdown.
+    /// Output format; text is Markdown.
     #[arg(short, long, default_value = "text")]
     output: Output,
-    /// Draw detection and bytes into `compare-detection.svg` and `compare-bytes.svg` of this directory.
+    /// Draw detection times and bytes into `compare-detection.svg` and `compare-bytes.svg` of this directory.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
 
-/// One engine, size and loss: medians over the seeds.
+/// Medians over the seeds for one engine, size and loss.
 #[derive(Serialize)]
 struct Row {
     engine: &'static str,
@@ -81,13 +81,13 @@ struct Row {
     most_ms: Option<f64>,
     all_ms: Option<f64>,
     datagrams_s: f64,
-    /// With the headers of IPv4 and UDP.
+    /// Including the headers of IPv4 and UDP.
     wire_bytes_s: f64,
     engine_cpu_us_s: f64,
     false_failures: u64,
 }
 
-/// All of them.
+/// All rows.
 #[derive(Serialize)]
 struct Table {
     simulated: bool,
@@ -102,7 +102,7 @@ impl Row {
             values.sort_by(f64::total_cmp);
             values[values.len() / 2]
         };
-        // If it took too long with one seed, there is no figure.
+        // If one seed took too long, there is no median.
         let time = |of: &dyn Fn(&Compared) -> Option<u64>| {
             let times: Option<Vec<f64>> = found
                 .iter()
@@ -145,7 +145,7 @@ impl Row {
     }
 }
 
-/// Measures, prints, draws.
+/// Measures, prints and draws.
 pub(crate) fn main(args: &CompareArgs) -> Result<(), CliError> {
     let is_text = args.output == Output::Text;
     if is_text {
@@ -221,7 +221,7 @@ fn measure(
     found.collect()
 }
 
-/// What the rows mean; they follow as they are found.
+/// Prints the description of the rows. The rows follow as they are measured.
 fn print_head(args: &CompareArgs) {
     let dead_after = |members: usize| 3 * u32::from(log2(members)) + 4;
     println!(

@@ -1,7 +1,7 @@
-//! `muster sim figures`: whole zones, measured and drawn. All figures are simulated.
+//! `muster sim figures`: measures whole zones and draws the results. All figures are simulated.
 //!
-//! Each zone is a world of its own, by its timing, its size and its seed; they run beside each
-//! other, and the answer does not depend on how many at a time.
+//! Each combination of timing, size and seed is a world of its own. Worlds run in parallel; the result does not depend
+//! on the number of threads.
 
 use super::sim::{Output, print_json};
 use super::sim_plot::{self, Axis, Scale, Series};
@@ -16,15 +16,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::Instant;
 
-/// The paper's boot of 2048 members in one zone, in milliseconds (two processes a machine, tau
-/// 200 ms, Theta 1, Kr 3, Ks 1).
+/// The paper's boot of 2048 members in one zone, in milliseconds (two processes per machine, tau 200 ms, Theta 1, Kr 3,
+/// Ks 1).
 pub(super) const PAPER_BOOT: (usize, f64) = (2048, 5_700.0);
-/// The paper's time at the high priority monitor, in milliseconds: about, at any size.
+/// The paper's time at the high priority monitor, in milliseconds; approximate, for any size.
 pub(super) const PAPER_MONITOR_MS: f64 = 30.0;
-/// What IPv4 and UDP add to a datagram.
+/// Bytes that the headers of IPv4 and UDP add to a datagram.
 const HEADERS: u64 = 28;
 
-/// How the study is printed.
+/// Output format of the study.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Form {
     /// One JSON document.
@@ -40,49 +40,49 @@ pub(crate) struct FiguresArgs {
     #[arg(long, value_delimiter = ',', default_value = "128,256,512,1024,2048",
           value_parser = clap::value_parser!(u32).range(4..=4096))]
     members: Vec<u32>,
-    /// How many leave, join, crash or fall silent at once.
+    /// Numbers of members that leave, join, crash or fall silent at once.
     #[arg(long, value_delimiter = ',', default_value = "1,4,16",
           value_parser = clap::value_parser!(u32).range(1..=512))]
     counts: Vec<u32>,
     /// The first seed.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// How many seeds; what is printed are medians, and for the boot the extremes too.
+    /// Number of seeds; the output has medians, for the boot also the extremes.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1000))]
     seeds: u64,
     /// Round trip of the simulated network, in microseconds, with a tenth of jitter.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(10..=1_000_000))]
     round_trip_us: u64,
-    /// How long a datagram keeps a CPU busy, at its sender and at its receiver, in microseconds.
+    /// Time that a datagram occupies a CPU at its sender and at its receiver, in microseconds.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=100_000))]
     service_us: u64,
-    /// How many members share a CPU.
+    /// Number of members that share a CPU.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
     shared_by: u32,
-    /// Only one of the two timings: ours, or the plain algorithm with the paper's parameters.
+    /// Only one of the two timings: ours, or the plain algorithm with the parameters of the paper.
     #[arg(long, value_parser = ["ours", "paper"])]
     timing: Option<String>,
-    /// Zones at the same time; else one a core. A zone of 2048 takes gigabytes.
+    /// Zones that run in parallel [default: one per core]. A zone of 2048 takes gigabytes.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=64))]
     threads: Option<u32>,
-    /// How to print.
+    /// Output format.
     #[arg(short, long, default_value = "json")]
     output: Form,
     /// Draw the boot times into this SVG file.
     #[arg(long)]
     plot: Option<PathBuf>,
-    /// Make the figures of the gossip simulation paper instead, in this directory: plots and a table.
+    /// Create the figures of the gossip simulation paper instead, in this directory: plots and a table.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Runs of each point of these figures.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     runs: u64,
-    /// Measure only what the engine of one member takes of the heap, in zones of these sizes.
+    /// Measure only the heap that the engine of one member uses, in zones of these sizes.
     #[arg(long)]
     memory: bool,
 }
 
-/// One zone, by all its seeds.
+/// The measurements of one zone, over all seeds.
 #[derive(Serialize)]
 pub(super) struct ZoneFigures {
     pub(super) timing: &'static str,
@@ -101,18 +101,18 @@ pub(super) struct ZoneFigures {
 pub(super) struct Figure {
     pub(super) what: &'static str,
     pub(super) at_once: usize,
-    /// Until all views were right; nothing if they were not within two minutes, with some seed.
+    /// Time until all views were correct; none if one seed took more than two minutes.
     pub(super) all_views_right_ms: Option<f64>,
-    /// The least and the greatest of the seeds.
+    /// Minimum and maximum over the seeds.
     pub(super) range_ms: Option<(f64, f64)>,
     pub(super) half_of_views_right_ms: f64,
     pub(super) most_views_right_ms: f64,
-    /// Until the monitor's view was right.
+    /// Time until the monitor's view was correct.
     pub(super) monitor_ms: Option<f64>,
     counted_ms: f64,
     pub(super) datagrams_per_member: u64,
     pub(super) bytes_per_member: u64,
-    /// With the headers of IPv4 and UDP.
+    /// Including the headers of IPv4 and UDP.
     pub(super) wire_bytes_per_member: u64,
     copies_per_fact: f64,
     false_failures: u64,
@@ -134,7 +134,7 @@ pub(super) struct Study {
     pub(super) zones: Vec<ZoneFigures>,
 }
 
-/// What one engine takes.
+/// Heap of one engine.
 #[derive(Serialize)]
 pub(super) struct Memory {
     pub(super) members: usize,
@@ -143,7 +143,7 @@ pub(super) struct Memory {
 }
 
 impl Figure {
-    /// Of the same measurement with different seeds.
+    /// The medians of one measurement over several seeds.
     fn of(seeds: &[&Measured]) -> Self {
         let median = |of: &dyn Fn(&Measured) -> u64| {
             let mut values: Vec<u64> = seeds.iter().map(|one| of(one)).collect();
@@ -199,7 +199,7 @@ impl ZoneFigures {
     }
 }
 
-/// Measures, prints, draws.
+/// Measures, prints and draws.
 pub(crate) fn main(args: &FiguresArgs) -> Result<(), CliError> {
     if let Some(directory) = &args.out {
         let threads = args.threads.map_or_else(cores, |threads| threads as usize);
@@ -231,8 +231,8 @@ pub(crate) fn main(args: &FiguresArgs) -> Result<(), CliError> {
     }
     let ended = counts.iter().sum::<usize>() * 3;
     if let Some(few) = args.members.iter().find(|few| (**few as usize) < ended + 2) {
-        let why = format!("--counts {counts:?} end {ended} members of a zone of {few}");
-        return Err(CliError::usage("sim figures", why).hint("larger zones or smaller counts"));
+        let why = format!("--counts {counts:?} would end {ended} members of a zone of {few}");
+        return Err(CliError::usage("sim figures", why).hint("use larger zones or smaller counts"));
     }
     let threads = args.threads.map_or_else(cores, |threads| threads as usize);
     let seeds: Vec<u64> = (0..args.seeds)
@@ -261,7 +261,7 @@ pub(crate) fn main(args: &FiguresArgs) -> Result<(), CliError> {
     }
 }
 
-/// Draws the boot times beside the paper's point.
+/// Draws the boot times and the paper's value.
 fn draw_boot(study: &Study, path: &Path) -> Result<(), Box<dyn Error>> {
     let title = format!(
         "Boot of one zone until all views are right (simulated, {} us a datagram)",
@@ -291,7 +291,7 @@ fn draw_boot(study: &Study, path: &Path) -> Result<(), Box<dyn Error>> {
     sim_plot::draw(path, &title, (&x, &y), &series, None)
 }
 
-/// Members, seconds, least and most seconds.
+/// Members, seconds, minimum and maximum seconds.
 fn boots(study: &Study, timing: &str) -> Vec<(f64, f64, (f64, f64))> {
     let zones = study.zones.iter().filter(|zone| zone.timing == timing);
     zones
@@ -304,7 +304,7 @@ fn boots(study: &Study, timing: &str) -> Vec<(f64, f64, (f64, f64))> {
         .collect()
 }
 
-/// A scenario with a plan: one size, one seed.
+/// Runs a scenario with a study plan: one size, one seed.
 pub(super) fn run_plan(scenario: &Scenario, seed: u64, output: Output) -> Result<(), CliError> {
     let drawn = scenario.draw(seed);
     let Some(plan) = &drawn.study else {
@@ -344,7 +344,7 @@ pub(super) fn run_plan(scenario: &Scenario, seed: u64, output: Output) -> Result
                 ("correctness", 20)
             };
             let why = format!(
-                "{} of {}: some view was not right",
+                "{} of {}: a view was not correct",
                 figure.what, figure.at_once
             );
             return Err(CliError::new(format!("sim: {kind}"), why).exit_code(code));
@@ -357,7 +357,7 @@ pub(super) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// All zones with all seeds, the largest first; in the order of the settings.
+/// Measures all zones with all seeds, the largest zones first. The result is in the order of the settings.
 fn measure(
     settings: &[ZoneSetting],
     seeds: &[u64],
@@ -397,7 +397,7 @@ fn measure(
         .collect()
 }
 
-/// One zone with one seed; how it goes is said on standard error.
+/// Measures one zone with one seed. Progress is printed to standard error.
 fn measure_one(setting: &ZoneSetting, seed: u64, counts: &[usize]) -> Vec<Measured> {
     let mut since = Instant::now();
     let (timing, members) = (setting.timing.name, setting.members);
@@ -418,8 +418,8 @@ fn measure_one(setting: &ZoneSetting, seed: u64, counts: &[usize]) -> Vec<Measur
 fn memory(args: &FiguresArgs, settings: &[ZoneSetting]) -> Result<(), CliError> {
     let heap = muster_sys::heap::in_use;
     if heap().is_none() {
-        let why = "the C library of this machine does not count what is in use";
-        return Err(CliError::new("sim figures: --memory", why).hint("measure on one with glibc"));
+        let why = "the C library of this machine does not count the heap in use";
+        return Err(CliError::new("sim figures: --memory", why).hint("use a machine with glibc"));
     }
     let ours = settings
         .iter()

@@ -1,5 +1,5 @@
-//! `muster sim lamport`: how far Lamport clocks drift apart, and which thresholds of age gossip are safe.
-//! All simulated.
+//! `muster sim lamport`: studies the drift of Lamport clocks, and which thresholds of age gossip are safe. All figures
+//! are simulated.
 
 use super::sim_figures::cores;
 use super::sim_plot::{self, Axis, Scale, Series as Line};
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The least part that a plot shows.
+/// The smallest fraction that a plot shows.
 const LEAST: f64 = 1e-9;
 
 /// Options of `muster sim lamport`.
@@ -26,26 +26,25 @@ pub(crate) struct LamportArgs {
     /// The first seed.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// How many seeds; what they find is counted together. Above 4096 participants there is one.
+    /// Number of seeds, whose results are merged. Above 4096 participants there is one.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=1000))]
     seeds: u64,
-    /// Draw `lamport-*.svg` and write the table `lamport-table.md` into this directory; else the table
-    /// is printed.
+    /// Draw `lamport-*.svg` and write the table `lamport-table.md` into this directory [default: print the table].
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
 
-/// What happens to messages and participants.
+/// The faults of messages and participants.
 #[derive(Clone, Copy)]
 struct Conditions {
     name: &'static str,
     loss_permille: u32,
-    /// The longest way, in thousandths of a cycle; the shortest is a tenth of it.
+    /// The longest delay, in thousandths of a cycle; the shortest is a tenth of it.
     delay_permille: u64,
     stops_ppm: u64,
     is_lazy: bool,
-    /// Whether obsolete messages are thrown away; else they are only counted.
-    throws: bool,
+    /// Whether obsolete messages are dropped; otherwise they are only counted.
+    drops_obsolete: bool,
 }
 
 const PLAIN: Conditions = Conditions {
@@ -54,7 +53,7 @@ const PLAIN: Conditions = Conditions {
     delay_permille: 500,
     stops_ppm: 0,
     is_lazy: true,
-    throws: false,
+    drops_obsolete: false,
 };
 const LOSSY: Conditions = Conditions {
     name: "10 % lost",
@@ -82,7 +81,7 @@ const CONDITIONS: [Conditions; 8] = [
     Conditions {
         name: "10 % lost, stops, thrown away",
         stops_ppm: 1000,
-        throws: true,
+        drops_obsolete: true,
         ..LOSSY
     },
     Conditions {
@@ -93,7 +92,7 @@ const CONDITIONS: [Conditions; 8] = [
     Conditions {
         name: "10 % lost, jitter, thrown away",
         delay_permille: 3000,
-        throws: true,
+        drops_obsolete: true,
         ..LOSSY
     },
 ];
@@ -108,24 +107,24 @@ impl Conditions {
             stops_ppm: self.stops_ppm,
             stop_cycles: 20,
             laziness: if self.is_lazy { log2 / 4 } else { 0 },
-            obsolete_after: match self.throws {
+            obsolete_after: match self.drops_obsolete {
                 true => obsolete_after(members),
                 false => u64::MAX,
             },
-            // As many counted ages at every size, within bounds.
+            // About the same number of counted ages for every size, within bounds.
             cycles: (50, (200_000 / members as u64).clamp(20, 4000)),
         }
     }
 }
 
-/// The engine's default.
+/// The default of the engine.
 fn obsolete_after(members: usize) -> u64 {
     u64::from(log2(members)) + 4
 }
 
 type Found = Vec<Vec<LamportFound>>;
 
-/// Measures, prints or writes.
+/// Measures, and prints or writes the results.
 pub(crate) fn main(args: &LamportArgs) -> Result<(), CliError> {
     let sizes: Vec<usize> = args
         .members
@@ -152,7 +151,7 @@ pub(crate) fn main(args: &LamportArgs) -> Result<(), CliError> {
     Ok(())
 }
 
-/// By size, then by conditions; the answer does not depend on the number of threads.
+/// Results by size and conditions. They do not depend on the number of threads.
 fn measure(sizes: &[usize], seeds: &[u64]) -> Found {
     let jobs: Vec<(usize, usize)> = (0..sizes.len())
         .rev()
@@ -160,7 +159,7 @@ fn measure(sizes: &[usize], seeds: &[u64]) -> Found {
         .collect();
     let mut found = vec![vec![LamportFound::default(); CONDITIONS.len()]; sizes.len()];
     let (next, results) = (AtomicUsize::new(0), Mutex::new(&mut found));
-    // What is said while it runs, since it takes minutes.
+    // For the progress messages, since a study takes minutes.
     let done = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         for _ in 0..cores() {
@@ -188,7 +187,7 @@ fn measure(sizes: &[usize], seeds: &[u64]) -> Found {
 fn table(sizes: &[usize], found: &Found, seeds: &[u64]) -> String {
     let mut text = format!(
         "Simulated, {} seeds from {} (one above 4096 participants), counted together: parts of all ages \
-         that somebody alive holds of somebody alive, and of all messages; log is log2 N.\n\n\
+         that alive members hold of alive members, and of all messages; log is log2 N.\n\n\
          | N | what happens | mean age | oldest | older than log | 1.5 log | 2 log | 2 log + 4 | 3 log + 4 | steps a \
          cycle | further behind than log | log + 4 | 2 log | furthest | obsolete | entries a reply |\n\
          |---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
@@ -202,7 +201,7 @@ fn table(sizes: &[usize], found: &Found, seeds: &[u64]) -> String {
             let ages = ages.map(|threshold| part(one.older_than(threshold)));
             let behind =
                 [log, log + 4, 2 * log].map(|threshold| part(one.further_behind(threshold)));
-            let obsolete = match conditions.throws {
+            let obsolete = match conditions.drops_obsolete {
                 true => part(one.obsolete as f64 / one.arrived.max(1) as f64),
                 false => String::new(),
             };
@@ -238,7 +237,7 @@ fn draw_all(sizes: &[usize], found: &Found, directory: &Path) -> Result<(), Box<
         .iter()
         .position(|one| one.name == LOSSY.name)
         .unwrap_or(0);
-    // By multiples of log2 N, so that all sizes lie beside each other.
+    // The axis is in multiples of log2 N, so that all sizes are comparable.
     let ages = sizes.iter().zip(found).map(|(members, found)| {
         let log = usize::from(log2(*members));
         let points = (0..=4 * log + 4).map(|age| (age, found[lossy].older_than(age)));
@@ -259,7 +258,7 @@ fn draw_all(sizes: &[usize], found: &Found, directory: &Path) -> Result<(), Box<
     let behind = CONDITIONS
         .iter()
         .zip(&found[size])
-        .filter(|(one, _)| !one.throws);
+        .filter(|(one, _)| !one.drops_obsolete);
     let behind = behind.map(|(conditions, one)| {
         let points = (0..=one.furthest()).map(|steps| (steps as f64, one.further_behind(steps)));
         let points = points.filter(|(_, part)| *part > LEAST);
@@ -294,7 +293,7 @@ fn draw_tails(
     sim_plot::draw(path, &title, (&x, &y), &lines, None)
 }
 
-/// Ages by size, and the thresholds that they have to stay below.
+/// Draws ages by size, and the thresholds that they must not reach.
 fn draw_sizes(
     sizes: &[usize],
     found: &Found,
@@ -302,8 +301,8 @@ fn draw_sizes(
     path: &Path,
 ) -> Result<(), Box<dyn Error>> {
     let by_size = |of: &dyn Fn(usize) -> f64| -> Vec<(f64, f64)> {
-        let places = sizes.iter().enumerate();
-        places
+        let indices = sizes.iter().enumerate();
+        indices
             .map(|(at, members)| (*members as f64, of(at)))
             .collect()
     };
@@ -339,6 +338,6 @@ fn draw_sizes(
     let axis = |label, scale, span| Axis { label, scale, span };
     let x = axis("N", Scale::Log2, (first.min(last), last));
     let y = axis("cycles", Scale::Linear, (0.0, top * 1.1));
-    let title = "Ages of the living, 10 % lost (simulated)";
+    let title = "Ages of alive members, 10 % lost (simulated)";
     sim_plot::draw(path, title, (&x, &y), &lines, None)
 }

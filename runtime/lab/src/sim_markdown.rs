@@ -1,9 +1,9 @@
-//! The tables of a zone study, as they stand in a document.
+//! The tables of a zone study as Markdown.
 
 use super::sim_figures::{Figure, Memory, PAPER_BOOT, PAPER_MONITOR_MS, Study, ZoneFigures};
 use std::fmt::Write;
 
-/// What members do.
+/// The changes that are measured.
 const CHANGES: [&str; 4] = ["leave", "join", "crash", "silence"];
 
 /// All tables of a study.
@@ -149,7 +149,7 @@ fn idle(out: &mut String, study: &Study) {
     out.push('\n');
 }
 
-/// What engines take.
+/// The table of engine memory.
 pub(super) fn memory(taken: &[Memory]) -> String {
     let mut out = String::from(
         "Heap of the engine of one member, in a zone that has booted and is at rest, in bytes.\n\n\

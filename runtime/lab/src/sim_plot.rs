@@ -1,4 +1,4 @@
-//! The plots of all studies: lines over two axes, and beside them, where it hides nothing, what is which.
+//! Draws the plots of all studies: lines over two axes, and a legend beside them, where it covers nothing.
 
 use plotters::coord::Shift;
 use plotters::prelude::{
@@ -8,7 +8,7 @@ use plotters::prelude::{
 use std::error::Error;
 use std::path::Path;
 
-/// Told apart on paper, and by most who do not see red or green.
+/// Colours that are distinguishable in print, and for most people with a colour vision deficiency.
 const COLOURS: [RGBColor; 6] = [
     RGBColor(0, 90, 200),
     RGBColor(205, 50, 40),
@@ -17,12 +17,12 @@ const COLOURS: [RGBColor; 6] = [
     RGBColor(0, 0, 0),
     RGBColor(205, 125, 0),
 ];
-/// Pixels of the chart, of a letter of the legend at the most, and of a row of it.
+/// Size of the chart in pixels, maximum width of a character of the legend, and height of a legend row.
 const CHART: (u32, u32) = (680, 480);
-const LETTER: u32 = 7;
+const CHARACTER: u32 = 7;
 const ROW: i32 = 20;
 
-/// How values become places on an axis.
+/// How values are mapped to positions on an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scale {
     Linear,
@@ -32,20 +32,20 @@ pub(super) enum Scale {
     Log10,
 }
 
-/// An axis: its words with their unit, its scale, its ends as values.
+/// An axis: its label with the unit, its scale, and its ends as values.
 pub(super) struct Axis<'a> {
     pub(super) label: &'a str,
     pub(super) scale: Scale,
     pub(super) span: (f64, f64),
 }
 
-/// A line, or points that are somebody else's.
+/// A line, or points from another source.
 pub(super) struct Series {
     pub(super) label: String,
     pub(super) points: Vec<(f64, f64)>,
-    /// From which value to which one runs went, beside each point; may be empty.
+    /// For each point, the range of the runs; may be empty.
     pub(super) spans: Vec<(f64, (f64, f64))>,
-    /// Crosses in this line's colour: points to compare it with.
+    /// Points to compare the line with, drawn as crosses in its colour.
     pub(super) crosses: Vec<(f64, f64)>,
     /// Whether each point is marked.
     pub(super) is_marked: bool,
@@ -73,7 +73,7 @@ impl Series {
 }
 
 impl Scale {
-    fn place(self, value: f64) -> f64 {
+    fn position(self, value: f64) -> f64 {
         match self {
             Self::Linear => value,
             Self::Log2 => value.log2(),
@@ -81,15 +81,15 @@ impl Scale {
         }
     }
 
-    /// The words at a place of the axis.
-    fn words(self, place: f64) -> String {
+    /// The label at a position of the axis.
+    fn label_at(self, position: f64) -> String {
         let value = match self {
-            // Six digits are enough, and hide what 0.1 + 0.2 is.
-            Self::Linear => return format!("{}", (place * 1e6).round() / 1e6),
-            Self::Log2 => place.exp2(),
-            Self::Log10 => 10_f64.powf(place),
+            // Six digits are enough, and hide rounding errors such as that of 0.1 + 0.2.
+            Self::Linear => return format!("{}", (position * 1e6).round() / 1e6),
+            Self::Log2 => position.exp2(),
+            Self::Log10 => 10_f64.powf(position),
         };
-        // Between two powers: two digits.
+        // Between two powers, two digits.
         let unit = 10_f64.powf(value.log10().floor() - 1.0);
         match (value / unit).round() * unit {
             small if small < 1e-3 => format!("{small:.0e}"),
@@ -99,22 +99,25 @@ impl Scale {
         }
     }
 
-    /// About how many labels an axis of this span has.
-    fn labels(self, places: (f64, f64)) -> usize {
+    /// Approximate number of labels for an axis of this span.
+    fn labels(self, positions: (f64, f64)) -> usize {
         match self {
             Self::Linear => 11,
-            Self::Log2 | Self::Log10 => (places.1 - places.0).ceil() as usize + 2,
+            Self::Log2 | Self::Log10 => (positions.1 - positions.0).ceil() as usize + 2,
         }
     }
 }
 
 impl Axis<'_> {
-    fn places(&self) -> (f64, f64) {
-        (self.scale.place(self.span.0), self.scale.place(self.span.1))
+    fn positions(&self) -> (f64, f64) {
+        (
+            self.scale.position(self.span.0),
+            self.scale.position(self.span.1),
+        )
     }
 }
 
-/// Draws into an SVG file; `crosses` are the words for them, if there are any.
+/// Draws an SVG file. `crosses` is the label of the crosses, if there are any.
 pub(super) fn draw(
     path: &Path,
     title: &str,
@@ -124,11 +127,11 @@ pub(super) fn draw(
 ) -> Result<(), Box<dyn Error>> {
     let labels = series.iter().map(|one| one.label.as_str()).chain(crosses);
     let longest = labels.map(str::len).max().unwrap_or(0) as u32;
-    let size = (CHART.0 + 48 + longest * LETTER, CHART.1);
+    let size = (CHART.0 + 48 + longest * CHARACTER, CHART.1);
     let area = SVGBackend::new(path, size).into_drawing_area();
     area.fill(&WHITE)?;
     let (left, right) = area.split_horizontally(CHART.0);
-    let ((x_first, x_last), (y_first, y_last)) = (x.places(), y.places());
+    let ((x_first, x_last), (y_first, y_last)) = (x.positions(), y.positions());
     let mut chart = ChartBuilder::on(&left)
         .margin(16)
         .caption(title, ("sans-serif", 18))
@@ -141,18 +144,18 @@ pub(super) fn draw(
         .y_desc(y.label)
         .x_labels(x.scale.labels((x_first, x_last)))
         .y_labels(y.scale.labels((y_first, y_last)))
-        .x_label_formatter(&|place| x.scale.words(*place))
-        .y_label_formatter(&|place| y.scale.words(*place))
+        .x_label_formatter(&|position| x.scale.label_at(*position))
+        .y_label_formatter(&|position| y.scale.label_at(*position))
         .light_line_style(TRANSPARENT)
         .draw()?;
-    let place = |(at, value): (f64, f64)| (x.scale.place(at), y.scale.place(value));
+    let position = |(at, value): (f64, f64)| (x.scale.position(at), y.scale.position(value));
     for (number, one) in series.iter().enumerate() {
         let colour = COLOURS[number % COLOURS.len()];
-        let points: Vec<(f64, f64)> = one.points.iter().map(|at| place(*at)).collect();
+        let points: Vec<(f64, f64)> = one.points.iter().map(|at| position(*at)).collect();
         chart.draw_series(LineSeries::new(points.clone(), colour.stroke_width(2)))?;
         let spans = one.spans.iter();
         chart.draw_series(spans.map(|(at, (low, high))| {
-            PathElement::new(vec![place((*at, *low)), place((*at, *high))], colour)
+            PathElement::new(vec![position((*at, *low)), position((*at, *high))], colour)
         }))?;
         let marks = points.into_iter().filter(|_| one.is_marked);
         match number / COLOURS.len() {
@@ -167,22 +170,23 @@ pub(super) fn draw(
             }
         }
         let crosses = one.crosses.iter();
-        chart.draw_series(crosses.map(|at| Cross::new(place(*at), 7, colour.stroke_width(2))))?;
+        chart
+            .draw_series(crosses.map(|at| Cross::new(position(*at), 7, colour.stroke_width(2))))?;
     }
     legend(&right, series, crosses)?;
     area.present()?;
     Ok(())
 }
 
-/// What is which, a row each.
+/// Draws the legend, one row for each series.
 fn legend(
     area: &DrawingArea<SVGBackend<'_>, Shift>,
     series: &[Series],
     crosses: Option<&str>,
 ) -> Result<(), Box<dyn Error>> {
-    let words = |row: usize, words: &str| {
+    let label_at = |row: usize, label_at: &str| {
         let font = ("sans-serif", 13).into_font().color(&BLACK);
-        Text::new(words.to_owned(), (34, 48 + row as i32 * ROW), font)
+        Text::new(label_at.to_owned(), (34, 48 + row as i32 * ROW), font)
     };
     for (row, one) in series.iter().enumerate() {
         let colour = COLOURS[row % COLOURS.len()];
@@ -197,13 +201,13 @@ fn legend(
                 _ => area.draw(&Circle::new(at, 6, colour))?,
             }
         }
-        area.draw(&words(row, &one.label))?;
+        area.draw(&label_at(row, &one.label))?;
     }
-    if let Some(told) = crosses {
+    if let Some(label) = crosses {
         let row = series.len();
         let at = (16, 54 + row as i32 * ROW);
         area.draw(&Cross::new(at, 7, BLACK.stroke_width(2)))?;
-        area.draw(&words(row, told))?;
+        area.draw(&label_at(row, label))?;
     }
     Ok(())
 }

@@ -304,7 +304,7 @@ impl Shared {
                 Err(cause) => {
                     let count = some.iter().filter(|byte| **byte == b'\n').count();
                     self.lost.fetch_add(count as u64, Ordering::AcqRel);
-                    self.complain(&cause);
+                    self.print_cli_error(&cause);
                 }
             }
             lines = rest;
@@ -345,7 +345,7 @@ impl Shared {
     }
 
     /// Once, and not of what was halted.
-    fn complain(&self, cause: &io::Error) {
+    fn print_cli_error(&self, cause: &io::Error) {
         if self.is_halted() || self.has_failed.swap(true, Ordering::AcqRel) {
             return;
         }

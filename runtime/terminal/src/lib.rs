@@ -14,7 +14,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 use std::sync::OnceLock;
 
-/// How a command prints what it found.
+/// The format of a command's output.
 #[derive(Clone, Copy, ValueEnum)]
 pub enum Format {
     /// For people.
@@ -23,7 +23,7 @@ pub enum Format {
     Json,
 }
 
-/// Says which variables of the environment are misspelt, or are obeyed by nobody.
+/// Warns of environment variables of Muster that are misspelt, or that no component reads.
 pub fn warn_of_strange_settings() {
     for strange in strange_settings() {
         print_error(format_args!("muster: {strange}"));
@@ -31,25 +31,25 @@ pub fn warn_of_strange_settings() {
 }
 
 /// Prints an error and returns its exit code.
-pub fn complain(error: &CliError) -> ExitCode {
+pub fn print_cli_error(error: &CliError) -> ExitCode {
     if !error.is_silent() {
         print_error(format_args!("muster: {error}"));
     }
     ExitCode::from(error.code)
 }
 
-/// Writes a line to standard error, at once: of several launchers that speak each is to be understood.
+/// Writes a line to standard error with a single write, so that lines of several launchers do not mix.
 pub fn print_error(text: fmt::Arguments<'_>) {
     let line = format!("{text}\n");
-    // Nobody may be reading, which is no reason to panic.
+    // The reader may have gone; that must not panic.
     let _ = io::stderr().write_all(line.as_bytes());
 }
 
-/// Why standard output takes nothing any more.
+/// The first error of standard output.
 static OUTPUT_FAILED: OnceLock<io::Error> = OnceLock::new();
 
-/// Writes to standard output. After the first failure nothing more is written and the command goes
-/// on to its end: it may have processes to end.
+/// Writes to standard output. After the first failure nothing more is written. The command continues to its end, since
+/// it may have processes to end.
 pub fn print_out(text: fmt::Arguments<'_>, end: &str) {
     if OUTPUT_FAILED.get().is_some() {
         return;
@@ -61,12 +61,12 @@ pub fn print_out(text: fmt::Arguments<'_>, end: &str) {
     }
 }
 
-/// Whether nobody takes what is printed: a command without an end ends then.
+/// Whether writing to standard output has failed. A command that would run without end returns then.
 pub fn is_output_over() -> bool {
     OUTPUT_FAILED.get().is_some()
 }
 
-/// What a command that did its work returns: a reader that had enough is no failure.
+/// The exit code of a command that succeeded: failure if its output could not be written. A closed pipe is no failure.
 pub fn end_of_output() -> ExitCode {
     match OUTPUT_FAILED.get() {
         Some(cause) if cause.kind() != io::ErrorKind::BrokenPipe => {
@@ -77,7 +77,7 @@ pub fn end_of_output() -> ExitCode {
     }
 }
 
-/// Why a command failed: what, why, and what to do about it.
+/// An error of a command: what failed, why, a remedy, and the exit code.
 #[derive(Debug)]
 pub struct CliError {
     what: String,
@@ -98,7 +98,7 @@ impl CliError {
         }
     }
 
-    /// What was printed says it all.
+    /// An error that prints nothing, since the output has the details already.
     pub fn silent(code: u8) -> Self {
         Self::new("", "").exit_code(code)
     }
@@ -123,12 +123,12 @@ impl CliError {
         }
     }
 
-    /// Somebody else's agent, or a place that others can change.
+    /// Sets the exit code for a denial: the agent of another user, or a directory that other users can change.
     pub fn denied(self) -> Self {
         self.exit_code(6)
     }
 
-    /// The command line is right, what it names is not.
+    /// An error in the arguments that the parser cannot find.
     pub fn usage(what: impl Into<String>, why: impl fmt::Display) -> Self {
         Self::new(what, why).exit_code(2)
     }

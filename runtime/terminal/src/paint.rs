@@ -1,15 +1,15 @@
-//! How states look: in colour on a terminal only.
+//! Colours of states, on a terminal only.
 
 use std::io::{IsTerminal, stdout};
 
-/// Whether what is printed may be coloured: a terminal, and nobody has said no (no-color.org).
+/// Whether the output is coloured: standard output is a terminal, and NO_COLOR (no-color.org) is not set.
 pub fn is_coloured() -> bool {
     let no = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
     !no && !dumb && stdout().is_terminal()
 }
 
-/// A text in the colour of a state or a verdict, if there are colours.
+/// A text in the colour of a state or a verdict, if colours are on.
 pub fn state(text: &str, state: &str, coloured: bool) -> String {
     let colour = match state {
         "alive" | "ok" | "active" => "32",
@@ -23,8 +23,8 @@ pub fn state(text: &str, state: &str, coloured: bool) -> String {
     }
 }
 
-/// A table whose second word is a state: the states coloured. Done after columns were aligned, since
-/// what makes colour has no width.
+/// Colours the states in a table whose second column is a state. This follows the alignment of columns, since escape
+/// sequences have no width.
 pub fn table(text: &str, states: &[&str], coloured: bool) -> String {
     if !coloured {
         return text.to_owned();
@@ -45,7 +45,7 @@ pub fn table(text: &str, states: &[&str], coloured: bool) -> String {
     text.lines().map(line).collect()
 }
 
-/// The states of members that have a colour.
+/// The states of members that are coloured.
 pub const STATES: [&str; 5] = ["alive", "degraded", "suspect", "failed", "unknown"];
 
 #[cfg(test)]
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn colours_are_where_states_are() {
+    fn only_states_are_coloured() {
         let text = "n1  alive  -\nn2  failed  x\n";
         assert_eq!(table(text, &STATES, false), text);
         let painted = table(text, &STATES, true);

@@ -1,7 +1,7 @@
-//! Processes that a command started or found: looked at through `/proc`, ended by pid.
+//! Processes that a command started or found: inspected through `/proc`, signalled by pid.
 //!
-//! A pid alone may be reused, so each is kept with its start time and checked before every
-//! signal: a command never touches a process that it did not mean.
+//! A pid may be reused. So each process is kept with its start time, which is checked before every signal: a command
+//! never signals another process by mistake.
 
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::time::{ClockId, clock_gettime};
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
-/// A process as it was when it was found.
+/// A process, identified by pid and start time.
 #[derive(Clone, Debug)]
 pub struct Process {
     /// Its pid.
@@ -21,39 +21,39 @@ pub struct Process {
 }
 
 impl Process {
-    /// The process with this pid, if there is one and it is not a zombie.
+    /// Finds the process with this pid; none if there is none or it is a zombie.
     pub fn find(pid: u32) -> Option<Self> {
         let fields = stat_fields(pid)?;
         let start_time = fields.get(19)?.parse().ok()?;
         (fields.first().map(String::as_str) != Some("Z")).then_some(Self { pid, start_time })
     }
 
-    /// Whether it still runs (a zombie does not).
+    /// Whether the process still runs. A zombie does not.
     pub fn is_running(&self) -> bool {
         Self::find(self.pid).is_some_and(|now| now.start_time == self.start_time)
     }
 
-    /// Whether a signal has stopped it.
+    /// Whether a signal has stopped the process.
     pub fn is_stopped(&self) -> bool {
         stat_fields(self.pid).is_some_and(|fields| fields.first().is_some_and(|state| state == "T"))
     }
 
-    /// Sends a signal; a process that is gone is no error.
+    /// Sends a signal. No error is returned if the process has ended.
     pub fn signal(&self, signal: Signal) {
         if self.is_running()
             && let Some(pid) = Pid::from_raw(self.pid as i32)
         {
-            // The process may end between the look and the signal: nothing to do then.
+            // The process may end between the check and the signal: nothing is to be done then.
             let _ = kill_process(pid, signal);
         }
     }
 
-    /// Parent's pid.
+    /// The pid of the parent process.
     pub fn parent(&self) -> Option<u32> {
         stat_fields(self.pid)?.get(1)?.parse().ok()
     }
 
-    /// The value of a variable in the environment that it was started with.
+    /// The value of a variable in the environment with which the process was started.
     pub fn environment(&self, name: &str) -> Option<String> {
         let bytes = fs::read(format!("/proc/{}/environ", self.pid)).ok()?;
         let prefix = format!("{name}=");
@@ -63,7 +63,7 @@ impl Process {
             .find_map(|entry| entry.strip_prefix(&prefix).map(str::to_owned))
     }
 
-    /// Time on a CPU in nanoseconds and the number of time slices, over all threads.
+    /// CPU time in nanoseconds and the number of time slices, summed over all threads.
     pub fn schedule(&self) -> Option<(u64, u64)> {
         let mut sum = (0, 0);
         for task in fs::read_dir(format!("/proc/{}/task", self.pid))
@@ -80,7 +80,7 @@ impl Process {
         Some(sum)
     }
 
-    /// Memory that it has written to and shares with nobody, in kB.
+    /// Private dirty memory, in kB: written to, and not shared with another process.
     pub fn private_kb(&self) -> Option<u64> {
         let text = fs::read_to_string(format!("/proc/{}/smaps_rollup", self.pid)).ok()?;
         let lines = text
@@ -91,14 +91,14 @@ impl Process {
             .sum()
     }
 
-    /// Whether its first thread runs at a real-time policy.
+    /// Whether the main thread has a real-time scheduling policy.
     pub fn is_real_time(&self) -> bool {
-        // Fields 40 and 41 of stat: priority above zero is for the real-time policies only.
+        // Fields 40 and 41 of stat: only real-time policies have a priority above zero.
         let fields = stat_fields(self.pid);
         fields.is_some_and(|fields| fields.get(37).is_some_and(|priority| priority != "0"))
     }
 
-    /// Bytes sent over the interfaces of its network namespace whose names begin like this.
+    /// Bytes sent over the interfaces of its network namespace whose names begin with `interfaces`.
     pub fn sent_on(&self, interfaces: &str) -> Option<u64> {
         let text = fs::read_to_string(format!("/proc/{}/net/dev", self.pid)).ok()?;
         let sent = |line: &str| {
@@ -110,7 +110,7 @@ impl Process {
         Some(text.lines().filter_map(sent).sum())
     }
 
-    /// How many descriptors it has open.
+    /// The number of open file descriptors.
     pub fn open_files(&self) -> usize {
         let entries = fs::read_dir(format!("/proc/{}/fd", self.pid));
         entries.map_or(0, Iterator::count)
@@ -132,31 +132,30 @@ pub fn named(name: &str) -> Vec<Process> {
         .collect()
 }
 
-/// Nanoseconds of CLOCK_MONOTONIC, the clock of all of Muster's time stamps.
+/// Nanoseconds of CLOCK_MONOTONIC, the clock of all time stamps of Muster.
 pub fn monotonic_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// Set by SIGINT and SIGTERM once [`notice_interruption`] was called.
+/// Set by SIGINT and SIGTERM after [`notice_interruption`] was called.
 static INTERRUPTED: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
 
-/// From now on SIGINT and SIGTERM end every wait instead of the process, so that a command
+/// Makes SIGINT and SIGTERM end every wait instead of the process, so that a command
 /// can clean up what it started.
 pub fn notice_interruption() {
     for signal in [SIGINT, SIGTERM] {
-        // Without a handler an interruption leaves processes behind, which is no reason to fail.
+        // Without a handler, an interruption leaves processes running. That is no reason to fail.
         let _ = signal_hook::flag::register(signal, Arc::clone(&INTERRUPTED));
     }
 }
 
-/// Whether somebody wants this command to end.
+/// Whether SIGINT or SIGTERM was received.
 pub fn is_interrupted() -> bool {
     INTERRUPTED.load(Ordering::Relaxed)
 }
 
-/// Looks every few milliseconds until `done` says yes; false after the deadline, or when
-/// interrupted.
+/// Polls every 5 ms until `done` returns true. Returns false after the deadline, or if interrupted.
 pub fn wait_until(deadline: Duration, mut done: impl FnMut() -> bool) -> bool {
     let end = Instant::now() + deadline;
     loop {

@@ -1,4 +1,4 @@
-//! What the machine gives to agents: libfabric and its providers, limits, priority, directories.
+//! Checks of the machine: libfabric and its providers, limits, priority, directories.
 
 use super::{Finding, Level};
 use crate::agents;
@@ -11,14 +11,14 @@ use muster_sys::procfs;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Bytes that a device wants to register.
+/// Locked memory that RDMA devices usually require, in bytes.
 const LOCKED_WISHED: u64 = 64 << 20;
-/// Number of the capability to be scheduled in real time.
+/// Number of the capability CAP_SYS_NICE, which permits real-time scheduling.
 const CAP_SYS_NICE: u32 = 23;
-/// Where RDMA devices are found.
+/// Directory of RDMA devices.
 const DEVICES: &str = "/sys/class/infiniband";
 
-/// Looks at everything.
+/// Runs all checks.
 pub(super) fn look() -> Vec<Finding> {
     let devices = names_in(Path::new(DEVICES));
     let mut findings = Vec::new();
@@ -43,8 +43,8 @@ pub(super) fn look() -> Vec<Finding> {
         false => Finding::bad(
             "/proc",
             Level::Error,
-            "missing, or of another pid namespace: an agent could not watch its ranks",
-            "mount one for this namespace (unshare --mount-proc), or start agents outside the container",
+            "missing, or of another pid namespace: an agent cannot watch its ranks",
+            "mount /proc for this namespace (unshare --mount-proc), or start agents outside the container",
         ),
     });
     findings.push(match base_directory() {
@@ -53,7 +53,7 @@ pub(super) fn look() -> Vec<Finding> {
             "directory",
             Level::Error,
             error.to_string(),
-            "make it yours with mode 0700, or set MUSTER_DIR to another one",
+            "make it a directory of this user with mode 0700, or set MUSTER_DIR to another one",
         ),
     });
     findings
@@ -81,32 +81,32 @@ fn providers(library: &Libfabric, devices: &[String]) -> Vec<Finding> {
             "providers",
             Level::Error,
             format!("none for {name}"),
-            "install a libfabric with the providers udp and tcp; fi_info lists them, and FI_PROVIDER may hide some",
+            "install a libfabric with the providers udp and tcp; fi_info lists them, FI_PROVIDER may hide some",
         ),
         None if !devices.is_empty() && !served.contains(&"o2ib") && !served.contains(&"psm") => Finding::bad(
             "providers",
             Level::Warning,
             format!("{found}, and none for the devices {}", fold(devices.iter().map(String::as_str))),
-            "install a libfabric with verbs or psm, and see that a device is up (ibv_devinfo)",
+            "install a libfabric with verbs or psm, and check that a device is up (ibv_devinfo)",
         ),
         None => Finding::ok("providers", found),
     });
     let choice = DefaultRails::choose(library);
-    // They are those of the providers: without one nothing is known of them.
+    // The interfaces are those of the providers: without a provider they are not known.
     let is_known = !choice.chosen.is_empty() || missing_ip.is_none();
     let of_interfaces = is_known.then(|| interfaces(&choice));
     findings.extend(of_interfaces);
     findings
 }
 
-/// Which interfaces are rails where none are configured, and which are not, and why.
+/// Which interfaces are rails by default, which are not, and why.
 fn interfaces(choice: &DefaultRails) -> Finding {
     if choice.chosen.iter().all(|one| one.address.is_loopback()) {
         return Finding::bad(
             "interfaces",
             Level::Warning,
-            "none is up but the loopback: agents of other nodes cannot be reached",
-            "bring an interface with an IPv4 address up (ip link, ip address)",
+            "only the loopback is up: agents of other nodes cannot be reached",
+            "bring up an interface with an IPv4 address (ip link, ip address)",
         );
     }
     let chosen: Vec<String> = choice.chosen.iter().map(ToString::to_string).collect();
@@ -122,7 +122,7 @@ fn interfaces(choice: &DefaultRails) -> Finding {
             "interfaces",
             Level::Warning,
             format!("{found}; {why}"),
-            "name the interfaces that lead to the other nodes with MUSTER_RAILS",
+            "set MUSTER_RAILS to the interfaces that reach the other nodes",
         ),
     }
 }
@@ -138,7 +138,7 @@ fn files(hard: Option<u64>) -> Finding {
         "open files",
         level,
         format!(
-            "{found}; an agent needs 64 and four for each client, so that there is room for {} clients",
+            "{found}; an agent requires 64 and four for each client, so {} clients are possible",
             limits::clients_served(hard.unwrap_or_default())
         ),
         "raise nofile in /etc/security/limits.conf, LimitNOFILE= of the service, or ulimit -Hn",
@@ -151,7 +151,7 @@ fn locked(hard: Option<u64>, devices: &[String]) -> Finding {
         Some(bytes) if bytes < LOCKED_WISHED && !devices.is_empty() => Finding::bad(
             "memlock",
             Level::Warning,
-            format!("{found}, and there are devices that lock what they register"),
+            format!("{found}, but the node has devices that lock registered memory"),
             "set memlock to unlimited in /etc/security/limits.conf, and PropagateResourceLimitsExcept=MEMLOCK in \
              slurm.conf",
         ),
@@ -161,16 +161,16 @@ fn locked(hard: Option<u64>, devices: &[String]) -> Finding {
 
 fn priority(is_capable: bool, hard: Option<u64>) -> Finding {
     match (is_capable, hard) {
-        (true, _) => Finding::ok("real time", "may be had (CAP_SYS_NICE)"),
+        (true, _) => Finding::ok("real time", "permitted (CAP_SYS_NICE)"),
         (false, Some(0)) => Finding::bad(
             "real time",
             Level::Warning,
-            "may not be had: deadlines are up to three times as long, and a busy machine delays them more",
-            "an rtprio limit of 1 in /etc/security/limits.conf, LimitRTPRIO=1 of the service, or CAP_SYS_NICE",
+            "not permitted: deadlines are up to three times as long, and a busy machine delays them more",
+            "set an rtprio limit of 1 in /etc/security/limits.conf, LimitRTPRIO=1 of the service, or CAP_SYS_NICE",
         ),
         (false, limit) => Finding::ok(
             "real time",
-            format!("may be had (rtprio {})", shown(limit, 1, "")),
+            format!("permitted (rtprio {})", shown(limit, 1, "")),
         ),
     }
 }
@@ -187,16 +187,18 @@ fn has_capability(status: &str) -> bool {
     set.is_some_and(|set| set & (1 << CAP_SYS_NICE) != 0)
 }
 
-/// Directories and sockets of agents that are no more. Their boards went with them: these are no files.
+/// Finds directories and sockets of agents that have ended. Their state tables are no files and ended with them.
 fn leftovers(base: &Path) -> Finding {
     let mut stale: Vec<PathBuf> = Vec::new();
     for entry in fs::read_dir(base).into_iter().flatten().flatten() {
         let path = entry.path();
         let lock = path.join("lock");
         let left = |name: &str| path.join(name).exists();
-        let is_place = path.is_dir() && ["lock", "key", "sock"].into_iter().any(left);
-        // A lock that can be had has no holder; it is given back at once.
-        if is_place && (!lock.exists() || try_lock(&lock).is_ok_and(|lock| lock.is_some())) {
+        let is_agent_directory = path.is_dir() && ["lock", "key", "sock"].into_iter().any(left);
+        // A lock that can be taken has no holder. It is released at once.
+        if is_agent_directory
+            && (!lock.exists() || try_lock(&lock).is_ok_and(|lock| lock.is_some()))
+        {
             stale.push(path);
         }
     }
@@ -243,7 +245,7 @@ mod tests {
     use std::os::unix::net::UnixListener;
 
     #[test]
-    fn limits_are_judged_by_what_an_agent_needs() {
+    fn limits_are_judged_by_the_requirements_of_an_agent() {
         for (hard, level) in [
             (Some(32), Level::Error),
             (Some(256), Level::Warning),
@@ -269,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_agent_left_is_found_and_what_lives_is_not() {
+    fn leftovers_of_a_killed_agent_are_found_and_a_running_agent_is_not() {
         let base = tempfile::tempdir().unwrap();
         assert_eq!(leftovers(base.path()).level, Level::Ok);
         for name in ["dead", "alive"] {

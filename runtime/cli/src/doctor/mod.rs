@@ -1,7 +1,7 @@
-//! `muster doctor`: what keeps agents from working well on this node, each finding with its remedy.
+//! `muster doctor`: finds conditions that impair agents on this node, each with its remedy.
 //!
-//! Two rooms: what the machine gives (`machine`), and what the agents that run here say (`running`). It
-//! changes nothing. On a cluster each node has a doctor of its own: `srun --ntasks-per-node=1`.
+//! `machine` checks the machine; `running` checks the agents that run here. The doctor changes nothing. It checks one
+//! node; on a cluster run it on each: `srun --ntasks-per-node=1`.
 
 mod machine;
 mod running;
@@ -16,18 +16,18 @@ use serde_json::{Value, json};
 /// Options of `muster doctor`.
 #[derive(Args)]
 pub(crate) struct DoctorArgs {
-    /// How long to listen for beats on each pair of a rail and a NID, in milliseconds.
+    /// Time to listen for beats on each pair of a rail and a NID, in milliseconds.
     #[arg(long, value_name = "MS", default_value_t = 2000,
         value_parser = clap::value_parser!(u64).range(100..=60_000))]
     listen: u64,
     #[command(flatten)]
     agent: AgentArgs,
-    /// How to print it.
+    /// Output format.
     #[arg(short, long, value_name = "FORMAT", default_value = "table")]
     output: Shape,
 }
 
-/// How bad it is.
+/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Level {
     Ok,
@@ -36,7 +36,7 @@ enum Level {
 }
 
 impl Level {
-    fn word(self) -> &'static str {
+    fn name(self) -> &'static str {
         match self {
             Self::Ok => "ok",
             Self::Warning => "warning",
@@ -45,7 +45,7 @@ impl Level {
     }
 }
 
-/// One thing that was looked at.
+/// The result of one check.
 #[derive(Debug)]
 struct Finding {
     what: &'static str,
@@ -79,7 +79,7 @@ impl Finding {
     }
 }
 
-/// Runs it. The exit code is 0, or 4 if something is to be mended.
+/// Runs `muster doctor`. The exit code is 0, or 4 if a finding requires a repair.
 pub(crate) fn run(args: &DoctorArgs) -> Result<(), CliError> {
     let mut findings = machine::look();
     let (of_agents, matrix) = running::look(&args.agent, args.listen)?;
@@ -88,7 +88,7 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<(), CliError> {
     let worst = worst.unwrap_or(Level::Ok);
     let answer = json!({
         "schema": "muster/doctor/v1",
-        "verdict": worst.word(),
+        "verdict": worst.name(),
         "findings": findings.iter().map(describe).collect::<Vec<_>>(),
         "matrix": matrix,
     });
@@ -103,7 +103,7 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<(), CliError> {
 fn describe(finding: &Finding) -> Value {
     json!({
         "what": finding.what,
-        "level": finding.level.word(),
+        "level": finding.level.name(),
         "found": finding.found,
         "remedy": finding.remedy,
     })

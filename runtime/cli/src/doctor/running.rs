@@ -1,4 +1,5 @@
-//! What the agents that run here say: releases, priority, cores, and who is heard over which pair of rails.
+//! Checks of the agents that run here: releases, priority, cores, and the members that are heard over each pair of
+//! rails.
 
 use super::{Finding, Level};
 use crate::agents::{self, AgentArgs};
@@ -15,27 +16,27 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// NIDs that a finding names; it counts further ones.
+/// Maximum number of NIDs that a finding names. Further NIDs are counted.
 const NIDS_NAMED: usize = 3;
 
-/// Looks at every agent; the second is the matrix of who is heard over what.
+/// Checks every agent. The second result is the matrix of the members heard over each pair.
 pub(super) fn look(args: &AgentArgs, listen_ms: u64) -> Result<(Vec<Finding>, Value), CliError> {
     let paths = agents::find_all(args);
     if paths.is_empty() {
-        let found = "none of yours runs on this node: what only they know was not looked at";
+        let found = "no agent of this user runs on this node, so no agent was checked";
         return Ok((vec![Finding::ok("agents", found)], json!([])));
     }
     let mut findings = Vec::new();
-    let mut asked_ones: Vec<(PathBuf, Value)> = Vec::new();
+    let mut answering: Vec<(PathBuf, Value)> = Vec::new();
     for path in &paths {
         match ask(path, &Question::About) {
-            Ok(about) => asked_ones.push((path.clone(), about)),
+            Ok(about) => answering.push((path.clone(), about)),
             Err(error) => {
-                findings.push(unasked(&error));
+                findings.push(unanswered(&error));
             }
         }
     }
-    let names: Vec<&str> = asked_ones
+    let names: Vec<&str> = answering
         .iter()
         .map(|(_, about)| text(about, "node"))
         .collect();
@@ -43,27 +44,27 @@ pub(super) fn look(args: &AgentArgs, listen_ms: u64) -> Result<(Vec<Finding>, Va
         let found = format!("{}, release {}", fold(names), env!("CARGO_PKG_VERSION"));
         findings.push(Finding::ok("agents", found));
     }
-    for (path, about) in &asked_ones {
+    for (path, about) in &answering {
         findings.push(priority(about));
         findings.extend(cores(about, &affinity));
         findings.extend(refused(path, text(about, "node")));
         findings.extend(unreachable(path));
     }
-    let matrix = listen(&asked_ones, listen_ms, &mut findings);
+    let matrix = listen(&answering, listen_ms, &mut findings);
     findings.extend(firewall(&matrix));
     Ok((findings, matrix.into()))
 }
 
-/// An agent that gives no answer, or none any more: what the others say counts all the same.
-fn unasked(error: &AskError) -> Finding {
+/// The finding for an agent that did not answer. The other agents are checked all the same.
+fn unanswered(error: &AskError) -> Finding {
     let remedy = match error {
-        AskError::NoAgent { .. } => "start one with musterd, or name another with --agent",
-        AskError::Denied { .. } => "ask as its user or as root",
+        AskError::NoAgent { .. } => "start an agent with musterd, or name another with --agent",
+        AskError::Denied { .. } => "run the command as its user or as root",
         AskError::NoAnswer { .. } => {
-            "see whether it is stopped (ps -o stat), and its log; start it anew if so"
+            "check its log, and whether it is stopped (ps -o stat); if so, restart it"
         }
         AskError::Skewed { .. } | AskError::Busy { .. } | AskError::Refused { .. } => {
-            "install one release on all nodes, and start the agent anew"
+            "install one release on all nodes, and restart the agent"
         }
     };
     Finding::bad("agents", Level::Error, error.to_string(), remedy)
@@ -79,12 +80,12 @@ fn priority(about: &Value) -> Finding {
             format!(
                 "{node} runs without real-time priority: its deadlines are up to three times as long"
             ),
-            "an rtprio limit of 1, or CAP_SYS_NICE, for whoever starts it; see real time above",
+            "give the user that starts it an rtprio limit of 1, or CAP_SYS_NICE; see real time above",
         ),
     }
 }
 
-/// The hardware threads of a process; none if it has gone.
+/// The hardware threads of a process; none if it has ended.
 fn affinity(pid: i32) -> Option<Vec<u64>> {
     let set = sched_getaffinity(Some(Pid::from_raw(pid)?)).ok()?;
     Some(
@@ -95,7 +96,7 @@ fn affinity(pid: i32) -> Option<Vec<u64>> {
     )
 }
 
-/// Whether ranks may run where the agent has to.
+/// Checks whether the agent shares all its cores with ranks.
 fn cores(about: &Value, affinity: &dyn Fn(i32) -> Option<Vec<u64>>) -> Option<Finding> {
     let node = text(about, "node");
     let own: Vec<u64> = array(about, "cores")
@@ -117,7 +118,7 @@ fn cores(about: &Value, affinity: &dyn Fn(i32) -> Option<Vec<u64>>) -> Option<Fi
         Finding::ok(
             "cores",
             format!(
-                "{node} shares {} with ranks, and goes first there",
+                "{node} shares {} with ranks, and has precedence there",
                 ranges(&shared)
             ),
         )
@@ -126,7 +127,7 @@ fn cores(about: &Value, affinity: &dyn Fn(i32) -> Option<Vec<u64>>) -> Option<Fi
             "cores",
             Level::Warning,
             format!(
-                "{node} shares all of its cores ({}) with ranks, and has to wait for its turn",
+                "{node} shares all of its cores ({}) with ranks, and must wait for them",
                 ranges(&shared)
             ),
             "leave a core to the agent (srun --core-spec=1, mpirun --cpu-set), or give it real-time priority",
@@ -134,9 +135,9 @@ fn cores(about: &Value, affinity: &dyn Fn(i32) -> Option<Vec<u64>>) -> Option<Fi
     })
 }
 
-/// Who is not heard at all, as far as the agent knows why.
+/// Members that are not heard at all, if the agent knows why.
 fn unreachable(path: &Path) -> Vec<Finding> {
-    // An agent that ends meanwhile is found by those who listen.
+    // An agent that ends meanwhile is a finding of `listen`.
     let Ok(members) = ask(path, &Question::Members) else {
         return Vec::new();
     };
@@ -155,15 +156,15 @@ fn unreachable(path: &Path) -> Vec<Finding> {
     obstacles(&members).into_iter().map(finding).collect()
 }
 
-/// Members that are refused: of another release, or set otherwise. Who was let in since is not.
+/// Members that are refused, since their release or settings differ. A member that was accepted since is not listed.
 fn refused(path: &Path, node: &str) -> Vec<Finding> {
     let mut follower = match Follower::open(path, 0, false) {
         Ok(follower) => follower,
-        // One that keeps no journal says so elsewhere.
+        // An agent without a journal is reported elsewhere.
         Err(_) => return Vec::new(),
     };
     let mut of_member: BTreeMap<String, String> = BTreeMap::new();
-    // An agent that ends meanwhile refuses nobody.
+    // An agent that ends meanwhile refuses no member.
     while let Ok(Followed::Event(event)) = follower.next(None) {
         let member = text(&event, "member").to_owned();
         match text(&event, "event") {
@@ -185,7 +186,7 @@ fn refused(path: &Path, node: &str) -> Vec<Finding> {
         let remedy = match setting.as_str() {
             "wire version" => "install one release on all nodes",
             _ => {
-                "give all nodes of the job the same setting; muster config show --origin says where it comes from"
+                "give all nodes of the job the same setting; muster config show --origin shows its source"
             }
         };
         let found = format!("{node} and {members} do not listen to each other: {setting} differs");
@@ -194,16 +195,18 @@ fn refused(path: &Path, node: &str) -> Vec<Finding> {
     settings.into_iter().map(finding).collect()
 }
 
-/// Who is heard over which pair within the time: a row for each NID of each living member.
-/// An agent that ends meanwhile is a finding.
+/// The members that are heard over each pair within the time: a row for each NID of each alive member. An agent that
+/// ends meanwhile is a finding.
 fn listen(agents: &[(PathBuf, Value)], listen_ms: u64, findings: &mut Vec<Finding>) -> Vec<Value> {
-    let mut said = |path: &Path, question: &Question| {
+    let mut get = |path: &Path, question: &Question| {
         let answer = ask(path, question);
-        answer.map_err(|error| findings.push(unasked(&error))).ok()
+        answer
+            .map_err(|error| findings.push(unanswered(&error)))
+            .ok()
     };
     let mut before = Vec::new();
     for (path, about) in agents {
-        before.extend(said(path, &Question::peers()).map(|peers| (path, about, peers)));
+        before.extend(get(path, &Question::peers()).map(|peers| (path, about, peers)));
     }
     if before.is_empty() {
         return Vec::new();
@@ -211,13 +214,13 @@ fn listen(agents: &[(PathBuf, Value)], listen_ms: u64, findings: &mut Vec<Findin
     std::thread::sleep(Duration::from_millis(listen_ms));
     let mut matrix = Vec::new();
     for (path, about, before) in &before {
-        let Some(now) = said(path, &Question::peers()) else {
+        let Some(now) = get(path, &Question::peers()) else {
             continue;
         };
-        let Some(members) = said(path, &Question::Members) else {
+        let Some(members) = get(path, &Question::Members) else {
             continue;
         };
-        let living = |name: &str| {
+        let is_alive = |name: &str| {
             array(&members, "members").iter().any(|member| {
                 text(member, "name") == name
                     && member["self"] == false
@@ -226,7 +229,7 @@ fn listen(agents: &[(PathBuf, Value)], listen_ms: u64, findings: &mut Vec<Findin
         };
         let peers = array(&now, "peers")
             .iter()
-            .filter(|peer| living(text(peer, "name")));
+            .filter(|peer| is_alive(text(peer, "name")));
         for peer in peers {
             matrix.extend(rows(text(about, "node"), peer, before));
         }
@@ -252,18 +255,19 @@ fn rows(node: &str, peer: &Value, before: &Value) -> Vec<Value> {
     array(peer, "nids").iter().map(row).collect()
 }
 
-/// Pairs of a rail of ours and members that are not heard there, and whether they ever were.
+/// The silent NIDs, and their members, that are reached over one local rail.
 #[derive(Default)]
 struct Silence<'a> {
     members: Vec<&'a str>,
     nids: Vec<&'a str>,
 }
 
-/// A member that is heard over one pair and not over another: something is in between. One that is heard
-/// over none is no neighbour of ours, and others watch it. A rail that many are cut off from is one finding.
+/// Finds members that are heard over one pair and not over another, which means an obstacle in between. A member that
+/// is heard over no pair is not watched by this node, but by others. A rail over which many members are silent is one
+/// finding.
 fn firewall(matrix: &[Value]) -> Vec<Finding> {
     let mut members: BTreeMap<(&str, &str), Vec<&Value>> = BTreeMap::new();
-    // A net that this node is not on is not cut.
+    // A net that this node is not on is not an obstacle.
     let shared = matrix.iter().filter(|row| !array(row, "over").is_empty());
     for row in shared {
         members
@@ -330,7 +334,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pair_that_is_cut_is_found_and_a_member_that_others_watch_is_not() {
+    fn a_silent_pair_is_found_and_a_member_that_others_watch_is_not() {
         let row = |member: &str, nid: &str, heard: u64| {
             json!({ "at": "n1", "member": member, "nid": nid, "over": ["a@udp0"], "heard": heard,
                 "heard_ever": false })
@@ -353,7 +357,7 @@ mod tests {
             "{findings:?}"
         );
         assert!(findings[0].remedy.as_ref().unwrap().contains("7741"));
-        // A switch that is off cuts off everybody: one finding.
+        // A switch that is off makes all members silent on a rail: one finding.
         let many: Vec<Value> = (1..=9)
             .flat_map(|number| {
                 let (member, nid) = (format!("n{number}"), format!("y{number}@udp1"));
@@ -363,13 +367,13 @@ mod tests {
         let findings = firewall(&many);
         assert_eq!(findings.len(), 1);
         let found = &findings[0].found;
-        let said =
+        let expected =
             "hears n[1-9] over other rails, and not ever from y1@udp1, y2@udp1, y3@udp1 and 6 more";
-        assert!(found.contains(said), "{found}");
+        assert!(found.contains(expected), "{found}");
     }
 
     #[test]
-    fn cores_that_ranks_use_too_matter_without_priority() {
+    fn shared_cores_are_a_warning_without_priority() {
         let about = |real_time: bool| {
             let clients = json!([{ "pid": 7 }]);
             json!({ "node": "n1", "cores": [0, 1], "real_time": real_time, "clients": clients })

@@ -1,25 +1,25 @@
-//! Which nodes were cut off from the job, and when.
+//! `Apart` finds which nodes were cut off from the job, and when.
 //!
-//! In a split each side finds the other one silent. What happened to the job is what the larger side says; what
-//! a node on the smaller side says of others in that time is its own view of them. A node is cut off
+//! In a split each side finds the other side silent. The report shows the view of the larger side as the events of the
+//! job. The statements of a node on the smaller side about others in that time are its own view. A node is cut off
 //! - from the losses that made it a minority until it learns that the others hold it failed (`outcast`),
-//! - or while it is a minority and a node that is none holds it failed,
+//! - or while it is a minority and a node that is not a minority holds it failed,
 //! - or while it and others hold each other failed, and the others are more.
 //!
-//! Those who are left when most of a job has died are a minority, too, and nobody contradicts them: they are
-//! believed.
+//! The survivors of a job in which most nodes have failed are a minority too, but no node contradicts them. Their view
+//! is used.
 
 use super::entry::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Losses that follow each other within so many times what is close belong to one split.
+/// Losses that follow each other within this many times the close time belong to one split.
 const CHAIN: u64 = 4;
 
 /// A time in which a node was cut off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Span {
     from_us: u64,
-    /// `u64::MAX` if nothing says that it ended.
+    /// `u64::MAX` if no event ends it.
     until_us: u64,
 }
 
@@ -28,7 +28,7 @@ impl Span {
         self.from_us <= other.until_us && other.from_us <= self.until_us
     }
 
-    /// Clocks of two nodes may differ by this.
+    /// The span, extended by the difference that the clocks of two nodes may have.
     fn widened(self, by_us: u64) -> Self {
         Self {
             from_us: self.from_us.saturating_sub(by_us),
@@ -37,28 +37,28 @@ impl Span {
     }
 }
 
-/// Times of each node.
+/// Spans of each node.
 type Spans<'a> = BTreeMap<&'a str, Vec<Span>>;
 
-/// The times in which nodes were cut off.
+/// The spans in which nodes were cut off.
 #[derive(Debug, Default)]
 pub(super) struct Apart<'a> {
     cut_off: Spans<'a>,
-    /// When they said that they were a minority, right or wrong about the others.
+    /// Spans in which nodes reported a minority, correctly or not.
     minorities: Spans<'a>,
 }
 
 impl<'a> Apart<'a> {
-    /// Finds them, in events by time.
+    /// Finds the spans in events that are sorted by time.
     pub(super) fn find(entries: &[Entry<'a>], close_us: u64) -> Self {
         let mut accused = accusations(entries);
         let minorities = minorities(entries, &accused, close_us);
         let has_majority = |by: &str, when: Span| {
-            let its = minorities.get(by).into_iter().flatten();
-            !its.clone().any(|one| one.span.meets(when))
+            let spans_of_node = minorities.get(by).into_iter().flatten();
+            !spans_of_node.clone().any(|one| one.span.meets(when))
         };
         let accusing: BTreeSet<&str> = accused.values().flatten().map(|one| one.by).collect();
-        // From here on only what those say who were no minority then.
+        // From here on, only accusations by nodes that were no minority at that time count.
         for of in accused.values_mut() {
             of.retain(|one| has_majority(one.by, one.span));
         }
@@ -68,15 +68,15 @@ impl<'a> Apart<'a> {
             meeting.map(|one| one.by)
         };
         let mut apart = Self::default();
-        for (node, its) in &minorities {
+        for (node, spans_of_node) in &minorities {
             let lost = |one: &&Minority| one.is_outcast || against(node, one.span).next().is_some();
-            let spans = its.iter().filter(lost).map(|one| one.span);
+            let spans = spans_of_node.iter().filter(lost).map(|one| one.span);
             apart.cut_off.entry(node).or_default().extend(spans);
-            let all = its.iter().map(|one| one.span).collect();
+            let all = spans_of_node.iter().map(|one| one.span).collect();
             apart.minorities.insert(node, all);
         }
         for (node, of) in accused.iter().filter(|(node, _)| accusing.contains(*node)) {
-            // The accusations of one split begin together, and are weighed once.
+            // The accusations of one split begin together, and are counted once.
             let mut weighed_us = None;
             for span in of.iter().map(|one| one.span) {
                 let is_weighed = |at: u64| span.from_us.abs_diff(at) <= close_us;
@@ -97,7 +97,7 @@ impl<'a> Apart<'a> {
         apart
     }
 
-    /// Each node that was cut off, with when that began, and when it ended if it did.
+    /// Each node that was cut off, with the begin and, if known, the end.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&'a str, u64, Option<u64>)> {
         let ended = |until_us: u64| (until_us < u64::MAX).then_some(until_us);
         let of = move |(node, spans): (&&'a str, &Vec<Span>)| {
@@ -113,8 +113,8 @@ impl<'a> Apart<'a> {
         any_meets(&self.cut_off, node, Span { from_us, until_us })
     }
 
-    /// Whether this node lived at any time between these two, although others did not reach it.
-    pub(super) fn has_lived(&self, node: &str, from_us: u64, until_us: u64) -> bool {
+    /// Whether this node was alive at any time between these two, although others did not reach it.
+    pub(super) fn was_alive(&self, node: &str, from_us: u64, until_us: u64) -> bool {
         let span = Span { from_us, until_us };
         any_meets(&self.cut_off, node, span) || any_meets(&self.minorities, node, span)
     }
@@ -125,15 +125,15 @@ fn any_meets(spans: &Spans<'_>, node: &str, with: Span) -> bool {
     spans.clone().any(|span| span.meets(with))
 }
 
-/// A node holds another one failed.
+/// A node holds another node failed.
 #[derive(Clone, Copy, Debug)]
 struct Accusation<'a> {
     by: &'a str,
-    /// From when it last heard it until it has it back.
+    /// From the last sign of life until the accuser has the node back.
     span: Span,
 }
 
-/// The accusations of each node.
+/// The accusations against each node.
 fn accusations<'a>(entries: &[Entry<'a>]) -> BTreeMap<&'a str, Vec<Accusation<'a>>> {
     let mut accused: BTreeMap<&str, Vec<Accusation<'_>>> = BTreeMap::new();
     let mut open: BTreeMap<(&str, &str), usize> = BTreeMap::new();
@@ -162,23 +162,23 @@ fn accusations<'a>(entries: &[Entry<'a>]) -> BTreeMap<&'a str, Vec<Accusation<'a
     accused
 }
 
-/// A time in which a node had lost the larger side of its view.
+/// A span in which a node had lost the larger side of its view.
 struct Minority {
     span: Span,
-    /// It learnt at its end that the others held it failed.
+    /// At the end the node learnt that the others held it failed.
     is_outcast: bool,
 }
 
-/// What a node has lost so far.
+/// The losses of a node so far.
 #[derive(Clone, Copy, Default)]
 struct Losses {
-    /// The first and the last one of those that belong together.
+    /// First and last time of losses that belong together.
     chain: Option<(u64, u64)>,
-    /// When they began that made it a minority.
+    /// Begin of the losses that made the node a minority.
     minority_us: Option<u64>,
 }
 
-/// The minorities that each node says it was in.
+/// The minorities that each node reports of itself.
 fn minorities<'a>(
     entries: &[Entry<'a>],
     accused: &BTreeMap<&'a str, Vec<Accusation<'a>>>,
@@ -213,8 +213,8 @@ fn minorities<'a>(
                         from_us,
                         until_us: at,
                     };
-                    let its = minorities.entry(entry.node).or_default();
-                    its.push(Minority { span, is_outcast });
+                    let spans_of_node = minorities.entry(entry.node).or_default();
+                    spans_of_node.push(Minority { span, is_outcast });
                 }
                 *losses = Losses::default();
             }

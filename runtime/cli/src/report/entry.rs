@@ -1,45 +1,46 @@
-//! A line of a journal, as far as a report looks at it.
+//! `Entry` is a line of a journal, with the fields that a report uses.
 
 use crate::show::text;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// Clocks are converted for each line, which may swap two lines of one moment: the order of the file holds then.
+/// Clocks are converted for each line, which may swap two lines that are at most this far apart. The order of the file
+/// is correct then.
 const SWAPPED_US: u64 = 1_000;
-/// The longest deadline of a profile, for journals that do not say theirs.
+/// The longest deadline of all profiles, for journals without a deadline.
 const DEADLINE_MS: f64 = 1_000.0;
-/// Within so many deadlines of each other, nodes conclude the same from the same silence.
+/// Nodes whose conclusions are within this many deadlines of each other conclude from the same silence.
 const CLOSE_DEADLINES: f64 = 2.0;
 
-/// An event that an agent has written down.
+/// An event in the journal of an agent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry<'a> {
     pub(super) at_us: u64,
-    /// What happened, in the journal's word.
+    /// The name of the event, as in the journal.
     pub(super) event: &'a str,
-    /// The node whose agent says so.
+    /// The node whose agent wrote the event.
     pub(super) node: &'a str,
-    /// The node that it happened to; empty if the event is about none.
+    /// The node that the event is about; empty if there is none.
     pub(super) member: &'a str,
-    /// The rank that it happened to, if it is about one.
+    /// The rank that the event is about, if any.
     pub(super) rank: Option<u64>,
     pub(super) line: &'a Value,
 }
 
 impl Entry<'_> {
-    /// Whether a node says this of another one.
+    /// Whether the event is about another node than the one that wrote it.
     pub(super) fn is_of_another(&self) -> bool {
         !self.member.is_empty() && self.member != self.node
     }
 
-    /// When the member was heard for the last time before this was concluded.
+    /// Time of the last sign of life from the member before this conclusion.
     pub(super) fn heard_us(&self) -> u64 {
         let silent_ms = self.line["silent_ms"].as_f64().unwrap_or(0.0);
         self.at_us.saturating_sub((silent_ms * 1000.0) as u64)
     }
 }
 
-/// All events by time; those of one node stay in the order in which it wrote them.
+/// All events, sorted by time. Events of one node stay in the order of its journal.
 pub(super) fn entries(events: &[Value]) -> Vec<Entry<'_>> {
     let mut last: BTreeMap<&str, u64> = BTreeMap::new();
     let entry = |line| {
@@ -64,7 +65,7 @@ pub(super) fn entries(events: &[Value]) -> Vec<Entry<'_>> {
     entries
 }
 
-/// How long after each other two nodes may conclude the same, by the longest deadline in these journals.
+/// How far apart in time two nodes may conclude the same, from the longest deadline in the journals.
 pub(super) fn close_us(entries: &[Entry<'_>]) -> u64 {
     let deadlines = entries
         .iter()
@@ -79,13 +80,13 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn lines_of_one_node_that_are_a_microsecond_apart_keep_their_order() {
+    fn lines_of_one_node_a_microsecond_apart_keep_their_order() {
         let line = |node: &str, event: &str, at: u64| json!({ "event": event, "node": node, "unix_us": at });
         let events = [
             line("n1", "node-failed", 5_000_821),
             line("n1", "minority", 5_000_820),
             line("n2", "node-up", 5_000_000),
-            // A clock that was set back by more than that is believed.
+            // A larger step back is a clock that was set; its times are used.
             line("n1", "majority", 4_000_000),
         ];
         let order: Vec<&str> = entries(&events).iter().map(|entry| entry.event).collect();
@@ -93,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_close_follows_from_the_deadline() {
+    fn the_close_time_follows_from_the_deadline() {
         let mut line = json!({ "event": "node-failed", "node": "n1", "unix_us": 1 });
         assert_eq!(close_us(&entries(&[line.clone()])), 2_000_000);
         line["deadline_ms"] = 60.5.into();

@@ -1,4 +1,4 @@
-//! What several agents say of one thing, put together; and apart from that, what cut off nodes say of others.
+//! Merges the events of several agents about one incident, and separates the views of nodes that were cut off.
 
 use super::apart::Apart;
 use super::entry::Entry;
@@ -7,28 +7,28 @@ use muster_control::explanation::ranges;
 use muster_hostlist::fold;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// One thing that happened.
+/// One incident: an event of a member or rank, as one or more agents reported it.
 #[derive(Debug)]
 pub(super) struct Incident<'a> {
-    /// What, in the journal's word.
+    /// The name of the event, as in the journal.
     pub(super) event: &'a str,
-    /// To which member.
+    /// The member that it is about.
     pub(super) member: &'a str,
-    /// To which of its ranks, if to one.
+    /// The rank of the member, if it is about a rank.
     pub(super) rank: Option<u64>,
-    /// When the first agent concluded it.
+    /// Time of the first agent's conclusion.
     pub(super) first_us: u64,
-    /// When the last one did that was not cut off.
+    /// Time of the last conclusion by an agent that was not cut off.
     pub(super) last_us: u64,
-    /// When the member was heard for the last time before; when it happened, where that does not apply.
+    /// Time of the last sign of life from the member before it; the time of the event if that does not apply.
     pub(super) heard_us: u64,
-    /// The agents, in that order.
+    /// The agents that reported it, in the order of time.
     pub(super) nodes: Vec<&'a str>,
-    /// Those that were cut off, and said so as well when they could.
+    /// The agents that were cut off and reported it later.
     pub(super) later: Vec<&'a str>,
-    /// How the first one knew it.
+    /// How the first agent knew it.
     pub(super) known: String,
-    /// Ranks that went with a node.
+    /// Ranks that were lost with the node.
     pub(super) ranks: BTreeSet<u64>,
 }
 
@@ -58,75 +58,75 @@ impl<'a> Incident<'a> {
         self.nodes.push(entry.node);
     }
 
-    fn is_said_by(&self, node: &str) -> bool {
+    fn is_reported_by(&self, node: &str) -> bool {
         self.nodes.contains(&node) || self.later.contains(&node)
     }
 
-    /// Whether somebody was lost by it.
+    /// Whether a node or rank was lost.
     pub(super) fn is_failure(&self) -> bool {
         ["node-failed", "rank-failed"].contains(&self.event)
     }
 
-    /// To whom, in words.
-    pub(super) fn whom(&self) -> String {
+    /// The subject, as text.
+    pub(super) fn subject(&self) -> String {
         match self.rank {
             Some(rank) => format!("rank {rank} on {}", self.member),
             None if self.ranks.is_empty() => self.member.to_owned(),
-            None => format!("{} with {}", self.member, ranks_in_words(&self.ranks)),
+            None => format!("{} with {}", self.member, ranks_text(&self.ranks)),
         }
     }
 }
 
-/// What a node said of others while it was cut off, and when it had them back.
+/// Events that a node reported about others while it was cut off, and the recoveries of those.
 #[derive(Debug)]
 pub(super) struct View<'a> {
     /// The node that was cut off.
     pub(super) node: &'a str,
-    /// What it said, in the journal's word.
+    /// The name of the event, as in the journal.
     pub(super) event: &'a str,
-    /// Of which members.
+    /// The members that it is about.
     pub(super) members: BTreeSet<&'a str>,
-    /// Of which ranks, if of ranks.
+    /// The ranks that it is about, if any.
     pub(super) ranks: BTreeSet<u64>,
-    /// When it said so first and last.
+    /// Times of the first and the last event.
     pub(super) first_us: u64,
     pub(super) last_us: u64,
-    /// How it knew the first.
+    /// How the first event was known.
     pub(super) known: String,
 }
 
 impl View<'_> {
-    /// Of whom, in words.
-    pub(super) fn whom(&self) -> String {
+    /// The subjects, as text.
+    pub(super) fn subject(&self) -> String {
         let members = fold(self.members.iter().copied());
         match self.ranks.is_empty() {
             true => members,
-            false => format!("{} on {members}", ranks_in_words(&self.ranks)),
+            false => format!("{} on {members}", ranks_text(&self.ranks)),
         }
     }
 }
 
 /// `rank 7`, `ranks 0-3,7`
-fn ranks_in_words(ranks: &BTreeSet<u64>) -> String {
+fn ranks_text(ranks: &BTreeSet<u64>) -> String {
     let sorted: Vec<u64> = ranks.iter().copied().collect();
     let plural = if sorted.len() == 1 { "" } else { "s" };
     format!("rank{plural} {}", ranges(&sorted))
 }
 
-/// All that happened, by time.
+/// All incidents and views, sorted by time.
 #[derive(Debug, Default)]
 pub(super) struct Explanation<'a> {
-    /// To the job.
+    /// Incidents of the job.
     pub(super) incidents: Vec<Incident<'a>>,
-    /// In the eyes of nodes that were cut off.
+    /// Views of nodes that were cut off.
     pub(super) views: Vec<View<'a>>,
 }
 
-/// Puts events together, which come by time.
+/// Merges events, which are sorted by time.
 ///
-/// What several nodes say of one subject is one incident if the subject has not come back between, or if they say so
-/// within `close_us` of each other; what a node says again is another one.
-pub(super) fn gather<'a>(
+/// Events of several nodes about one subject are one incident if the subject has not come back in between, or if they
+/// are within `close_us` of each other. A second such event of the same node is another incident.
+pub(super) fn merge<'a>(
     entries: &[Entry<'a>],
     apart: &Apart<'a>,
     close_us: u64,
@@ -144,14 +144,14 @@ pub(super) fn gather<'a>(
         let same = open.get(&key).copied();
         let same = same.and_then(|one| Some((one.is_over, incidents.get_mut(one.index)?)));
         if let Some((is_over, found)) = same
-            && !found.is_said_by(entry.node)
+            && !found.is_reported_by(entry.node)
             && (!is_over || entry.at_us - found.last_us <= close_us)
         {
             found.add(entry, apart);
             continue;
         }
         let index = incidents.len();
-        let is_over = ends_with_nothing(entry.event);
+        let is_over = has_no_end(entry.event);
         open.insert(key, Open { index, is_over });
         incidents.push(Incident::new(entry));
     }
@@ -163,35 +163,36 @@ pub(super) fn gather<'a>(
     explanation
 }
 
-/// What happened, to which member, to which of its ranks.
+/// Event, member, and rank of the member.
 type Key<'a> = (&'a str, &'a str, Option<u64>);
 
 /// The last incident of a key.
 #[derive(Clone, Copy)]
 struct Open {
     index: usize,
-    /// The subject has come back since, or cannot.
+    /// The subject has come back since, or cannot come back.
     is_over: bool,
 }
 
 impl<'a> Explanation<'a> {
-    /// A cut off node that says what the job says is one more that says so. Everything else is its own view.
+    /// Adds the events of cut off nodes. An event that equals an incident of the job is added to it. All others are
+    /// views.
     fn add_views(&mut self, own: &[&Entry<'a>], apart: &Apart<'a>, close_us: u64) {
-        let mut said: BTreeMap<Key<'_>, Vec<usize>> = BTreeMap::new();
+        let mut by_key: BTreeMap<Key<'_>, Vec<usize>> = BTreeMap::new();
         for (index, one) in self.incidents.iter().enumerate() {
             let key = (one.event, one.member, one.rank);
-            said.entry(key).or_default().push(index);
+            by_key.entry(key).or_default().push(index);
         }
         let mut open: BTreeMap<(&str, &str), usize> = BTreeMap::new();
         for entry in own {
-            let same = said.get(&(entry.event, entry.member, entry.rank));
+            let same = by_key.get(&(entry.event, entry.member, entry.rank));
             let is_same = |index: &&usize| {
                 let one = &self.incidents[**index];
                 let (from_us, until_us) = (
                     one.first_us.saturating_sub(close_us),
                     one.last_us + close_us,
                 );
-                (from_us..=until_us).contains(&entry.at_us) && !one.is_said_by(entry.node)
+                (from_us..=until_us).contains(&entry.at_us) && !one.is_reported_by(entry.node)
             };
             if let Some(index) = same.into_iter().flatten().find(is_same) {
                 self.incidents[*index].add(entry, apart);
@@ -219,9 +220,9 @@ impl<'a> Explanation<'a> {
     }
 }
 
-/// What cut off nodes say of the state of others, with what they say when they have them back; and all the rest.
-/// What a node says of ranks comes from their own nodes and is not its view, though other nodes pass it on. A node that
-/// has just come back may first give up what it held of others.
+/// Separates the events in which cut off nodes judge others, with the recoveries of those, from all other events.
+/// Events about ranks come from the node of the rank and are no view, though other nodes forward them. A node that has
+/// just come back may first drop what it held of others.
 fn split<'a, 'b>(
     entries: &'b [Entry<'a>],
     apart: &Apart<'a>,
@@ -255,7 +256,7 @@ fn split<'a, 'b>(
     of_members.partition(is_own)
 }
 
-/// What is over for a subject when this is said of it.
+/// The events that this event ends, for the same subject.
 fn ended_by(event: &str) -> &'static [&'static str] {
     match event {
         "node-up" => &["node-failed", "node-left", "node-suspect", "node-degraded"],
@@ -269,8 +270,8 @@ fn ended_by(event: &str) -> &'static [&'static str] {
     }
 }
 
-/// Whether no event says that the subject has come back from this one.
-fn ends_with_nothing(event: &str) -> bool {
+/// Whether no event can end this event.
+fn has_no_end(event: &str) -> bool {
     !event.starts_with("rank-")
         && ![
             "node-up",
@@ -291,14 +292,14 @@ mod tests {
 
     const CLOSE_US: u64 = 120_000;
 
-    fn told(events: &[Value]) -> Vec<(String, Vec<String>, u64)> {
+    fn merged(events: &[Value]) -> Vec<(String, Vec<String>, u64)> {
         let entries = entries(events);
-        let explanation = gather(&entries, &Apart::find(&entries, CLOSE_US), CLOSE_US);
+        let explanation = merge(&entries, &Apart::find(&entries, CLOSE_US), CLOSE_US);
         assert!(explanation.views.is_empty(), "{:?}", explanation.views);
         let one = |one: &Incident<'_>| {
             let nodes = one.nodes.iter().map(ToString::to_string).collect();
             (
-                format!("{} {}", one.event, one.whom()),
+                format!("{} {}", one.event, one.subject()),
                 nodes,
                 one.last_us - one.first_us,
             )
@@ -306,8 +307,8 @@ mod tests {
         explanation.incidents.iter().map(one).collect()
     }
 
-    fn said(event: &str, node: &str, member: &str, at: u64) -> Value {
-        json!({ "event": event, "node": node, "member": member, "unix_us": at })
+    fn event(name: &str, node: &str, member: &str, at: u64) -> Value {
+        json!({ "event": name, "node": node, "member": member, "unix_us": at })
     }
 
     fn is(what: &str, nodes: &[&str], spread_us: u64) -> (String, Vec<String>, u64) {
@@ -319,20 +320,20 @@ mod tests {
     }
 
     #[test]
-    fn what_several_agents_say_is_one_incident() {
-        let mut first = said("node-failed", "n1", "n4", 1_000_000);
+    fn reports_of_several_agents_are_one_incident() {
+        let mut first = event("node-failed", "n1", "n4", 1_000_000);
         first["reporters"] = json!(["n1"]);
         first["silent_ms"] = 60.0.into();
         first["ranks"] = json!([6, 7]);
         let events = [
-            said("node-failed", "n2", "n4", 1_000_500),
+            event("node-failed", "n2", "n4", 1_000_500),
             first,
             json!({ "event": "journal-opened", "node": "n1", "unix_us": 1 }),
-            // The same agent says it again: it had come back.
-            said("node-failed", "n1", "n4", 3_000_000),
+            // A second event of the same agent: the node had come back.
+            event("node-failed", "n1", "n4", 3_000_000),
         ];
         let entries = entries(&events);
-        let explanation = gather(&entries, &Apart::default(), CLOSE_US);
+        let explanation = merge(&entries, &Apart::default(), CLOSE_US);
         assert_eq!(explanation.incidents.len(), 2);
         let first = &explanation.incidents[0];
         assert_eq!(
@@ -342,51 +343,51 @@ mod tests {
         assert_eq!(first.heard_us, 940_000);
         assert!(
             first.is_failure()
-                && first.whom() == "n4 with ranks 6-7"
+                && first.subject() == "n4 with ranks 6-7"
                 && first.known.contains("by n1")
         );
     }
 
-    /// Two failures of one node 4 s apart, each seen by another node, are two where it was back between.
+    /// Two failures of a node 4 s apart, each seen by another node, are two incidents if the node was back in between.
     #[test]
-    fn a_node_that_was_back_between_has_failed_twice() {
+    fn a_node_that_was_back_in_between_has_failed_twice() {
         let events = [
-            said("node-failed", "n1", "n4", 1_000_000),
-            said("node-up", "n1", "n4", 2_000_000),
-            said("node-failed", "n2", "n4", 5_149_000),
+            event("node-failed", "n1", "n4", 1_000_000),
+            event("node-up", "n1", "n4", 2_000_000),
+            event("node-failed", "n2", "n4", 5_149_000),
         ];
         let wanted = [
             is("node-failed n4", &["n1"], 0),
             is("node-up n4", &["n1"], 0),
             is("node-failed n4", &["n2"], 0),
         ];
-        assert_eq!(told(&events), wanted);
+        assert_eq!(merged(&events), wanted);
     }
 
     #[test]
-    fn a_late_observer_says_the_same_while_the_node_has_not_come_back() {
+    fn a_late_report_is_the_same_incident_while_the_node_is_not_back() {
         let events = [
-            said("node-failed", "n1", "n4", 1_000_000),
-            said("node-failed", "n2", "n4", 9_000_000),
+            event("node-failed", "n1", "n4", 1_000_000),
+            event("node-failed", "n2", "n4", 9_000_000),
         ];
         assert_eq!(
-            told(&events),
+            merged(&events),
             [is("node-failed n4", &["n1", "n2"], 8_000_000)]
         );
     }
 
     #[test]
-    fn observers_that_are_close_say_the_same_although_one_has_it_back() {
+    fn reports_that_are_close_are_one_incident_although_one_observer_has_recovered() {
         let events = [
-            said("node-suspect", "n1", "n4", 1_000_000),
-            said("node-recovered", "n1", "n4", 1_030_000),
-            said("node-suspect", "n2", "n4", 1_050_000),
-            said("node-recovered", "n2", "n4", 1_060_000),
+            event("node-suspect", "n1", "n4", 1_000_000),
+            event("node-recovered", "n1", "n4", 1_030_000),
+            event("node-suspect", "n2", "n4", 1_050_000),
+            event("node-recovered", "n2", "n4", 1_060_000),
         ];
         let wanted = [
             is("node-suspect n4", &["n1", "n2"], 50_000),
             is("node-recovered n4", &["n1", "n2"], 30_000),
         ];
-        assert_eq!(told(&events), wanted);
+        assert_eq!(merged(&events), wanted);
     }
 }

@@ -1,12 +1,12 @@
-//! What a report is made of: the lines of all journals.
+//! `Material` is the input of a report: the lines of all journals.
 
 use super::apart::Apart;
 use super::entry::{close_us, entries};
-use super::incident::gather;
+use super::incident::merge;
 use super::page::Content;
 use super::summary::summary;
 use crate::agents::{self, AgentArgs};
-use crate::show::asked;
+use crate::show::request_error;
 use muster_control::{Followed, Follower};
 use muster_terminal::CliError;
 use serde_json::Value;
@@ -14,28 +14,28 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
-/// Lines of all journals together: more would be a page that no browser shows.
+/// Maximum number of lines of all journals together. A browser cannot show a larger page.
 const LINES_MAX: usize = 1 << 20;
-/// Longest line.
+/// Maximum length of a line.
 const LINE_BYTES_MAX: u64 = 1 << 20;
 
-/// Everything that was read.
+/// The events that were read.
 #[derive(Debug, Default)]
 pub(super) struct Material {
     pub(super) events: Vec<Value>,
-    /// Lines that are no events, of a file that was cut for instance.
+    /// Number of lines that are no events, such as in a truncated file.
     pub(super) unread: usize,
-    /// Events beyond what a page can hold.
+    /// Number of events beyond the limit of a page.
     pub(super) left_out: usize,
 }
 
 impl Material {
-    /// What happened, as the page shows it.
+    /// The content of the page.
     pub(super) fn content(&self) -> Content<'_> {
         let entries = entries(&self.events);
         let close_us = close_us(&entries);
         let apart = Apart::find(&entries, close_us);
-        let explanation = gather(&entries, &apart, close_us);
+        let explanation = merge(&entries, &apart, close_us);
         Content {
             summary: summary(&explanation.incidents, &entries, &apart),
             explanation,
@@ -47,8 +47,8 @@ impl Material {
 
     pub(super) fn ask(&mut self, agent: &AgentArgs) -> Result<(), CliError> {
         let path = agents::find(agent)?;
-        let mut follower = Follower::open(&path, 0, false).map_err(asked)?;
-        while let Followed::Event(event) = follower.next(None).map_err(asked)? {
+        let mut follower = Follower::open(&path, 0, false).map_err(request_error)?;
+        while let Followed::Event(event) = follower.next(None).map_err(request_error)? {
             self.take(event);
         }
         Ok(())

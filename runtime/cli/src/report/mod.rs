@@ -1,8 +1,8 @@
-//! `muster report`: one page about what became of a job, from the journals of its nodes.
+//! `muster report`: writes one page about the course of a job, from the journals of its nodes.
 //!
-//! The page is one file that needs nothing else: text, a table, and a drawing in it. What several agents
-//! say of one thing is one incident, with how long it took until the last of them knew. What nodes say of others
-//! while they are cut off is shown apart from that, and never counts as a failure.
+//! The page is a single HTML file without references: text, tables and a drawing. Reports of several agents about one
+//! event are one incident, with the time between the first and the last report. Reports of nodes about others while
+//! they are cut off are shown separately, and never count as failures.
 
 mod apart;
 mod entry;
@@ -23,17 +23,17 @@ use std::path::PathBuf;
 /// Options of `muster report`.
 #[derive(Args)]
 pub(crate) struct ReportArgs {
-    /// Journals, or directories of them (MUSTER_JOURNAL), the parts before included; without any, the
+    /// Journals, or directories of them (MUSTER_JOURNAL), including rotated parts; without any, the
     /// events that an agent has in memory.
     journals: Vec<PathBuf>,
-    /// The HTML page that is written; - is standard output.
+    /// HTML file to write; - is standard output.
     #[arg(short, long, value_name = "FILE", default_value = "report.html", value_parser = page_file)]
     output: PathBuf,
     #[command(flatten)]
     agent: AgentArgs,
 }
 
-/// Runs it.
+/// Runs `muster report`.
 pub(crate) fn run(args: &ReportArgs) -> Result<(), CliError> {
     let mut material = Material::default();
     if args.journals.is_empty() {
@@ -47,9 +47,9 @@ pub(crate) fn run(args: &ReportArgs) -> Result<(), CliError> {
         material.read(&path).map_err(failed)?;
     }
     if material.events.is_empty() {
-        let why = "there is no event in what was named";
+        let why = "the given journals have no events";
         return Err(
-            CliError::new("report", why).hint("muster events shows whether an agent has some")
+            CliError::new("report", why).hint("muster events prints the events of an agent")
         );
     }
     let content = material.content();
@@ -60,7 +60,7 @@ pub(crate) fn run(args: &ReportArgs) -> Result<(), CliError> {
     }
     fs::write(&args.output, text).map_err(|cause| {
         CliError::new(format!("write {}", args.output.display()), cause)
-            .hint("name a file in a directory that can be written, with -o FILE")
+            .hint("name a file in a writable directory with -o FILE")
     })?;
     println!(
         "{}: {} ({}, {})",
@@ -72,18 +72,18 @@ pub(crate) fn run(args: &ReportArgs) -> Result<(), CliError> {
     Ok(())
 }
 
-/// Other commands take a format with `-o`: a file of that name is hardly meant.
-fn page_file(word: &str) -> Result<PathBuf, String> {
-    if ["table", "json", "yaml", "html"].contains(&word) {
+/// Parses -o. Other commands take a format with -o, so a file with the name of a format is probably a mistake.
+fn page_file(text: &str) -> Result<PathBuf, String> {
+    if ["table", "json", "yaml", "html"].contains(&text) {
         return Err(format!(
-            "a report is an HTML page, and -o names its file (./{word} for one of that name); for events as data use \
-             muster events -o json"
+            "the report is an HTML page, and -o names its file (./{text} for a file of that name); for events as data \
+             use muster events -o json"
         ));
     }
-    Ok(word.into())
+    Ok(text.into())
 }
 
-/// The files that are meant, older parts first.
+/// The journal files to read, rotated parts first.
 fn files(named: &[PathBuf]) -> Result<Vec<PathBuf>, CliError> {
     let mut files = Vec::new();
     for path in named {
@@ -115,12 +115,12 @@ fn files(named: &[PathBuf]) -> Result<Vec<PathBuf>, CliError> {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn a_format_is_no_file() {
-        for word in ["json", "yaml", "table"] {
-            let said = super::page_file(word).unwrap_err();
+    fn the_name_of_a_format_is_refused_as_a_file() {
+        for text in ["json", "yaml", "table"] {
+            let message = super::page_file(text).unwrap_err();
             assert!(
-                said.contains(&format!("./{word}")) && said.contains("muster events"),
-                "{said}"
+                message.contains(&format!("./{text}")) && message.contains("muster events"),
+                "{message}"
             );
         }
         for file in ["-", "report.html", "./json"] {

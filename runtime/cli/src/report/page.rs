@@ -1,5 +1,5 @@
-//! The page: a summary, the timeline as a drawing, every incident in a table, and in another one what nodes said
-//! while they were cut off.
+//! The page: a summary, the timeline as a drawing, a table of all incidents, and a table of the views of nodes that
+//! were cut off.
 
 use super::incident::{Explanation, Incident, View};
 use super::timeline;
@@ -9,10 +9,10 @@ use muster_hostlist::fold;
 use serde_json::Value;
 use std::fmt::Write as _;
 
-/// Incidents that are drawn and listed; the table says how many more there are.
+/// Maximum number of incidents that are drawn and listed. The page states how many more there are.
 pub(super) const ROWS_MAX: usize = 5000;
 
-/// Everything but a time and the word of an event breaks where it must, so that the tables fit a narrow page.
+/// Text wraps anywhere except in times and event names, so that the tables fit a narrow page.
 const STYLE: &str = "body{font:14px/1.45 system-ui,sans-serif;margin:2em auto;max-width:960px;padding:0 1em;\
 color:#1d2430;overflow-wrap:anywhere}h1{font-size:1.5em}h2{font-size:1.15em;margin-top:1.5em}\
 table{border-collapse:collapse;width:100%}th,td{text-align:left;padding:.25em .6em .25em 0;\
@@ -20,18 +20,18 @@ border-bottom:1px solid #dde2ea;vertical-align:top}.t{white-space:nowrap}th{over
 tr.failure td{background:#fdecec}svg{width:100%;height:auto;background:#f8fafc;border:1px solid #dde2ea}\
 .n{color:#5b6675}@media(max-width:700px){body{padding:0 .5em;margin:1em auto}table{font-size:12px}}";
 
-/// What a page is made of.
+/// The content of a page.
 pub(super) struct Content<'a> {
     pub(super) summary: String,
     pub(super) explanation: Explanation<'a>,
     pub(super) events: &'a [Value],
-    /// Lines that are no events.
+    /// Number of lines that are no events.
     pub(super) unread: usize,
-    /// Events beyond what a page holds.
+    /// Number of events beyond the limit of a page.
     pub(super) left_out: usize,
 }
 
-/// The page as text.
+/// The page as HTML.
 pub(super) fn page(content: &Content<'_>) -> String {
     let Content {
         explanation,
@@ -69,7 +69,7 @@ pub(super) fn page(content: &Content<'_>) -> String {
     page
 }
 
-/// What is not on the page, and why.
+/// Prints what is missing on the page, and why.
 fn missing(page: &mut String, content: &Content<'_>) {
     for (count, what) in [
         (
@@ -78,7 +78,7 @@ fn missing(page: &mut String, content: &Content<'_>) {
         ),
         (
             content.left_out,
-            "events are beyond what a page holds, and are missing here.",
+            "events are beyond the limit of a page and are missing here.",
         ),
         (
             gaps(content.events),
@@ -91,7 +91,7 @@ fn missing(page: &mut String, content: &Content<'_>) {
     }
 }
 
-/// A time of day, with the date where a page has several.
+/// A time of day, with the date if the page has several days.
 fn moment(at_us: u64, has_days: bool) -> String {
     let whole = rfc3339(at_us);
     let time = whole[11..].trim_end_matches('Z');
@@ -101,7 +101,7 @@ fn moment(at_us: u64, has_days: bool) -> String {
     }
 }
 
-/// The values of a key, each once.
+/// The distinct values of a key, sorted.
 fn names(events: &[Value], key: &str) -> Vec<String> {
     let mut names: Vec<String> = events
         .iter()
@@ -124,7 +124,7 @@ fn gaps(events: &[Value]) -> usize {
 fn table(page: &mut String, incidents: &[Incident<'_>], has_days: bool) {
     page.push_str(
         "<table><thead><tr><th>Time (UTC)</th><th>Event</th><th>Member</th><th>How it is known</th>\
-        <th>Told by</th><th>Spread between observers</th></tr></thead><tbody>",
+        <th>Reported by</th><th>Spread between observers</th></tr></thead><tbody>",
     );
     for incident in incidents.iter().take(ROWS_MAX) {
         let class = if incident.is_failure() {
@@ -139,29 +139,32 @@ fn table(page: &mut String, incidents: &[Incident<'_>], has_days: bool) {
              <td>{spread:.2} ms</td></tr>",
             moment(incident.first_us, has_days),
             escaped(incident.event),
-            escaped(&incident.whom()),
+            escaped(&incident.subject()),
             escaped(&incident.known),
-            escaped(&told_by(incident)),
+            escaped(&reported_by(incident)),
         );
     }
     page.push_str("</tbody></table>");
     more(page, incidents.len());
 }
 
-/// `n[1-3] (3)`, and who could not say so before it had come back.
-fn told_by(incident: &Incident<'_>) -> String {
+/// The reporting nodes, as in `n[1-3] (3)`, and the nodes that were cut off and reported later.
+fn reported_by(incident: &Incident<'_>) -> String {
     let nodes = fold(incident.nodes.iter().copied());
-    let told = format!("{nodes} ({})", incident.nodes.len());
+    let reported = format!("{nodes} ({})", incident.nodes.len());
     match incident.later.is_empty() {
-        true => told,
-        false => format!("{told}; {}, cut off", fold(incident.later.iter().copied())),
+        true => reported,
+        false => format!(
+            "{reported}; {}, cut off",
+            fold(incident.later.iter().copied())
+        ),
     }
 }
 
 fn views(page: &mut String, views: &[View<'_>], has_days: bool) {
     page.push_str(
-        "<h2>What nodes said while they were cut off</h2><p class=\"n\">Their own view: it is not what happened to \
-         the job. It ends with what they said when they had the others back.</p><table><thead><tr><th>Time (UTC)</th>\
+        "<h2>Reports of nodes while they were cut off</h2><p class=\"n\">Their own view, which is no event of the job. \
+         It ends with the reports that they had the others back.</p><table><thead><tr><th>Time (UTC)</th>\
          <th>Node</th><th>Event</th><th>Members</th><th>How it is known</th></tr></thead><tbody>",
     );
     for view in views.iter().take(ROWS_MAX) {
@@ -171,7 +174,7 @@ fn views(page: &mut String, views: &[View<'_>], has_days: bool) {
             moment(view.first_us, has_days),
             escaped(view.node),
             escaped(view.event),
-            escaped(&view.whom()),
+            escaped(&view.subject()),
             escaped(&view.known),
         );
     }
@@ -185,7 +188,7 @@ fn more(page: &mut String, rows: usize) {
     }
 }
 
-/// As text of a page, whatever is in it: what is no letter at all has a sign in its place.
+/// The text with HTML's special characters escaped. Control characters are replaced by U+FFFD.
 pub(super) fn escaped(text: &str) -> String {
     text.replace(char::is_control, "\u{fffd}")
         .replace('&', "&amp;")
@@ -210,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn names_from_outside_are_text_and_nothing_is_loaded() {
+    fn names_are_escaped_and_nothing_is_loaded() {
         let event = |node: &str, at: u64| {
             json!({ "event": "node-failed", "node": node, "member": "<script>&\"", "unix_us": at, "job": "j",
                 "cause": "silence on every rail", "silent_ms": 60.04, "reporters": ["n1", "?", "n2"], "ranks": [3] })
@@ -240,9 +243,9 @@ mod tests {
         );
     }
 
-    /// Times do not wrap, and everything else may: no row is wider than the page.
+    /// Times do not wrap, all other text may: no row is wider than the page.
     #[test]
-    fn times_are_short_and_have_a_date_where_it_matters() {
+    fn times_have_a_date_only_if_the_page_has_several_days() {
         let event =
             |at: u64| json!({ "event": "node-up", "node": "n1", "member": "n2", "unix_us": at });
         let day_us = 86_400_000_000;

@@ -1,4 +1,4 @@
-//! What happened to the job, in one line.
+//! The summary: the losses of the job in one line.
 
 use super::apart::Apart;
 use super::entry::Entry;
@@ -6,20 +6,21 @@ use super::incident::Incident;
 use crate::show::counted;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How a node that was held failed was lost.
+/// The kind of loss of a node that was declared failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Loss {
-    /// It has not come back.
+    /// The node has not come back.
     Failed,
-    /// It lived, but could not reach the job.
+    /// The node was alive but could not reach the job, and has not come back.
     CutOff,
-    /// It came back. Another life of its agent, or no journal of its own says that it lived meanwhile.
+    /// The node came back. Its agent had another incarnation, or no journal of its own shows that it was alive
+    /// meanwhile.
     Returned,
-    /// It lived, could not reach the job, and came back.
+    /// The node was alive, could not reach the job, and came back.
     CutOffAndReturned,
 }
 
-/// Losses of one kind.
+/// All losses of one kind.
 #[derive(Default)]
 struct Losses<'a> {
     nodes: BTreeSet<&'a str>,
@@ -36,8 +37,8 @@ impl<'a> Losses<'a> {
     }
 }
 
-/// Says it: `1 rank failed; 1 node was cut off for 4.1 s and came back`. What nodes that were cut off said of others
-/// is no part of it.
+/// The summary, such as `1 rank failed; 1 node was cut off for 4.1 s and came back`. Views of nodes that were cut off
+/// are not part of it.
 pub(super) fn summary(
     incidents: &[Incident<'_>],
     entries: &[Entry<'_>],
@@ -50,7 +51,7 @@ pub(super) fn summary(
         parts.push(format!("{} failed", counted(ranks.len(), "rank")));
     }
     let losses = losses(incidents, entries, apart);
-    parts.extend(losses.iter().map(|(kind, losses)| in_words(*kind, losses)));
+    parts.extend(losses.iter().map(|(kind, losses)| loss_text(*kind, losses)));
     match parts.is_empty() {
         true => "no failure".into(),
         false => parts.join("; "),
@@ -64,7 +65,7 @@ fn losses<'a>(
 ) -> BTreeMap<Loss, Losses<'a>> {
     let mut back: BTreeMap<&str, u64> = BTreeMap::new();
     let mut lost: BTreeMap<Loss, Losses<'_>> = BTreeMap::new();
-    // From the last to the first: each failure finds the next return.
+    // In reverse order, so that each failure finds the next return.
     for one in incidents.iter().rev() {
         if one.event == "node-up" {
             back.insert(one.member, one.first_us);
@@ -74,12 +75,15 @@ fn losses<'a>(
         }
         let back_us = back.remove(one.member);
         let until_us = back_us.unwrap_or(u64::MAX);
-        let is_new_life = |entry: &Entry<'_>| {
+        let is_new_incarnation = |entry: &Entry<'_>| {
             let is_meanwhile = (one.first_us..=until_us).contains(&entry.at_us);
             entry.event == "journal-opened" && entry.node == one.member && is_meanwhile
         };
-        let was_apart = apart.has_lived(one.member, one.heard_us, until_us);
-        let kind = match (was_apart && !entries.iter().any(is_new_life), back_us) {
+        let was_apart = apart.was_alive(one.member, one.heard_us, until_us);
+        let kind = match (
+            was_apart && !entries.iter().any(is_new_incarnation),
+            back_us,
+        ) {
             (true, Some(_)) => Loss::CutOffAndReturned,
             (false, Some(_)) => Loss::Returned,
             (true, None) => Loss::CutOff,
@@ -89,10 +93,10 @@ fn losses<'a>(
         of.add(one.member, until_us - one.heard_us);
         of.ranks += one.ranks.len();
     }
-    // Those of whom the others' journals are not here.
+    // Nodes that were cut off, and for which the journals of the others are missing.
     for (node, from_us, until_us) in apart.iter() {
-        let is_told = |one: &Incident<'_>| one.event == "node-failed" && one.member == node;
-        if incidents.iter().any(is_told) {
+        let is_reported = |one: &Incident<'_>| one.event == "node-failed" && one.member == node;
+        if incidents.iter().any(is_reported) {
             continue;
         }
         let is_back = |entry: &Entry<'_>, until_us| {
@@ -110,7 +114,7 @@ fn losses<'a>(
     lost
 }
 
-fn in_words(kind: Loss, losses: &Losses<'_>) -> String {
+fn loss_text(kind: Loss, losses: &Losses<'_>) -> String {
     let count = losses.nodes.len();
     let nodes = counted(count, "node");
     let were = if count == 1 { "was" } else { "were" };
@@ -136,17 +140,17 @@ fn in_words(kind: Loss, losses: &Losses<'_>) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::entry::entries;
-    use super::super::incident::gather;
+    use super::super::incident::merge;
     use super::*;
     use serde_json::{Value, json};
 
     const CLOSE_US: u64 = 120_000;
 
     /// The summary, and the views of nodes that were cut off.
-    fn told(events: &[Value]) -> (String, Vec<String>) {
+    fn summarised(events: &[Value]) -> (String, Vec<String>) {
         let entries = entries(events);
         let apart = Apart::find(&entries, CLOSE_US);
-        let explanation = gather(&entries, &apart, CLOSE_US);
+        let explanation = merge(&entries, &apart, CLOSE_US);
         let view = |view: &super::super::incident::View<'_>| {
             let members: Vec<&str> = view.members.iter().copied().collect();
             format!("{}: {} {}", view.node, view.event, members.join(" "))
@@ -155,43 +159,43 @@ mod tests {
         (summary, explanation.views.iter().map(view).collect())
     }
 
-    fn said(event: &str, node: &str, member: &str, ms: u64) -> Value {
+    fn event(event: &str, node: &str, member: &str, ms: u64) -> Value {
         json!({ "event": event, "node": node, "member": member, "unix_us": 1_000_000 + 1_000 * ms })
     }
 
     fn lost(node: &str, member: &str, ms: u64, silent_ms: u64) -> Value {
-        let mut line = said("node-failed", node, member, ms);
+        let mut line = event("node-failed", node, member, ms);
         line["silent_ms"] = (silent_ms as f64).into();
         line["ranks"] = json!([7]);
         line
     }
 
-    /// n4 is cut off at 1 s; the others find it silent and it them.
+    /// n4 is cut off at 1 s: it and the other nodes find each other silent.
     fn cut() -> Vec<Value> {
         let mut events: Vec<Value> = ["n1", "n2", "n3"]
             .map(|node| lost(node, "n4", 1_060, 60))
             .into();
-        events.push(said("node-suspect", "n4", "n2", 1_050));
+        events.push(event("node-suspect", "n4", "n2", 1_050));
         events.extend(["n1", "n2", "n3"].map(|other| lost("n4", other, 1_070, 70)));
-        events.push(said("minority", "n4", "n4", 1_070));
+        events.push(event("minority", "n4", "n4", 1_070));
         events
     }
 
     fn healed() -> Vec<Value> {
         let mut events = vec![
-            said("outcast", "n4", "n4", 5_060),
-            said("majority", "n4", "n4", 5_060),
+            event("outcast", "n4", "n4", 5_060),
+            event("majority", "n4", "n4", 5_060),
         ];
-        events.extend(["n1", "n2", "n3"].map(|other| said("node-up", "n4", other, 5_061)));
+        events.extend(["n1", "n2", "n3"].map(|other| event("node-up", "n4", other, 5_061)));
         events.push(json!({ "event": "rank-up", "node": "n4", "member": "n1", "rank": 0, "unix_us": 6_070_000 }));
-        events.extend(["n1", "n2", "n3"].map(|node| said("node-up", node, "n4", 5_062)));
+        events.extend(["n1", "n2", "n3"].map(|node| event("node-up", node, "n4", 5_062)));
         events
     }
 
     #[test]
-    fn a_split_is_told_as_the_larger_side_saw_it() {
+    fn a_split_is_reported_in_the_view_of_the_larger_side() {
         let mut events = cut();
-        let mut rank = said("rank-failed", "n1", "n1", 0);
+        let mut rank = event("rank-failed", "n1", "n1", 0);
         rank["rank"] = 1.into();
         events.push(rank);
         let views = vec![
@@ -199,9 +203,9 @@ mod tests {
             "n4: node-failed n1 n2 n3".to_owned(),
         ];
         let unhealed = "1 rank failed; 1 node was cut off and did not come back";
-        assert_eq!(told(&events), (unhealed.to_owned(), views.clone()));
+        assert_eq!(summarised(&events), (unhealed.to_owned(), views.clone()));
         events.extend(healed());
-        let (summary, all) = told(&events);
+        let (summary, all) = summarised(&events);
         assert_eq!(
             summary,
             "1 rank failed; 1 node was cut off for 4.1 s and came back"
@@ -210,25 +214,25 @@ mod tests {
         assert_eq!(all, [views, after.into()].concat());
     }
 
-    /// An older life of a node in its view ends when it hears of the next one: that is no failure.
+    /// An older incarnation in the view of a node ends when the node learns of the next one. That is no failure.
     #[test]
-    fn a_node_that_has_just_come_back_gives_up_its_view() {
+    fn an_older_incarnation_in_the_view_of_a_returned_node_is_no_failure() {
         let mut events: Vec<Value> = cut().into_iter().chain(healed()).collect();
         events.push(lost("n4", "n3", 5_065, 0));
-        events.push(said("node-up", "n4", "n3", 5_065));
+        events.push(event("node-up", "n4", "n3", 5_065));
         assert_eq!(
-            told(&events).0,
+            summarised(&events).0,
             "1 node was cut off for 4.1 s and came back"
         );
     }
 
-    /// Whichever journals are there: each alone says nothing else.
+    /// The journals of each side alone give a consistent summary.
     #[test]
     fn one_side_of_a_split_is_enough() {
         let all: Vec<Value> = cut().into_iter().chain(healed()).collect();
         let of = |nodes: &[&str]| {
             let of_these = |line: &&Value| nodes.iter().any(|node| line["node"] == *node);
-            told(&all.iter().filter(of_these).cloned().collect::<Vec<_>>())
+            summarised(&all.iter().filter(of_these).cloned().collect::<Vec<_>>())
         };
         assert_eq!(of(&["n4"]).0, "1 node was cut off for 4.0 s and came back");
         let back = "1 node failed and came back after 4.1 s";
@@ -237,92 +241,93 @@ mod tests {
         assert_eq!(of(&["n1", "n4"]).0, cut);
     }
 
-    /// Nobody says `minority` or `outcast`, or those lines are lost: the larger side is believed.
+    /// If no node reports `minority` or `outcast`, or those lines are lost, the view of the larger side is used.
     #[test]
-    fn without_their_own_word_the_greater_number_is_believed() {
+    fn without_minority_events_the_larger_side_is_used() {
         let mut events: Vec<Value> = cut().into_iter().chain(healed()).collect();
         events.retain(|line| line["member"] != line["node"]);
         assert_eq!(
-            told(&events).0,
+            summarised(&events).0,
             "1 node was cut off for 4.1 s and came back"
         );
     }
 
-    /// Two against two: who was the minority is what they say themselves.
+    /// Two nodes against two: their own reports decide which side was the minority.
     #[test]
-    fn of_two_equal_sides_the_minority_is_not_believed() {
+    fn of_two_equal_sides_the_minority_is_not_used() {
         let mut events = Vec::new();
         for (node, other) in [("n1", "n3"), ("n1", "n4"), ("n2", "n3"), ("n2", "n4")] {
             events.extend([lost(node, other, 1_060, 60), lost(other, node, 1_065, 65)]);
         }
-        events.extend(["n3", "n4"].map(|node| said("minority", node, node, 1_065)));
-        let (summary, views) = told(&events);
+        events.extend(["n3", "n4"].map(|node| event("minority", node, node, 1_065)));
+        let (summary, views) = summarised(&events);
         assert_eq!(summary, "2 nodes were cut off and did not come back");
         assert_eq!(views, ["n3: node-failed n1 n2", "n4: node-failed n1 n2"]);
     }
 
-    /// Nobody has a majority, and nobody has given in: all live.
+    /// No side has a majority, and no node is outcast: all nodes are alive.
     #[test]
-    fn where_all_are_apart_nobody_has_failed() {
+    fn if_all_nodes_are_cut_off_none_has_failed() {
         let mut events = Vec::new();
         for node in ["n1", "n2", "n3"] {
             let others = ["n1", "n2", "n3"]
                 .into_iter()
                 .filter(|other| *other != node);
             events.extend(others.map(|other| lost(node, other, 1_060, 60)));
-            events.push(said("minority", node, node, 1_060));
+            events.push(event("minority", node, node, 1_060));
         }
         assert_eq!(
-            told(&events).0,
+            summarised(&events).0,
             "3 nodes were cut off and did not come back"
         );
     }
 
-    /// Who is left of a job most of which has died is a minority, and right.
+    /// The survivors of a job in which most nodes have failed are a minority, and their view is correct.
     #[test]
-    fn a_minority_that_nobody_contradicts_is_believed() {
+    fn a_minority_that_no_node_contradicts_is_used() {
         let mut events: Vec<Value> = ["n2", "n3", "n4"]
             .map(|other| lost("n1", other, 1_060, 60))
             .into();
-        events.push(said("minority", "n1", "n1", 1_060));
+        events.push(event("minority", "n1", "n1", 1_060));
         assert_eq!(
-            told(&events),
+            summarised(&events),
             ("3 nodes failed with 3 ranks".to_owned(), vec![])
         );
-        // One is started again.
+        // One node is started again.
         events.push(json!({ "event": "journal-opened", "node": "n3", "unix_us": 9_000_000 }));
-        events.push(said("node-up", "n1", "n3", 8_100));
+        events.push(event("node-up", "n1", "n3", 8_100));
         let summary = "2 nodes failed with 2 ranks; 1 node failed and came back after 7.1 s";
-        assert_eq!(told(&events), (summary.to_owned(), vec![]));
+        assert_eq!(summarised(&events), (summary.to_owned(), vec![]));
     }
 
-    /// A node that dies after it has told of another death has told the truth.
+    /// A node that fails after it has reported another failure has reported correctly.
     #[test]
-    fn what_the_dead_said_before_is_believed() {
+    fn reports_of_a_node_that_fails_later_are_used() {
         let mut events: Vec<Value> = ["n1", "n2", "n3"]
             .map(|node| lost(node, "n4", 1_060, 60))
             .into();
         events.extend(["n1", "n2"].map(|node| lost(node, "n3", 1_100, 60)));
         assert_eq!(
-            told(&events),
+            summarised(&events),
             ("2 nodes failed with 2 ranks".to_owned(), vec![])
         );
     }
 
-    /// A cut off node that says what all say is one of them, and late is not slow.
+    /// An event of a cut off node that equals the events of all others is added to the incident, and does not count as
+    /// slow.
     #[test]
-    fn what_a_cut_off_node_says_with_all_others_is_no_view() {
+    fn an_event_of_a_cut_off_node_that_others_report_too_is_no_view() {
         let mut events = cut();
         events.extend(["n1", "n2"].map(|node| lost(node, "n3", 1_065, 60)));
         events.extend(healed());
-        let mut rank = said("rank-failed", "n1", "n1", 3_000);
+        let mut rank = event("rank-failed", "n1", "n1", 3_000);
         rank["rank"] = 1.into();
         events.push(rank.clone());
         (rank["node"], rank["unix_us"]) = ("n4".into(), 6_080_000.into());
         events.push(rank);
         let entries = entries(&events);
         let apart = Apart::find(&entries, CLOSE_US);
-        let explanation = gather(&entries, &apart, CLOSE_US);
+        let explanation = merge(&entries, &apart, CLOSE_US);
         let rank = explanation
             .incidents
             .iter()
@@ -349,16 +354,19 @@ mod tests {
     }
 
     #[test]
-    fn a_job_without_losses_says_so() {
-        assert_eq!(told(&[said("node-up", "n1", "n2", 0)]).0, "no failure");
+    fn a_job_without_losses_has_no_failure() {
+        assert_eq!(
+            summarised(&[event("node-up", "n1", "n2", 0)]).0,
+            "no failure"
+        );
         let twice = [
             lost("n1", "n2", 1_000, 60),
-            said("node-up", "n1", "n2", 2_000),
+            event("node-up", "n1", "n2", 2_000),
             lost("n1", "n2", 3_000, 60),
-            said("node-up", "n1", "n2", 5_000),
+            event("node-up", "n1", "n2", 5_000),
         ];
         assert_eq!(
-            told(&twice).0,
+            summarised(&twice).0,
             "1 node failed and came back after up to 2.1 s (2 times)"
         );
     }

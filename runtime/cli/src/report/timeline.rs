@@ -1,4 +1,4 @@
-//! The drawing: a lane a member, with its state as a bar and what happened to it as marks above the bar.
+//! The drawing: a lane for each member, with a bar for its state and marks for its events above the bar.
 
 use super::incident::{Explanation, Incident, View};
 use super::page::{ROWS_MAX, escaped};
@@ -6,40 +6,40 @@ use muster_hostlist::by_number;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// Lanes; members with failures come first.
+/// Maximum number of lanes; members with failures come first.
 const LANES_MAX: usize = 64;
-/// Letters of 13 units are read on a page of 600 pixels, too.
+/// Width in units. Text of 13 units is readable on a page of 600 pixels.
 const WIDTH: f64 = 800.0;
-/// Left of it stand the names, right of it the half of the last number.
+/// Margins: names are in the left one, half of the last number is in the right one.
 const LEFT: f64 = 130.0;
 const RIGHT: f64 = 40.0;
 const LANE: f64 = 26.0;
-/// The marks of a lane stand above its middle and the bar below: neither covers the other.
+/// Offsets in a lane: marks are above its middle and the bar is below, so that neither covers the other.
 const MARKS: f64 = -6.0;
 const BAR: f64 = 2.0;
 const BAR_HEIGHT: f64 = 8.0;
-/// A short failure is seen all the same.
+/// Minimum width of a bar, so that a short failure is visible.
 const BAR_MIN: f64 = 3.0;
-/// Letters of a name that fit; the whole one is shown under the pointer.
+/// Maximum characters of a name; the full name is shown under the pointer.
 const NAME_MAX: usize = 15;
-/// Grid lines, about.
+/// Approximate number of grid lines.
 const TICKS: f64 = 6.0;
 
-/// What the colours mean.
+/// The meaning of the colours.
 const LEGEND: [(&str, &str); 4] = [
     ("up", UP),
     ("suspect, degraded, hung", STRAINED),
     ("failed", LOST),
     ("left, other", OTHER),
 ];
-/// What a hollow mark means.
+/// The meaning of a hollow mark.
 const HOLLOW: &str = "view of a node that is cut off";
 const UP: &str = "#2e7d32";
 const STRAINED: &str = "#e69100";
 const LOST: &str = "#c62828";
 const OTHER: &str = "#5b6675";
 
-/// Where a moment is.
+/// Maps times to horizontal positions.
 struct Scale {
     first_us: u64,
     /// Never 0.
@@ -59,7 +59,8 @@ impl Scale {
         LEFT + (WIDTH - LEFT - RIGHT) * part
     }
 
-    /// Round distances of grid lines: 1, 2 or 5, and zeros, of seconds, and of minutes from there on.
+    /// Distance of grid lines, a round number: 1, 2 or 5 times a power of ten, in microseconds, from 30 s on in
+    /// minutes.
     fn step_us(&self) -> u64 {
         let minute = 60e6;
         let wished = self.span_us as f64 / TICKS;
@@ -70,7 +71,7 @@ impl Scale {
         Self::round(wished.max(1.0)) as u64
     }
 
-    /// The next round number, of one or more.
+    /// The next round number that is at least `wished`, which is at least 1.
     fn round(wished: f64) -> f64 {
         let power = 10_f64.powf(wished.log10().floor());
         let step = [1.0, 2.0, 5.0, 10.0].map(|times| times * power);
@@ -80,15 +81,15 @@ impl Scale {
     }
 }
 
-/// What is drawn in the lane of a member.
+/// The content of a member's lane.
 #[derive(Default)]
 struct Lane<'a> {
     incidents: Vec<&'a Incident<'a>>,
-    /// What it said of others while it was cut off.
+    /// Views of the member while it was cut off.
     views: Vec<&'a View<'a>>,
 }
 
-/// Draws it.
+/// Draws the timeline.
 pub(super) fn draw(page: &mut String, explanation: &Explanation<'_>) {
     let incidents = &explanation.incidents;
     let mut lanes: BTreeMap<&str, Lane<'_>> = BTreeMap::new();
@@ -146,7 +147,7 @@ fn grid(page: &mut String, scale: &Scale, height: f64) {
     }
 }
 
-/// How long after the first event, with as many digits as the grid needs.
+/// Time after the first event, with the digits that the grid requires.
 fn moment(after_us: u64, step_us: u64) -> String {
     let seconds = after_us as f64 / 1e6;
     match step_us {
@@ -158,7 +159,7 @@ fn moment(after_us: u64, step_us: u64) -> String {
     }
 }
 
-/// The name of a lane.
+/// Draws the name of a lane.
 fn name(page: &mut String, member: &str, y: f64) {
     let shown: String = match member.chars().count() {
         ..=NAME_MAX => member.to_owned(),
@@ -177,7 +178,7 @@ fn name(page: &mut String, member: &str, y: f64) {
     );
 }
 
-/// A bar in the colour of each state, the worst ones on top.
+/// Draws a bar in the colour of each state; the worst states are on top.
 fn bars(page: &mut String, scale: &Scale, incidents: &[&Incident<'_>], y: f64) {
     let states: Vec<&&Incident<'_>> = incidents.iter().filter(|one| is_state(one)).collect();
     let end = scale.first_us.saturating_add(scale.span_us);
@@ -203,11 +204,16 @@ fn bars(page: &mut String, scale: &Scale, incidents: &[&Incident<'_>], y: f64) {
     }
 }
 
-/// A mark where the first agent knew, with a line to where the last one did; a hollow one for a node's own view.
+/// Draws a mark at the time of the first report, with a line to the time of the last; a hollow mark for a view.
 fn marks(page: &mut String, scale: &Scale, lane: &Lane<'_>, y: f64) {
     for incident in lane.incidents.iter().take(ROWS_MAX) {
         let (from, to) = (scale.x(incident.first_us), scale.x(incident.last_us));
-        let what = format!("{} {}: {}", incident.event, incident.whom(), incident.known);
+        let what = format!(
+            "{} {}: {}",
+            incident.event,
+            incident.subject(),
+            incident.known
+        );
         let colour = colour(incident.event);
         let _ = write!(
             page,
@@ -223,7 +229,7 @@ fn marks(page: &mut String, scale: &Scale, lane: &Lane<'_>, y: f64) {
             "in the view of {}: {} {}",
             view.node,
             view.event,
-            view.whom()
+            view.subject()
         );
         let _ = write!(
             page,
@@ -235,10 +241,10 @@ fn marks(page: &mut String, scale: &Scale, lane: &Lane<'_>, y: f64) {
     }
 }
 
-/// Whether the member is in another state from here on.
+/// Whether the event starts another state of the member.
 fn is_state(incident: &Incident<'_>) -> bool {
     let event = incident.event;
-    let words = [
+    let states = [
         "node-up",
         "node-recovered",
         "node-degraded",
@@ -246,7 +252,7 @@ fn is_state(incident: &Incident<'_>) -> bool {
         "node-failed",
         "node-left",
     ];
-    incident.rank.is_none() && words.contains(&event)
+    incident.rank.is_none() && states.contains(&event)
 }
 
 fn legend(page: &mut String, y: f64) {
@@ -283,7 +289,7 @@ fn colour(event: &str) -> &'static str {
 mod tests {
     use super::super::apart::Apart;
     use super::super::entry::entries;
-    use super::super::incident::gather;
+    use super::super::incident::merge;
     use super::*;
     use serde_json::json;
 
@@ -307,7 +313,7 @@ mod tests {
         assert_eq!(moment(3_600_000_000, 1_200_000_000), "+60 min");
     }
 
-    /// One broken line of a journal must not make it endless.
+    /// A broken line of a journal must not make the grid endless.
     #[test]
     fn a_grid_over_all_time_is_drawn() {
         let scale = Scale {
@@ -320,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn the_failed_come_first_and_others_by_their_numbers() {
+    fn failed_members_come_first_and_others_by_their_numbers() {
         let event = |what: &str, member: &str, at: u64| {
             let node = "n1";
             json!({ "event": what, "node": node, "member": member, "unix_us": at })
@@ -340,11 +346,11 @@ mod tests {
     fn drawn(events: &[serde_json::Value]) -> String {
         let entries = entries(events);
         let mut page = String::new();
-        draw(&mut page, &gather(&entries, &Apart::default(), 120_000));
+        draw(&mut page, &merge(&entries, &Apart::default(), 120_000));
         page
     }
 
-    /// A failure of 60 ms in an hour is as wide as can be seen, above what comes before and after it.
+    /// A failure of 60 ms in an hour has the minimum width, and is above the states before and after it.
     #[test]
     fn a_short_failure_is_drawn_on_top() {
         let event = |what: &str, at: u64| json!({ "event": what, "node": "n1", "member": "n3", "unix_us": at });

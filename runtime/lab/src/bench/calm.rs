@@ -1,16 +1,15 @@
-//! `muster bench calm`: whether a loaded machine makes anybody accuse the living.
+//! `muster bench calm`: measures whether a loaded machine causes false alarms.
 //!
-//! A group of members shares the cores with busy loops and nothing happens. Every DOWN is false
-//! and every SUSPECT is noted. Then some members are stopped, as a detector that says nothing at
-//! all would pass, too. A zero is worth what the length of the run is worth: it stands beside the
-//! rate that the run could still have missed.
+//! A group of members shares the cores with busy loops, and no fault is injected. Every DOWN is false, and every
+//! SUSPECT is counted. Then some members are stopped, since a detector that never reports anything would pass too. A
+//! result of zero is only as good as the run is long: it is printed with the rate that the run could have missed.
 
 use super::detect::ours;
 use super::figures::{Count, Figures, Metric, quantile};
 use super::group::{Group, interrupted};
 use super::launch;
 use super::machine;
-use super::member::{Home, Terms};
+use super::member::{GroupOptions, Network};
 use clap::Args;
 use muster_terminal::CliError;
 use muster_terminal::Format;
@@ -19,13 +18,13 @@ use serde_json::{Value, json};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-/// A rate of which nothing was seen in a time is below 3 divided by that time, 19 times in 20.
+/// If no event is seen in a time, its rate is below 3 divided by that time, with 95 % confidence.
 const RULE_OF_THREE: f64 = 3.0;
 
 /// Options of `muster bench calm`.
 #[derive(Args)]
 pub(crate) struct CalmArgs {
-    /// Length of the quiet part; the budget is promised for 30.
+    /// Length of the quiet part in minutes; the limit of false alarms is specified for 30.
     #[arg(long, default_value_t = 30.0, value_parser = parse_minutes)]
     minutes: f64,
     /// Members of the group.
@@ -34,16 +33,16 @@ pub(crate) struct CalmArgs {
     /// Timing profile of the members.
     #[arg(long, default_value = "standard", value_parser = ["fast", "standard", "quiet"])]
     profile: String,
-    /// Busy loops beside the members, for each core.
+    /// Busy loops beside the members, per core.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(0..=64))]
     busy_per_core: u32,
-    /// Take the right to real-time scheduling from the members.
+    /// Remove the permission for real-time scheduling from the members.
     #[arg(long)]
     unprivileged: bool,
-    /// Members stopped at the end, to see how long it takes under load.
+    /// Members that are stopped at the end, to measure the detection under load.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(0..=100))]
     stops: u32,
-    /// How to print it.
+    /// Output format.
     #[arg(short, long, value_name = "FORMAT", default_value = "table")]
     output: Format,
 }
@@ -53,16 +52,16 @@ pub(super) fn run(args: &CalmArgs) -> Result<(), CliError> {
     notice_interruption();
     let machine = machine::describe();
     let directory = machine::scratch()?;
-    let terms = Terms {
+    let options = GroupOptions {
         members: args.members,
         rails: 2,
         profile: args.profile.clone(),
         directory: directory.path().to_owned(),
-        home: Home::Loopback(121),
+        network: Network::Loopback(121),
         unprivileged: args.unprivileged,
     };
     let system = ours();
-    let mut group = Group::boot(&system, &terms, None)?;
+    let mut group = Group::boot(&system, &options, None)?;
     let processes = group.members.iter().filter_map(|member| member.process());
     let real_time = processes.filter(|p| p.is_real_time()).count();
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -108,9 +107,9 @@ fn report(args: &CalmArgs, machine: &Value, figures: &Figures, quiet: Duration, 
         args.profile,
         quiet.as_secs_f64() / 60.0
     );
-    println!("DOWN of a living member     {false_downs}");
+    println!("DOWN of an alive member     {false_downs}");
     println!(
-        "SUSPECT of a living member  {}",
+        "SUSPECT of an alive member  {}",
         figures.counted(Count::Suspected)
     );
     if false_downs == 0 {
@@ -122,7 +121,7 @@ fn report(args: &CalmArgs, machine: &Value, figures: &Figures, quiet: Duration, 
     }
     println!(
         "under this load, SIGSTOP -> each survivor knows: p50 {:.1}, p99 {:.1}, max {:.1} ms; \
-         {} missing, {} returns not told",
+         {} missing, {} returns not reported",
         quantile(silent, 0.5),
         quantile(silent, 0.99),
         quantile(silent, 1.0),
@@ -131,7 +130,7 @@ fn report(args: &CalmArgs, machine: &Value, figures: &Figures, quiet: Duration, 
     );
 }
 
-/// Busy loops, ended when dropped.
+/// Busy loops, which end when this is dropped.
 pub(super) struct Busy(Vec<Child>);
 
 impl Busy {
@@ -162,7 +161,7 @@ impl Drop for Busy {
     }
 }
 
-/// Computes for ever; ended by the one who started it, or by the end of that one.
+/// Computes forever. The process that started it ends it, or the end of that process.
 pub(super) fn spin() -> ! {
     loop {
         std::hint::spin_loop();

@@ -1,7 +1,7 @@
-//! `muster bench client`: what an application pays for its library.
+//! `muster bench client`: measures the costs of the library for its application.
 //!
-//! A question about a state beside a plain load from memory, attaching to an agent that is up beside a
-//! plain exchange over a Unix socket, and how often the library's thread wakes up while nothing happens.
+//! A query of a state is compared with a plain load from memory, attaching to a running agent with a plain exchange
+//! over a Unix socket. The bench also counts wake-ups of the library's thread while nothing happens.
 
 use super::figures::quantile;
 use super::group::interrupted;
@@ -23,31 +23,31 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-/// Questions in one run, and runs.
+/// Number of queries in one run, and number of runs.
 const QUERIES: u32 = 1_000_000;
 const RUNS: usize = 20;
 
 /// Options of `muster bench client`.
 #[derive(Args)]
 pub(crate) struct ClientArgs {
-    /// How often it attaches.
+    /// Number of attaches.
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     attaches: u32,
     /// Seconds in which nothing happens.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3600))]
     seconds: u64,
-    /// How to print it.
+    /// Output format.
     #[arg(short, long, value_name = "FORMAT", default_value = "table")]
     output: Format,
 }
 
-/// What was measured.
+/// The results.
 struct Costs {
     query_ns: Vec<f64>,
     load_ns: Vec<f64>,
     attach_ms: Vec<f64>,
     exchange_ms: Vec<f64>,
-    /// Threads of the library, and how often they were put on a CPU while nothing happened.
+    /// Number of the library's threads, and of their wake-ups while nothing happened.
     threads: usize,
     wakeups: u64,
 }
@@ -65,14 +65,14 @@ pub(super) fn run(args: &ClientArgs) -> Result<(), CliError> {
         directory: scratch.path().to_owned(),
     };
     job.prepare()?;
-    // Another rank keeps the agent up.
-    let (sender, heard) = channel();
+    // Another rank keeps the agent running.
+    let (sender, reports) = channel();
     let args_of_rank = EventRankArgs {
         resident_mb: 0,
         ranks: 1,
     };
     let other = RankProcess::start(&job, (1, 0), args_of_rank, 0, &sender)?;
-    await_ready(&heard, 1)?;
+    await_ready(&reports, 1)?;
     let mut attach_ms = Vec::new();
     for _ in 0..args.attaches {
         let begun = Instant::now();
@@ -120,7 +120,7 @@ fn leave(client: &Client) -> Result<(), CliError> {
     left.map_err(|error| CliError::new("bench: cannot leave", error))
 }
 
-/// Nanoseconds of a question about a rank's state, and of a load from memory; one value a run.
+/// Nanoseconds of a query of a rank's state, and of a load from memory; one value per run.
 fn queries(client: &Client) -> (Vec<f64>, Vec<f64>) {
     let plain = [const { AtomicU8::new(0) }; 64];
     let each = |begun: Instant| begun.elapsed().as_nanos() as f64 / f64::from(QUERIES);
@@ -140,16 +140,16 @@ fn queries(client: &Client) -> (Vec<f64>, Vec<f64>) {
     costs
 }
 
-/// Milliseconds of connecting to a thread that sleeps, saying a word and hearing one.
+/// Milliseconds to connect to a sleeping thread, send a message and receive one.
 fn exchanges(directory: &Path, count: u32) -> std::io::Result<Vec<f64>> {
     let path = directory.join("exchange");
     let listener = UnixListener::bind(&path)?;
     let server = std::thread::spawn(move || -> std::io::Result<()> {
         for _ in 0..count {
             let (mut stream, _) = listener.accept()?;
-            let mut word = [0; 64];
-            stream.read_exact(&mut word)?;
-            stream.write_all(&word)?;
+            let mut message = [0; 64];
+            stream.read_exact(&mut message)?;
+            stream.write_all(&message)?;
         }
         Ok(())
     });
@@ -157,9 +157,9 @@ fn exchanges(directory: &Path, count: u32) -> std::io::Result<Vec<f64>> {
     for _ in 0..count {
         let begun = Instant::now();
         let mut stream = UnixStream::connect(&path)?;
-        let mut word = [0; 64];
-        stream.write_all(&word)?;
-        stream.read_exact(&mut word)?;
+        let mut message = [0; 64];
+        stream.write_all(&message)?;
+        stream.read_exact(&mut message)?;
         costs.push(begun.elapsed().as_secs_f64() * 1e3);
     }
     server
@@ -168,7 +168,7 @@ fn exchanges(directory: &Path, count: u32) -> std::io::Result<Vec<f64>> {
     Ok(costs)
 }
 
-/// The threads of this process, and how often each was put on a CPU.
+/// The threads of this process, with the number of time slices of each.
 fn threads() -> BTreeMap<u32, u64> {
     let tasks = fs::read_dir("/proc/self/task")
         .into_iter()
@@ -184,27 +184,22 @@ fn threads() -> BTreeMap<u32, u64> {
 
 fn report(args: &ClientArgs, machine: &Value, costs: &Costs) {
     let rows = [
-        (
-            "query",
-            "a rank's state is asked for",
-            "ns",
-            &costs.query_ns,
-        ),
+        ("query", "query of a rank's state", "ns", &costs.query_ns),
         (
             "load",
-            "beside it: a load from memory",
+            "for comparison: a load from memory",
             "ns",
             &costs.load_ns,
         ),
         (
             "attach",
-            "attached to an agent that is up",
+            "attach to a running agent",
             "ms",
             &costs.attach_ms,
         ),
         (
             "exchange",
-            "beside it: a word each way over a socket",
+            "for comparison: exchange over a socket",
             "ms",
             &costs.exchange_ms,
         ),
@@ -235,12 +230,12 @@ fn report(args: &ClientArgs, machine: &Value, costs: &Costs) {
         "p50 / p99 / max", "", "", "ratio"
     );
     for pair in rows.chunks(2) {
-        for (_, words, unit, values) in pair {
+        for (_, label, unit, values) in pair {
             let [p50, p99, max] = [0.5, 0.99, 1.0].map(|share| quantile(values, share));
             let ratio = p50 / quantile(pair[1].3, 0.5);
             let cell = format!("{p50:.3} / {p99:.3} / {max:.3}");
             println!(
-                "{words:<44}{unit:>5}{cell:>28}{:>10}",
+                "{label:<44}{unit:>5}{cell:>28}{:>10}",
                 format!("{ratio:.1}x")
             );
         }

@@ -1,13 +1,12 @@
-//! What the members of a group cost while nothing happens: CPU, wake-ups, bytes, memory.
+//! Measures the costs of idle group members: CPU, wake-ups, bytes, memory.
 //!
-//! Time and wake-ups are the scheduler's figures, bytes on the wire those of the members' own
-//! interfaces, memory the kernel's. Only the bytes "by own counters" are a member's word, and
-//! stand beside the others to be compared.
+//! CPU time and wake-ups come from the scheduler, bytes on the wire from the members' interfaces, memory from the
+//! kernel. Only the bytes "by own counters" are reported by a member itself; they are printed for comparison.
 
 use super::figures::Metric;
 use super::group::Group;
 use super::launch;
-use super::member::{Home, Member, Terms};
+use super::member::{GroupOptions, Member, Network};
 use clap::Args;
 use muster_control::{Question, ask};
 use muster_fabric::{Fabric, FabricConfig};
@@ -19,34 +18,34 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-/// What IP and UDP put around each message.
+/// Bytes that IP and UDP add to each message.
 const IP_UDP_BYTES: u64 = 28;
-/// What follows a boot has come to rest after this.
+/// Time after which the activity that follows a boot has ended.
 const SETTLE: Duration = Duration::from_secs(2);
 const READY_DEADLINE: Duration = Duration::from_secs(30);
-/// How long a process that only opens rails stays if nobody ends it.
+/// Maximum lifetime of a process that only opens rails, if it is not ended.
 const OPEN_RAILS_TIME: Duration = Duration::from_secs(600);
 
-/// One look at a member.
-struct Look {
+/// A sample of a member's counters.
+struct Sample {
     at: Instant,
     cpu_ns: u64,
     slices: u64,
-    /// Sent by its own counters, with IP and UDP.
+    /// Bytes sent by its own counters, including IP and UDP.
     sent_counted: Option<u64>,
-    /// Sent by its interfaces' counters.
+    /// Bytes sent by the counters of its interfaces.
     sent_on_wire: Option<u64>,
 }
 
-/// Lets the group alone for so long, and adds what each member cost to its figures.
+/// Leaves the group idle for this time, and adds the cost of each member to the figures.
 pub(super) fn measure(group: &mut Group<'_>, quiet: Duration) {
     wait_until(SETTLE, || false);
     let directory = group.directory().to_owned();
-    let in_namespaces = group.home() == Home::Namespace;
-    let look = |member: &Member| look(member, &directory, in_namespaces);
-    let before: Vec<Option<Look>> = group.members.iter().map(look).collect();
+    let in_namespaces = group.network() == Network::Namespace;
+    let sample = |member: &Member| sample(member, &directory, in_namespaces);
+    let before: Vec<Option<Sample>> = group.members.iter().map(sample).collect();
     wait_until(quiet, || false);
-    let after: Vec<Option<Look>> = group.members.iter().map(look).collect();
+    let after: Vec<Option<Sample>> = group.members.iter().map(sample).collect();
     for (before, after) in before.iter().zip(&after) {
         let (Some(before), Some(after)) = (before, after) else {
             continue;
@@ -87,10 +86,10 @@ pub(super) fn measure(group: &mut Group<'_>, quiet: Duration) {
     }
 }
 
-fn look(member: &Member, directory: &Path, in_namespaces: bool) -> Option<Look> {
+fn sample(member: &Member, directory: &Path, in_namespaces: bool) -> Option<Sample> {
     let process = member.process()?;
     let (cpu_ns, slices) = process.schedule()?;
-    Some(Look {
+    Some(Sample {
         at: Instant::now(),
         cpu_ns,
         slices,
@@ -103,7 +102,7 @@ fn look(member: &Member, directory: &Path, in_namespaces: bool) -> Option<Look> 
     })
 }
 
-/// From `muster rails` of the member; none for those that are no agents of ours.
+/// Bytes sent, from `muster rails` of the member; none for members of other systems.
 fn sent_counted(directory: &Path, name: &str) -> Option<u64> {
     let answer = ask_member(directory, name, &Question::Rails)?;
     let rails = answer["rails"].as_array()?;
@@ -111,7 +110,7 @@ fn sent_counted(directory: &Path, name: &str) -> Option<u64> {
     Some(sum("send_bytes") + IP_UDP_BYTES * sum("sends"))
 }
 
-/// The version of a member as another one knows it: incarnation and minor.
+/// The version of a member in the view of another member: incarnation and minor.
 pub(super) fn version_seen(directory: &Path, by: &str, name: &str) -> Option<(u64, u64)> {
     let answer = ask_member(directory, by, &Question::Members)?;
     let members = answer["members"].as_array()?;
@@ -119,24 +118,24 @@ pub(super) fn version_seen(directory: &Path, by: &str, name: &str) -> Option<(u6
     Some((member["incarnation"].as_u64()?, member["minor"].as_u64()?))
 }
 
-/// What one member knows of another, and from whom, for people.
-pub(super) fn story(directory: &Path, by: &str, name: &str) -> Option<String> {
+/// The evidence of one member about another, as text.
+pub(super) fn explanation(directory: &Path, by: &str, name: &str) -> Option<String> {
     let answer = ask_member(directory, by, &Question::Why(name.to_owned()))?;
     answer["explanation"].as_str().map(str::to_owned)
 }
 
-/// How often a member's loop ran for so long that it lost its real-time priority; none of other systems.
+/// How often a member lost its real-time priority since its loop ran too long; 0 for other systems.
 pub(super) fn demotions(directory: &Path, name: &str) -> u64 {
     let answer = ask_member(directory, name, &Question::Stats);
     let demotions = answer.and_then(|answer| answer["agent"]["priority_demotions"].as_u64());
     demotions.unwrap_or(0)
 }
 
-/// How late a member was, by its own counters.
+/// How late the timers of a member were, by its own counters.
 pub(super) fn lateness(directory: &Path, name: &str) -> Option<String> {
     let answer = ask_member(directory, name, &Question::Stats)?;
     Some(format!(
-        "{} ms late of late, {} times in all, {} times put back to normal priority",
+        "{} ms late recently, {} times late in total, {} times reduced to normal priority",
         answer["lateness_ms"],
         answer["counters"]["own_late"],
         answer["agent"]["priority_demotions"]
@@ -148,9 +147,9 @@ fn ask_member(directory: &Path, name: &str, question: &Question) -> Option<Value
     path.exists().then(|| ask(&path, question).ok())?
 }
 
-/// Private memory in kB of a process that has loaded libfabric and opened a member's rails, and
-/// does nothing else: what of a member's memory is not its own.
-pub(super) fn rails_alone_kb(terms: &Terms) -> Option<u64> {
+/// Private memory, in kB, of a process that has loaded libfabric and opened a member's rails, and does nothing else.
+/// This part of a member's memory is not used by Muster itself.
+pub(super) fn rails_alone_kb(options: &GroupOptions) -> Option<u64> {
     let mut command = launch::command(false, false);
     command.args([
         "--",
@@ -158,8 +157,8 @@ pub(super) fn rails_alone_kb(terms: &Terms) -> Option<u64> {
         "bench",
         "open-rails",
     ]);
-    for rail in 0..terms.rails {
-        command.args(["--rail", &format!("{}@udp{rail}", terms.address(1, rail))]);
+    for rail in 0..options.rails {
+        command.args(["--rail", &format!("{}@udp{rail}", options.address(1, rail))]);
     }
     let mut child = command
         .stdin(Stdio::null())
@@ -168,7 +167,7 @@ pub(super) fn rails_alone_kb(terms: &Terms) -> Option<u64> {
         .spawn()
         .ok()?;
     let process = Process::find(child.id())?;
-    // It has settled when its memory no longer grows.
+    // The process is ready when its memory does not grow any more.
     let mut last = None;
     let settled = wait_until(READY_DEADLINE, || {
         std::thread::sleep(Duration::from_millis(300));
@@ -189,7 +188,7 @@ pub(crate) struct OpenRailsArgs {
     rails: Vec<String>,
 }
 
-/// Opens rails and waits to be ended.
+/// Opens rails and waits until it is ended.
 pub(super) fn open_rails(args: &OpenRailsArgs) -> Result<(), CliError> {
     let failed = |why: String| CliError::new("bench: cannot open the rails", why);
     let libfabric = muster_fabric::load().map_err(|error| failed(error.to_string()))?;

@@ -1,17 +1,16 @@
-//! `muster bench detect`: one driver, several systems, in turns.
+//! `muster bench detect`: measures several systems in turns with one driver.
 //!
-//! Each round boots a group of every system on loopback, lets it alone, kills, stops and pauses
-//! members at random times and takes from the members' own lines when each survivor knew; then a
-//! group in network namespaces, of whose members all rails are cut and healed. A crash, a silence
-//! and a cut are different things and stand in different rows. Peers that speak the same contract
-//! are named with `--peer NAME=PROGRAM`; the same members are hit at the same moments of a round,
-//! and the figures are also given as ratios to ours.
+//! Each round boots a group of every system on loopback, leaves it idle, then kills, stops and pauses members at random
+//! times. The lines of the members show when each survivor knew. Then a group runs in network namespaces, where all
+//! rails of members are cut and restored. A crash, a silence and a cut are different faults and have separate rows.
+//! Other systems that implement the same contract are added with `--peer NAME=PROGRAM`. The same members are hit at the
+//! same moments of a round, and the results are also given as ratios to Muster's.
 
 use super::cost;
 use super::figures::{Count, Figures};
 use super::group::{Group, interrupted};
 use super::machine;
-use super::member::{Home, System, Terms};
+use super::member::{GroupOptions, Network, System};
 use super::table::table;
 use super::wiring::Wiring;
 use clap::Args;
@@ -25,9 +24,9 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Length of a pause that nobody may mistake for a short one.
+/// Length of a pause that cannot be mistaken for a short one.
 const PAUSE: Duration = Duration::from_secs(5);
-/// Time between the return of one member and the next fault, so that timers are not in phase.
+/// Time between the return of one member and the next fault; random, so that timers are not in phase.
 const BETWEEN_MS: std::ops::Range<u64> = 100..600;
 
 /// Options of `muster bench detect`.
@@ -36,10 +35,10 @@ pub(crate) struct DetectArgs {
     /// Members of each group.
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(3..=240))]
     members: u32,
-    /// Rails of each member; a peer that has but one uses the first.
+    /// Rails of each member; a peer that supports only one uses the first.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=4))]
     rails: u32,
-    /// Timing profile of our members.
+    /// Timing profile of Muster's members.
     #[arg(long, default_value = "standard", value_parser = ["fast", "standard", "quiet"])]
     profile: String,
     /// Members killed, members stopped, and members cut off, in each round.
@@ -48,19 +47,19 @@ pub(crate) struct DetectArgs {
     /// Members stopped for five seconds, in each round.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(0..=100))]
     pauses: u32,
-    /// How often each system gets its turn.
+    /// Number of turns of each system.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
     /// Seconds over which idle cost is measured, on loopback and in namespaces.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3600))]
     idle: u64,
-    /// Another system: NAME=PROGRAM; the program takes musterd's options and prints its lines.
+    /// Another system: NAME=PROGRAM; the program accepts musterd's options and prints its lines.
     #[arg(long = "peer", value_name = "NAME=PROGRAM", value_parser = parse_peer)]
     peers: Vec<System>,
-    /// Which members are hit, and when, follows from this number; drawn if not given.
+    /// Seed that selects the members and times of the faults [default: random].
     #[arg(long)]
     seed: Option<u64>,
-    /// How to print it.
+    /// Output format.
     #[arg(short, long, value_name = "FORMAT", default_value = "table")]
     output: Format,
 }
@@ -81,7 +80,9 @@ pub(super) fn run(args: &DetectArgs) -> Result<(), CliError> {
     let directory = machine::scratch()?;
     let cut = Wiring::open(args.rails).map(drop);
     if let Err(why) = &cut {
-        eprintln!("SKIPPED: no member is cut off, for want of network namespaces ({why})");
+        eprintln!(
+            "SKIPPED: no member is cut off, since network namespaces are not available ({why})"
+        );
     }
     let mut figures: Vec<Figures> = systems.iter().map(|_| Figures::default()).collect();
     for round in 0..args.rounds {
@@ -91,17 +92,17 @@ pub(super) fn run(args: &DetectArgs) -> Result<(), CliError> {
                 system,
                 directory: directory.path(),
                 net: 80 + ((round as usize * systems.len() + index) % 40) as u8,
-                dice_seed: seed.wrapping_add(u64::from(round)),
+                random_seed: seed.wrapping_add(u64::from(round)),
             };
-            turn.play(cut.is_ok(), &mut figures[index]);
+            turn.run(cut.is_ok(), &mut figures[index]);
             if is_interrupted() {
                 return Err(interrupted());
             }
         }
     }
-    let rails_alone_kb = cost::rails_alone_kb(&Terms {
-        home: Home::Loopback(79),
-        ..terms(args, directory.path())
+    let rails_alone_kb = cost::rails_alone_kb(&GroupOptions {
+        network: Network::Loopback(79),
+        ..options(args, directory.path())
     });
     let columns: Vec<(&str, &Figures)> = systems
         .iter()
@@ -114,7 +115,7 @@ pub(super) fn run(args: &DetectArgs) -> Result<(), CliError> {
             print!("{}", table(&columns));
             if let Some(kb) = rails_alone_kb {
                 println!(
-                    "of our memory, libfabric and the lanes of {} rails: {kb} kB (a process that \
+                    "of the private memory, libfabric and the lanes of {} rails: {kb} kB (a process that \
                      opens them and does nothing else)",
                     args.rails
                 );
@@ -147,7 +148,7 @@ pub(super) fn run(args: &DetectArgs) -> Result<(), CliError> {
             println!("{value:#}");
         }
     }
-    // What a peer cannot do is a figure of its own; what we cannot is an error.
+    // A failed phase of a peer is a result; a failed phase of Muster is an error.
     match figures
         .first()
         .map_or(0, |ours| ours.counted(Count::Failures))
@@ -160,18 +161,18 @@ pub(super) fn run(args: &DetectArgs) -> Result<(), CliError> {
     }
 }
 
-/// One system's part of one round.
+/// The turn of one system in one round.
 struct Turn<'a> {
     args: &'a DetectArgs,
     system: &'a System,
     directory: &'a Path,
     net: u8,
-    dice_seed: u64,
+    random_seed: u64,
 }
 
 impl Turn<'_> {
-    /// Both groups, one after the other. What fails is said, counted, and no reason to stop.
-    fn play(&self, can_cut: bool, figures: &mut Figures) {
+    /// Runs both groups, one after the other. Failures are printed and counted; the turn continues.
+    fn run(&self, can_cut: bool, figures: &mut Figures) {
         let mut outcomes = vec![self.on_loopback(figures)];
         if can_cut && !is_interrupted() {
             outcomes.push(self.in_namespaces(figures));
@@ -185,40 +186,40 @@ impl Turn<'_> {
     }
 
     fn on_loopback(&self, figures: &mut Figures) -> Result<(), CliError> {
-        let terms = Terms {
-            home: Home::Loopback(self.net),
-            ..terms(self.args, self.directory)
+        let options = GroupOptions {
+            network: Network::Loopback(self.net),
+            ..options(self.args, self.directory)
         };
-        let mut group = Group::boot(self.system, &terms, None)?;
+        let mut group = Group::boot(self.system, &options, None)?;
         cost::measure(&mut group, Duration::from_secs(self.args.idle));
-        let outcome = self.hit(&mut group);
+        let outcome = self.inject_faults(&mut group);
         figures.merge(group.end());
         outcome
     }
 
-    fn hit(&self, group: &mut Group<'_>) -> Result<(), CliError> {
-        let mut dice = ChaCha8Rng::seed_from_u64(self.dice_seed);
-        for at in self.victims(&mut dice, self.args.faults) {
-            between(&mut dice)?;
+    fn inject_faults(&self, group: &mut Group<'_>) -> Result<(), CliError> {
+        let mut random = ChaCha8Rng::seed_from_u64(self.random_seed);
+        for at in self.victims(&mut random, self.args.faults) {
+            pause_between(&mut random)?;
             group.stop(at, Duration::ZERO)?;
         }
-        for at in self.victims(&mut dice, self.args.pauses) {
-            between(&mut dice)?;
+        for at in self.victims(&mut random, self.args.pauses) {
+            pause_between(&mut random)?;
             group.stop(at, PAUSE)?;
         }
-        for at in self.victims(&mut dice, self.args.faults) {
-            between(&mut dice)?;
+        for at in self.victims(&mut random, self.args.faults) {
+            pause_between(&mut random)?;
             group.kill(at)?;
         }
         Ok(())
     }
 
     fn in_namespaces(&self, figures: &mut Figures) -> Result<(), CliError> {
-        let terms = terms(self.args, self.directory);
+        let options = options(self.args, self.directory);
         let wiring = Wiring::open(self.args.rails);
-        let wiring = wiring.map_err(|why| CliError::new("bench: no hub", why))?;
-        let mut group = Group::boot(self.system, &terms, Some(wiring))?;
-        // Booting is compared on loopback.
+        let wiring = wiring.map_err(|why| CliError::new("bench: network namespaces", why))?;
+        let mut group = Group::boot(self.system, &options, Some(wiring))?;
+        // Boot times are measured on loopback only.
         group.figures = Figures::default();
         cost::measure(&mut group, Duration::from_secs(self.args.idle));
         let outcome = self.cut(&mut group);
@@ -227,39 +228,40 @@ impl Turn<'_> {
     }
 
     fn cut(&self, group: &mut Group<'_>) -> Result<(), CliError> {
-        let mut dice = ChaCha8Rng::seed_from_u64(self.dice_seed);
-        for at in self.victims(&mut dice, self.args.faults) {
-            between(&mut dice)?;
+        let mut random = ChaCha8Rng::seed_from_u64(self.random_seed);
+        for at in self.victims(&mut random, self.args.faults) {
+            pause_between(&mut random)?;
             group.cut(at)?;
         }
         Ok(())
     }
 
-    /// So many members, each as often as any other. The first is everybody's seed and stays.
-    fn victims(&self, dice: &mut ChaCha8Rng, count: u32) -> Vec<usize> {
+    /// This many members, each about equally often. The first member is excluded: it is the seed of all members.
+    fn victims(&self, random: &mut ChaCha8Rng, count: u32) -> Vec<usize> {
         let mut order: Vec<usize> = (1..self.args.members as usize).collect();
-        order.shuffle(dice);
+        order.shuffle(random);
         order.into_iter().cycle().take(count as usize).collect()
     }
 }
 
-fn between(dice: &mut ChaCha8Rng) -> Result<(), CliError> {
-    wait_until(Duration::from_millis(dice.random_range(BETWEEN_MS)), || {
-        false
-    });
+fn pause_between(random: &mut ChaCha8Rng) -> Result<(), CliError> {
+    wait_until(
+        Duration::from_millis(random.random_range(BETWEEN_MS)),
+        || false,
+    );
     match is_interrupted() {
         true => Err(interrupted()),
         false => Ok(()),
     }
 }
 
-fn terms(args: &DetectArgs, directory: &Path) -> Terms {
-    Terms {
+fn options(args: &DetectArgs, directory: &Path) -> GroupOptions {
+    GroupOptions {
         members: args.members,
         rails: args.rails,
         profile: args.profile.clone(),
         directory: directory.to_owned(),
-        home: Home::Namespace,
+        network: Network::Namespace,
         unprivileged: false,
     }
 }
@@ -282,7 +284,7 @@ fn parse_peer(text: &str) -> Result<System, String> {
             program,
         })
     } else {
-        Err(format!("{} is no program", program.display()))
+        Err(format!("{} is not a program", program.display()))
     }
 }
 
@@ -291,7 +293,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_peer_needs_a_name_and_a_program() {
+    fn a_peer_requires_a_name_and_a_program() {
         assert!(parse_peer("nothing").is_err());
         assert!(
             parse_peer("x=/nonexistent")

@@ -1,9 +1,9 @@
-//! What was measured of one system: values by metric, failures by count.
+//! `Figures` are the results of one system: values by metric, and counts.
 
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// A thing that is measured, in the order of the table.
+/// A measured quantity, in the order of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Metric {
     Load,
@@ -40,8 +40,8 @@ impl Metric {
         Self::Memory,
     ];
 
-    /// Name in JSON, words and unit in the table.
-    pub(super) fn words(self) -> (&'static str, &'static str, &'static str) {
+    /// Name in JSON, label and unit in the table.
+    pub(super) fn labels(self) -> (&'static str, &'static str, &'static str) {
         match self {
             Self::Load => ("load", "process started -> member ready", "ms"),
             Self::Boot => ("boot", "last member ready -> all views full", "ms"),
@@ -56,12 +56,12 @@ impl Metric {
             Self::Wakeups => ("idle_wakeups", "idle wake-ups of a member", "1/s"),
             Self::SentCounted => ("sent_counted", "idle, sent: own counters, with IP", "B/s"),
             Self::SentOnWire => ("sent_on_wire", "idle, sent: interfaces, Ethernet", "B/s"),
-            Self::Memory => ("memory", "memory that a member alone has", "kB"),
+            Self::Memory => ("memory", "private memory of a member", "kB"),
         }
     }
 }
 
-/// A thing that is counted.
+/// A counted event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Count {
     Faults,
@@ -86,13 +86,13 @@ impl Count {
         Self::Failures,
     ];
 
-    pub(super) fn words(self) -> (&'static str, &'static str) {
+    pub(super) fn labels(self) -> (&'static str, &'static str) {
         match self {
             Self::Faults => ("faults", "faults injected"),
-            Self::Missing => ("missing", "verdicts that never came"),
-            Self::NotBack => ("not_back", "returns that were never told"),
-            Self::FalseDowns => ("false_downs", "DOWN of a living member"),
-            Self::Suspected => ("suspected", "SUSPECT of a living member"),
+            Self::Missing => ("missing", "verdicts that are missing"),
+            Self::NotBack => ("not_back", "returns that were never reported"),
+            Self::FalseDowns => ("false_downs", "DOWN of an alive member"),
+            Self::Suspected => ("suspected", "SUSPECT of an alive member"),
             Self::VersionKept => ("version_kept", "paused, no higher version"),
             Self::Demoted => ("demoted", "lost its real-time priority"),
             Self::Failures => ("failures", "phases that failed"),
@@ -100,7 +100,7 @@ impl Count {
     }
 }
 
-/// The figures.
+/// The results of one system.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Figures {
     values: BTreeMap<Metric, Vec<f64>>,
@@ -112,7 +112,7 @@ impl Figures {
         self.values.entry(metric).or_default().push(value);
     }
 
-    /// The time between two moments, in milliseconds; none if the second was no later.
+    /// Adds the time between two moments, in milliseconds; 0 if the second is not later.
     pub(super) fn add_ns(&mut self, metric: Metric, from_ns: u64, to_ns: u64) {
         self.add(metric, to_ns.saturating_sub(from_ns) as f64 / 1e6);
     }
@@ -138,7 +138,7 @@ impl Figures {
         }
     }
 
-    /// Everything, for programs.
+    /// All results as JSON.
     pub(super) fn json(&self) -> Value {
         let mut metrics = Map::new();
         for metric in Metric::ALL {
@@ -146,7 +146,7 @@ impl Figures {
             if values.is_empty() {
                 continue;
             }
-            let (name, _, unit) = metric.words();
+            let (name, _, unit) = metric.labels();
             let value = json!({
                 "unit": unit,
                 "n": values.len(),
@@ -158,13 +158,13 @@ impl Figures {
         }
         let mut counts = Map::new();
         for count in Count::ALL {
-            counts.insert(count.words().0.to_owned(), self.counted(count).into());
+            counts.insert(count.labels().0.to_owned(), self.counted(count).into());
         }
         json!({ "metrics": metrics, "counts": counts })
     }
 }
 
-/// The value below which this share of the values lies; NaN if there are none.
+/// The quantile of the values; NaN if there are none.
 pub(super) fn quantile(values: &[f64], share: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantiles_are_values_that_were_measured() {
+    fn quantiles_are_measured_values() {
         let values = [5.0, 1.0, 3.0, 2.0, 4.0];
         assert_eq!(quantile(&values, 0.5), 3.0);
         assert_eq!(quantile(&values, 1.0), 5.0);
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn merged_figures_hold_the_values_and_failures_of_both() {
+    fn merged_figures_have_the_values_and_failures_of_both() {
         let mut first = Figures::default();
         first.add(Metric::Cut, 60.0);
         first.count(Count::Missing, 1);

@@ -1,4 +1,4 @@
-//! Streams from one end of a process to the other, as fast as they go, or as fast as rails may.
+//! Streams between two ends in one process, at full speed or at the limit of the rails.
 
 use super::rails::{Ends, now_us, open};
 use super::trips::connection;
@@ -10,54 +10,54 @@ use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Bytes of a message of a stream.
+/// Size of a stream's message in bytes.
 const STREAMED: usize = 1024;
-/// How long each stream is.
-const LASTS: Duration = Duration::from_secs(1);
-/// Bulk messages that are under way at once.
-const BULK_UNDER_WAY: usize = 2;
+/// Length of each stream.
+const STREAM_TIME: Duration = Duration::from_secs(1);
+/// Maximum number of bulk messages in flight.
+const BULK_IN_FLIGHT: usize = 2;
 
-/// What was sent and what has come of it, in bytes.
+/// Sent and received bytes of a stream.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Flow {
     pub(super) sent: u64,
-    pub(super) come: u64,
+    pub(super) received: u64,
     pub(super) mb_per_s: f64,
 }
 
 impl Flow {
-    fn of(sent: u64, come: u64, start: Instant) -> Flow {
-        let mb_per_s = come as f64 / 1_000_000.0 / start.elapsed().as_secs_f64();
+    fn of(sent: u64, received: u64, start: Instant) -> Flow {
+        let mb_per_s = received as f64 / 1_000_000.0 / start.elapsed().as_secs_f64();
         Flow {
             sent,
-            come,
+            received,
             mb_per_s,
         }
     }
 
     pub(super) fn json(&self) -> Value {
-        json!({ "mb_per_s": self.mb_per_s, "sent_bytes": self.sent, "come_bytes": self.come })
+        json!({ "mb_per_s": self.mb_per_s, "sent_bytes": self.sent, "come_bytes": self.received })
     }
 }
 
-/// Sends until the time is over; `receive` says how many bytes have come each time that it is called, in a
-/// thread of its own. Once the sender is done, what is there still counts.
+/// Sends until the time is over. `receive` runs in another thread and returns the bytes received since its last call.
+/// Bytes that are in flight when the sender ends still count.
 fn flow(mut send: impl FnMut() -> u64, mut receive: impl FnMut() -> u64 + Send) -> Flow {
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let receiver = scope.spawn(|| {
-            let mut come = 0;
+            let mut received = 0;
             loop {
                 let last = over.load(Ordering::Acquire);
                 let more = receive();
-                come += more;
+                received += more;
                 if last && more == 0 {
-                    return come;
+                    return received;
                 }
             }
         });
         let (start, mut sent) = (Instant::now(), 0);
-        while start.elapsed() < LASTS {
+        while start.elapsed() < STREAM_TIME {
             sent += send();
         }
         over.store(true, Ordering::Release);
@@ -65,7 +65,7 @@ fn flow(mut send: impl FnMut() -> u64, mut receive: impl FnMut() -> u64 + Send) 
     })
 }
 
-/// Datagrams through plain sockets.
+/// A stream of datagrams over plain sockets.
 pub(super) fn udp_flow() -> io::Result<Flow> {
     let [near, far] = [
         UdpSocket::bind("127.0.0.1:0")?,
@@ -76,21 +76,24 @@ pub(super) fn udp_flow() -> io::Result<Flow> {
     far.set_nonblocking(true)?;
     Ok(flow(
         || near.send(&[7; STREAMED]).map_or(0, |sent| sent as u64),
-        || far.recv(&mut [0; STREAMED]).map_or(0, |come| come as u64),
+        || {
+            far.recv(&mut [0; STREAMED])
+                .map_or(0, |received| received as u64)
+        },
     ))
 }
 
-/// A plain connection.
+/// A stream over a plain TCP connection.
 pub(super) fn tcp_flow() -> io::Result<Flow> {
     let [mut near, mut far] = connection()?;
     let mut room = vec![0; 1 << 16];
     Ok(flow(
         || near.write(&[7; STREAMED]).map_or(0, |sent| sent as u64),
-        || far.read(&mut room).map_or(0, |come| come as u64),
+        || far.read(&mut room).map_or(0, |received| received as u64),
     ))
 }
 
-/// Datagrams over rails that take so many megabytes a second each; as many as they can if none is said.
+/// A stream of datagrams over rails with this limit each, in MB/s; without one, at full speed.
 pub(super) fn rail_flow(rails: usize, rail_mb: Option<u64>) -> Result<Flow, CliError> {
     let Ends {
         near,
@@ -106,15 +109,17 @@ pub(super) fn rail_flow(rails: usize, rail_mb: Option<u64>) -> Result<Flow, CliE
             u64::from(sent.copies) * STREAMED as u64
         },
         || {
-            let mut come = 0;
-            far.poll(now_us(), &mut |arrival| come += arrival.bytes.len() as u64);
-            come
+            let mut received = 0;
+            far.poll(now_us(), &mut |arrival| {
+                received += arrival.bytes.len() as u64;
+            });
+            received
         },
     ))
 }
 
-/// Bulk messages of the largest size, each proven with the job's key and acknowledged, over rails that take so
-/// many megabytes a second each; as many as they can if none is said.
+/// A stream of bulk messages of the largest size, each authenticated with the job key and acknowledged, over rails with
+/// this limit each, in MB/s; without one, at full speed.
 pub(super) fn bulk_flow(rails: usize, rail_mb: Option<u64>) -> Result<Flow, CliError> {
     let Ends {
         mut near,
@@ -129,13 +134,13 @@ pub(super) fn bulk_flow(rails: usize, rail_mb: Option<u64>) -> Result<Flow, CliE
     }
     let mut near = Faulty::new(near, limit(rail_mb));
     let message = vec![7; BULK_MESSAGE_MAX];
-    let mut under_way = 0;
+    let mut in_flight = 0;
     Ok(flow(
         || {
             let mut sent = 0;
             let fabric = near.inner_mut();
-            if under_way < BULK_UNDER_WAY && fabric.send_bulk(now_us(), to_far, &message).is_ok() {
-                under_way += 1;
+            if in_flight < BULK_IN_FLIGHT && fabric.send_bulk(now_us(), to_far, &message).is_ok() {
+                in_flight += 1;
                 sent = message.len() as u64;
             }
             near.poll(now_us(), &mut |_| {});
@@ -144,20 +149,22 @@ pub(super) fn bulk_flow(rails: usize, rail_mb: Option<u64>) -> Result<Flow, CliE
                     event,
                     FabricEvent::BulkDone { .. } | FabricEvent::BulkFailed { .. }
                 );
-                under_way -= usize::from(ended);
+                in_flight -= usize::from(ended);
             }
             sent
         },
         || {
-            let mut come = 0;
-            far.poll(now_us(), &mut |arrival| come += arrival.bytes.len() as u64);
+            let mut received = 0;
+            far.poll(now_us(), &mut |arrival| {
+                received += arrival.bytes.len() as u64;
+            });
             while far.poll_event().is_some() {}
-            come
+            received
         },
     ))
 }
 
-/// A plan by which each rail takes so many megabytes a second.
+/// A fault plan that limits each rail to this many megabytes per second.
 fn limit(rail_mb: Option<u64>) -> FaultPlan {
     FaultPlan {
         rail_bytes_per_s: rail_mb.unwrap_or(0) * 1_000_000,

@@ -1,13 +1,13 @@
-//! A group of members under measurement: who runs, who is rightly called down, what was said.
+//! `Group` is a group of members under measurement: the running members, the absences that justify a DOWN, and the
+//! output.
 //!
-//! Every DOWN that anybody ever printed is held against the list of absences: one that matches
-//! none was false. Nothing is averaged away: who never said what it should have is counted as
-//! missing.
+//! Every DOWN that a member printed is compared with the list of absences. A DOWN that matches none is false. No result
+//! is averaged away: a member that did not print what it must is counted as missing.
 
-use super::alarms::{Said, new_alarms};
+use super::alarms::{Output, new_alarms};
 use super::cost;
 use super::figures::{Count, Figures, Metric};
-use super::member::{Home, Member, System, Terms, held};
+use super::member::{GroupOptions, Member, Network, System, lock};
 use super::wiring::Wiring;
 use muster_terminal::CliError;
 use muster_terminal::process::{is_interrupted, monotonic_ns, wait_until};
@@ -15,16 +15,16 @@ use rustix::process::Signal;
 use std::time::Duration;
 
 const BOOT_DEADLINE: Duration = Duration::from_secs(120);
-/// No member of any system takes this long to tell of a fault; who has not by then never does.
-const TOLD_DEADLINE: Duration = Duration::from_secs(30);
+/// Time limit for the report of a fault. All systems are faster; a member that exceeds it counts as missing.
+const EVENT_DEADLINE: Duration = Duration::from_secs(30);
 
-/// A time in which a member may be called down.
+/// A time in which a member may be reported DOWN.
 struct Absence {
     name: String,
     from_ns: u64,
-    /// None while it lasts.
+    /// None while the absence lasts.
     until_ns: Option<u64>,
-    /// It cannot hear the others either, and may call them down.
+    /// The member is cut off: it does not hear the others either, and may report them DOWN.
     is_cut: bool,
 }
 
@@ -34,15 +34,15 @@ impl Absence {
     }
 }
 
-/// A group.
+/// A group of members of one system.
 pub(super) struct Group<'a> {
     system: &'a System,
-    terms: &'a Terms,
+    options: &'a GroupOptions,
     pub(super) members: Vec<Member>,
     wiring: Option<Wiring>,
     absences: Vec<Absence>,
-    /// Everything that was said, by whom, members that have ended included.
-    said: Vec<Said>,
+    /// The output of all members, including ended ones.
+    outputs: Vec<Output>,
     pub(super) figures: Figures,
 }
 
@@ -50,25 +50,27 @@ impl<'a> Group<'a> {
     /// Starts all members and waits until each sees all others.
     pub(super) fn boot(
         system: &'a System,
-        terms: &'a Terms,
+        options: &'a GroupOptions,
         wiring: Option<Wiring>,
     ) -> Result<Self, CliError> {
         let mut group = Self {
             system,
-            terms,
+            options,
             members: Vec::new(),
             wiring,
             absences: Vec::new(),
-            said: Vec::new(),
+            outputs: Vec::new(),
             figures: Figures::default(),
         };
-        for index in 1..=terms.members {
-            let member = Member::start(system, terms, index)?;
-            group.said.push(Said::new(&member.name, member.lines()));
+        for index in 1..=options.members {
+            let member = Member::start(system, options, index)?;
+            group
+                .outputs
+                .push(Output::new(&member.name, member.lines()));
             group.members.push(member);
         }
         if let Some(wiring) = &group.wiring {
-            wiring.plug(&mut group.members, terms)?;
+            wiring.connect(&mut group.members, options)?;
         }
         let others = group.members.len() - 1;
         let full = |member: &Member| member.full_ns(others).is_some();
@@ -108,26 +110,26 @@ impl<'a> Group<'a> {
     }
 
     pub(super) fn directory(&self) -> &std::path::Path {
-        &self.terms.directory
+        &self.options.directory
     }
 
-    /// SIGKILL; when all others know, the same member again, until all others know that too.
+    /// Kills a member with SIGKILL. When all others know, starts it again and waits until all others know that too.
     pub(super) fn kill(&mut self, at: usize) -> Result<(), CliError> {
-        let (name, from_ns) = self.leave(at, false);
+        let (name, from_ns) = self.begin_absence(at, false);
         self.members[at].signal(Signal::KILL);
         self.await_all(at, "DOWN", &name, from_ns, Metric::Killed);
         self.restart(at)?;
         let started_ns = self.members[at].started_ns;
         let ready_ns = self.members[at].ready_ns().unwrap_or(started_ns);
         self.await_all(at, "UP", &name, ready_ns, Metric::Joined);
-        self.come_back(at, &name)
+        self.end_absence(at, &name)
     }
 
-    /// SIGSTOP; when all others know, and not before `hold` is over, SIGCONT, until all others
-    /// see it again.
+    /// Stops a member with SIGSTOP. When all others know, and not before `hold` is over, continues it and waits until
+    /// all others see it again.
     pub(super) fn stop(&mut self, at: usize, hold: Duration) -> Result<(), CliError> {
         let version = self.version_seen(at);
-        let (name, from_ns) = self.leave(at, false);
+        let (name, from_ns) = self.begin_absence(at, false);
         self.members[at].signal(Signal::STOP);
         self.await_all(at, "DOWN", &name, from_ns, Metric::Silent);
         wait_until(hold.saturating_sub(elapsed(from_ns)), || false);
@@ -138,15 +140,15 @@ impl<'a> Group<'a> {
             false => Metric::Paused,
         };
         self.await_all(at, "UP", &name, resumed_ns, metric);
-        self.come_back(at, &name)?;
+        self.end_absence(at, &name)?;
         let kept = version.is_some() && self.version_seen(at) <= version;
         self.figures.count(Count::VersionKept, usize::from(kept));
         Ok(())
     }
 
-    /// Cuts all rails of a member; when all others know, heals them.
+    /// Cuts all rails of a member. When all others know, restores them.
     pub(super) fn cut(&mut self, at: usize) -> Result<(), CliError> {
-        let (name, from_ns) = self.leave(at, true);
+        let (name, from_ns) = self.begin_absence(at, true);
         let index = self.members[at].index;
         if let Some(wiring) = &mut self.wiring {
             wiring.cut(index);
@@ -157,16 +159,16 @@ impl<'a> Group<'a> {
             wiring.heal(index);
         }
         self.await_all(at, "UP", &name, healed_ns, Metric::Healed);
-        self.come_back(at, &name)
+        self.end_absence(at, &name)
     }
 
-    /// The version of this member as the next one knows it, if that can be asked.
+    /// The version of this member in the view of the next member, if that can be requested.
     fn version_seen(&self, at: usize) -> Option<(u64, u64)> {
         let witness = &self.members[(at + 1) % self.members.len()].name;
         cost::version_seen(self.directory(), witness, &self.members[at].name)
     }
 
-    fn leave(&mut self, at: usize, is_cut: bool) -> (String, u64) {
+    fn begin_absence(&mut self, at: usize, is_cut: bool) -> (String, u64) {
         let (name, from_ns) = (self.members[at].name.clone(), monotonic_ns());
         self.absences.push(Absence {
             name: name.clone(),
@@ -177,55 +179,55 @@ impl<'a> Group<'a> {
         (name, from_ns)
     }
 
-    /// The absence is over when all others have noticed. One that some do not take back is ended
-    /// and started anew, unmeasured: it was counted, and the next fault needs a whole group.
-    fn come_back(&mut self, at: usize, name: &str) -> Result<(), CliError> {
+    /// Ends an absence, when all others have noticed the return. If some have not, the member is killed and started
+    /// again without measurement: the loss is counted, and the next fault requires a complete group.
+    fn end_absence(&mut self, at: usize, name: &str) -> Result<(), CliError> {
         if is_interrupted() {
             return Err(interrupted());
         }
         if !self.is_seen(at, name) {
             eprintln!(
-                "{}: not every member took {name} back; it is started anew",
+                "{}: not every member accepted {name} again; it is restarted",
                 self.system.name
             );
             self.restart(at)?;
-            if !wait_until(TOLD_DEADLINE, || self.is_seen(at, name)) {
+            if !wait_until(EVENT_DEADLINE, || self.is_seen(at, name)) {
                 let what = format!("bench: {}", self.system.name);
-                let why = format!("not every member sees {name}, which was started anew");
+                let why = format!("not every member sees {name}, which was restarted");
                 return Err(CliError::timed_out(what, why));
             }
         }
         if let Some(absence) = self.absences.iter_mut().rev().find(|a| a.name == name) {
             absence.until_ns = Some(monotonic_ns());
         }
-        self.tell_alarms();
+        self.print_alarms();
         Ok(())
     }
 
-    /// Whether the last that all others said of it is that it is there.
+    /// Whether the last event that all others printed about this member is UP.
     fn is_seen(&self, at: usize, name: &str) -> bool {
         let mut others = self.members.iter().enumerate().filter(|(o, _)| *o != at);
-        others.all(|(_, member)| member.last_word(name).as_deref() == Some("UP"))
+        others.all(|(_, member)| member.last_event(name).as_deref() == Some("UP"))
     }
 
-    /// A new process for a member, plugged in and ready. The old one is killed if it still runs.
+    /// Starts a new process for a member, connected and ready. The old process is killed if it still runs.
     fn restart(&mut self, at: usize) -> Result<(), CliError> {
         let (index, name) = (self.members[at].index, self.members[at].name.clone());
         self.members[at].end();
-        let mut fresh = Member::start(self.system, self.terms, index)?;
+        let mut restarted = Member::start(self.system, self.options, index)?;
         if let Some(wiring) = &self.wiring {
-            wiring.plug(std::slice::from_mut(&mut fresh), self.terms)?;
+            wiring.connect(std::slice::from_mut(&mut restarted), self.options)?;
         }
-        self.said.push(Said::new(&name, fresh.lines()));
-        self.members[at] = fresh;
-        match wait_until(TOLD_DEADLINE, || self.members[at].ready_ns().is_some()) {
+        self.outputs.push(Output::new(&name, restarted.lines()));
+        self.members[at] = restarted;
+        match wait_until(EVENT_DEADLINE, || self.members[at].ready_ns().is_some()) {
             true => Ok(()),
             false => Err(self.ended_early(&name)),
         }
     }
 
-    /// Waits until every member but `at` has said `word` of it since `from_ns`.
-    fn await_all(&mut self, at: usize, word: &str, name: &str, from_ns: u64, metric: Metric) {
+    /// Waits until every member but `at` has printed this event about it since `from_ns`.
+    fn await_all(&mut self, at: usize, event: &str, name: &str, from_ns: u64, metric: Metric) {
         let others: Vec<&Member> = self
             .members
             .iter()
@@ -233,15 +235,17 @@ impl<'a> Group<'a> {
             .filter(|(other, _)| *other != at)
             .map(|(_, member)| member)
             .collect();
-        let told = |member: &&Member| member.told(word, name, from_ns);
-        wait_until(TOLD_DEADLINE, || others.iter().all(|m| told(m).is_some()));
-        let times: Vec<u64> = others.iter().filter_map(told).collect();
+        let first_ns = |member: &&Member| member.first_ns(event, name, from_ns);
+        wait_until(EVENT_DEADLINE, || {
+            others.iter().all(|m| first_ns(m).is_some())
+        });
+        let times: Vec<u64> = others.iter().filter_map(first_ns).collect();
         let missing = if is_interrupted() {
             0
         } else {
             others.len() - times.len()
         };
-        let counted = if word == "UP" {
+        let counted = if event == "UP" {
             Count::NotBack
         } else {
             Count::Missing
@@ -251,7 +255,7 @@ impl<'a> Group<'a> {
             self.figures.add_ns(metric, from_ns, at_ns);
         }
         self.figures
-            .count(Count::Faults, usize::from(word == "DOWN"));
+            .count(Count::Faults, usize::from(event == "DOWN"));
     }
 
     fn ended_early(&self, name: &str) -> CliError {
@@ -262,11 +266,11 @@ impl<'a> Group<'a> {
         CliError::timed_out(what, format!("{name} was started again and is not ready"))
     }
 
-    /// Ends the group; what was said falsely is counted.
+    /// Ends the group and counts the false alarms.
     pub(super) fn end(mut self) -> Figures {
-        self.tell_alarms();
+        self.print_alarms();
         let mut figures = std::mem::take(&mut self.figures);
-        let (downs, suspected) = self.false_words();
+        let (downs, suspected) = self.false_alarms();
         figures.count(Count::FalseDowns, downs);
         figures.count(Count::Suspected, suspected);
         let directory = self.directory();
@@ -276,23 +280,23 @@ impl<'a> Group<'a> {
         figures
     }
 
-    /// DOWN and SUSPECT lines about members that were there.
-    pub(super) fn false_words(&self) -> (usize, usize) {
-        let count = |word: &str| {
-            let of = |said: &Said| {
-                let lines = held(&said.lines);
-                let found = lines.iter().filter(|line| line.word == word);
+    /// The number of DOWN and SUSPECT lines about members that were present.
+    pub(super) fn false_alarms(&self) -> (usize, usize) {
+        let count = |event: &str| {
+            let of = |output: &Output| {
+                let lines = lock(&output.lines);
+                let found = lines.iter().filter(|line| line.event == event);
                 found
-                    .filter(|line| !is_excused(&self.absences, &said.by, &line.name, line.at_ns))
+                    .filter(|line| !is_excused(&self.absences, &output.by, &line.name, line.at_ns))
                     .count()
             };
-            self.said.iter().map(of).sum()
+            self.outputs.iter().map(of).sum()
         };
         (count("DOWN"), count("SUSPECT"))
     }
 
-    /// Says of each false alarm since the last time what is known of it.
-    fn tell_alarms(&mut self) {
+    /// Prints each new false alarm with the evidence.
+    fn print_alarms(&mut self) {
         let absences = &self.absences;
         let excused = |by: &str, about: &str, at_ns: u64| is_excused(absences, by, about, at_ns);
         let fault = match absences.last() {
@@ -302,18 +306,18 @@ impl<'a> Group<'a> {
             ),
             None => "no fault yet".into(),
         };
-        for alarm in new_alarms(&mut self.said, excused) {
-            let text = alarm.tell(&self.terms.directory, &fault);
+        for alarm in new_alarms(&mut self.outputs, excused) {
+            let text = alarm.describe(&self.options.directory, &fault);
             eprint!("{}: {text}", self.system.name);
         }
     }
 
-    pub(super) fn home(&self) -> Home {
-        self.terms.home
+    pub(super) fn network(&self) -> Network {
+        self.options.network
     }
 }
 
-/// Whether somebody may say this at this time.
+/// Whether a member may report this at this time.
 fn is_excused(absences: &[Absence], by: &str, about: &str, at_ns: u64) -> bool {
     absences.iter().any(|absence| {
         let concerned = absence.name == about || (absence.is_cut && absence.name == by);
@@ -321,7 +325,7 @@ fn is_excused(absences: &[Absence], by: &str, about: &str, at_ns: u64) -> bool {
     })
 }
 
-/// What a bench that was asked to end answers.
+/// The error of a bench that was interrupted.
 pub(super) fn interrupted() -> CliError {
     CliError::new("bench", "interrupted; everything that it started has ended").exit_code(130)
 }

@@ -1,11 +1,10 @@
-//! `muster bench idle`: what agents and ranks cost that have nothing to do.
+//! `muster bench idle`: measures the costs of idle agents and ranks.
 //!
-//! Idle cost is a feature: a detector that disturbs the application has failed. Figures come
-//! from `/proc/PID/schedstat`, summed over threads: time on a CPU, and how often the scheduler
-//! put the process there. Two processes of the same run serve as a yardstick: absolute figures
-//! mean something only with the machine named. So a bare loop runs beside them: it wakes up every
-//! 20 ms as an agent of profile `standard` does, takes what has come, sends two datagrams and has no
-//! protocol at all. What it costs is what this machine charges for having an agent's habits.
+//! Low idle cost is a requirement: a detector must not disturb the application. The values come from
+//! `/proc/PID/schedstat`, summed over threads: CPU time, and how often the scheduler ran the process. Absolute values
+//! are meaningful only together with the machine. So a raw loop runs in the same measurement for comparison: it wakes
+//! up every 20 ms like an agent of profile `standard`, receives what has arrived, sends two datagrams, and has no
+//! protocol. Its cost is the minimum on this machine for the wake-ups and datagrams of an agent.
 
 use super::group::interrupted;
 use super::job::{Job, READY_DEADLINE};
@@ -25,7 +24,7 @@ use std::time::Duration;
 /// Quiet time before the measurement.
 const SETTLE: Duration = Duration::from_secs(2);
 
-/// What a rank says when it sees all nodes.
+/// Line that a rank prints when it sees all nodes.
 const READY: &str = "ready";
 
 /// Options of `muster bench idle`.
@@ -66,11 +65,11 @@ fn measure_idle(args: &IdleArgs, directory: &Path) -> Result<(), CliError> {
     for rank in &mut ranks {
         rank.wait_ready()?;
     }
-    let bare: Result<Vec<RawLoop>, CliError> = (1..=args.nodes)
+    let raw_loops: Result<Vec<RawLoop>, CliError> = (1..=args.nodes)
         .map(|index| RawLoop::start(args.nodes, index))
         .collect();
-    let bare = bare?;
-    // The bare loops have found each other by then, and the agents are at rest.
+    let raw_loops = raw_loops?;
+    // By then the raw loops reach each other, and the agents are idle.
     wait_until(SETTLE, || false);
     let agents = job.agents();
     println!(
@@ -83,7 +82,7 @@ fn measure_idle(args: &IdleArgs, directory: &Path) -> Result<(), CliError> {
             select(&agents, |process| is_worker(process, &agents)),
         ),
         (
-            "agent (keeper)",
+            "agent (supervisor)",
             select(&agents, |process| !is_worker(process, &agents)),
         ),
         (
@@ -94,8 +93,9 @@ fn measure_idle(args: &IdleArgs, directory: &Path) -> Result<(), CliError> {
                 .collect(),
         ),
         (
-            "bare loop",
-            bare.iter()
+            "raw loop",
+            raw_loops
+                .iter()
                 .filter_map(|b| Process::find(b.0.id()))
                 .collect(),
         ),
@@ -139,7 +139,7 @@ fn select(processes: &[Process], wanted: impl Fn(&Process) -> bool) -> Vec<Proce
         .collect()
 }
 
-/// The worker is the child of another agent process, the keeper.
+/// Whether this process is a worker: the child of another agent process, which is its supervisor.
 fn is_worker(process: &Process, agents: &[Process]) -> bool {
     process
         .parent()
@@ -154,7 +154,7 @@ fn sample(groups: &[(&str, Vec<Process>)]) -> Vec<(u64, u64)> {
     groups.iter().map(|(_, processes)| sum(processes)).collect()
 }
 
-/// A process that attaches and then does nothing.
+/// A process that attaches and then is idle.
 struct IdleRank {
     child: Child,
     node: u32,
@@ -174,7 +174,7 @@ impl IdleRank {
     fn wait_ready(&mut self) -> Result<(), CliError> {
         let mut line = String::new();
         if let Some(output) = self.child.stdout.take() {
-            // The end of its output, or its word; it has a deadline of its own.
+            // Returns with the line, or at the end of the output. The rank has a time limit.
             let _ = BufReader::new(output).read_line(&mut line);
         }
         if line.trim() == READY {
@@ -186,7 +186,7 @@ impl IdleRank {
 
     fn end(mut self) {
         drop(self.child.stdin.take());
-        // Its end has a deadline; dropping kills it.
+        // The rank ends within a time limit; dropping kills it.
         wait_until(READY_DEADLINE, || {
             !matches!(self.child.try_wait(), Ok(None))
         });
@@ -195,14 +195,14 @@ impl IdleRank {
 
 impl Drop for IdleRank {
     fn drop(&mut self) {
-        // Its agent ends by itself when it has gone.
+        // The agent ends by itself after the rank.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Attaches, says when it sees all nodes, and waits for the end of its standard input
-/// without doing anything.
+/// The rank: attaches, reports when it sees all nodes, and waits for the end of its standard input without any other
+/// activity.
 pub(super) fn rank(nodes: usize) -> Result<(), CliError> {
     let client = Client::attach(muster_client::Options::default())
         .map_err(|error| CliError::new("bench: cannot attach", error))?;
@@ -216,49 +216,49 @@ pub(super) fn rank(nodes: usize) -> Result<(), CliError> {
         return Err(CliError::timed_out("bench", why));
     }
     println!("{READY}");
-    // Sleeps until the parent closes the other end.
+    // Sleeps until the parent closes the pipe.
     let _ = std::io::stdin().read_line(&mut String::new());
     client
         .finalize(0)
         .map_err(|error| CliError::new("bench: cannot leave", error))
 }
 
-/// Options of `muster bench bare-loop`.
+/// Options of `muster bench raw-loop`.
 #[derive(Args)]
 pub(crate) struct RawLoopArgs {
-    /// How many there are.
+    /// Number of raw loops.
     count: u32,
-    /// Which this one is, from 1.
+    /// Index of this one, from 1.
     index: u32,
 }
 
-/// Length of an agent's beat with its frame.
+/// Size of an agent's beat with its frame, in bytes.
 const BEAT_BYTES: usize = 59;
 const BEAT: Duration = Duration::from_millis(20);
-/// Longest life of a bare loop that nobody ends: longer than any measurement.
-const BARE_LOOP_ROUNDS: u32 = 400_000;
+/// Maximum number of rounds of a raw loop that is not ended. It is longer than any measurement.
+const RAW_LOOP_ROUNDS: u32 = 400_000;
 
-/// Beats to the next two and hears those before it.
+/// Sends beats to the next two raw loops, and receives those of the previous two.
 pub(super) fn raw_loop(args: &RawLoopArgs) -> Result<(), CliError> {
-    let failed = |error: std::io::Error| CliError::new("bench: bare loop", error);
+    let failed = |error: std::io::Error| CliError::new("bench: raw loop", error);
     let address = |index: u32| format!("127.78.9.{}:7741", index % args.count + 1);
     let socket = UdpSocket::bind(address(args.index - 1)).map_err(failed)?;
     socket.set_nonblocking(true).map_err(failed)?;
-    // As an agent does; where it may not, neither may an agent.
+    // As an agent does. If this process is not permitted to, an agent is not either.
     let _ = ask_real_time(50_000);
     let mut buffer = [0; 2048];
-    for _ in 0..BARE_LOOP_ROUNDS {
+    for _ in 0..RAW_LOOP_ROUNDS {
         std::thread::sleep(BEAT);
         while socket.recv(&mut buffer).is_ok() {}
         for next in [args.index, args.index + 1] {
-            // One that is not there yet, or no longer.
+            // The other loop may not have started, or may have ended.
             let _ = socket.send_to(&buffer[..BEAT_BYTES], address(next));
         }
     }
     Ok(())
 }
 
-/// A running bare loop, ended when dropped.
+/// A running raw loop, which ends when this is dropped.
 struct RawLoop(Child);
 
 impl RawLoop {
@@ -271,7 +271,7 @@ impl RawLoop {
             .stdin(Stdio::null())
             .spawn()
             .map(Self)
-            .map_err(|e| CliError::new("bench: cannot start a bare loop", e))
+            .map_err(|e| CliError::new("bench: cannot start a raw loop", e))
     }
 }
 

@@ -1,7 +1,7 @@
-//! A job under measurement: nodes that are names and addresses on loopback, ranks that are this program.
+//! `Job` is a job under measurement. Its nodes are names and addresses on loopback, its ranks run this program.
 //!
-//! The agents are started by their ranks, as in a real job, and end with them; a rank ends with the
-//! bench, whatever ends that (see `launch`).
+//! Ranks start the agents, as in a real job, and the agents end with them. A rank ends with the bench, however the
+//! bench ends (see `launch`).
 
 use super::launch;
 use clap::Args;
@@ -16,27 +16,27 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
 
-/// How long a rank may take to begin or to end.
+/// Time in which a rank must start or end.
 pub(super) const READY_DEADLINE: Duration = Duration::from_secs(60);
-/// A rank says what it was told when nothing more has come for so long: who reads it must not be in the
-/// way of what is measured.
+/// A rank prints its events after this time without a new one, so that the reader of its output does not disturb the
+/// measurement.
 const QUIET: Duration = Duration::from_millis(100);
 
-/// What all its processes have in common.
+/// The settings that all processes of the job share.
 #[derive(Clone, Debug)]
 pub(super) struct Job {
     pub(super) name: &'static str,
-    /// Second byte of the addresses.
+    /// Second byte of the loopback addresses.
     pub(super) net: u8,
-    /// Of each node: one or two.
+    /// Number of rails of each node: one or two.
     pub(super) rails: usize,
     pub(super) profile: String,
     pub(super) directory: PathBuf,
 }
 
 impl Job {
-    /// A rank on a node (from 1), not started yet: this program with these words behind `bench`.
-    pub(super) fn command(&self, node: u32, rank: u32, words: &[&str]) -> Command {
+    /// The command of a rank on a node (from 1): this program with `bench` and these arguments.
+    pub(super) fn command(&self, node: u32, rank: u32, arguments: &[&str]) -> Command {
         let own = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("muster"));
         let rails = |node| {
             let nids =
@@ -48,7 +48,7 @@ impl Job {
             .arg("--")
             .arg(own)
             .arg("bench")
-            .args(words)
+            .args(arguments)
             .env("MUSTER_DIR", &self.directory)
             .env("MUSTER_JOB", self.name)
             .env("MUSTER_RANK", rank.to_string())
@@ -63,7 +63,7 @@ impl Job {
         command
     }
 
-    /// How the bench itself attaches to a node's agent as this rank; it starts none.
+    /// Options with which the bench itself attaches to a node's agent as this rank, without starting an agent.
     pub(super) fn options(&self, node: u32, rank: u32) -> Options {
         Options {
             job: Some(self.name.into()),
@@ -75,14 +75,14 @@ impl Job {
         }
     }
 
-    /// Makes what its processes need.
+    /// Creates the key of the job.
     pub(super) fn prepare(&self) -> Result<(), CliError> {
         muster_config::standing_key(&self.directory.join("key"))
             .map(drop)
             .map_err(|e| CliError::new("bench", e))
     }
 
-    /// The processes of its agents that live.
+    /// The running processes of the job's agents.
     pub(super) fn agents(&self) -> Vec<muster_terminal::process::Process> {
         let is_ours = |process: &muster_terminal::process::Process| {
             let directory = process.environment("MUSTER_DIR");
@@ -93,7 +93,7 @@ impl Job {
         agents
     }
 
-    /// Waits until none is left, after the last rank has gone.
+    /// Waits until no agent is left, after the last rank has ended.
     pub(super) fn await_end(&self) -> Result<(), CliError> {
         if wait_until(READY_DEADLINE, || self.agents().is_empty()) {
             return Ok(());
@@ -103,58 +103,58 @@ impl Job {
     }
 }
 
-/// Something that a rank said.
+/// A report of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Said {
-    /// It is attached and sees whom it was to see.
+pub(super) enum RankReport {
+    /// The rank is attached and sees the required ranks.
     Ready,
-    /// It was told that a rank is there, at this time.
+    /// The rank was notified at this time that another rank is up.
     Up(u32, u64),
-    /// It was told that a rank has failed, at this time; its agent had known since the second.
+    /// The rank was notified at the first time that another rank has failed; its agent knew at the second time.
     Down(u32, u64, u64),
-    /// Its output has ended, at this time: so long its pipe held.
+    /// The rank's output ended at this time.
     Ended(u64),
 }
 
-/// A running rank; ended when dropped.
+/// A running rank, which ends when this is dropped.
 pub(super) struct RankProcess {
     pub(super) child: Child,
     input: Option<ChildStdin>,
 }
 
 impl RankProcess {
-    /// Starts one; what it says goes to `heard`, with `index`.
+    /// Starts a rank. Its reports are sent to `reports`, with `index`.
     pub(super) fn start(
         job: &Job,
         (node, rank): (u32, u32),
         args: EventRankArgs,
         index: usize,
-        heard: &Sender<(usize, Said)>,
+        reports: &Sender<(usize, RankReport)>,
     ) -> Result<Self, CliError> {
         let (size, ranks) = (args.resident_mb.to_string(), args.ranks.to_string());
-        let words = ["event-rank", "--resident-mb", &size, "--ranks", &ranks];
+        let arguments = ["event-rank", "--resident-mb", &size, "--ranks", &ranks];
         let mut child = job
-            .command(node, rank, &words)
+            .command(node, rank, &arguments)
             .spawn()
             .map_err(|e| CliError::new("bench: cannot start a rank", e))?;
         if let Some(output) = child.stdout.take() {
-            let heard = heard.clone();
+            let reports = reports.clone();
             std::thread::spawn(move || {
                 let lines = BufReader::new(output).lines().map_while(Result::ok);
-                for said in lines.filter_map(|line| parse(&line)) {
-                    let _ = heard.send((index, said));
+                for report in lines.filter_map(|line| parse(&line)) {
+                    let _ = reports.send((index, report));
                 }
-                let _ = heard.send((index, Said::Ended(monotonic_ns())));
+                let _ = reports.send((index, RankReport::Ended(monotonic_ns())));
             });
         }
         let input = child.stdin.take();
         Ok(Self { child, input })
     }
 
-    /// Lets it leave in order, and waits for that.
+    /// Lets the rank leave in order, and waits for its end.
     pub(super) fn end(mut self) {
         drop(self.input.take());
-        // Its end has a deadline; dropping kills it.
+        // The rank ends within a time limit; dropping kills it.
         wait_until(READY_DEADLINE, || {
             !matches!(self.child.try_wait(), Ok(None))
         });
@@ -168,12 +168,12 @@ impl Drop for RankProcess {
     }
 }
 
-fn parse(line: &str) -> Option<Said> {
-    let words: Vec<&str> = line.split(' ').collect();
-    Some(match words[..] {
-        ["READY"] => Said::Ready,
-        ["UP", rank, at_ns] => Said::Up(rank.parse().ok()?, at_ns.parse().ok()?),
-        ["DOWN", rank, at_ns, known_ns] => Said::Down(
+fn parse(line: &str) -> Option<RankReport> {
+    let fields: Vec<&str> = line.split(' ').collect();
+    Some(match fields[..] {
+        ["READY"] => RankReport::Ready,
+        ["UP", rank, at_ns] => RankReport::Up(rank.parse().ok()?, at_ns.parse().ok()?),
+        ["DOWN", rank, at_ns, known_ns] => RankReport::Down(
             rank.parse().ok()?,
             at_ns.parse().ok()?,
             known_ns.parse().ok()?,
@@ -185,15 +185,15 @@ fn parse(line: &str) -> Option<Said> {
 /// Options of `muster bench event-rank`.
 #[derive(Args, Clone, Copy)]
 pub(crate) struct EventRankArgs {
-    /// Memory that it has written to, in MiB.
+    /// Resident memory of the rank, in MiB.
     #[arg(long)]
     pub(super) resident_mb: usize,
-    /// So many ranks, from 0, it has to see alive before it is ready.
+    /// The rank is ready when it sees this many ranks, from 0, alive.
     #[arg(long)]
     pub(super) ranks: u32,
 }
 
-/// The rank: attaches, and says when it was told of which rank. It leaves at the end of its input.
+/// The rank: attaches, and prints when it was notified of which rank. It leaves at the end of its input.
 pub(super) fn event_rank(args: &EventRankArgs) -> Result<(), CliError> {
     // Written, so that it is resident.
     let memory = vec![1_u8; args.resident_mb << 20];
@@ -205,7 +205,7 @@ pub(super) fn event_rank(args: &EventRankArgs) -> Result<(), CliError> {
     }
     println!("READY");
     let watcher = client.clone();
-    std::thread::spawn(move || say_events(&watcher));
+    std::thread::spawn(move || print_events(&watcher));
     let _ = std::io::stdin().read_line(&mut String::new());
     std::hint::black_box(&memory);
     client
@@ -213,16 +213,16 @@ pub(super) fn event_rank(args: &EventRankArgs) -> Result<(), CliError> {
         .map_err(|error| CliError::new("bench: cannot leave", error))
 }
 
-fn say_events(client: &Client) {
-    let mut told = Vec::new();
+fn print_events(client: &Client) {
+    let mut lines = Vec::new();
     loop {
         match client.next_event() {
             Ok(Some(event)) if event.rank != NO_RANK => {
                 let at_ns = monotonic_ns();
                 match event.kind {
-                    EventKind::RankUp => told.push(format!("UP {} {at_ns}", event.rank)),
+                    EventKind::RankUp => lines.push(format!("UP {} {at_ns}", event.rank)),
                     EventKind::RankFailed => {
-                        told.push(format!("DOWN {} {at_ns} {}", event.rank, event.at_ns));
+                        lines.push(format!("DOWN {} {at_ns} {}", event.rank, event.at_ns));
                     }
                     _ => {}
                 }
@@ -232,10 +232,10 @@ fn say_events(client: &Client) {
                 let Ok(descriptor) = client.descriptor() else {
                     return;
                 };
-                let patience = (!told.is_empty()).then_some(QUIET);
-                let more = poll::readable(&[descriptor], patience);
+                let timeout = (!lines.is_empty()).then_some(QUIET);
+                let more = poll::readable(&[descriptor], timeout);
                 if more.is_ok_and(|ready| !ready[0]) {
-                    told.drain(..).for_each(|line| println!("{line}"));
+                    lines.drain(..).for_each(|line| println!("{line}"));
                 }
             }
             Err(_) => return,
@@ -243,15 +243,15 @@ fn say_events(client: &Client) {
     }
 }
 
-/// Waits until so many ranks are ready.
+/// Waits until this many ranks are ready.
 pub(super) fn await_ready(
-    heard: &Receiver<(usize, Said)>,
+    reports: &Receiver<(usize, RankReport)>,
     mut count: usize,
 ) -> Result<(), CliError> {
     while count > 0 {
-        match heard.recv_timeout(READY_DEADLINE) {
-            Ok((_, Said::Ready)) => count -= 1,
-            Ok((_, Said::Ended(_))) => return Err(CliError::new("bench", "a rank ended")),
+        match reports.recv_timeout(READY_DEADLINE) {
+            Ok((_, RankReport::Ready)) => count -= 1,
+            Ok((_, RankReport::Ended(_))) => return Err(CliError::new("bench", "a rank ended")),
             Err(_) => return Err(CliError::timed_out("bench", "a rank is not ready")),
             Ok(_) => {}
         }

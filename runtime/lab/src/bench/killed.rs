@@ -1,14 +1,14 @@
-//! `muster bench killed`: a rank is killed; when is each of the others told?
+//! `muster bench killed`: measures when each rank is notified that another rank was killed.
 //!
-//! A victim of each size in turn joins a job, on a node by lot, and is killed once everybody knows it.
-//! Every other rank notes when its own thread, asleep until then, had the event in its hands. Beside
-//! them stand the two signals that others go by, of the same deaths: the pidfd becomes readable, and the
-//! pipe ends. The kernel gives those after it has torn down the memory.
+//! A victim of each size in turn joins the job on a random node, and is killed when all ranks know it. Every other rank
+//! records when its thread, which sleeps until then, received the event. Two other signals of the same deaths are
+//! measured for comparison: the pidfd becomes readable, and the pipe ends. The kernel gives these two after it has
+//! freed the memory.
 
 use super::calm::Busy;
 use super::figures::quantile;
 use super::group::interrupted;
-use super::job::{EventRankArgs, Job, READY_DEADLINE, RankProcess, Said, await_ready};
+use super::job::{EventRankArgs, Job, READY_DEADLINE, RankProcess, RankReport, await_ready};
 use super::machine;
 use clap::Args;
 use muster_terminal::CliError;
@@ -24,33 +24,33 @@ use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-/// A verdict that has not come by then is missing.
+/// A verdict that has not been received by then is missing.
 const VERDICT_DEADLINE: Duration = Duration::from_secs(10);
-/// Between the last word of a joining and the kill, so that timers are not in phase.
+/// Time between the last report of the join and the kill; random, so that timers are not in phase.
 const BEFORE_MS: std::ops::Range<u64> = 20..120;
 
 /// Options of `muster bench killed`.
 #[derive(Args)]
 pub(crate) struct KilledArgs {
-    /// Nodes, each with its agent and one rank that is told.
+    /// Nodes, each with its agent and one rank that is notified.
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(2..=128))]
     nodes: u32,
-    /// Memory of the victims in MiB, sizes that are taken in turn.
+    /// Memory of the victims in MiB; the sizes are used in turn.
     #[arg(long, value_delimiter = ',', default_value = "0,2048")]
     resident_mb: Vec<u32>,
     /// Victims of each size.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
-    /// Busy loops on each core meanwhile.
+    /// Busy loops on each core during the measurement.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=16))]
     busy_per_core: u32,
     /// Timing profile of the agents.
     #[arg(long, default_value = "standard", value_parser = ["fast", "standard", "quiet"])]
     profile: String,
-    /// Which nodes are hit, and when, follows from this number; drawn if not given.
+    /// Seed that selects the nodes and times [default: random].
     #[arg(long)]
     seed: Option<u64>,
-    /// How to print it.
+    /// Output format.
     #[arg(short, long, value_name = "FORMAT", default_value = "table")]
     output: Format,
 }
@@ -58,16 +58,16 @@ pub(crate) struct KilledArgs {
 /// Rows of the table.
 const ROWS: usize = 6;
 
-/// What was measured of victims of one size, in milliseconds since the kill.
+/// Results for victims of one size, in milliseconds since the kill.
 #[derive(Default)]
 struct Deaths {
-    /// The agent of its node knows.
+    /// The agent of the victim's node knows.
     agent: Vec<f64>,
     /// The agent of another node knows.
     agents: Vec<f64>,
-    /// A rank of the same node is told.
+    /// A rank of the same node is notified.
     near: Vec<f64>,
-    /// A rank of another node is told.
+    /// A rank of another node is notified.
     far: Vec<f64>,
     pidfd: Vec<f64>,
     pipe: Vec<f64>,
@@ -87,8 +87,16 @@ impl Deaths {
                 "SIGKILL -> each agent elsewhere knows",
                 &self.agents,
             ),
-            ("near", "SIGKILL -> a rank of its node is told", &self.near),
-            ("far", "SIGKILL -> each rank elsewhere is told", &self.far),
+            (
+                "near",
+                "SIGKILL -> a rank of its node is notified",
+                &self.near,
+            ),
+            (
+                "far",
+                "SIGKILL -> each rank elsewhere is notified",
+                &self.far,
+            ),
             ("pidfd", "SIGKILL -> its pidfd is readable", &self.pidfd),
             ("pipe", "SIGKILL -> its pipe ends", &self.pipe),
         ]
@@ -109,44 +117,44 @@ pub(super) fn run(args: &KilledArgs) -> Result<(), CliError> {
         directory: scratch.path().to_owned(),
     };
     job.prepare()?;
-    let (sender, heard) = channel();
-    let mut stage = Stage::open(args, job, sender, heard)?;
+    let (sender, reports) = channel();
+    let mut test_job = TestJob::open(args, job, sender, reports)?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let busy = Busy::start(args.busy_per_core as usize * cores)?;
-    let mut dice = ChaCha8Rng::seed_from_u64(seed);
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
     let mut deaths: Vec<Deaths> = args.resident_mb.iter().map(|_| Deaths::default()).collect();
     for _ in 0..args.rounds {
         for (size, deaths) in args.resident_mb.iter().zip(&mut deaths) {
-            stage.kill_one(*size, &mut dice, deaths)?;
+            test_job.kill_one(*size, &mut random, deaths)?;
         }
     }
     drop(busy);
-    stage.close()?;
+    test_job.close()?;
     report(args, &machine, seed, &deaths);
     Ok(())
 }
 
-/// The job and those who are told.
-struct Stage {
+/// The job and the observing ranks.
+struct TestJob {
     job: Job,
     ranks: Vec<RankProcess>,
-    sender: Sender<(usize, Said)>,
-    heard: Receiver<(usize, Said)>,
+    sender: Sender<(usize, RankReport)>,
+    reports: Receiver<(usize, RankReport)>,
     next_rank: u32,
 }
 
-impl Stage {
+impl TestJob {
     fn open(
         args: &KilledArgs,
         job: Job,
-        sender: Sender<(usize, Said)>,
-        heard: Receiver<(usize, Said)>,
+        sender: Sender<(usize, RankReport)>,
+        reports: Receiver<(usize, RankReport)>,
     ) -> Result<Self, CliError> {
-        let mut stage = Self {
+        let mut test_job = Self {
             job,
             ranks: Vec::new(),
             sender,
-            heard,
+            reports,
             next_rank: args.nodes,
         };
         let observer = EventRankArgs {
@@ -154,36 +162,41 @@ impl Stage {
             ranks: args.nodes,
         };
         for index in 0..args.nodes {
-            let place = (index + 1, index);
-            let rank =
-                RankProcess::start(&stage.job, place, observer, index as usize, &stage.sender)?;
-            stage.ranks.push(rank);
+            let node_and_rank = (index + 1, index);
+            let rank = RankProcess::start(
+                &test_job.job,
+                node_and_rank,
+                observer,
+                index as usize,
+                &test_job.sender,
+            )?;
+            test_job.ranks.push(rank);
         }
-        await_ready(&stage.heard, stage.ranks.len())?;
-        Ok(stage)
+        await_ready(&test_job.reports, test_job.ranks.len())?;
+        Ok(test_job)
     }
 
-    /// Takes what is said until `enough`. Says whether it was in time.
+    /// Receives reports until `enough` returns true. Returns whether that was in time.
     fn listen(
         &self,
-        patience: Duration,
-        mut enough: impl FnMut(usize, Said) -> bool,
+        timeout: Duration,
+        mut enough: impl FnMut(usize, RankReport) -> bool,
     ) -> Result<bool, CliError> {
-        let end = Instant::now() + patience;
+        let end = Instant::now() + timeout;
         loop {
             let left = end.saturating_duration_since(Instant::now());
             if is_interrupted() {
                 return Err(interrupted());
             }
             match self
-                .heard
+                .reports
                 .recv_timeout(left.min(Duration::from_millis(200)))
             {
-                Ok((index, Said::Ended(_))) if index < self.ranks.len() => {
+                Ok((index, RankReport::Ended(_))) if index < self.ranks.len() => {
                     let why = format!("the rank on n{} ended", index + 1);
                     return Err(CliError::new("bench", why));
                 }
-                Ok((index, said)) if enough(index, said) => return Ok(true),
+                Ok((index, report)) if enough(index, report) => return Ok(true),
                 Err(_) if left.is_zero() => return Ok(false),
                 _ => {}
             }
@@ -193,34 +206,32 @@ impl Stage {
     fn kill_one(
         &mut self,
         size: u32,
-        dice: &mut ChaCha8Rng,
+        random: &mut ChaCha8Rng,
         deaths: &mut Deaths,
     ) -> Result<(), CliError> {
         let (count, rank) = (self.ranks.len(), self.next_rank);
         self.next_rank += 1;
-        let home = dice.random_range(0..count);
-        let place = (home as u32 + 1, rank);
+        let victim_node = random.random_range(0..count);
+        let node_and_rank = (victim_node as u32 + 1, rank);
         let args = EventRankArgs {
             resident_mb: size as usize,
             ranks: 0,
         };
-        let mut victim = RankProcess::start(&self.job, place, args, count, &self.sender)?;
+        let mut victim = RankProcess::start(&self.job, node_and_rank, args, count, &self.sender)?;
         let mut missing: BTreeSet<usize> = (0..count).collect();
-        let in_time = self.listen(READY_DEADLINE, |index, said| {
-            if matches!(said, Said::Up(up, _) if up == rank) {
+        let is_in_time = self.listen(READY_DEADLINE, |index, report| {
+            if matches!(report, RankReport::Up(up, _) if up == rank) {
                 missing.remove(&index);
             }
             missing.is_empty()
         })?;
-        if !in_time {
-            return Err(CliError::timed_out(
-                "bench",
-                "a victim was not known to all",
-            ));
+        if !is_in_time {
+            return Err(CliError::timed_out("bench", "not all ranks saw the victim"));
         }
-        wait_until(Duration::from_millis(dice.random_range(BEFORE_MS)), || {
-            false
-        });
+        wait_until(
+            Duration::from_millis(random.random_range(BEFORE_MS)),
+            || false,
+        );
         let pidfd = pidfd_of(&victim)?;
         let killed_ns = monotonic_ns();
         pidfd_send_signal(&pidfd, Signal::KILL).map_err(|e| CliError::new("bench: kill", e))?;
@@ -228,23 +239,23 @@ impl Stage {
             let mut ends = [PollFd::new(&pidfd, PollFlags::IN)];
             poll(&mut ends, None).map(|_| monotonic_ns()).unwrap_or(0)
         });
-        let mut told = vec![None; count];
+        let mut notified = vec![None; count];
         let mut pipe_ns = None;
-        self.listen(VERDICT_DEADLINE, |index, said| {
-            match said {
-                Said::Down(down, at_ns, known_ns) if down == rank && index < count => {
-                    told[index] = Some((at_ns, known_ns));
+        self.listen(VERDICT_DEADLINE, |index, report| {
+            match report {
+                RankReport::Down(down, at_ns, known_ns) if down == rank && index < count => {
+                    notified[index] = Some((at_ns, known_ns));
                 }
-                Said::Ended(at_ns) if index == count => pipe_ns = Some(at_ns),
+                RankReport::Ended(at_ns) if index == count => pipe_ns = Some(at_ns),
                 _ => {}
             }
-            pipe_ns.is_some() && told.iter().all(Option::is_some)
+            pipe_ns.is_some() && notified.iter().all(Option::is_some)
         })?;
         let _ = victim.child.wait();
         let ms = |at_ns: u64| at_ns.saturating_sub(killed_ns) as f64 / 1e6;
-        for (index, at_ns) in told.iter().enumerate() {
+        for (index, at_ns) in notified.iter().enumerate() {
             match at_ns {
-                Some((at_ns, known_ns)) if index == home => {
+                Some((at_ns, known_ns)) if index == victim_node => {
                     deaths.agent.push(ms(*known_ns));
                     deaths.near.push(ms(*at_ns));
                 }
@@ -307,10 +318,10 @@ fn report(args: &KilledArgs, machine: &Value, seed: u64, deaths: &[Deaths]) {
         }
         println!("");
     }
-    for (row, words) in [(4, "pidfd"), (5, "pipe")] {
+    for (row, label) in [(4, "pidfd"), (5, "pipe")] {
         print!(
             "{:<44}",
-            format!("{words}, p50 as a multiple of the first row's")
+            format!("{label}, p50 as a multiple of the first row's")
         );
         for deaths in deaths {
             let of = |row: usize| quantile(deaths.rows()[row].2, 0.5);
@@ -318,7 +329,7 @@ fn report(args: &KilledArgs, machine: &Value, seed: u64, deaths: &[Deaths]) {
         }
         println!("");
     }
-    print!("{:<44}", "verdicts that never came");
+    print!("{:<44}", "verdicts that are missing");
     deaths
         .iter()
         .for_each(|deaths| print!("{:>30}", deaths.missing));

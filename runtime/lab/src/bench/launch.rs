@@ -1,8 +1,8 @@
-//! `muster bench launch`: starts a program that ends when the bench does, whatever ends it.
+//! `muster bench launch`: executes a program that ends when the bench ends, for any reason.
 //!
-//! A bench that is killed cannot clean up. So each of its processes goes through here first: it
-//! asks the kernel for SIGKILL at its parent's end, waits for its network if it has one of its
-//! own, and becomes the program. A namespace has no name and lives as long as its process.
+//! A bench that is killed cannot clean up. So each of its processes starts here: it requests SIGKILL from the kernel
+//! for the end of its parent, waits for its network if it has its own, and executes the program. A network namespace
+//! without a name exists as long as its process.
 
 use clap::Args;
 use muster_terminal::CliError;
@@ -13,7 +13,7 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// What a program says that waits for its network.
+/// First word of the line that a process prints while it waits for its network.
 pub(super) const WAITS: &str = "WAITS";
 
 /// Options of `muster bench launch`.
@@ -22,7 +22,7 @@ pub(crate) struct LaunchArgs {
     /// The process whose end ends this one.
     #[arg(long)]
     parent: i32,
-    /// Wait for a line on standard input, then let `ip -batch` read this file.
+    /// Wait for a line on standard input, then execute this file with `ip -batch`.
     #[arg(long)]
     network: Option<PathBuf>,
     /// The program and its arguments.
@@ -30,23 +30,23 @@ pub(crate) struct LaunchArgs {
     program: Vec<String>,
 }
 
-/// The beginning of a command line; `--network FILE`, then `--` and the program follow. To be
-/// spawned from the main thread: the kernel watches the thread that forks.
+/// The first part of a command line; `--network FILE`, then `--` and the program follow. The process must be spawned
+/// from the main thread, since the kernel watches the thread that forks.
 pub(super) fn command(own_network: bool, unprivileged: bool) -> Command {
     let own = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("muster"));
-    let mut words: Vec<&str> = Vec::new();
+    let mut prefix: Vec<&str> = Vec::new();
     if own_network {
-        words.extend(["unshare", "--net", "--"]);
+        prefix.extend(["unshare", "--net", "--"]);
     }
     if unprivileged {
-        words.extend([
+        prefix.extend([
             "setpriv",
             "--bounding-set=-sys_nice",
             "--inh-caps=-sys_nice",
             "--",
         ]);
     }
-    let mut command = match words.split_first() {
+    let mut command = match prefix.split_first() {
         Some((first, rest)) => {
             let mut command = Command::new(first);
             command.args(rest).arg(own);
@@ -59,11 +59,11 @@ pub(super) fn command(own_network: bool, unprivileged: bool) -> Command {
     command
 }
 
-/// Becomes the program; returns only if that fails.
+/// Executes the program. Returns only if that fails.
 pub(super) fn run(args: &LaunchArgs) -> Result<(), CliError> {
     let failed = |why: &dyn std::fmt::Display| CliError::new("bench: cannot launch", why);
     set_parent_process_death_signal(Some(Signal::KILL)).map_err(|e| failed(&e))?;
-    // A parent that ended before the request would never be noticed.
+    // If the parent ended before the request, the kernel would not report its end.
     if getppid().map(|pid| pid.as_raw_nonzero().get()) != Some(args.parent) {
         return Err(failed(&"the bench has ended"));
     }
@@ -72,7 +72,7 @@ pub(super) fn run(args: &LaunchArgs) -> Result<(), CliError> {
         let mut line = String::new();
         let length = std::io::stdin().lock().read_line(&mut line);
         if length.map_err(|e| failed(&e))? == 0 {
-            return Err(failed(&"the bench gave up"));
+            return Err(failed(&"the bench closed the standard input"));
         }
         let status = Command::new("ip").arg("-batch").arg(file).status();
         if !status.map_err(|e| failed(&e))?.success() {
@@ -80,7 +80,7 @@ pub(super) fn run(args: &LaunchArgs) -> Result<(), CliError> {
         }
     }
     let Some((program, arguments)) = args.program.split_first() else {
-        return Err(failed(&"no program was named"));
+        return Err(failed(&"no program was given; name it after --"));
     };
     Err(failed(&Command::new(program).args(arguments).exec()))
 }

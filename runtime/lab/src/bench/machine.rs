@@ -1,13 +1,13 @@
-//! The machine that is measured on, and the directory that a measurement works in.
+//! Describes the machine of a measurement, and provides the directory of a measurement.
 //!
-//! Absolute figures mean something only with the machine named, and with what else it did.
+//! Absolute values are meaningful only together with the machine and its load.
 
 use muster_terminal::CliError;
 use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Processor, cores, kernel, load.
+/// Processor, cores, kernel and load.
 pub(super) fn describe() -> Value {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let cpus = read("/proc/cpuinfo");
@@ -24,7 +24,7 @@ pub(super) fn describe() -> Value {
     })
 }
 
-/// The same as a line for people.
+/// The description as a line of text.
 pub(super) fn text(machine: &Value) -> String {
     format!(
         "{}, {} cores, Linux {}, load before: {}",
@@ -35,10 +35,10 @@ pub(super) fn text(machine: &Value) -> String {
     )
 }
 
-/// A directory for sockets, key and log, removed when dropped.
+/// A directory for sockets, key and log, which is removed when this is dropped.
 pub(super) struct Scratch(PathBuf);
 
-/// A new directory.
+/// Creates the directory.
 pub(super) fn scratch() -> Result<Scratch, CliError> {
     let directory = std::env::temp_dir().join(format!("muster-bench-{}", std::process::id()));
     fs::create_dir(&directory)

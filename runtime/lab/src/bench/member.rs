@@ -1,9 +1,8 @@
-//! A member under measurement: any program that prints `READY`, `UP` and `DOWN NAME NS`.
+//! `Member` is a member under measurement: any program that prints `READY`, `UP` and `DOWN NAME NS`.
 //!
-//! The contract is that of `musterd --print-events plain`: options `--name`, `--rail`, `--seed`,
-//! `--profile`, one line a change of view, NS in CLOCK_MONOTONIC. Everything else is the
-//! driver's, so that no program reports on itself. A member ends with the driver, even if that
-//! one is killed (see `launch`), and with it the network namespace that it lives in.
+//! The contract is that of `musterd --print-events plain`: options `--name`, `--rail`, `--seed`, `--profile`, one line
+//! for each change of the view, NS in CLOCK_MONOTONIC. All other data come from the driver, so that no program reports
+//! on itself. A member and its network namespace end with the driver, even if the driver is killed (see `launch`).
 
 use super::launch;
 use muster_terminal::CliError;
@@ -15,40 +14,40 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What is measured: a name for the table and the program.
+/// A measured system: its name in the table and its program.
 #[derive(Clone, Debug)]
 pub(crate) struct System {
     pub(super) name: String,
     pub(super) program: PathBuf,
 }
 
-/// Where and how the members of a group run.
+/// The settings that the members of a group share.
 #[derive(Clone, Debug)]
-pub(super) struct Terms {
+pub(super) struct GroupOptions {
     pub(super) members: u32,
     pub(super) rails: u32,
     pub(super) profile: String,
     pub(super) directory: PathBuf,
-    pub(super) home: Home,
-    /// Without the right to real-time scheduling.
+    pub(super) network: Network,
+    /// Without the permission for real-time scheduling.
     pub(super) unprivileged: bool,
 }
 
-/// What a member's addresses belong to.
+/// The network of the members' addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Home {
-    /// 127.NET.*, the same interface for all.
+pub(super) enum Network {
+    /// 127.NET.*, one interface for all.
     Loopback(u8),
-    /// A network namespace of its own, 10.77.*.
+    /// 10.77.*, each member in its own network namespace.
     Namespace,
 }
 
-impl Terms {
+impl GroupOptions {
     /// Address of a member (from 1) on a rail (from 0), without the net.
     pub(super) fn address(&self, index: u32, rail: u32) -> String {
-        match self.home {
-            Home::Loopback(net) => format!("127.{net}.{rail}.{index}"),
-            Home::Namespace => format!("10.77.{rail}.{index}"),
+        match self.network {
+            Network::Loopback(net) => format!("127.{net}.{rail}.{index}"),
+            Network::Namespace => format!("10.77.{rail}.{index}"),
         }
     }
 
@@ -60,7 +59,7 @@ impl Terms {
 /// A line that a member printed.
 #[derive(Clone, Debug)]
 pub(super) struct Line {
-    pub(super) word: String,
+    pub(super) event: String,
     pub(super) name: String,
     pub(super) at_ns: u64,
 }
@@ -74,29 +73,36 @@ pub(super) struct Member {
     pub(super) index: u32,
     pub(super) started_ns: u64,
     child: Child,
-    /// Held until the member may go on; see [`Member::go`].
-    gate: Option<ChildStdin>,
+    /// Standard input of a member that waits; see [`Member::release`].
+    start_pipe: Option<ChildStdin>,
     process: Option<Process>,
     lines: Lines,
 }
 
 impl Member {
-    /// Starts member `index` (from 1). One that lives in a namespace waits for its network.
-    pub(super) fn start(system: &System, terms: &Terms, index: u32) -> Result<Self, CliError> {
-        let mut command = launch::command(terms.home == Home::Namespace, terms.unprivileged);
-        if terms.home == Home::Namespace {
-            command.arg("--network").arg(network_file(terms, index));
+    /// Starts member `index` (from 1). A member in a namespace waits for its network.
+    pub(super) fn start(
+        system: &System,
+        options: &GroupOptions,
+        index: u32,
+    ) -> Result<Self, CliError> {
+        let mut command =
+            launch::command(options.network == Network::Namespace, options.unprivileged);
+        if options.network == Network::Namespace {
+            command.arg("--network").arg(network_file(options, index));
         }
         command.arg("--").arg(&system.program);
         let name = format!("n{index}");
         command.args(["--name", &name, "--print-events", "plain"]);
-        for rail in 0..terms.rails {
-            command.args(["--rail", &terms.nid(index, rail)]);
+        for rail in 0..options.rails {
+            command.args(["--rail", &options.nid(index, rail)]);
         }
-        let seed: Vec<String> = (0..terms.rails).map(|rail| terms.nid(1, rail)).collect();
-        command.args(["--seed", &seed.join(","), "--profile", &terms.profile]);
+        let seed: Vec<String> = (0..options.rails)
+            .map(|rail| options.nid(1, rail))
+            .collect();
+        command.args(["--seed", &seed.join(","), "--profile", &options.profile]);
         let started_ns = monotonic_ns();
-        let mut child = spawn(&mut command, terms)
+        let mut child = spawn(&mut command, options)
             .map_err(|e| CliError::new(format!("bench: {}", system.program.display()), e))?;
         let lines = Lines::default();
         if let Some(output) = child.stdout.take() {
@@ -104,7 +110,7 @@ impl Member {
             std::thread::spawn(move || {
                 for line in BufReader::new(output).lines().map_while(Result::ok) {
                     if let Some(line) = parse(&line) {
-                        held(&lines).push(line);
+                        lock(&lines).push(line);
                     }
                 }
             });
@@ -113,7 +119,7 @@ impl Member {
             name,
             index,
             started_ns,
-            gate: child.stdin.take(),
+            start_pipe: child.stdin.take(),
             process: Process::find(child.id()),
             child,
             lines,
@@ -128,51 +134,51 @@ impl Member {
         self.process.as_ref()
     }
 
-    /// Lets a member that waits for its network go on.
-    pub(super) fn go(&mut self) {
-        if let Some(mut gate) = self.gate.take() {
-            // One that has ended meanwhile is found out by what it does not say.
-            let _ = writeln!(gate, "go");
+    /// Releases a member that waits for its network.
+    pub(super) fn release(&mut self) {
+        if let Some(mut start_pipe) = self.start_pipe.take() {
+            // A member that has ended meanwhile is noticed by its missing output.
+            let _ = writeln!(start_pipe, "go");
         }
     }
 
-    /// Everything it has printed and will print.
+    /// All lines of the member, including future ones.
     pub(super) fn lines(&self) -> Lines {
         Arc::clone(&self.lines)
     }
 
-    /// When it first said `word` of `name` at or after `from_ns`.
-    pub(super) fn told(&self, word: &str, name: &str, from_ns: u64) -> Option<u64> {
-        let lines = held(&self.lines);
+    /// Time at which it first printed this event about `name`, at or after `from_ns`.
+    pub(super) fn first_ns(&self, event: &str, name: &str, from_ns: u64) -> Option<u64> {
+        let lines = lock(&self.lines);
         let mut found = lines.iter().filter(|line| line.at_ns >= from_ns);
         found
-            .find(|line| line.name == name && line.word == word)
+            .find(|line| line.name == name && line.event == event)
             .map(|line| line.at_ns)
     }
 
-    /// The last that it said of this member: UP, DOWN or LEFT.
-    pub(super) fn last_word(&self, name: &str) -> Option<String> {
-        let lines = held(&self.lines);
-        let mut words = lines.iter().rev().filter(|line| line.name == name);
-        words
-            .find(|line| matches!(line.word.as_str(), "UP" | "DOWN" | "LEFT"))
-            .map(|line| line.word.clone())
+    /// The last event that it printed about this member: UP, DOWN or LEFT.
+    pub(super) fn last_event(&self, name: &str) -> Option<String> {
+        let lines = lock(&self.lines);
+        let mut events = lines.iter().rev().filter(|line| line.name == name);
+        events
+            .find(|line| matches!(line.event.as_str(), "UP" | "DOWN" | "LEFT"))
+            .map(|line| line.event.clone())
     }
 
-    /// When it was ready, by its own word.
+    /// Time at which it reported that it is ready.
     pub(super) fn ready_ns(&self) -> Option<u64> {
-        self.told("READY", &self.name, 0)
+        self.first_ns("READY", &self.name, 0)
     }
 
-    /// When it had seen so many others.
+    /// Time at which it had seen this many others.
     pub(super) fn full_ns(&self, others: usize) -> Option<u64> {
-        let lines = held(&self.lines);
-        // Asked again and again while a group boots: not to be felt there.
+        let lines = lock(&self.lines);
+        // Called repeatedly while a group boots, so it must be cheap.
         if lines.len() < others {
             return None;
         }
         let mut seen = BTreeSet::new();
-        let mut up = lines.iter().filter(|line| line.word == "UP");
+        let mut up = lines.iter().filter(|line| line.event == "UP");
         up.find(|line| seen.insert(&line.name) && seen.len() == others)
             .map(|line| line.at_ns)
     }
@@ -183,7 +189,7 @@ impl Member {
         }
     }
 
-    /// Kills it and waits for its end.
+    /// Kills the member and waits for its end.
     pub(super) fn end(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -196,25 +202,25 @@ impl Drop for Member {
     }
 }
 
-/// The lines, whatever happened to a thread that held them.
-pub(super) fn held(lines: &Lines) -> std::sync::MutexGuard<'_, Vec<Line>> {
+/// Locks the lines, even if a thread panicked while it held the lock.
+pub(super) fn lock(lines: &Lines) -> std::sync::MutexGuard<'_, Vec<Line>> {
     lines.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What `ip -batch` is to do in a member's namespace.
-pub(super) fn network_file(terms: &Terms, index: u32) -> PathBuf {
-    terms.directory.join(format!("network-{index}"))
+/// Path of the commands that `ip -batch` executes in a member's namespace.
+pub(super) fn network_file(options: &GroupOptions, index: u32) -> PathBuf {
+    options.directory.join(format!("network-{index}"))
 }
 
-fn spawn(command: &mut Command, terms: &Terms) -> std::io::Result<Child> {
-    let stdin = match terms.home {
-        Home::Namespace => Stdio::piped(),
-        Home::Loopback(_) => Stdio::null(),
+fn spawn(command: &mut Command, options: &GroupOptions) -> std::io::Result<Child> {
+    let stdin = match options.network {
+        Network::Namespace => Stdio::piped(),
+        Network::Loopback(_) => Stdio::null(),
     };
-    let log = log_file(&terms.directory)?;
+    let log = log_file(&options.directory)?;
     command
-        .env("MUSTER_DIR", &terms.directory)
-        .env("MUSTER_BENCH_MEMBERS", terms.members.to_string())
+        .env("MUSTER_DIR", &options.directory)
+        .env("MUSTER_BENCH_MEMBERS", options.members.to_string())
         .env_remove("MUSTER_RAILS")
         .env_remove("MUSTER_SEEDS")
         .env_remove("MUSTER_KEY_FILE")
@@ -224,7 +230,7 @@ fn spawn(command: &mut Command, terms: &Terms) -> std::io::Result<Child> {
         .spawn()
 }
 
-/// What members say on standard error, all of them in one file.
+/// The file for the standard error of all members.
 fn log_file(directory: &Path) -> std::io::Result<Stdio> {
     let path = directory.join("log");
     let log = std::fs::File::options()
@@ -235,11 +241,11 @@ fn log_file(directory: &Path) -> std::io::Result<Stdio> {
 }
 
 fn parse(line: &str) -> Option<Line> {
-    let mut words = line.split(' ');
-    let (word, name) = (words.next()?.to_owned(), words.next()?.to_owned());
+    let mut fields = line.split(' ');
+    let (event, name) = (fields.next()?.to_owned(), fields.next()?.to_owned());
     Some(Line {
-        word,
+        event,
         name,
-        at_ns: words.next()?.parse().ok()?,
+        at_ns: fields.next()?.parse().ok()?,
     })
 }

@@ -1,5 +1,5 @@
-//! The merge of age vectors (B16): in a cache and in memory, beside the plain loop and beside what the
-//! machine does at most with the same traffic, one stream read and one read and written.
+//! The merge of age vectors (B16), in cache and in memory, compared with a plain loop and with the limit of the machine
+//! for the same traffic: one stream read, one stream read and written.
 
 use clap::Args;
 use muster_protocol::age::vector::{merge, merge_plainly};
@@ -10,16 +10,16 @@ use std::time::{Duration, Instant};
 /// Options of `muster bench merge`.
 #[derive(Args)]
 pub(crate) struct MergeArgs {
-    /// How long each figure is measured, in milliseconds.
+    /// Time of each measurement, in milliseconds.
     #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u64).range(1..=60_000))]
     milliseconds: u64,
 }
 
-/// Ages in a vector that stays in the cache, and in one that does not.
+/// Number of ages in a vector that fits the cache, and in one that does not.
 const IN_CACHE: usize = 8 << 10;
 const IN_MEMORY: usize = 64 << 20;
 
-/// Measures and prints.
+/// Measures and prints the results.
 pub(crate) fn run(args: &MergeArgs) -> Result<(), CliError> {
     let time = Duration::from_millis(args.milliseconds);
     println!("bytes read and written, GB/s (three for each age)");
@@ -48,16 +48,16 @@ pub(crate) fn run(args: &MergeArgs) -> Result<(), CliError> {
     Ok(())
 }
 
-/// The least that one can do with two vectors.
+/// The cheapest operation on two vectors.
 fn add(own: &mut [u8], theirs: &[u8]) {
     for (own, theirs) in own.iter_mut().zip(theirs) {
         *own ^= *theirs;
     }
 }
 
-/// The best of many rounds, in GB/s: anything slower is somebody else's doing.
+/// The best of many rounds, in GB/s: slower rounds were disturbed by other processes.
 fn best(mut own: Vec<u8>, time: Duration, work: impl Fn(&mut [u8])) -> f64 {
-    // A round takes long enough for the clock, in a cache, too.
+    // A round is long enough for the clock, also in cache.
     let repeats = (4_usize << 20).div_ceil(own.len());
     let end = Instant::now() + time;
     let mut least = f64::MAX;

@@ -1,8 +1,7 @@
-//! `muster bench`: what Muster costs and how fast it is, on this machine.
+//! `muster bench`: measures the costs and the speed of Muster on this machine.
 //!
-//! Absolute figures mean something only with the machine named; what is compared with others
-//! is measured in one run, in turns, by one driver, and given as ratios. Whatever a bench starts
-//! ends with it (see `launch`).
+//! Absolute values are meaningful only together with the machine. Comparisons with other systems are measured in one
+//! run, in turns, by one driver, and given as ratios. All processes that a bench starts end with it (see `launch`).
 
 mod alarms;
 mod calm;
@@ -29,44 +28,44 @@ mod wiring;
 use clap::Subcommand;
 use muster_terminal::CliError;
 
-/// What to measure.
+/// Subcommands of `muster bench`.
 #[derive(Subcommand)]
 pub(crate) enum BenchCommand {
-    /// CPU time of agents and of a rank that have nothing to do.
+    /// CPU time of idle agents and of an idle rank.
     Idle(idle::IdleArgs),
-    /// Boot, killed, silent, paused and cut-off members, idle cost: ours beside other programs'.
+    /// Boot, killed, silent, paused and cut-off members, idle cost: Muster and other programs.
     Detect(detect::DetectArgs),
-    /// Latency and throughput of rails: ours beside plain sockets and plain libfabric.
+    /// Latency and throughput of rails, compared with plain sockets and plain libfabric.
     Rails(rails::RailsArgs),
     /// False failures on a machine whose cores are all busy.
     Calm(calm::CalmArgs),
-    /// When each rank of a job is told that another was killed, beside pidfd and pipe.
+    /// Time until each rank is notified that another was killed, compared with pidfd and pipe.
     Killed(killed::KilledArgs),
-    /// What the library costs its application: a question, attaching, wake-ups.
+    /// Costs of the library for its application: a query, attaching, wake-ups.
     Client(client::ClientArgs),
-    /// What agents at rest do to work on every core, in turns with and without them.
+    /// Effect of idle agents on work on every core, in turns with and without them.
     Noise(noise::NoiseArgs),
-    /// Heartbeats that messages of the application save, and when a silence is found then.
+    /// Heartbeats that messages of the application save, and the detection time of a silence then.
     Saved(saved::SavedArgs),
-    /// The merge of age vectors, beside a plain loop and what the machine does at most.
+    /// The merge of age vectors, compared with a plain loop and with the limit of the machine.
     Merge(merge::MergeArgs),
-    /// The rank of `killed`, `client` and `noise`: says when it was told of which rank.
+    /// The rank of `killed`, `client` and `noise`: prints when it was notified of which rank.
     #[command(hide = true)]
     EventRank(job::EventRankArgs),
-    /// The rank of `idle`: attaches, says so, and waits for the end of its standard input.
+    /// The rank of `idle`: attaches, reports that, and waits for the end of its standard input.
     #[command(hide = true)]
     IdleRank {
-        /// How many nodes it has to see before it is ready.
+        /// Number of nodes that it must see before it is ready.
         nodes: usize,
     },
     /// Wakes up as often as an agent of profile `standard`, receives and sends as much, and does
     /// nothing else.
     #[command(hide = true)]
     RawLoop(idle::RawLoopArgs),
-    /// Becomes a program that ends when the bench ends.
+    /// Executes a program that ends when the bench ends.
     #[command(hide = true)]
     Launch(launch::LaunchArgs),
-    /// Opens rails and waits to be ended.
+    /// Opens rails and waits until it is ended.
     #[command(hide = true)]
     OpenRails(cost::OpenRailsArgs),
     /// Computes until it is ended.

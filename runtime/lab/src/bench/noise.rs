@@ -1,12 +1,11 @@
-//! `muster bench noise`: what agents do to an application that computes on every core.
+//! `muster bench noise`: measures the effect of agents on an application that computes on every core.
 //!
-//! Fixed work quanta: each core does the same piece of work again and again, about a millisecond of it,
-//! and a piece that takes longer than the median of its turn was disturbed. The machine has noise of its own,
-//! which comes and goes, so it is measured in many short turns, without a job and with one that is at rest. What
-//! counts is the
-//! difference of the two turns of a round: the median of all rounds, since a round that something else has disturbed
-//! says nothing, with the interval in which the true one lies in 95 of 100 measurements. If zero is inside, no
-//! noise was found. The agents of all nodes run on this machine: a node of a cluster has one of them.
+//! The method is fixed work quanta: each core repeats the same piece of work of about a millisecond. A piece that takes
+//! longer than the median of its turn was disturbed. The machine has noise of its own, which varies, so the bench
+//! measures many short turns, without a job and with an idle one. The result is the difference between the two turns of
+//! a round: the median over all rounds, since a single disturbed round has no meaning, with its 95 % confidence
+//! interval. If the interval contains zero, no noise was found. The agents of all nodes run on this machine; a node of
+//! a cluster has one.
 
 use super::figures::quantile;
 use super::group::interrupted;
@@ -23,34 +22,34 @@ use std::sync::Barrier;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-/// The length of a piece of work.
+/// Length of a piece of work.
 const QUANTUM: Duration = Duration::from_millis(1);
-/// How often the length is looked for.
+/// Number of calibration runs.
 const CALIBRATIONS: usize = 200;
-/// Rest after a job has come or gone.
+/// Pause after a job has started or ended.
 const SETTLE: Duration = Duration::from_millis(1500);
 
 /// Options of `muster bench noise`.
 #[derive(Args)]
 pub(crate) struct NoiseArgs {
-    /// Nodes of the job, each with its agent and one rank at rest.
+    /// Nodes of the job, each with its agent and one idle rank.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
     nodes: u32,
     /// Seconds of each turn.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=600))]
     seconds: u64,
-    /// Turns with, and turns without; six at least for an interval.
+    /// Number of turns with a job, and of turns without; an interval requires six.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
     /// Timing profile of the agents.
     #[arg(long, default_value = "standard", value_parser = ["fast", "standard", "quiet"])]
     profile: String,
-    /// How to print it.
+    /// Output format.
     #[arg(short, long, value_name = "FORMAT", default_value = "table")]
     output: Format,
 }
 
-/// How long the pieces of one core took, in microseconds, turn by turn.
+/// Times of the pieces of one core, in microseconds, by turn.
 #[derive(Default)]
 struct Core {
     number: usize,
@@ -58,19 +57,19 @@ struct Core {
     with: Vec<Vec<f64>>,
 }
 
-/// What is looked at in a turn.
+/// A statistic of a turn.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Measure {
-    /// The median piece, in microseconds: what every piece took longer, and the others do not see.
+    /// The median piece, in microseconds: an effect on every piece, which the other measures do not show.
     Median,
-    /// What a piece took longer on average, in percent.
+    /// The mean excess over the median, in percent.
     Mean,
-    /// The same of those that took less than twice as long: from the others somebody took the core for a whole
-    /// slice of time, which on a busy machine hides everything else.
+    /// The mean excess of pieces below twice the median, in percent. In longer pieces another process had the core for
+    /// a whole time slice, which hides every other effect on a busy machine.
     Short,
-    /// What 99.9 % of the pieces took longer at most, in microseconds.
+    /// The excess of the 99.9 % quantile, in microseconds.
     Detour,
-    /// What the longest took longer.
+    /// The excess of the longest piece, in microseconds.
     Longest,
 }
 
@@ -83,7 +82,7 @@ impl Measure {
         Self::Longest,
     ];
 
-    /// For people, and for programs.
+    /// Label in the table, and name in JSON.
     fn names(self) -> (&'static str, &'static str) {
         match self {
             Self::Median => ("median, us", "median_us"),
@@ -94,38 +93,38 @@ impl Measure {
         }
     }
 
-    /// Against what a piece usually takes in this turn, its median: the core's clock may change from turn to turn,
-    /// and what agents do is short and seldom. (The shortest piece would be one whose neighbour on the same
-    /// physical core was not computing.)
+    /// The statistic, relative to the median of the turn: the clock of the core may change between turns, and the
+    /// effects of agents are short and rare. (The shortest piece would be one whose neighbour on the same physical core
+    /// was idle.)
     fn of(self, turn: &[f64]) -> f64 {
-        let usual = quantile(turn, 0.5);
+        let median = quantile(turn, 0.5);
         let longer = |below: f64| {
             let values = turn.iter().filter(|value| **value < below);
             let (count, sum) = values.fold((0, 0.0_f64), |(count, sum), value| {
                 (count + 1_u32, sum + value)
             });
-            // A turn without such a piece says nothing.
+            // Without such a piece, there is no excess.
             match count {
                 0 => 0.0,
-                count => (sum / f64::from(count) / usual - 1.0) * 100.0,
+                count => (sum / f64::from(count) / median - 1.0) * 100.0,
             }
         };
         match self {
-            Self::Median => usual,
+            Self::Median => median,
             Self::Mean => longer(f64::INFINITY),
-            Self::Short => longer(2.0 * usual),
-            Self::Detour => quantile(turn, 0.999) - usual,
-            Self::Longest => quantile(turn, 1.0) - usual,
+            Self::Short => longer(2.0 * median),
+            Self::Detour => quantile(turn, 0.999) - median,
+            Self::Longest => quantile(turn, 1.0) - median,
         }
     }
 }
 
-/// What agents change.
+/// The effect of agents on one statistic.
 struct Shift {
-    /// The medians of the turns.
+    /// Medians over the turns.
     without: f64,
     with: f64,
-    /// The median of the differences, and its 95 % interval; none of too few.
+    /// The median of the differences, and its 95 % interval; none for too few rounds.
     difference: f64,
     interval: Option<[f64; 2]>,
 }
@@ -144,15 +143,16 @@ impl Core {
             without: quantile(&without, 0.5),
             with: quantile(&with, 0.5),
             difference: quantile(&differences, 0.5),
-            interval: outermost(differences.len())
+            interval: interval_start(differences.len())
                 .map(|at| [differences[at], differences[differences.len() - 1 - at]]),
         }
     }
 }
 
-/// Of so many values in order, the index of the first one of the 95 % interval of their median (the last one is
-/// as far from the end): below it lies the true median in 2.5 of 100 measurements at most. None of fewer than six.
-fn outermost(count: usize) -> Option<usize> {
+/// Index of the lower end of the 95 % confidence interval of the median of `count` sorted values. The upper end is as
+/// far from the other side. The true median is below it with a probability of at most 2.5 %. None for fewer than six
+/// values.
+fn interval_start(count: usize) -> Option<usize> {
     let mut chance = 0.5_f64.powi(count as i32);
     let (mut below, mut index) = (chance, None);
     for at in 0..count {
@@ -189,9 +189,13 @@ pub(super) fn run(args: &NoiseArgs) -> Result<(), CliError> {
         .collect();
     let work = calibrated();
     for round in 0..args.rounds {
-        // Which comes first changes, so that no drift of the machine is taken for one of them.
+        // The order alternates, so that a drift of the machine does not look like an effect.
         for with in [round % 2 == 0, round % 2 != 0] {
-            let ranks = if with { rest(args, &job)? } else { Vec::new() };
+            let ranks = if with {
+                start_idle_job(args, &job)?
+            } else {
+                Vec::new()
+            };
             wait_until(SETTLE, || false);
             let taken = compute(&cores, work, Duration::from_secs(args.seconds));
             for (core, taken) in cores.iter_mut().zip(taken) {
@@ -213,36 +217,36 @@ pub(super) fn run(args: &NoiseArgs) -> Result<(), CliError> {
     Ok(())
 }
 
-/// A job at rest.
-fn rest(args: &NoiseArgs, job: &Job) -> Result<Vec<RankProcess>, CliError> {
-    let (sender, heard) = channel();
+/// Starts an idle job.
+fn start_idle_job(args: &NoiseArgs, job: &Job) -> Result<Vec<RankProcess>, CliError> {
+    let (sender, reports) = channel();
     let mut ranks = Vec::new();
     let each = EventRankArgs {
         resident_mb: 0,
         ranks: args.nodes,
     };
     for index in 0..args.nodes {
-        let place = (index + 1, index);
+        let node_and_rank = (index + 1, index);
         ranks.push(RankProcess::start(
             job,
-            place,
+            node_and_rank,
             each,
             index as usize,
             &sender,
         )?);
     }
-    await_ready(&heard, ranks.len())?;
+    await_ready(&reports, ranks.len())?;
     Ok(ranks)
 }
 
-/// How much work is a quantum, when nothing disturbs.
+/// The amount of work in a quantum, on an undisturbed core.
 fn calibrated() -> u64 {
     let mut work = 100_000;
     for _ in 0..CALIBRATIONS {
         let begun = Instant::now();
         piece(work);
         let share = QUANTUM.as_nanos() as f64 / begun.elapsed().as_nanos().max(1) as f64;
-        // Only upwards: whoever took too long was disturbed.
+        // Only increases: a piece that took too long was disturbed.
         if share > 1.0 {
             work = (work as f64 * share.min(4.0)) as u64;
         }
@@ -261,7 +265,7 @@ fn piece(work: u64) {
     }
 }
 
-/// Computes on all cores at once for so long; how long each piece took, in microseconds.
+/// Computes on all cores in parallel for this time. Returns the time of each piece, in microseconds.
 fn compute(cores: &[Core], work: u64, length: Duration) -> Vec<Vec<f64>> {
     let start = Barrier::new(cores.len());
     std::thread::scope(|scope| {
@@ -270,7 +274,7 @@ fn compute(cores: &[Core], work: u64, length: Duration) -> Vec<Vec<f64>> {
             move || {
                 let mut own = CpuSet::new();
                 own.set(number);
-                // Where it may not be bound the figures are those of the whole machine.
+                // If the thread cannot be bound, the results are those of the whole machine.
                 let _ = sched_setaffinity(None, &own);
                 let mut taken = Vec::with_capacity(length.as_millis() as usize * 2);
                 start.wait();
@@ -361,12 +365,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn noise_is_what_a_piece_took_longer_than_usual() {
+    fn noise_is_the_excess_over_the_median() {
         let mut turn = vec![1000.0; 99];
         turn.push(1100.0);
         assert!((Measure::Mean.of(&turn) - 0.1).abs() < 1e-9);
         assert_eq!(Measure::Detour.of(&turn), 100.0);
-        // A slice of somebody else's is in the mean, and in no mean of short ones.
+        // A time slice of another process is in the mean, but not in the mean of short pieces.
         turn[0] = 25_000.0;
         assert!(Measure::Mean.of(&turn) > 20.0);
         assert!(Measure::Short.of(&turn) < 0.11);
@@ -377,16 +381,16 @@ mod tests {
 
     /// From tables of the binomial distribution: of 6 values all, of 20 the sixth to the fifteenth.
     #[test]
-    fn the_interval_is_of_95_percent() {
-        let found = [0, 5, 6, 8, 9, 12, 20].map(outermost);
+    fn the_interval_has_95_percent_confidence() {
+        let found = [0, 5, 6, 8, 9, 12, 20].map(interval_start);
         let wanted = [None, None, Some(0), Some(0), Some(1), Some(2), Some(5)];
         assert_eq!(found, wanted);
     }
 
-    /// Of ten rounds two were disturbed by something else, one in each of its turns: that is not taken for
-    /// our noise, and what is in every round is found though the machine's own noise is larger.
+    /// Two of ten rounds were disturbed by other processes, one in each of its turns. That is not attributed to agents.
+    /// An effect in every round is found although the machine's own noise is larger.
     #[test]
-    fn what_others_do_is_not_taken_for_ours() {
+    fn noise_of_other_processes_is_not_attributed_to_agents() {
         let turn = |longer: f64| vec![1000.0, 1000.0, 1000.0 + longer];
         let own = [0.0, 9.0, 2.0, 5.0, 1.0, 7.0, 0.0, 0.0, 3.0, 0.0];
         let mut core = Core {

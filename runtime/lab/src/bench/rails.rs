@@ -1,14 +1,13 @@
-//! `muster bench rails`: what the fabric adds to the network below it.
+//! `muster bench rails`: measures what the fabric adds to the network below it.
 //!
-//! Latency: two ends of one process, a thread each, pass a datagram to and fro, all of them looking
-//! without sleeping: over plain sockets of UDP and TCP, by plain calls of libfabric, and over our rails,
-//! taken in turns so that the machine's moods meet all alike.
-//! Throughput: streams as fast as they go, over plain sockets and over a rail, its datagrams beside UDP and
-//! its bulk messages beside TCP; and over one rail and two to one peer, datagrams and bulk messages, where each
-//! rail takes so many bytes a second and no more (a token bucket in the fault wrapper).
-//! Failover: two rails, heartbeats as in the profile `standard`, and a stream of messages in turn over both;
-//! one rail carries nothing any more, and neither end is told. How long until the stream has left it, and until it
-//! is shown as DEGRADED.
+//! Latency: two ends of one process, each with a polling thread, exchange a datagram: over plain UDP and TCP sockets,
+//! with plain calls of libfabric, and over rails. They run in turns, so that variations of the machine affect all
+//! alike. Throughput: streams at full speed, over plain sockets and over a rail: datagrams compared with UDP, bulk
+//! messages compared with TCP. Also datagrams and bulk messages over one rail and over two rails to one peer, where
+//! each rail has a limit of bytes per second (a token bucket in the fault wrapper).
+//! Failover: two rails, heartbeats as in profile `standard`, and a stream of messages in turn over both. One rail
+//! stops carrying data, and neither end is notified. The bench measures the time until the stream has left that rail,
+//! and until it is shown as DEGRADED.
 
 use super::figures::quantile;
 use super::flows::{Flow, bulk_flow, rail_flow, tcp_flow, udp_flow};
@@ -25,7 +24,7 @@ use muster_terminal::Format;
 use serde_json::{Value, json};
 use std::io;
 
-/// What is timed, in the order of each turn.
+/// Names of ratios with a limit, and the systems in the order of each turn.
 const LATENCY_RATIO: &str = "one rail to libfabric, p50";
 const RAILS_RATIO: &str = "two rails to one, stream";
 const BULK_RAILS_RATIO: &str = "two rails to one, bulk stream";
@@ -36,28 +35,28 @@ const SYSTEMS: [&str; 5] = [
     "one rail",
     "two rails",
 ];
-/// Heartbeat and deadline of the profile `standard`, microseconds.
+/// Heartbeat and deadline of profile `standard`, in microseconds.
 const BEAT_US: u64 = 20_000;
 const DEADLINE_US: u64 = 60_000;
-/// Between two messages of the stream that has to change its rail.
+/// Interval of messages of the failover stream, in microseconds.
 const STREAM_GAP_US: u64 = 100;
-/// How long it runs before the cut, and after it.
+/// Length of the failover stream before and after the cut, in microseconds.
 const WARM_US: u64 = 200_000;
 const CUT_US: u64 = 500_000;
 
 /// Options of `muster bench rails`.
 #[derive(Args)]
 pub(crate) struct RailsArgs {
-    /// Turns that the systems take.
+    /// Number of turns.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
     turns: u32,
     /// Round trips of each system in each turn.
     #[arg(long, default_value_t = 4000, value_parser = clap::value_parser!(u32).range(10..=1_000_000))]
     rounds: u32,
-    /// What each rail takes in the stream, in MB/s.
+    /// Limit of each rail in the limited streams, in MB/s.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     rail_mb: u64,
-    /// How to print it.
+    /// Output format.
     #[arg(short, long, value_name = "FORMAT", default_value = "table")]
     output: Format,
 }
@@ -142,7 +141,7 @@ fn report(
             "heartbeat_ms": BEAT_US / 1000,
             "deadline_ms": DEADLINE_US / 1000,
         },
-        // None where it was not shown at all.
+        // Null if it was never shown.
         "degraded_ms": {
             "median": quantile(&shown, 0.5),
             "longest": quantile(&shown, 1.0),
@@ -215,34 +214,34 @@ fn table(result: &Value) -> String {
     lines.join("\n")
 }
 
-/// What is promised of this ratio, and whether this run kept it; nothing where nothing is.
+/// The limit of this ratio, and whether this run met it; empty if there is none.
 fn verdict(name: &str, ratio: &Value) -> String {
     let ratio = ratio.as_f64().unwrap_or(f64::NAN);
-    let (promise, kept) = match name {
+    let (limit, is_met) = match name {
         LATENCY_RATIO => ("at most 1.5", ratio <= 1.5),
         RAILS_RATIO | BULK_RAILS_RATIO => ("at least 1.8", ratio >= 1.8),
         _ => return String::new(),
     };
-    let word = if kept { "kept" } else { "MISSED" };
-    format!("   {promise}: {word}")
+    let result = if is_met { "kept" } else { "MISSED" };
+    format!("   {limit}: {result}")
 }
 
-/// The same of the time until a rail is shown as DEGRADED.
+/// The limit of the time until a rail is shown as DEGRADED, and whether this run met it.
 fn shown_verdict(name: &str, shown: &Value) -> String {
     if name != "longest" {
         return String::new();
     }
-    let promise_ms = 2 * DEADLINE_US / 1000;
-    let kept = shown.as_f64().is_some_and(|ms| ms <= promise_ms as f64);
-    let word = if kept { "kept" } else { "MISSED" };
-    format!("   at most two deadlines, {promise_ms}: {word}")
+    let limit_ms = 2 * DEADLINE_US / 1000;
+    let is_met = shown.as_f64().is_some_and(|ms| ms <= limit_ms as f64);
+    let result = if is_met { "kept" } else { "MISSED" };
+    format!("   at most two deadlines, {limit_ms}: {result}")
 }
 
 pub(super) fn now_us() -> u64 {
     monotonic_ns() / 1000
 }
 
-/// Two fabrics that know each other.
+/// Two fabrics that know each other as peers.
 pub(super) struct Ends {
     pub(super) near: Fabric,
     pub(super) far: Fabric,
@@ -275,16 +274,16 @@ pub(super) fn open(rails: usize) -> Result<Ends, CliError> {
     })
 }
 
-/// What becomes of two rails when one of them carries nothing any more, both ways, and nobody says so.
+/// The course after one of two rails stops carrying data in both directions without notice.
 struct Failover {
-    /// From the cut to the sending of the last message that never came, milliseconds.
+    /// From the cut to the sending of the last message that was lost, in milliseconds.
     lost_ms: f64,
-    /// From the cut until the fabric says that the peer is silent on the rail, with which an agent shows the member
-    /// as DEGRADED; for ever if it never does.
+    /// From the cut until the fabric reports that the peer is silent on the rail, which makes an agent show the member
+    /// as DEGRADED; infinite if it never does. In milliseconds.
     shown_ms: f64,
 }
 
-/// Cuts one of two rails under a stream.
+/// Cuts one of two rails during a stream.
 fn failover() -> Result<Failover, CliError> {
     let Ends {
         near,
@@ -312,7 +311,7 @@ fn failover() -> Result<Failover, CliError> {
             beat_us += BEAT_US;
             far.send(now_us, to_near, Class::Beat, Route::Next, b"beat");
         }
-        // What is sent last has time to arrive.
+        // The last message must have time to arrive.
         let may_send = now_us + BEAT_US < cut_us + CUT_US;
         let is_due = |last: &(u64, bool)| last.0 + STREAM_GAP_US <= now_us;
         if may_send && sent.last().is_none_or(is_due) {
@@ -320,15 +319,15 @@ fn failover() -> Result<Failover, CliError> {
             near.send(now_us, to_far, Class::News, Route::Next, &number);
             sent.push((now_us, false));
         }
-        let mut asked = false;
+        let mut is_answer_requested = false;
         far.poll(now_us, &mut |arrival| match arrival.bytes.first_chunk() {
             Some(number) => {
-                let place = sent.get_mut(u64::from_le_bytes(*number) as usize);
-                place.into_iter().for_each(|one| one.1 = true);
+                let message = sent.get_mut(u64::from_le_bytes(*number) as usize);
+                message.into_iter().for_each(|one| one.1 = true);
             }
-            None => asked = true,
+            None => is_answer_requested = true,
         });
-        if asked {
+        if is_answer_requested {
             far.send(now_us, to_near, Class::News, Route::All, b"here");
         }
         let mut heard = Vec::new();
@@ -337,7 +336,7 @@ fn failover() -> Result<Failover, CliError> {
             .into_iter()
             .for_each(|rail| near.heard(now_us, to_far, rail));
         while let Some(event) = near.poll_event() {
-            // With it an agent calls the member degraded.
+            // On this event an agent shows the member as degraded.
             let is_silent = matches!(event, FabricEvent::RailSilent { rail: 0, .. });
             if is_silent && now_us >= cut_us && shown_ms.is_infinite() {
                 shown_ms = now_us.saturating_sub(cut_us) as f64 / 1000.0;
@@ -347,7 +346,7 @@ fn failover() -> Result<Failover, CliError> {
             }
         }
     }
-    // On loopback the last ones are there when they were sent.
+    // On loopback the last messages have arrived by now.
     let lost = sent.iter().filter(|(_, come)| !come);
     let last_us = lost.map(|(at_us, _)| *at_us).max().unwrap_or(cut_us);
     Ok(Failover {

@@ -1,9 +1,9 @@
-//! `muster bench saved`: heartbeats that messages of the application save, and what that costs the detection.
+//! `muster bench saved`: measures how many heartbeats messages of the application save, and the effect on detection.
 //!
-//! Two nodes with one rail, and on each a rank that sends the other a message every so often, over a socket of
-//! its own, and tells the agent of what it sends and receives. Their agents count what they send and leave out.
-//! Then the second node falls silent, its agent stopped and its rank mute: when does the first one know?
-//! In turns without a message and with more and more of them.
+//! Two nodes have one rail. A rank on each sends the other a message at an interval, over its own socket, and reports
+//! what it sends and receives to its agent. The agents count the beats that they send and omit. Then the second node
+//! falls silent: its agent is stopped and its rank stops sending. The bench measures when the first node knows. Turns
+//! run without messages and with different intervals.
 
 use super::figures::quantile;
 use super::group::interrupted;
@@ -22,9 +22,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-/// A silence that nobody has noticed by then is not found.
+/// Time after which a silence counts as not detected.
 const VERDICT_DEADLINE: Duration = Duration::from_secs(10);
-/// Of the conversation, before anything is counted: what was asked for before it began has come by then.
+/// Time of the exchange before the counting starts: replies to earlier requests have arrived by then.
 const SETTLE: Duration = Duration::from_millis(1000);
 /// Counters of the agents, summed over both.
 const COUNTERS: [&str; 3] = ["beats_sent", "beats_left_out", "beats_stood_in"];
@@ -32,39 +32,39 @@ const COUNTERS: [&str; 3] = ["beats_sent", "beats_left_out", "beats_stood_in"];
 /// Options of `muster bench saved`.
 #[derive(Args)]
 pub(crate) struct SavedArgs {
-    /// Milliseconds from one message to the next, each way; one row of the table each, beside one without any.
+    /// Milliseconds between messages, each way; one row of the table for each value, and one without messages.
     #[arg(long, value_delimiter = ',', default_value = "10,1")]
     every_ms: Vec<u64>,
-    /// Seconds in which beats are counted, each turn.
+    /// Seconds in which beats are counted, in each turn.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=600))]
     seconds: u64,
-    /// Turns of each row, each with one silence.
+    /// Number of turns of each row, each with one silence.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
     /// Timing profile of the agents.
     #[arg(long, default_value = "standard", value_parser = ["fast", "standard", "quiet"])]
     profile: String,
-    /// How to print it.
+    /// Output format.
     #[arg(short, long, value_name = "FORMAT", default_value = "table")]
     output: Format,
 }
 
-/// What was measured with messages so often.
+/// Results for one message interval.
 struct Row {
     every_ms: Option<u64>,
-    /// Per second and node, by turns, in the order of `COUNTERS`.
+    /// Per second and node, by turn, in the order of `COUNTERS`.
     rates: [Vec<f64>; COUNTERS.len()],
     /// From the silence to the verdict of the other node's agent, in milliseconds.
     silent_ms: Vec<f64>,
     missing: usize,
 }
 
-/// The ranks that talk, of nodes 1 and 2, and those that keep the agents up.
-struct Stage {
+/// The job: the ranks of nodes 1 and 2 that exchange messages, and the idle ranks that keep the agents running.
+struct TestJob {
     job: Job,
     talkers: [Client; 2],
     sockets: [UdpSocket; 2],
-    resting: Vec<RankProcess>,
+    idle_ranks: Vec<RankProcess>,
 }
 
 /// Runs the measurement.
@@ -75,21 +75,21 @@ pub(super) fn run(args: &SavedArgs) -> Result<(), CliError> {
     let job = Job {
         name: "bench-saved",
         net: 77,
-        // Of two each is watched by what comes over it, and nothing is left out.
+        // With two rails, each is watched by its own traffic, and no beat is omitted.
         rails: 1,
         profile: args.profile.clone(),
         directory: scratch.path().to_owned(),
     };
     job.prepare()?;
-    let stage = Stage::open(job)?;
-    let ways = std::iter::once(None).chain(args.every_ms.iter().copied().map(Some));
-    let mut rows: Vec<Row> = ways.map(Row::new).collect();
+    let test_job = TestJob::open(job)?;
+    let intervals = std::iter::once(None).chain(args.every_ms.iter().copied().map(Some));
+    let mut rows: Vec<Row> = intervals.map(Row::new).collect();
     for _ in 0..args.rounds {
         for row in &mut rows {
-            stage.turn(row, Duration::from_secs(args.seconds))?;
+            test_job.turn(row, Duration::from_secs(args.seconds))?;
         }
     }
-    stage.close()?;
+    test_job.close()?;
     report(args, &machine, &rows);
     Ok(())
 }
@@ -109,42 +109,42 @@ fn failed(error: impl std::fmt::Display) -> CliError {
     CliError::new("bench: saved", error)
 }
 
-impl Stage {
+impl TestJob {
     fn open(job: Job) -> Result<Self, CliError> {
-        let (sender, heard) = channel();
-        let mut resting = Vec::new();
+        let (sender, reports) = channel();
+        let mut idle_ranks = Vec::new();
         for index in 0..2 {
             let args = EventRankArgs {
                 resident_mb: 0,
                 ranks: 2,
             };
-            let place = (index + 1, index);
-            resting.push(RankProcess::start(
+            let node_and_rank = (index + 1, index);
+            idle_ranks.push(RankProcess::start(
                 &job,
-                place,
+                node_and_rank,
                 args,
                 index as usize,
                 &sender,
             )?);
         }
-        await_ready(&heard, 2)?;
+        await_ready(&reports, 2)?;
         let attach = |node| Client::attach(job.options(node, node + 1)).map_err(failed);
         let bind = || UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).map_err(failed);
-        let stage = Self {
+        let test_job = Self {
             talkers: [attach(1)?, attach(2)?],
             sockets: [bind()?, bind()?],
-            resting,
+            idle_ranks,
             job,
         };
         for (socket, other) in [(0, 1), (1, 0)] {
-            let address = stage.sockets[other].local_addr().map_err(failed)?;
-            stage.sockets[socket].connect(address).map_err(failed)?;
+            let address = test_job.sockets[other].local_addr().map_err(failed)?;
+            test_job.sockets[socket].connect(address).map_err(failed)?;
         }
-        stage.await_alive()?;
-        Ok(stage)
+        test_job.await_alive()?;
+        Ok(test_job)
     }
 
-    /// Until each talker sees the other's node and rank alive.
+    /// Waits until each talker sees the node and the rank of the other alive.
     fn await_alive(&self) -> Result<(), CliError> {
         let sees = |own: usize, rank: u32| {
             let client = &self.talkers[own];
@@ -160,7 +160,7 @@ impl Stage {
         })
     }
 
-    /// Talks, counts, falls silent, and comes back.
+    /// Runs one turn: exchanges messages, counts, falls silent, and returns.
     fn turn(&self, row: &mut Row, length: Duration) -> Result<(), CliError> {
         let (is_over, is_mute) = (AtomicBool::new(false), AtomicBool::new(false));
         std::thread::scope(|scope| {
@@ -168,7 +168,7 @@ impl Stage {
                 let every = Duration::from_millis(every_ms.max(1));
                 for own in 0..2 {
                     let (is_over, is_mute) = (&is_over, &is_mute);
-                    scope.spawn(move || self.talk(own, every, is_over, is_mute));
+                    scope.spawn(move || self.exchange(own, every, is_over, is_mute));
                 }
             }
             let measured = self.measure(row, length, &is_mute);
@@ -201,7 +201,7 @@ impl Stage {
         Ok(())
     }
 
-    /// The second node is stopped until the first has given it up, or the deadline.
+    /// Stops the second node until the first has declared it failed, or until the deadline.
     fn silence(&self, is_mute: &AtomicBool) -> Result<Option<f64>, CliError> {
         let first = &self.talkers[0];
         let node = first.rank_node(3).map_err(failed)?;
@@ -227,8 +227,8 @@ impl Stage {
         Ok(known_ns.map(|known_ns| known_ns.saturating_sub(begun_ns) as f64 / 1e6))
     }
 
-    /// One end of the conversation, until it is over. Of a silent node nothing is heard.
-    fn talk(&self, own: usize, every: Duration, is_over: &AtomicBool, is_mute: &AtomicBool) {
+    /// One end of the exchange, until it is over. A silent node neither sends nor receives.
+    fn exchange(&self, own: usize, every: Duration, is_over: &AtomicBool, is_mute: &AtomicBool) {
         let (client, socket) = (&self.talkers[own], &self.sockets[own]);
         let partner = 3 - own as u32;
         let mut message = [0; 64];
@@ -256,7 +256,8 @@ impl Stage {
             let answer = client.control("stats").map_err(failed)?;
             let answer: Value = serde_json::from_str(&answer).map_err(failed)?;
             for (sum, name) in sums.iter_mut().zip(COUNTERS) {
-                *sum += find(&answer, name).ok_or_else(|| failed(format!("no {name}")))?;
+                *sum += find(&answer, name)
+                    .ok_or_else(|| failed(format!("the agent's answer has no counter {name}")))?;
             }
         }
         Ok(sums)
@@ -266,12 +267,12 @@ impl Stage {
         for client in &self.talkers {
             client.finalize(0).map_err(failed)?;
         }
-        self.resting.into_iter().for_each(RankProcess::end);
+        self.idle_ranks.into_iter().for_each(RankProcess::end);
         self.job.await_end()
     }
 }
 
-/// The counter of this name, wherever it is in the answer.
+/// The counter of this name, at any level of the answer.
 fn find(value: &Value, name: &str) -> Option<u64> {
     match value {
         Value::Object(members) => {
@@ -302,12 +303,12 @@ fn report(args: &SavedArgs, machine: &Value, rows: &[Row]) {
     );
     println!(
         "{:<16}{:>8}{:>10}{:>10}    SIGSTOP -> the other node's agent knows, ms",
-        "a message every", "sent", "left out", "stood in"
+        "message interval", "sent", "left out", "stood in"
     );
     for row in rows {
         let every = row
             .every_ms
-            .map_or_else(|| "never".to_owned(), |ms| format!("{ms} ms"));
+            .map_or_else(|| "none".to_owned(), |ms| format!("{ms} ms"));
         let [sent, left_out, stood_in] = row.rates.each_ref().map(|rates| quantile(rates, 0.5));
         println!(
             "{every:<16}{sent:>8.1}{left_out:>10.1}{stood_in:>10.1}    p50 {:.1}, max {:.1}, n {}, missing {}",

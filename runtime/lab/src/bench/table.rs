@@ -1,14 +1,14 @@
-//! The table of `muster bench detect`: a row a metric, a column a system, ratios to the first.
+//! The table of `muster bench detect`: a row for each metric, a column for each system, and ratios to the first system.
 
 use super::figures::{Count, Figures, Metric, quantile};
 use std::fmt::Write as _;
 
 const NAME_WIDTH: usize = 38;
 const CELL_WIDTH: usize = 34;
-/// Fewer values than this and the cell says how many there were.
+/// If there are fewer values than this, the cell has their number.
 const FEW: usize = 30;
 
-/// The whole table.
+/// The complete table.
 pub(super) fn table(columns: &[(&str, &Figures)]) -> String {
     let mut table = format!("{:<NAME_WIDTH$}{:>5}", "p50 / p99 / max", "");
     for (name, _) in columns {
@@ -16,18 +16,18 @@ pub(super) fn table(columns: &[(&str, &Figures)]) -> String {
     }
     table.push('\n');
     for metric in Metric::ALL {
-        let (_, words, unit) = metric.words();
+        let (_, labels, unit) = metric.labels();
         if columns.iter().all(|(_, f)| f.values(metric).is_empty()) {
             continue;
         }
-        let _ = write!(table, "{words:<NAME_WIDTH$}{unit:>5}");
+        let _ = write!(table, "{labels:<NAME_WIDTH$}{unit:>5}");
         for (_, figures) in columns {
             let _ = write!(table, "{:>CELL_WIDTH$}", cell(figures.values(metric)));
         }
         table.push('\n');
     }
     for count in Count::ALL {
-        let _ = write!(table, "{:<NAME_WIDTH$}{:>5}", count.words().1, "");
+        let _ = write!(table, "{:<NAME_WIDTH$}{:>5}", count.labels().1, "");
         for (_, figures) in columns {
             let _ = write!(table, "{:>CELL_WIDTH$}", figures.counted(count));
         }
@@ -59,7 +59,7 @@ fn number(value: f64) -> String {
     }
 }
 
-/// Medians and worst cases of the others as multiples of the first's.
+/// Medians and maxima of the other systems as multiples of those of the first.
 fn ratios(columns: &[(&str, &Figures)]) -> String {
     let Some(((first, ours), others)) = columns.split_first() else {
         return String::new();
@@ -88,7 +88,7 @@ fn ratios(columns: &[(&str, &Figures)]) -> String {
         let _ = write!(
             text,
             "{:<NAME_WIDTH$}{:>5}{:>CELL_WIDTH$}",
-            metric.words().1,
+            metric.labels().1,
             "",
             "1"
         );
@@ -105,15 +105,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn few_values_are_said_to_be_few_and_none_is_a_dash() {
+    fn few_values_have_their_number_and_none_is_a_dash() {
         let mut ours = Figures::default();
         (0..40).for_each(|value| ours.add(Metric::Killed, f64::from(value)));
         ours.add(Metric::Boot, 12.0);
         let mut theirs = Figures::default();
         theirs.add(Metric::Killed, 195.0);
         let table = table(&[("a", &ours), ("b", &theirs)]);
-        let row = |words: &str| {
-            let line = table.lines().find(|line| line.starts_with(words)).unwrap();
+        let row = |labels: &str| {
+            let line = table.lines().find(|line| line.starts_with(labels)).unwrap();
             line.split_whitespace().collect::<Vec<_>>().join(" ")
         };
         assert!(

@@ -1,4 +1,4 @@
-//! Round trips of a datagram between two ends of one process, a thread each, both looking without sleeping.
+//! Round trips of a datagram between two ends of one process. Each end has a thread, which polls without sleeping.
 
 use super::rails::{Ends, now_us, open};
 use muster_fabric::{Class, RawEndpoint, Route, Transport};
@@ -8,12 +8,12 @@ use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Bytes of a message: a heartbeat with some news.
+/// Size of a message in bytes: a heartbeat with some news.
 const MESSAGE: usize = 128;
-/// No answer takes this long.
+/// Time after which a message counts as lost. Every answer is faster.
 const LOST_AFTER: Duration = Duration::from_secs(2);
 
-/// Round trips in microseconds.
+/// Round trips over plain UDP sockets, in microseconds.
 pub(super) fn udp_trips(rounds: u32) -> io::Result<Vec<f64>> {
     let [near, far] = [
         UdpSocket::bind("127.0.0.1:0")?,
@@ -44,31 +44,31 @@ pub(super) fn udp_trips(rounds: u32) -> io::Result<Vec<f64>> {
     })
 }
 
-/// The same over a connection.
+/// Round trips over a plain TCP connection, in microseconds.
 pub(super) fn tcp_trips(rounds: u32) -> io::Result<Vec<f64>> {
     let [mut near, mut far] = connection()?;
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let (mut bytes, mut have) = ([0; MESSAGE], 0);
+            let (mut bytes, mut length) = ([0; MESSAGE], 0);
             while !over.load(Ordering::Acquire) {
-                have += far.read(&mut bytes[have..]).unwrap_or(0);
-                if have == MESSAGE {
-                    have = 0;
-                    // Two messages are never on their way: there is room for one.
+                length += far.read(&mut bytes[length..]).unwrap_or(0);
+                if length == MESSAGE {
+                    length = 0;
+                    // At most one message is in flight, so there is room for it.
                     let _ = far.write_all(&bytes);
                 }
             }
         });
-        let (bytes, mut have) = ([7; MESSAGE], 0);
+        let (bytes, mut length) = ([7; MESSAGE], 0);
         let mut sender = near.try_clone()?;
         let trips = trips(
             rounds,
             || sender.write_all(&bytes),
             || {
-                have += near.read(&mut [0; MESSAGE][have..]).unwrap_or(0);
-                let whole = have == MESSAGE;
-                have %= MESSAGE;
+                length += near.read(&mut [0; MESSAGE][length..]).unwrap_or(0);
+                let whole = length == MESSAGE;
+                length %= MESSAGE;
                 Ok(whole)
             },
         );
@@ -77,7 +77,7 @@ pub(super) fn tcp_trips(rounds: u32) -> io::Result<Vec<f64>> {
     })
 }
 
-/// Two ends of a connection that send at once and never block.
+/// The two ends of a connection, without delay and non-blocking.
 pub(super) fn connection() -> io::Result<[TcpStream; 2]> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let near = TcpStream::connect(listener.local_addr()?)?;
@@ -89,7 +89,7 @@ pub(super) fn connection() -> io::Result<[TcpStream; 2]> {
     Ok([near, far])
 }
 
-/// The same by libfabric's own calls, on the provider of our rails.
+/// Round trips with plain calls of libfabric, on the provider of the rails, in microseconds.
 pub(super) fn raw_trips(rounds: u32) -> Result<Vec<f64>, CliError> {
     let failed = |e| CliError::new("bench rails: plain libfabric", e);
     let library = muster_fabric::load().map_err(|e| CliError::new("bench rails", e))?;
@@ -115,7 +115,7 @@ pub(super) fn raw_trips(rounds: u32) -> Result<Vec<f64>, CliError> {
     trips.map_err(|e| CliError::new("bench rails: plain libfabric", e))
 }
 
-/// The same over our rails.
+/// Round trips over rails, in microseconds.
 pub(super) fn rail_trips(rails: usize, rounds: u32) -> Result<Vec<f64>, CliError> {
     let Ends {
         mut near,
@@ -128,13 +128,13 @@ pub(super) fn rail_trips(rails: usize, rounds: u32) -> Result<Vec<f64>, CliError
         scope.spawn(|| {
             let mut answer = [0; MESSAGE];
             while !over.load(Ordering::Acquire) {
-                let mut come = 0;
+                let mut received = 0;
                 far.poll(now_us(), &mut |arrival| {
-                    come += 1;
+                    received += 1;
                     let length = arrival.bytes.len().min(MESSAGE);
                     answer[..length].copy_from_slice(&arrival.bytes[..length]);
                 });
-                for _ in 0..come {
+                for _ in 0..received {
                     far.send(now_us(), to_near, Class::News, Route::Next, &answer);
                 }
             }
@@ -149,9 +149,9 @@ pub(super) fn rail_trips(rails: usize, rounds: u32) -> Result<Vec<f64>, CliError
                 Ok(())
             },
             || {
-                let mut come = false;
-                near.borrow_mut().poll(now_us(), &mut |_| come = true);
-                Ok(come)
+                let mut received = false;
+                near.borrow_mut().poll(now_us(), &mut |_| received = true);
+                Ok(received)
             },
         );
         over.store(true, Ordering::Release);
@@ -160,7 +160,7 @@ pub(super) fn rail_trips(rails: usize, rounds: u32) -> Result<Vec<f64>, CliError
     trips.map_err(|e| CliError::new("bench rails", e))
 }
 
-/// Times `rounds` of them. A message that got lost is sent again and its trip not counted.
+/// Measures `rounds` round trips. A lost message is sent again, and its trip is not counted.
 fn trips(
     rounds: u32,
     mut send: impl FnMut() -> io::Result<()>,
@@ -179,7 +179,9 @@ fn trips(
             if start.elapsed() > LOST_AFTER {
                 losses += 1;
                 if losses > 3 {
-                    return Err(io::Error::other("no answer comes"));
+                    return Err(io::Error::other(
+                        "no answer was received; messages are lost on loopback",
+                    ));
                 }
                 break;
             }

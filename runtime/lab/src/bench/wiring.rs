@@ -1,16 +1,15 @@
-//! The wires between members that live in network namespaces, and the shears.
+//! `Wiring` connects members that are in network namespaces, and can cut them off.
 //!
-//! A namespace in the middle (the hub) has one bridge a rail; each member is plugged into each of
-//! them by a pair of virtual interfaces. To cut a member off, its ports are told to forward
-//! nothing: to everybody, itself included, that looks like silence and like nothing else.
+//! A namespace in the middle (the hub) has one bridge for each rail. Each member is connected to each bridge by a pair
+//! of virtual interfaces. To cut a member off, its ports are set to forward nothing: for all members, itself included,
+//! that looks like silence and like no other fault.
 //!
-//! Nothing here has a name outside: the hub lives as long as its process, which ends with its
-//! standard input; the wires go with the namespaces at their ends. Neighbours' hardware addresses
-//! are written down beforehand, as the kernel's table of found ones is shared by all namespaces
-//! and too short.
+//! Nothing here has a name outside: the hub exists as long as its process, which ends with its standard input. The
+//! interfaces end with the namespaces. Hardware addresses of neighbours are configured statically, since the kernel's
+//! table of learnt neighbours is shared by all namespaces and too small.
 
 use super::launch;
-use super::member::{Member, Terms, network_file};
+use super::member::{GroupOptions, Member, network_file};
 use muster_terminal::CliError;
 use muster_terminal::process::wait_until;
 use std::fmt::Write as _;
@@ -24,16 +23,16 @@ const WAIT_DEADLINE: Duration = Duration::from_secs(30);
 const DISABLED: u8 = 0;
 const FORWARDING: u8 = 3;
 
-/// The hub.
+/// The hub and the connections of the members.
 pub(super) struct Wiring {
     hub: Child,
-    /// What the hub's `bridge -batch` reads; closed, it ends.
-    orders: Option<ChildStdin>,
+    /// Standard input of the hub's `bridge -batch`; closing it ends the hub.
+    bridge_input: Option<ChildStdin>,
     rails: u32,
 }
 
 impl Wiring {
-    /// Makes the hub. The error says what is missing, in words for the one who reads the table.
+    /// Creates the hub. The error text names what is missing, for the reader of the table.
     pub(super) fn open(rails: u32) -> Result<Self, String> {
         let mut script = String::from("exec 2>&1; ");
         for rail in 0..rails {
@@ -52,26 +51,36 @@ impl Wiring {
             .map_err(|error| format!("unshare: {error}"))?;
         let mut line = String::new();
         if let Some(output) = hub.stdout.take() {
-            // Its word, or the reason, or its end.
+            // The line is `ready`, an error text, or empty at the end of the output.
             let _ = BufReader::new(output).read_line(&mut line);
         }
-        let orders = hub.stdin.take();
+        let bridge_input = hub.stdin.take();
         if line.trim() == "ready" {
-            return Ok(Self { hub, orders, rails });
+            return Ok(Self {
+                hub,
+                bridge_input,
+                rails,
+            });
         }
-        drop(orders);
-        let said = hub.wait_with_output().map(|output| output.stderr);
-        let said = String::from_utf8_lossy(&said.unwrap_or_default()).into_owned();
-        Err(format!("{} {}", line.trim(), said.trim()).trim().to_owned())
+        drop(bridge_input);
+        let stderr = hub.wait_with_output().map(|output| output.stderr);
+        let stderr = String::from_utf8_lossy(&stderr.unwrap_or_default()).into_owned();
+        Err(format!("{} {}", line.trim(), stderr.trim())
+            .trim()
+            .to_owned())
     }
 
-    /// Plugs members in that wait for their networks, and lets them go on.
-    pub(super) fn plug(&self, members: &mut [Member], terms: &Terms) -> Result<(), CliError> {
-        let waits = |member: &Member| member.told(launch::WAITS, "network", 0).is_some();
-        if !wait_until(WAIT_DEADLINE, || members.iter().all(waits)) {
+    /// Connects members that wait for their networks, and releases them.
+    pub(super) fn connect(
+        &self,
+        members: &mut [Member],
+        options: &GroupOptions,
+    ) -> Result<(), CliError> {
+        let is_waiting = |member: &Member| member.first_ns(launch::WAITS, "network", 0).is_some();
+        if !wait_until(WAIT_DEADLINE, || members.iter().all(is_waiting)) {
             return Err(CliError::timed_out(
                 "bench",
-                "a member's namespace did not come",
+                "the namespace of a member was not created",
             ));
         }
         let mut batch = String::new();
@@ -86,8 +95,8 @@ impl Wiring {
                      link set {port} master br{rail} up"
                 );
             }
-            let file = network_file(terms, index);
-            std::fs::write(&file, self.inside(terms, index))
+            let file = network_file(options, index);
+            std::fs::write(&file, self.inside(options, index))
                 .map_err(|e| CliError::new(format!("bench: {}", file.display()), e))?;
         }
         let output = self
@@ -97,43 +106,43 @@ impl Wiring {
             let why = String::from_utf8_lossy(&output.stderr).into_owned();
             return Err(CliError::new("bench: cannot wire the members", why.trim()));
         }
-        members.iter_mut().for_each(Member::go);
+        members.iter_mut().for_each(Member::release);
         Ok(())
     }
 
-    /// From now on nothing comes to this member and nothing from it.
+    /// Blocks all traffic to and from this member.
     pub(super) fn cut(&mut self, index: u32) {
-        self.order(index, DISABLED);
+        self.set_ports(index, DISABLED);
     }
 
-    /// Undoes [`Wiring::cut`].
+    /// Reverts [`Wiring::cut`].
     pub(super) fn heal(&mut self, index: u32) {
-        self.order(index, FORWARDING);
+        self.set_ports(index, FORWARDING);
     }
 
-    fn order(&mut self, index: u32, state: u8) {
+    fn set_ports(&mut self, index: u32, state: u8) {
         let mut text = String::new();
         for rail in 0..self.rails {
             let _ = writeln!(text, "link set dev {} state {state}", port(index, rail));
         }
-        if let Some(orders) = &mut self.orders {
-            // A hub that is gone is found out by a cut that nobody notices.
-            let _ = orders.write_all(text.as_bytes());
+        if let Some(bridge_input) = &mut self.bridge_input {
+            // A hub that has ended is noticed, since no member reports the cut.
+            let _ = bridge_input.write_all(text.as_bytes());
         }
     }
 
-    /// What a member's side of the wires is told.
-    fn inside(&self, terms: &Terms, index: u32) -> String {
+    /// The commands for a member's side of the connections.
+    fn inside(&self, options: &GroupOptions, index: u32) -> String {
         let mut batch = String::from("link set lo up\n");
         for rail in 0..self.rails {
-            let own = terms.address(index, rail);
+            let own = options.address(index, rail);
             let _ = writeln!(
                 batch,
                 "addr add {own}/24 dev rail{rail}\nlink set rail{rail} up"
             );
-            for other in (1..=terms.members).filter(|other| *other != index) {
+            for other in (1..=options.members).filter(|other| *other != index) {
                 let (address, hardware) =
-                    (terms.address(other, rail), hardware_address(other, rail));
+                    (options.address(other, rail), hardware_address(other, rail));
                 let _ = writeln!(
                     batch,
                     "neigh add {address} lladdr {hardware} dev rail{rail} nud permanent"
@@ -160,7 +169,7 @@ impl Wiring {
 
 impl Drop for Wiring {
     fn drop(&mut self) {
-        drop(self.orders.take());
+        drop(self.bridge_input.take());
         let _ = self.hub.kill();
         let _ = self.hub.wait();
     }

@@ -1,4 +1,4 @@
-//! An MPI job on emulated nodes: `muster run`, which gives each node a launcher, an agent and addresses of its own.
+//! `Cluster` is an MPI job on emulated nodes. `muster run` gives each node a launcher, an agent and addresses.
 
 use super::DemoArgs;
 use muster_launch::command::emulate::agents_directory;
@@ -11,19 +11,19 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// How long `muster run` may take to end a job that is not to go on.
-const FAREWELL: Duration = Duration::from_secs(5);
+/// Time in which `muster run` must end a job that is given up.
+const EXIT_TIME: Duration = Duration::from_secs(5);
 
-/// How long a rank waits for one call of MPI: a slow machine is no MPI that hangs.
+/// Time limit of a rank for one call of MPI. It is long: a slow machine must not look like a hanging MPI.
 const DEADLINE_S: &str = "60";
 
-/// A running job and everything that belongs to it.
+/// A running job and all its processes.
 pub(crate) struct Cluster {
-    starter: Child,
-    /// Where its agents have their sockets.
+    parent: Child,
+    /// Directory of the agents' sockets.
     agents: PathBuf,
-    /// Pids found so far, to be ended at the end whatever happens.
-    known: Vec<Process>,
+    /// Processes found so far, which are ended in any case.
+    processes: Vec<Process>,
 }
 
 impl Cluster {
@@ -33,29 +33,29 @@ impl Cluster {
         program: &Path,
         directory: &Path,
     ) -> Result<Self, CliError> {
-        let starter = command(args, program, directory)?
+        let parent = command(args, program, directory)?
             .spawn()
             .map_err(|e| CliError::new("demo: muster run", e))?;
         Ok(Self {
-            agents: agents_directory(starter.id()),
-            starter,
-            known: Vec::new(),
+            agents: agents_directory(parent.id()),
+            parent,
+            processes: Vec::new(),
         })
     }
 
-    /// Remembers a process for the clean-up.
-    pub(crate) fn remember(&mut self, process: &Process) {
-        if !self.known.iter().any(|known| known.pid == process.pid) {
-            self.known.push(process.clone());
+    /// Records a process for the clean-up.
+    pub(crate) fn record(&mut self, process: &Process) {
+        if !self.processes.iter().any(|one| one.pid == process.pid) {
+            self.processes.push(process.clone());
         }
     }
 
-    /// Whether the job has ended already (it should not, before it is told to).
+    /// Whether the job has ended; it must not end before it is told to.
     pub(crate) fn has_ended(&mut self) -> bool {
-        matches!(self.starter.try_wait(), Ok(Some(_)))
+        matches!(self.parent.try_wait(), Ok(Some(_)))
     }
 
-    /// The agents of this job: (node, process), keeper and worker alike.
+    /// The agents of this job as (node, process), supervisors and workers.
     pub(crate) fn agents(&mut self) -> Vec<(String, Process)> {
         let agents: Vec<_> = process::named("musterd")
             .into_iter()
@@ -66,40 +66,40 @@ impl Cluster {
             .filter_map(|p| Some((p.environment("MUSTER_NODE")?, p)))
             .collect();
         for (_, process) in &agents {
-            self.remember(process);
+            self.record(process);
         }
         agents
     }
 
-    /// Ends the job: first `muster run` by itself, then whatever is left, by recorded pid.
-    /// Returns how many processes had to be killed.
-    pub(crate) fn end(mut self, patience: Duration) -> usize {
+    /// Ends the job: waits until `muster run` and the agents end, then kills the remaining processes by recorded pid.
+    /// Returns the number of processes that had to be killed.
+    pub(crate) fn end(mut self, timeout: Duration) -> usize {
         self.agents();
-        wait_until(patience, || self.has_ended());
-        // The agents go by themselves when their last client has gone and they have lingered.
-        wait_until(patience, || {
-            self.known.iter().all(|process| !process.is_running())
+        wait_until(timeout, || self.has_ended());
+        // An agent ends by itself after its last client, when its linger time is over.
+        wait_until(timeout, || {
+            self.processes.iter().all(|process| !process.is_running())
         });
         self.kill_all()
     }
 
     fn kill_all(&mut self) -> usize {
         let mut killed = 0;
-        for process in self.known.iter().filter(|process| process.is_running()) {
+        for process in self.processes.iter().filter(|process| process.is_running()) {
             process.signal(Signal::KILL);
             killed += 1;
         }
         if !self.has_ended() {
-            // Asked first, so that it takes its files with it; its launchers go with it in any case.
-            if let Some(starter) = Process::find(self.starter.id()) {
-                starter.signal(Signal::TERM);
+            // SIGTERM first, so that it removes its files. Its launchers end with it in any case.
+            if let Some(parent) = Process::find(self.parent.id()) {
+                parent.signal(Signal::TERM);
             }
-            wait_until(FAREWELL, || self.has_ended());
-            let _ = self.starter.kill();
+            wait_until(EXIT_TIME, || self.has_ended());
+            let _ = self.parent.kill();
             killed += 1;
         }
-        let _ = self.starter.wait();
-        self.known.clear();
+        let _ = self.parent.wait();
+        self.processes.clear();
         killed
     }
 }
@@ -126,7 +126,7 @@ fn command(args: &DemoArgs, program: &Path, directory: &Path) -> Result<Command,
         .arg(program)
         .env("MUSTER_PROFILE", &args.profile)
         .env("SURVIVE_LOG_DIR", directory.join("logs"))
-        // A rank that gives MPI up goes on alone, which is not what is shown here.
+        // A rank that gives up MPI would continue alone, which is not what the demo shows.
         .env("SURVIVE_DEADLINE_S", DEADLINE_S)
         .stdin(Stdio::null())
         .stdout(log)

@@ -1,7 +1,7 @@
-//! What the ranks wrote down: one log file a rank, one fact a line.
+//! The logs of the ranks: one file per rank, one fact per line.
 //!
-//! The ranks stamp with CLOCK_MONOTONIC; on one machine that is one clock, so a stamp minus
-//! the time of the fault is the time it took. The ranks compute no statistics themselves.
+//! The ranks stamp with CLOCK_MONOTONIC. On one machine that is one clock, so the difference between a stamp and the
+//! time of the fault is the latency. The ranks compute no statistics.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 pub(crate) enum Fact {
     /// The rank sees the whole job alive.
     Ready { pid: u32, node: String },
-    /// An event reached the application.
-    Told {
+    /// The application received an event.
+    Notified {
         at_ns: u64,
         event: String,
         target: String,
@@ -21,12 +21,12 @@ pub(crate) enum Fact {
     },
     /// MPI shrank its communicator.
     Shrunk { at_ns: u64, size: u32 },
-    /// MPI could not shrink; the rank goes on alone.
+    /// MPI could not shrink; the rank continues alone.
     NotShrunk { why: String },
-    /// The computation went on.
+    /// The computation continued.
     Resumed { at_ns: u64 },
-    /// The computation ended, with a right or a wrong result.
-    Done { right: bool },
+    /// The computation ended, with a correct or a wrong result.
+    Done { correct: bool },
 }
 
 /// The logs of all ranks of a job.
@@ -41,33 +41,33 @@ impl Journal {
         }
     }
 
-    /// Every fact that a rank has written so far, in order. Unknown lines are skipped: the
-    /// program may say more than the checker needs.
+    /// Every fact that a rank has written so far, in order. Unknown lines are skipped, since the program may write more
+    /// than the checker requires.
     pub(crate) fn facts(&self, rank: u32) -> Vec<Fact> {
         let path = self.directory.join(format!("rank-{rank}.log"));
         let text = fs::read_to_string(path).unwrap_or_default();
-        // A last line without its end is still being written.
+        // A last line without a newline is still being written.
         let complete = text.rfind('\n').map_or("", |end| &text[..end]);
         complete.lines().filter_map(parse).collect()
     }
 }
 
 fn parse(line: &str) -> Option<Fact> {
-    let mut words = line.splitn(2, ' ');
-    let (kind, rest) = (words.next()?, words.next().unwrap_or(""));
-    let mut rest_words = rest.split(' ');
+    let mut parts = line.splitn(2, ' ');
+    let (kind, rest) = (parts.next()?, parts.next().unwrap_or(""));
+    let mut fields = rest.split(' ');
     match kind {
         "READY" => {
-            let _rank = rest_words.next()?;
-            let pid = rest_words.next()?.parse().ok()?;
+            let _rank = fields.next()?;
+            let pid = fields.next()?.parse().ok()?;
             Some(Fact::Ready {
                 pid,
-                node: rest_words.next()?.to_owned(),
+                node: fields.next()?.to_owned(),
             })
         }
         "TOLD" => {
             let mut fields = rest.splitn(5, ' ');
-            Some(Fact::Told {
+            Some(Fact::Notified {
                 at_ns: fields.next()?.parse().ok()?,
                 event: fields.next()?.to_owned(),
                 target: fields.next()?.to_owned(),
@@ -76,8 +76,8 @@ fn parse(line: &str) -> Option<Fact> {
             })
         }
         "SHRUNK" => Some(Fact::Shrunk {
-            at_ns: rest_words.next()?.parse().ok()?,
-            size: rest_words.next()?.parse().ok()?,
+            at_ns: fields.next()?.parse().ok()?,
+            size: fields.next()?.parse().ok()?,
         }),
         "NOSHRINK" => {
             let why = rest.split_once(' ').map_or(rest, |(_, why)| why);
@@ -86,10 +86,10 @@ fn parse(line: &str) -> Option<Fact> {
             })
         }
         "RESUMED" => Some(Fact::Resumed {
-            at_ns: rest_words.next()?.parse().ok()?,
+            at_ns: fields.next()?.parse().ok()?,
         }),
         "DONE" => Some(Fact::Done {
-            right: rest_words.nth(1)? == "ok",
+            correct: fields.nth(1)? == "ok",
         }),
         _ => None,
     }
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_become_facts_and_a_half_written_line_waits() {
+    fn lines_become_facts_and_an_incomplete_line_is_skipped() {
         let directory = tempfile::tempdir().unwrap();
         let text = "READY 3 4711 n2 99\n\
                     TOLD 1000 RANK_FAILED 5 futex rank 5 on n3 failed: killed\n\
@@ -115,7 +115,7 @@ mod tests {
                     pid: 4711,
                     node: "n2".into()
                 },
-                Fact::Told {
+                Fact::Notified {
                     at_ns: 1000,
                     event: "RANK_FAILED".into(),
                     target: "5".into(),
@@ -130,7 +130,7 @@ mod tests {
                     why: "not within 20 s".into()
                 },
                 Fact::Resumed { at_ns: 3000 },
-                Fact::Done { right: true },
+                Fact::Done { correct: true },
             ]
         );
     }

@@ -1,11 +1,10 @@
-//! `muster demo`: the whole way, end to end, on one machine.
+//! `muster demo`: the complete course of a failure, on one machine.
 //!
-//! A real MPI job starts on emulated nodes. One rank is stopped until all others were told that it
-//! hangs, and goes on. Another one is killed; when the survivors have gone on, one whole node (its
-//! agent, its launcher and its ranks) is stopped, which Open MPI by itself never notices. The
-//! demo shows who was told what, after how many milliseconds and how it was known, and writes the
-//! same as JSON. What counts is computed here, from the ranks' own logs; the ranks report no figures
-//! about themselves.
+//! A real MPI job starts on emulated nodes. One rank is stopped until all others were notified that it hangs, and is
+//! continued. Another rank is killed. When the survivors have recovered, one whole node (its agent, its launcher and
+//! its ranks) is stopped, which Open MPI by itself never notices. The demo shows which rank was notified of which
+//! fault, after how many milliseconds and how it was known, and writes the same as JSON. All results are computed here,
+//! from the logs of the ranks; the ranks report no results about themselves.
 
 mod cluster;
 mod journal;
@@ -26,7 +25,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long the job may take to start, and how long each later step may take.
+/// Time limits: of the start of the job, of each later step, and of the end.
 const START_DEADLINE: Duration = Duration::from_secs(120);
 const STEP_DEADLINE: Duration = Duration::from_secs(120);
 const END_DEADLINE: Duration = Duration::from_secs(20);
@@ -46,10 +45,10 @@ pub(crate) struct DemoArgs {
     /// Timing profile of the agents: fast, standard or quiet.
     #[arg(long, default_value = "standard", value_parser = ["fast", "standard", "quiet"])]
     profile: String,
-    /// Which ranks and which node are hit follows from this number; drawn if not given.
+    /// Seed that selects the ranks and the node of the faults [default: random].
     #[arg(long)]
     seed: Option<u64>,
-    /// Where to write the result as JSON.
+    /// File for the result as JSON.
     #[arg(long)]
     out: Option<PathBuf>,
     /// The MPI program, of Open MPI 5 or newer with ULFM [default: `ulfm_survive` beside this executable].
@@ -57,7 +56,7 @@ pub(crate) struct DemoArgs {
     program: Option<PathBuf>,
 }
 
-/// Runs the demo; an error also when a promise was not kept.
+/// Runs the demo. Returns an error also if a check of the result fails.
 pub(crate) fn run(args: &DemoArgs) -> Result<(), CliError> {
     let program = find_program(args)?;
     let seed = args.seed.unwrap_or_else(muster_config::draw_seed);
@@ -66,13 +65,14 @@ pub(crate) fn run(args: &DemoArgs) -> Result<(), CliError> {
         args.nodes, args.ranks, args.rails, args.profile
     );
     let directory = std::env::temp_dir().join(format!("muster-demo-{}", std::process::id()));
-    // Made here, or not used: others may write beside it.
+    // Must be created here: other users may write to the parent directory.
     let made = DirBuilder::new().mode(0o700).create(&directory);
     made.and_then(|()| fs::create_dir(directory.join("logs")))
         .map_err(|e| CliError::new(format!("demo: {}", directory.display()), e))?;
-    let kept = |error: CliError| error.hint(format!("the logs are in {}", directory.display()));
+    let with_logs =
+        |error: CliError| error.hint(format!("the logs are in {}", directory.display()));
 
-    let report = play(args, &program, seed, &directory).map_err(kept)?;
+    let report = run_job(args, &program, seed, &directory).map_err(with_logs)?;
     print!("{}", report.timeline());
     if let Some(out) = &args.out {
         fs::write(out, report.json())
@@ -81,35 +81,40 @@ pub(crate) fn run(args: &DemoArgs) -> Result<(), CliError> {
     }
     report
         .verdict()
-        .map_err(|why| kept(CliError::new("demo", why)))?;
-    // Nothing failed: the logs have served their purpose.
+        .map_err(|why| with_logs(CliError::new("demo", why)))?;
+    // The demo succeeded, so the logs are not required any more.
     let _ = fs::remove_dir_all(&directory);
     Ok(())
 }
 
-/// One rank of the job while it runs.
+/// A rank of the running job.
 struct Rank {
     rank: u32,
     node: String,
     process: Process,
 }
 
-/// Starts the job, injects the faults, lets it finish, and collects what was said.
-fn play(args: &DemoArgs, program: &Path, seed: u64, directory: &Path) -> Result<Report, CliError> {
-    let mut dice = rand_chacha::ChaCha8Rng::seed_from_u64(seed);
+/// Starts the job, injects the faults, lets the job finish, and collects the results.
+fn run_job(
+    args: &DemoArgs,
+    program: &Path,
+    seed: u64,
+    directory: &Path,
+) -> Result<Report, CliError> {
+    let mut random = rand_chacha::ChaCha8Rng::seed_from_u64(seed);
     let journal = Journal::new(&directory.join("logs"));
     notice_interruption();
     let mut cluster = Cluster::start(args, program, directory)?;
     let ranks = wait_ready(args, &journal, &mut cluster)?;
     let start_ns = monotonic_ns();
 
-    let victim = &ranks[dice.random_range(0..ranks.len())];
-    let hanging = &ranks[dice.random_range(0..ranks.len())];
+    let victim = &ranks[random.random_range(0..ranks.len())];
+    let hanging = &ranks[random.random_range(0..ranks.len())];
     let hung = hang_rank(hanging, &ranks, &journal);
     let killed = kill_rank(victim, &ranks, &journal)?;
 
     let nodes = other_nodes(&ranks, &victim.node);
-    let silent = nodes[dice.random_range(0..nodes.len())].clone();
+    let silent = nodes[random.random_range(0..nodes.len())].clone();
     let stopped = stop_node(&silent, &ranks, &mut cluster);
     let survivors: Vec<_> = ranks
         .iter()
@@ -121,14 +126,14 @@ fn play(args: &DemoArgs, program: &Path, seed: u64, directory: &Path) -> Result<
     wait_until(STEP_DEADLINE, || {
         survivors.iter().all(|r| {
             let facts = journal.facts(r.rank);
-            // One that died cannot finish: waiting longer would not help.
+            // A rank that died cannot finish, so it is not waited for.
             facts.iter().any(|fact| matches!(fact, Fact::Done { .. })) || !r.process.is_running()
         })
     });
-    let right = Fact::Done { right: true };
+    let correct = Fact::Done { correct: true };
     let finished = survivors
         .iter()
-        .all(|r| journal.facts(r.rank).contains(&right));
+        .all(|r| journal.facts(r.rank).contains(&correct));
     let crashed = crashed(&survivors, &journal);
     resume_node(&silent, &ranks, &mut cluster);
     if is_interrupted() {
@@ -150,7 +155,7 @@ fn play(args: &DemoArgs, program: &Path, seed: u64, directory: &Path) -> Result<
     }))
 }
 
-/// Survivors whose process has ended without a result: no fault of ours killed them.
+/// Survivors whose process has ended without a result, although no fault was injected into them.
 fn crashed(survivors: &[&Rank], journal: &Journal) -> Vec<u32> {
     let is_done = |rank| {
         journal
@@ -193,7 +198,7 @@ fn wait_ready(
         };
         return Err(CliError::timed_out(
             "demo: the job did not become ready",
-            format!("{why}; ranks that did not report: {}", missing.join(", ")),
+            format!("{why}; ranks that are not ready: {}", missing.join(", ")),
         ));
     }
     let mut ranks = Vec::new();
@@ -205,7 +210,7 @@ fn wait_ready(
                 format!("rank {rank} (pid {pid}) ended before any fault"),
             )
         })?;
-        cluster.remember(&process);
+        cluster.record(&process);
         ranks.push(Rank {
             rank,
             node,
@@ -220,7 +225,7 @@ fn wait_ready(
     Ok(ranks)
 }
 
-/// Stops a rank until all others were told, and waits until they are told that it goes on.
+/// Stops a rank until all others were notified, continues it, and waits until they were notified of that.
 fn hang_rank(victim: &Rank, ranks: &[Rank], journal: &Journal) -> Fault {
     println!("fault: SIGSTOP to rank {} on {}", victim.rank, victim.node);
     let others: Vec<_> = ranks
@@ -229,17 +234,17 @@ fn hang_rank(victim: &Rank, ranks: &[Rank], journal: &Journal) -> Fault {
         .filter(|&rank| rank != victim.rank)
         .collect();
     let target = victim.rank.to_string();
-    let wait_told = |event: &str| {
+    let wait_notified = |event: &str| {
         wait_until(STEP_DEADLINE, || {
-            let told = |rank: &u32| is_told(&journal.facts(*rank), event, &target);
-            others.iter().all(told)
+            let notified = |rank: &u32| is_notified(&journal.facts(*rank), event, &target);
+            others.iter().all(notified)
         })
     };
     let t0_ns = monotonic_ns();
     victim.process.signal(Signal::STOP);
-    wait_told("RANK_HUNG");
+    wait_notified("RANK_HUNG");
     victim.process.signal(Signal::CONT);
-    wait_told("RANK_RESUMED");
+    wait_notified("RANK_RESUMED");
     Fault {
         kind: FaultKind::Hung,
         target,
@@ -270,7 +275,7 @@ fn stop_node(node: &str, ranks: &[Rank], cluster: &mut Cluster) -> Fault {
     let agents = cluster.agents();
     let launcher = launcher_of(node, ranks);
     if let Some(launcher) = &launcher {
-        cluster.remember(launcher);
+        cluster.record(launcher);
     }
     let t0_ns = monotonic_ns();
     for (_, agent) in agents.iter().filter(|(name, _)| name == node) {
@@ -296,7 +301,7 @@ fn stop_node(node: &str, ranks: &[Rank], cluster: &mut Cluster) -> Fault {
     }
 }
 
-/// Lets the job end: stopped ranks cannot come back into MPI and are killed, the others go on.
+/// Lets the job end. The stopped ranks cannot return into MPI and are killed; the launcher and the agent continue.
 fn resume_node(node: &str, ranks: &[Rank], cluster: &mut Cluster) {
     let launcher = launcher_of(node, ranks);
     for rank in ranks.iter().filter(|r| r.node == node) {
@@ -329,20 +334,20 @@ fn other_nodes(ranks: &[Rank], excluded: &str) -> Vec<String> {
     nodes
 }
 
-/// Whether these facts say that a rank was told of this.
-fn is_told(facts: &[Fact], wanted: &str, subject: &str) -> bool {
+/// Whether a rank was notified of this event of this subject.
+fn is_notified(facts: &[Fact], wanted: &str, subject: &str) -> bool {
     facts.iter().any(|fact| {
-        matches!(fact, Fact::Told { event, target, .. } if event == wanted && target == subject)
+        matches!(fact, Fact::Notified { event, target, .. } if event == wanted && target == subject)
     })
 }
 
-/// Waits until each survivor has gone on `times` times, with MPI or without it, and has been told why: MPI hears of
-/// it from the launcher, the rank from its agent, and either may come first.
+/// Waits until each survivor has resumed `times` times, with MPI or without it, and has been notified of the reason.
+/// MPI learns of the failure from the launcher, the rank from its agent, and either may be first.
 fn wait_resumed(survivors: &[&Rank], journal: &Journal, times: usize, why: (&str, &str)) {
     wait_until(STEP_DEADLINE, || {
         survivors.iter().all(|r| {
             let facts = journal.facts(r.rank);
-            if !is_told(&facts, why.0, why.1) {
+            if !is_notified(&facts, why.0, why.1) {
                 return false;
             }
             let alone = facts
@@ -369,11 +374,11 @@ fn find_program(args: &DemoArgs) -> Result<PathBuf, CliError> {
     let source = beside_executable("../share/doc/muster/examples/ulfm_survive.c");
     let remedy = match source.canonicalize() {
         Ok(source) => format!(
-            "an installed muster has no MPI program, as each MPI needs its own: compile {} with the mpicc of Open MPI \
-             5 (its first lines say how), and give the program by --program",
+            "an installed muster has no MPI program, since each MPI requires its own build: compile {} with \
+             the mpicc of Open MPI 5 (see its first lines), and name it with --program",
             source.display()
         ),
-        Err(_) => "make build makes it; --program names another".to_owned(),
+        Err(_) => "run make build, or name another program with --program".to_owned(),
     };
     let what = format!("demo: {}", program.display());
     Err(CliError::new(what, "no such file").hint(remedy))

@@ -1,15 +1,15 @@
-//! What the demo found: computed from the ranks' logs, told as a timeline and as JSON.
+//! The result of the demo: computed from the logs of the ranks, printed as a timeline and as JSON.
 
 use super::journal::Fact;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// What was done to the job.
+/// The kind of an injected fault.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum FaultKind {
-    /// SIGSTOP to one rank, and SIGCONT when all were told.
+    /// SIGSTOP to one rank, and SIGCONT when all others were notified.
     Hung,
     /// SIGKILL to one rank.
     Kill,
@@ -17,7 +17,7 @@ pub(crate) enum FaultKind {
     Silent,
 }
 
-/// One fault and whom it concerns.
+/// An injected fault and the ranks that it concerns.
 pub(crate) struct Fault {
     pub(crate) kind: FaultKind,
     /// A rank number, or a node's name.
@@ -25,11 +25,11 @@ pub(crate) struct Fault {
     pub(crate) lost_ranks: Vec<u32>,
     /// CLOCK_MONOTONIC just before the signal was sent, in ns.
     pub(crate) t0_ns: u64,
-    /// The ranks that have to be told.
+    /// The ranks that must be notified.
     pub(crate) expected: Vec<u32>,
 }
 
-/// What is known at the end of a run.
+/// The data of a finished run.
 pub(crate) struct Run {
     pub(crate) seed: u64,
     /// CLOCK_MONOTONIC when every rank was ready, in ns.
@@ -37,9 +37,9 @@ pub(crate) struct Run {
     pub(crate) faults: Vec<Fault>,
     /// Every rank's log.
     pub(crate) all: BTreeMap<u32, Vec<Fact>>,
-    /// The ranks that had to finish.
+    /// The ranks that must finish.
     pub(crate) survivors: Vec<u32>,
-    /// Those of them that died.
+    /// The survivors that died.
     pub(crate) crashed: Vec<u32>,
     pub(crate) finished: bool,
     pub(crate) killed_at_end: usize,
@@ -52,13 +52,13 @@ pub(crate) struct Report {
     seed: u64,
     faults: Vec<FaultReport>,
     false_failures: usize,
-    /// Ranks that no fault had hit and that died all the same: Open MPI crashed in them.
+    /// Ranks that died without an injected fault: Open MPI crashed in them.
     crashed: Vec<u32>,
     survivors_finished: bool,
     shrunk_with_mpi: bool,
     killed_at_end: usize,
     #[serde(skip)]
-    story: String,
+    timeline: String,
 }
 
 #[derive(Serialize)]
@@ -66,18 +66,18 @@ struct FaultReport {
     kind: FaultKind,
     target: String,
     t0_ns: u64,
-    told: Vec<Told>,
-    /// Of a hung rank: who was told that it goes on.
+    told: Vec<Notification>,
+    /// For a hung rank: the ranks that were notified that it continues.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    back: Vec<Told>,
+    back: Vec<Notification>,
     p50_ms: f64,
     max_ms: f64,
-    /// Ranks that were not told all of it.
+    /// Number of ranks that were not notified of all of it.
     missing: usize,
 }
 
 #[derive(Serialize)]
-struct Told {
+struct Notification {
     rank: u32,
     ms: f64,
     cause: String,
@@ -86,7 +86,7 @@ struct Told {
 }
 
 impl Report {
-    /// Judges a run.
+    /// Computes the result of a run.
     pub(crate) fn new(run: &Run) -> Self {
         let Run {
             faults,
@@ -96,10 +96,10 @@ impl Report {
         } = run;
         let facts_of = |rank: &u32| all.get(rank).map_or(&[][..], Vec::as_slice);
         let reports: Vec<_> = faults.iter().map(|fault| judge(fault, all)).collect();
-        let living = survivors.iter().filter(|rank| !run.crashed.contains(rank));
-        let deadly = faults.iter().filter(|fault| fault.kind != FaultKind::Hung);
-        let last_ns = deadly.map(|fault| fault.t0_ns).max();
-        let shrunk_with_mpi = living
+        let alive = survivors.iter().filter(|rank| !run.crashed.contains(rank));
+        let fatal = faults.iter().filter(|fault| fault.kind != FaultKind::Hung);
+        let last_ns = fatal.map(|fault| fault.t0_ns).max();
+        let shrunk_with_mpi = alive
             .map(facts_of)
             .all(|facts| last_ns.is_none_or(|last_ns| has_shrunk(facts, last_ns, survivors.len())));
         let mut report = Self {
@@ -111,29 +111,27 @@ impl Report {
             survivors_finished: run.finished,
             shrunk_with_mpi,
             killed_at_end: run.killed_at_end,
-            story: String::new(),
+            timeline: String::new(),
         };
-        report.story = report.tell(run.start_ns, faults, all, survivors);
+        report.timeline = report.draw_timeline(run.start_ns, faults, all, survivors);
         report
     }
 
-    /// The readable story.
+    /// The timeline as text.
     pub(crate) fn timeline(&self) -> &str {
-        &self.story
+        &self.timeline
     }
 
-    /// The same for programs.
+    /// The result as JSON.
     pub(crate) fn json(&self) -> String {
         serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
     }
 
-    /// Whether every promise was kept; else which was not.
+    /// Returns the first check that failed, if any.
     pub(crate) fn verdict(&self) -> Result<(), String> {
         let missing: usize = self.faults.iter().map(|fault| fault.missing).sum();
         if missing > 0 {
-            return Err(format!(
-                "{missing} times a survivor was not told of a fault"
-            ));
+            return Err(format!("{missing} notifications of survivors are missing"));
         }
         if self.false_failures > 0 {
             return Err(format!(
@@ -146,21 +144,21 @@ impl Report {
         }
         if !self.shrunk_with_mpi {
             return Err(
-                "not every survivor went on with MPI: see SHRUNK and NOSHRINK in the ranks' logs"
+                "not every survivor continued with MPI: see SHRUNK and NOSHRINK in the ranks' logs"
                     .into(),
             );
         }
         Ok(())
     }
 
-    fn tell(
+    fn draw_timeline(
         &self,
         start_ns: u64,
         faults: &[Fault],
         all: &BTreeMap<u32, Vec<Fact>>,
         survivors: &[u32],
     ) -> String {
-        let mut story = String::from("\n     time  what\n");
+        let mut timeline = String::from("\n     time  what\n");
         for (fault, report) in faults.iter().zip(&self.faults) {
             let what = match fault.kind {
                 FaultKind::Hung => format!(
@@ -171,20 +169,20 @@ impl Report {
                 FaultKind::Silent => format!("node {} falls silent (SIGSTOP)", fault.target),
             };
             let at_ms = fault.t0_ns.saturating_sub(start_ns) as f64 / 1e6;
-            let _ = writeln!(story, "{at_ms:>9.1}  {what}");
+            let _ = writeln!(timeline, "{at_ms:>9.1}  {what}");
             for told in report.told.iter().chain(&report.back) {
                 let _ = writeln!(
-                    story,
+                    timeline,
                     "{:>+9.2}  rank {:<3} is told: {}",
                     told.ms, told.rank, told.text
                 );
             }
-            // Nobody dies of a hang: what MPI does later belongs to a later fault.
+            // A hang kills no rank: a later shrink of MPI belongs to a later fault.
             if fault.kind != FaultKind::Hung {
-                story.push_str(&recovery(fault, all, survivors));
+                timeline.push_str(&recovery(fault, all, survivors));
             }
             let _ = writeln!(
-                story,
+                timeline,
                 "           => p50 {:.2} ms, max {:.2} ms, {} of {} not told",
                 report.p50_ms,
                 report.max_ms,
@@ -198,13 +196,10 @@ impl Report {
             "NOT complete"
         };
         for rank in &self.crashed {
-            let _ = writeln!(
-                story,
-                "rank {rank} died by itself: no fault of ours had hit it"
-            );
+            let _ = writeln!(timeline, "rank {rank} died without an injected fault");
         }
         let _ = writeln!(
-            story,
+            timeline,
             "result: {} survivors, their computation is {done}; {} false failures{}",
             survivors.len(),
             self.false_failures,
@@ -214,11 +209,11 @@ impl Report {
                 "; MPI could not shrink everywhere"
             },
         );
-        story
+        timeline
     }
 }
 
-/// Whether a rank went on with MPI after each fault, and after the last one with no more than the survivors.
+/// Whether a rank continued with MPI after each fault, and after the last one with at most the survivors.
 fn has_shrunk(facts: &[Fact], last_ns: u64, survivors: usize) -> bool {
     let is_alone = |fact: &Fact| matches!(fact, Fact::NotShrunk { .. });
     let fits = |fact: &Fact| {
@@ -228,7 +223,7 @@ fn has_shrunk(facts: &[Fact], last_ns: u64, survivors: usize) -> bool {
     !facts.iter().any(is_alone) && facts.iter().any(fits)
 }
 
-/// When the survivors had shrunk MPI after a fault.
+/// Time at which the survivors had shrunk MPI after a fault.
 fn recovery(fault: &Fault, all: &BTreeMap<u32, Vec<Fact>>, survivors: &[u32]) -> String {
     let after = |at_ns: u64| at_ns.checked_sub(fault.t0_ns);
     let mut first: Vec<(u64, u32)> = Vec::new();
@@ -259,20 +254,20 @@ fn recovery(fault: &Fault, all: &BTreeMap<u32, Vec<Fact>>, survivors: &[u32]) ->
     }
 }
 
-/// Who was told of a fault, after how many milliseconds.
+/// The ranks that were notified of a fault, with latencies.
 fn judge(fault: &Fault, all: &BTreeMap<u32, Vec<Fact>>) -> FaultReport {
     let (event, end) = match fault.kind {
         FaultKind::Hung => ("RANK_HUNG", Some("RANK_RESUMED")),
         FaultKind::Kill => ("RANK_FAILED", None),
         FaultKind::Silent => ("NODE_FAILED", None),
     };
-    let told = told_of(fault, event, all);
-    let back = end.map_or_else(Vec::new, |end| told_of(fault, end, all));
-    let knows = |said: &[Told], rank| said.iter().any(|told| told.rank == rank);
+    let told = notifications_of(fault, event, all);
+    let back = end.map_or_else(Vec::new, |end| notifications_of(fault, end, all));
+    let has_rank = |list: &[Notification], rank| list.iter().any(|told| told.rank == rank);
     let missing = fault
         .expected
         .iter()
-        .filter(|&&rank| !knows(&told, rank) || (end.is_some() && !knows(&back, rank)))
+        .filter(|&&rank| !has_rank(&told, rank) || (end.is_some() && !has_rank(&back, rank)))
         .count();
     FaultReport {
         kind: fault.kind,
@@ -288,17 +283,21 @@ fn judge(fault: &Fault, all: &BTreeMap<u32, Vec<Fact>>) -> FaultReport {
     }
 }
 
-/// Who of those concerned was told of this event since the fault, the first time, earliest first.
-fn told_of(fault: &Fault, event: &str, all: &BTreeMap<u32, Vec<Fact>>) -> Vec<Told> {
+/// The first notification of each expected rank of this event since the fault, sorted by latency.
+fn notifications_of(
+    fault: &Fault,
+    event: &str,
+    all: &BTreeMap<u32, Vec<Fact>>,
+) -> Vec<Notification> {
     let first = |&rank: &u32| {
         all.get(&rank)?.iter().find_map(|fact| match fact {
-            Fact::Told {
+            Fact::Notified {
                 at_ns,
                 event: e,
                 target,
                 cause,
                 text,
-            } if e == event && *target == fault.target => Some(Told {
+            } if e == event && *target == fault.target => Some(Notification {
                 rank,
                 ms: at_ns.checked_sub(fault.t0_ns)? as f64 / 1e6,
                 cause: cause.clone(),
@@ -307,12 +306,13 @@ fn told_of(fault: &Fault, event: &str, all: &BTreeMap<u32, Vec<Fact>>) -> Vec<To
             _ => None,
         })
     };
-    let mut told: Vec<Told> = fault.expected.iter().filter_map(first).collect();
+    let mut told: Vec<Notification> = fault.expected.iter().filter_map(first).collect();
     told.sort_by(|a, b| a.ms.total_cmp(&b.ms));
     told
 }
 
-/// Failures and hangs that were reported about somebody whom no fault had hit by then, and who lives.
+/// The number of failures and hangs that were reported of a rank or node that no fault had hit by then, and that is
+/// alive.
 fn false_failures(faults: &[Fault], all: &BTreeMap<u32, Vec<Fact>>, crashed: &[u32]) -> usize {
     let has_crashed = |target: &str| target.parse().is_ok_and(|rank| crashed.contains(&rank));
     let hit = |event: &str, target: &str, at_ns: u64| {
@@ -320,7 +320,7 @@ fn false_failures(faults: &[Fault], all: &BTreeMap<u32, Vec<Fact>>, crashed: &[u
             at_ns >= fault.t0_ns
                 && match event {
                     "NODE_FAILED" => fault.kind == FaultKind::Silent && fault.target == target,
-                    // A hang is no death.
+                    // A hang is no failure.
                     "RANK_FAILED" if fault.kind == FaultKind::Hung => false,
                     _ => target
                         .parse()
@@ -331,7 +331,7 @@ fn false_failures(faults: &[Fault], all: &BTreeMap<u32, Vec<Fact>>, crashed: &[u
     all.values()
         .flatten()
         .filter(|fact| match fact {
-            Fact::Told {
+            Fact::Notified {
                 at_ns,
                 event,
                 target,
@@ -350,8 +350,8 @@ fn false_failures(faults: &[Fault], all: &BTreeMap<u32, Vec<Fact>>, crashed: &[u
 mod tests {
     use super::*;
 
-    fn told(at_ns: u64, event: &str, target: &str) -> Fact {
-        Fact::Told {
+    fn notification(at_ns: u64, event: &str, target: &str) -> Fact {
+        Fact::Notified {
             at_ns,
             event: event.into(),
             target: target.into(),
@@ -392,11 +392,17 @@ mod tests {
         let all = vec![
             (
                 0,
-                vec![told(2_000_000, "RANK_FAILED", "2"), shrunk(6_000_000, 2)],
+                vec![
+                    notification(2_000_000, "RANK_FAILED", "2"),
+                    shrunk(6_000_000, 2),
+                ],
             ),
             (
                 1,
-                vec![told(4_500_000, "RANK_FAILED", "2"), shrunk(6_000_000, 2)],
+                vec![
+                    notification(4_500_000, "RANK_FAILED", "2"),
+                    shrunk(6_000_000, 2),
+                ],
             ),
         ];
         let report = report(all, vec![]);
@@ -406,14 +412,15 @@ mod tests {
         assert_eq!(report.verdict(), Ok(()));
     }
 
-    /// Going on without MPI is no recovery, nor is a shrink of before, nor one that has the dead in it.
+    /// Continuing without MPI is no recovery. Neither is a shrink before the fault, nor one that includes a failed
+    /// rank.
     #[test]
-    fn who_did_not_shrink_mpi_is_found() {
-        let heard = || told(2_000_000, "RANK_FAILED", "2");
+    fn a_survivor_that_did_not_shrink_mpi_is_found() {
+        let notified_of_2 = || notification(2_000_000, "RANK_FAILED", "2");
         let other = |facts: Vec<Fact>| {
-            let facts = [vec![heard()], facts].concat();
+            let facts = [vec![notified_of_2()], facts].concat();
             report(
-                vec![(0, vec![heard(), shrunk(6_000_000, 2)]), (1, facts)],
+                vec![(0, vec![notified_of_2(), shrunk(6_000_000, 2)]), (1, facts)],
                 vec![],
             )
         };
@@ -430,25 +437,31 @@ mod tests {
             assert!(!report.shrunk_with_mpi && report.verdict().is_err());
             assert!(report.timeline().contains("could not shrink everywhere"));
         }
-        // One that Open MPI has crashed needs none.
-        let all = vec![(0, vec![heard(), shrunk(6_000_000, 2)]), (1, vec![heard()])];
+        // A rank in which Open MPI has crashed need not shrink.
+        let all = vec![
+            (0, vec![notified_of_2(), shrunk(6_000_000, 2)]),
+            (1, vec![notified_of_2()]),
+        ];
         assert!(report(all, vec![1]).shrunk_with_mpi);
     }
 
     #[test]
-    fn a_rank_that_was_not_told_is_missing() {
-        let all = vec![(0, vec![told(2_000_000, "RANK_FAILED", "2")]), (1, vec![])];
+    fn a_rank_that_was_not_notified_is_missing() {
+        let all = vec![
+            (0, vec![notification(2_000_000, "RANK_FAILED", "2")]),
+            (1, vec![]),
+        ];
         let report = report(all, vec![]);
         assert_eq!(report.faults[0].missing, 1);
         assert!(report.verdict().is_err());
     }
 
     #[test]
-    fn a_hang_is_told_twice_and_is_no_failure() {
-        let judged = |words: Vec<(u64, &str)>| {
-            let facts = words
+    fn a_hang_is_notified_twice_and_is_no_failure() {
+        let judged = |events: Vec<(u64, &str)>| {
+            let facts = events
                 .into_iter()
-                .map(|(at, event)| told(at, event, "2"))
+                .map(|(at, event)| notification(at, event, "2"))
                 .collect();
             Report::new(&Run {
                 seed: 1,
@@ -483,20 +496,20 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_of_the_living_and_one_before_its_fault_are_false() {
+    fn a_failure_of_an_alive_rank_and_one_before_its_fault_are_false() {
         let all = vec![
             (
                 0,
                 vec![
-                    told(2_000_000, "RANK_FAILED", "2"),
-                    told(3_000_000, "NODE_FAILED", "n1"),
+                    notification(2_000_000, "RANK_FAILED", "2"),
+                    notification(3_000_000, "NODE_FAILED", "n1"),
                 ],
             ),
             (
                 1,
                 vec![
-                    told(999_999, "RANK_FAILED", "2"),
-                    told(2_000_000, "RANK_FAILED", "2"),
+                    notification(999_999, "RANK_FAILED", "2"),
+                    notification(2_000_000, "RANK_FAILED", "2"),
                 ],
             ),
         ];
@@ -507,10 +520,13 @@ mod tests {
 
     #[test]
     fn the_failure_of_a_rank_that_really_died_is_not_false() {
-        let heard = || told(3_000_000, "RANK_FAILED", "2");
+        let notified_of_2 = || notification(3_000_000, "RANK_FAILED", "2");
         let all = vec![
-            (0, vec![heard(), told(4_000_000, "RANK_FAILED", "1")]),
-            (1, vec![heard()]),
+            (
+                0,
+                vec![notified_of_2(), notification(4_000_000, "RANK_FAILED", "1")],
+            ),
+            (1, vec![notified_of_2()]),
         ];
         assert_eq!(report(all.clone(), vec![1]).false_failures, 0);
         assert_eq!(report(all, vec![]).false_failures, 1);

@@ -1,5 +1,4 @@
-//! The words of the command line as clap takes them: `-np 2`, as mpirun has it, is no option to clap
-//! (run-2).
+//! Rewrites the arguments before clap parses them. `-np 2`, as mpirun accepts it, is not an option for clap (run-2).
 
 use std::ffi::{OsStr, OsString};
 
@@ -8,7 +7,7 @@ use clap::{ArgAction, Args, Command};
 use super::RunArgs;
 use muster_config::Refusal;
 
-/// Options of mpirun and srun that are asked for here too, and what is said of them.
+/// Options of mpirun and srun that users try here too, each with the replacement.
 const FOREIGN: [(&[&str], &str); 16] = [
     (
         &["--mca", "-mca", "--gmca", "-gmca", "--prtemca", "--pmixmca"],
@@ -16,14 +15,14 @@ const FOREIGN: [(&[&str], &str); 16] = [
     ),
     (
         &["-N"],
-        "--ppn RANKS is how many ranks each node has, --nodes NODES how many are emulated here; of a step of Slurm \
-         srun -N says it",
+        "--ppn RANKS is the number of ranks of each node, --nodes NODES the number of emulated nodes; for a \
+         Slurm step use srun -N",
     ),
     (
         &["-ppn", "--npernode", "--ntasks-per-node", "--map-by"],
-        "--ppn RANKS is how many ranks each node has",
+        "--ppn RANKS is the number of ranks of each node",
     ),
-    (&["-c", "--ntasks"], "-n RANKS is how many ranks there are"),
+    (&["-c", "--ntasks"], "-n RANKS is the number of ranks"),
     (
         &["-H", "--host", "-w", "--nodelist"],
         "--hosts LIST names the nodes",
@@ -42,7 +41,7 @@ const FOREIGN: [(&[&str], &str); 16] = [
     ),
     (
         &["--initial-errhandler", "-initial-errhandler"],
-        "ranks live through losses unless --on-loss=abort; for MPI's own handler set it as a variable: \
+        "ranks survive losses unless --on-loss=abort; set MPI's own handler as a variable: \
          -x OMPI_MCA_mpi_initial_errhandler=VALUE",
     ),
     (
@@ -53,7 +52,7 @@ const FOREIGN: [(&[&str], &str); 16] = [
             "--display-map",
             "--display-allocation",
         ],
-        "-v with --bind core says which cores each rank is bound to",
+        "-v with --bind core prints the cores of each rank",
     ),
     (
         &["--rankfile", "-rankfile", "-rf"],
@@ -65,7 +64,7 @@ const FOREIGN: [(&[&str], &str); 16] = [
     ),
     (
         &["--bind-to", "--cpu-bind", "--bind-to-core", "-bind-to"],
-        "--bind core binds each rank to cores of its own",
+        "--bind core binds each rank to its own cores",
     ),
     (
         &["--wdir", "-wdir", "-wd", "-D", "--chdir"],
@@ -73,7 +72,7 @@ const FOREIGN: [(&[&str], &str); 16] = [
     ),
     (
         &["--timeout", "-t", "--time"],
-        "timeout SECONDS muster run ... ends the job by then",
+        "timeout SECONDS muster run ... ends the job after that time",
     ),
     (
         &[
@@ -88,63 +87,63 @@ const FOREIGN: [(&[&str], &str); 16] = [
     ),
 ];
 
-/// Those of `muster run` with each `-np` before the program as `--np`; those of other commands as they are.
+/// For `muster run`, replaces each `-np` before the program by `--np`. Arguments of other commands are unchanged.
 pub fn with_mpirun(mut arguments: Vec<OsString>) -> Vec<OsString> {
-    if arguments.get(1).is_none_or(|word| word != "run") {
+    if arguments.get(1).is_none_or(|argument| argument != "run") {
         return arguments;
     }
     let command = RunArgs::augment_args(Command::new("run"));
     let mut at = 2;
-    while let Some(word) = arguments.get_mut(at).filter(|word| is_option(word)) {
-        if *word == "-np" {
-            *word = "--np".into();
+    while let Some(argument) = arguments.get_mut(at).filter(|argument| is_option(argument)) {
+        if *argument == "-np" {
+            *argument = "--np".into();
         }
-        at += 1 + usize::from(wants_another(&command, word));
+        at += 1 + usize::from(takes_next(&command, argument));
     }
     arguments
 }
 
-/// What is to be said instead of the first word of `muster run` that is an option of other launchers only.
+/// The refusal, with a replacement, of the first option of `muster run` that only other launchers have.
 pub fn foreign(arguments: &[OsString]) -> Option<Refusal> {
     if arguments.get(1)? != "run" {
         return None;
     }
     let command = RunArgs::augment_args(Command::new("run"));
     let mut at = 2;
-    while let Some(word) = arguments.get(at).filter(|word| is_option(word)) {
-        let word = word.to_string_lossy();
-        let name = word.split('=').next().unwrap_or_default();
-        let meant = FOREIGN.iter().find(|(names, _)| names.contains(&name));
-        if let Some((_, remedy)) = meant {
+    while let Some(argument) = arguments.get(at).filter(|argument| is_option(argument)) {
+        let argument = argument.to_string_lossy();
+        let name = argument.split('=').next().unwrap_or_default();
+        let known = FOREIGN.iter().find(|(names, _)| names.contains(&name));
+        if let Some((_, remedy)) = known {
             return Some(Refusal {
                 what: format!("run {name:?}"),
                 why: "it is an option of other launchers".into(),
                 remedy: format!("{remedy}; see muster run --help"),
             });
         }
-        at += 1 + usize::from(wants_another(&command, OsStr::new(&*word)));
+        at += 1 + usize::from(takes_next(&command, OsStr::new(&*argument)));
     }
     None
 }
 
-fn is_option(word: &OsStr) -> bool {
-    word.len() > 1 && word != "--" && word.as_encoded_bytes().starts_with(b"-")
+fn is_option(argument: &OsStr) -> bool {
+    argument.len() > 1 && argument != "--" && argument.as_encoded_bytes().starts_with(b"-")
 }
 
-/// Whether the value of this option is the next word.
-fn wants_another(command: &Command, word: &OsStr) -> bool {
-    let text = word.to_string_lossy();
+/// Whether the value of this option is the next argument.
+fn takes_next(command: &Command, argument: &OsStr) -> bool {
+    let text = argument.to_string_lossy();
     let takes = |action: &ArgAction| action.takes_values();
     if let Some(name) = text.strip_prefix("--") {
         let mut all = command.get_arguments();
         return all.any(|one| one.get_long() == Some(name) && takes(one.get_action()));
     }
-    let letters: Vec<char> = text.chars().skip(1).collect();
-    let with_value = letters.iter().position(|letter| {
+    let flags: Vec<char> = text.chars().skip(1).collect();
+    let with_value = flags.iter().position(|flag| {
         let mut all = command.get_arguments();
-        all.any(|one| one.get_short() == Some(*letter) && takes(one.get_action()))
+        all.any(|one| one.get_short() == Some(*flag) && takes(one.get_action()))
     });
-    with_value == Some(letters.len() - 1)
+    with_value == Some(flags.len() - 1)
 }
 
 #[cfg(test)]
@@ -153,7 +152,7 @@ mod tests {
 
     /// run-2.
     #[test]
-    fn the_number_of_ranks_may_be_said_as_to_mpirun() {
+    fn the_number_of_ranks_may_be_given_as_to_mpirun() {
         for (line, taken) in [
             ("muster run -np 2 ./a -np 3", "muster run --np 2 ./a -np 3"),
             (
@@ -173,26 +172,26 @@ mod tests {
             ("muster bench -np 2", "muster bench -np 2"),
         ] {
             let arguments = line.split(' ').map(OsString::from).collect();
-            let told: Vec<String> = with_mpirun(arguments)
+            let rewritten: Vec<String> = with_mpirun(arguments)
                 .iter()
-                .map(|word| word.to_string_lossy().into_owned())
+                .map(|argument| argument.to_string_lossy().into_owned())
                 .collect();
-            assert_eq!(told.join(" "), taken);
+            assert_eq!(rewritten.join(" "), taken);
         }
     }
 
     /// run-2.
     #[test]
-    fn options_of_other_launchers_are_told_apart() {
+    fn options_of_other_launchers_are_refused_with_a_replacement() {
         let command = RunArgs::augment_args(Command::new("run"));
         let own = |name: &str| match name.strip_prefix("--") {
             Some(long) => command
                 .get_arguments()
                 .any(|one| one.get_long() == Some(long)),
-            // clap reads a letter at a time.
-            None => name.chars().nth(1).is_some_and(|letter| {
+            // clap reads a short option as single characters.
+            None => name.chars().nth(1).is_some_and(|flag| {
                 let mut all = command.get_arguments();
-                letter == 'h' || all.any(|one| one.get_short() == Some(letter))
+                flag == 'h' || all.any(|one| one.get_short() == Some(flag))
             }),
         };
         for name in FOREIGN.iter().flat_map(|(names, _)| *names) {
@@ -221,8 +220,8 @@ mod tests {
             ("muster members -N", None),
         ] {
             let arguments: Vec<OsString> = line.split(' ').map(OsString::from).collect();
-            let told = foreign(&arguments).map(|refusal| refusal.what);
-            assert_eq!(told.as_deref(), what, "{line}");
+            let refused = foreign(&arguments).map(|refusal| refusal.what);
+            assert_eq!(refused.as_deref(), what, "{line}");
         }
     }
 }

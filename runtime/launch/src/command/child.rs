@@ -1,4 +1,4 @@
-//! A launcher that this process has started, and whose end wakes it.
+//! `WatchedChild` is a launcher that this process has started. An epoll reports its end.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -11,25 +11,26 @@ use muster_sys::poll::Epoll;
 use muster_sys::process::{open_pidfd, send_signal};
 use muster_terminal::CliError;
 
-/// What a launcher does, as whoever watches it is to see it: one that panics is lost, and its job is not over.
-pub(super) fn survey(launch: impl FnOnce() -> Result<u8, CliError>) -> Result<u8, CliError> {
-    // Nothing of what it has left in disorder is used again.
+/// Runs a launcher. If it panics, it returns the status of a lost launcher, so that the job is not over.
+pub(super) fn contain_panic(launch: impl FnOnce() -> Result<u8, CliError>) -> Result<u8, CliError> {
+    // The state that a panic left behind is not used again.
     let outcome = catch_unwind(AssertUnwindSafe(launch));
     outcome.unwrap_or_else(|_| Err(CliError::silent(GIVEN_UP)))
 }
 
-/// Not reaped by anybody else, so that its pid stays its own until [`Followed::status`] has answered.
-pub(super) struct Followed {
+/// A child process that no other code reaps, so that its pid is not reused until [`WatchedChild::status`] has returned
+/// it.
+pub(super) struct WatchedChild {
     pub(super) child: Child,
-    /// In the epoll until it is closed.
+    /// The pidfd. It is in the epoll until it is closed.
     _end: OwnedFd,
 }
 
-impl Followed {
-    /// Starts it; it ends with this thread. `epoll` wakes when it has ended.
+impl WatchedChild {
+    /// Starts the child. It ends with this thread. `epoll` wakes when it has ended.
     ///
     /// # Errors
-    /// The system's; nothing runs then.
+    /// Returns the error of the system; no child runs then.
     pub(super) fn start(command: &mut Command, epoll: &Epoll) -> io::Result<Self> {
         bind_to_this_thread(command);
         let mut child = command.spawn()?;
@@ -46,7 +47,7 @@ impl Followed {
         let _ = send_signal(self.child.id(), signal);
     }
 
-    /// None while it runs; its exit code, or none if it was killed, when it has ended.
+    /// None while the child runs. After its end, its exit code, or none if it was killed.
     pub(super) fn status(&mut self) -> Option<Option<u8>> {
         match self.child.try_wait() {
             Ok(None) => None,
@@ -56,8 +57,8 @@ impl Followed {
     }
 }
 
-impl Drop for Followed {
-    /// Nothing is left behind, whatever has gone wrong.
+impl Drop for WatchedChild {
+    /// Kills and reaps the child, so that no process is left after an error.
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -69,9 +70,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_launcher_that_panics_is_lost_and_its_job_is_not_over() {
-        let lost = survey(|| panic!("as it must not")).unwrap_err();
+    fn a_launcher_that_panics_counts_as_lost() {
+        let lost = contain_panic(|| panic!("a panic of the launcher")).unwrap_err();
         assert_eq!(lost.code, GIVEN_UP);
-        assert_eq!(survey(|| Ok(3)).unwrap_or(0), 3);
+        assert_eq!(contain_panic(|| Ok(3)).unwrap_or(0), 3);
     }
 }

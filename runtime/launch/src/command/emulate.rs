@@ -1,7 +1,7 @@
-//! Emulated nodes: one launcher process for each on this machine, with an agent and an address of its own.
+//! Emulated nodes: one launcher process for each on this machine, each with an agent and an address.
 //!
-//! What a laptop or a test has in place of `srun`. Each node is this program once more, told by its environment
-//! which node it is; it ends when we do.
+//! They replace `srun` on a laptop or in a test. Each node runs this program again; a variable of its environment names
+//! the node. It ends with this process.
 
 use std::ffi::OsString;
 use std::fs;
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use signal_hook::consts::SIGKILL;
 
-use super::child::Followed;
+use super::child::WatchedChild;
 use super::shutdown::Shutdown;
 use crate::node::GIVEN_UP;
 use crate::{Error, Plan, Signals};
@@ -28,54 +28,54 @@ use muster_sys::poll::Epoll;
 use muster_terminal::process::{self, Process, wait_until};
 use muster_terminal::{CliError, print_error};
 
-/// By this a launcher knows that it is one of an emulated node, and which: `INDEX:NODES:DIRECTORY`.
+/// Variable that tells a launcher that it is one of an emulated node, and which: `INDEX:NODES:DIRECTORY`.
 const VARIABLE: &str = "MUSTER_RUN_EMULATED";
-/// Most emulated nodes: each has an address in one loopback network.
+/// Maximum number of emulated nodes: each has an address in one loopback network.
 pub(super) const NODES_MAX: u32 = 64;
-/// Most rails of one.
+/// Maximum number of rails of a node.
 pub(super) const RAILS_MAX: u32 = 8;
-/// How the directory of a job's files is called, with the number of its starter; and in it that of its agents.
+/// Prefix of the directory of a job's files, before the pid of the process that starts the job; and the subdirectory
+/// of its agents.
 pub const PREFIX: &str = "muster-run-";
-/// Name of the agents' directory in it.
 pub const AGENTS: &str = "m";
-/// Most rails of all.
+/// Maximum number of rails of all nodes.
 pub(super) const ADDRESSES_MAX: u32 = 254;
-/// Loopback networks of emulated nodes, and how many are looked at for one that nobody has.
+/// Number of loopback networks for emulated nodes, and how many are tried to find one that is free.
 const NETWORKS: u32 = 150 * 250;
 const TRIES: u32 = 64;
-/// With more nodes a core than this a beat is late as a rule, and agents have to be patient.
-const NODES_A_CORE: usize = 8;
-/// How long agents stay after the last client; the job is over then.
+/// With more nodes per core than this, beats are usually late, and agents require longer deadlines.
+const NODES_PER_CORE: usize = 8;
+/// How long agents stay after the last client. It is short, since the job is over then.
 const LINGER_MS: &str = "200";
-/// How long agents may take to go.
-const AGENTS_GO: Duration = Duration::from_secs(10);
-/// Between two looks at those that are left when some have ended: nothing tells that one is stopped.
-const LOOK: Duration = Duration::from_millis(100);
-/// Before that all that happens wakes this process.
-const REST: Duration = Duration::from_secs(60);
+/// Time in which agents must end.
+const AGENTS_EXIT_TIME: Duration = Duration::from_secs(10);
+/// Interval between two checks of the remaining launchers after some have ended: no event reports a stopped process.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// Longest wait for events before that. All events wake this process.
+const IDLE_WAIT: Duration = Duration::from_secs(60);
 
-/// Starts a launcher for each node, waits for them and answers the job's exit status. `again` are the words of
-/// this command line.
+/// Starts a launcher for each node, waits for all and returns the job's exit status. `own_arguments` are the arguments
+/// of this process.
 ///
 /// # Errors
-/// What could not be made or started; nothing is left then.
-pub(super) fn run(plan: &Plan, rails: u32, again: &[OsString]) -> Result<u8, Error> {
+/// Returns what could not be created or started; no process is left then.
+pub(super) fn run(plan: &Plan, rails: u32, own_arguments: &[OsString]) -> Result<u8, Error> {
     let signals = Signals::new().map_err(Error::system("handle signals"))?;
     remove_abandoned();
-    let place = Directory::make()?;
+    let directory = Directory::make()?;
     let epoll = Epoll::new().map_err(Error::system("make an epoll"))?;
     let added = epoll.add(signals.as_fd(), 0);
     added.map_err(Error::system("wait for signals"))?;
     let mut launchers = Launchers::default();
     for (node, name) in plan.layout.nodes().iter().enumerate() {
-        let mut command = command(plan, rails, again, place.0.path(), node, name)?;
-        let launcher = Followed::start(&mut command, &epoll);
+        let mut command = command(plan, rails, own_arguments, directory.0.path(), node, name)?;
+        let launcher = WatchedChild::start(&mut command, &epoll);
         let launcher = launcher.map_err(Error::system(format!("start the launcher of {name}")))?;
         launchers.0.push((node, launcher));
     }
     let mut statuses = Vec::new();
     let mut shutdown = Shutdown::default();
-    // What made this process end launchers that did not.
+    // The signal for which this process killed launchers that did not end.
     let mut killed_for = None;
     let mut ready = Vec::new();
     loop {
@@ -92,17 +92,17 @@ pub(super) fn run(plan: &Plan, rails: u32, again: &[OsString]) -> Result<u8, Err
             break;
         }
         let is_quiet = statuses.is_empty() && shutdown.kill_at().is_none();
-        let rest = if is_quiet { REST } else { LOOK };
+        let wait = if is_quiet { IDLE_WAIT } else { POLL_INTERVAL };
         if !statuses.is_empty() {
-            launchers.end_the_stopped();
+            launchers.end_stopped();
         }
-        let woken = epoll.wait(&mut ready, Some(rest));
+        let woken = epoll.wait(&mut ready, Some(wait));
         woken.map_err(Error::system("wait"))?;
     }
-    place.end_agents();
-    // Of a node that was killed nobody else removes what its ranks shared.
+    directory.end_agents();
+    // If a node was killed, no other process removes the shared memory of its ranks.
     remove_abandoned();
-    // Launchers that did not listen yet have died of it.
+    // Launchers that had no signal handler yet were killed by the signal.
     let all_died = statuses.iter().all(Option::is_none);
     Ok(match killed_for.or(shutdown.first().filter(|_| all_died)) {
         Some(signal) => 128 + signal as u8,
@@ -110,9 +110,9 @@ pub(super) fn run(plan: &Plan, rails: u32, again: &[OsString]) -> Result<u8, Err
     })
 }
 
-/// The launchers that run.
+/// The running launchers.
 #[derive(Default)]
-struct Launchers(Vec<(usize, Followed)>);
+struct Launchers(Vec<(usize, WatchedChild)>);
 
 impl Launchers {
     fn signal(&self, signal: i32) {
@@ -121,9 +121,9 @@ impl Launchers {
         }
     }
 
-    /// Those that are stopped when all others have ended are of nodes that these have given up.
-    fn end_the_stopped(&self) {
-        let find = |(_, launcher): &(usize, Followed)| Process::find(launcher.child.id());
+    /// Kills the remaining launchers if all of them are stopped: the launchers that ended have given up their nodes.
+    fn end_stopped(&self) {
+        let find = |(_, launcher): &(usize, WatchedChild)| Process::find(launcher.child.id());
         let left: Vec<Process> = self.0.iter().filter_map(find).collect();
         if left.iter().all(Process::is_stopped) {
             self.signal(SIGKILL);
@@ -150,31 +150,31 @@ impl Launchers {
 fn command(
     plan: &Plan,
     rails: u32,
-    again: &[OsString],
-    place: &Path,
+    own_arguments: &[OsString],
+    directory: &Path,
     node: usize,
     name: &str,
 ) -> Result<Command, Error> {
     let program = std::env::current_exe().map_err(Error::system("find this program"))?;
     let count = plan.layout.nodes().len();
-    let mut told = OsString::from(format!("{node}:{count}:"));
-    told.push(place);
+    let mut value = OsString::from(format!("{node}:{count}:"));
+    value.push(directory);
     let others = (0..count).filter(|other| *other != node);
     let seeds: Vec<String> = others.map(|other| address(other, 0, rails)).collect();
     let own: Vec<String> = (0..rails).map(|rail| address(node, rail, rails)).collect();
     let mut command = Command::new(program);
     command
-        .args(again)
-        .env(VARIABLE, told)
+        .args(own_arguments)
+        .env(VARIABLE, value)
         .env("MUSTER_JOB", &plan.job)
         .env("MUSTER_NODE", name)
-        .env("MUSTER_DIR", place.join(AGENTS))
-        .env("MUSTER_KEY_FILE", place.join("key"))
+        .env("MUSTER_DIR", directory.join(AGENTS))
+        .env("MUSTER_KEY_FILE", directory.join("key"))
         .env("MUSTER_RAILS", own.join(","))
         .env("MUSTER_SEEDS", seeds.join(" "))
         .env("MUSTER_LINGER_MS", LINGER_MS);
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    if count > NODES_A_CORE * cores && std::env::var_os("MUSTER_PROFILE").is_none() {
+    if count > NODES_PER_CORE * cores && std::env::var_os("MUSTER_PROFILE").is_none() {
         command.env("MUSTER_PROFILE", "quiet");
     }
     if node != 0 {
@@ -183,16 +183,16 @@ fn command(
     Ok(command)
 }
 
-/// A rail of an emulated node. The network is this process's, so that two jobs do not meet.
+/// Address of a rail of an emulated node. The network depends on the pid, so that two jobs use different networks.
 fn address(node: usize, rail: u32, rails: u32) -> String {
     static NETWORK: OnceLock<u32> = OnceLock::new();
-    let place = node as u32 * rails + rail + 1;
+    let number = node as u32 * rails + rail + 1;
     let network = *NETWORK.get_or_init(free_network);
-    format!("{}@udp{rail}", Ipv4Addr::from(network + place))
+    format!("{}@udp{rail}", Ipv4Addr::from(network + number))
 }
 
-/// Of loopback networks the one that this process's number stands for; the next one where a process with the same
-/// number, in another container say, has it.
+/// The loopback network that belongs to this pid; the next free one if a process with the same pid, such as in another
+/// container, uses it.
 fn free_network() -> u32 {
     let network = |step: u32| {
         let number = (std::process::id() + step) % NETWORKS;
@@ -202,29 +202,30 @@ fn free_network() -> u32 {
         let first = SocketAddrV4::new(Ipv4Addr::from(network + 1), muster_fabric::PORT_DEFAULT);
         UdpSocket::bind(first).is_ok()
     };
-    // Where none is, the agents say what is in the way.
+    // If none is free, the agents report what is in the way.
     (0..TRIES).map(network).find(is_free).unwrap_or(network(0))
 }
 
-/// Where the agents of the job that the process `starter` starts have their sockets.
-pub fn agents_directory(starter: u32) -> PathBuf {
-    directory_of(starter).join(AGENTS)
+/// Directory with the sockets of the agents of a job; `parent` is the pid of the process that starts the job.
+pub fn agents_directory(parent: u32) -> PathBuf {
+    directory_of(parent).join(AGENTS)
 }
 
-pub(super) fn directory_of(starter: u32) -> PathBuf {
-    std::env::temp_dir().join(format!("{PREFIX}{starter}"))
+pub(super) fn directory_of(parent: u32) -> PathBuf {
+    std::env::temp_dir().join(format!("{PREFIX}{parent}"))
 }
 
-/// What a launcher was told by its environment, if it is one of an emulated node: which, of how many, and
-/// the directory.
+/// The node of this process, from its environment, if it is a launcher of an emulated node: its index, the number of
+/// nodes, and the directory.
 ///
 /// # Errors
-/// It is set and says nothing: taken for a starter this process would start one as lost as itself, and so on.
-pub(super) fn told() -> Result<Option<(usize, usize, PathBuf)>, CliError> {
+/// Returns an error if the variable is set and invalid: as the parent, this process would start launchers with the same
+/// variable, and so on.
+pub(super) fn from_environment() -> Result<Option<(usize, usize, PathBuf)>, CliError> {
     let Some(value) = std::env::var_os(VARIABLE) else {
         return Ok(None);
     };
-    let place = value.to_str().and_then(|value| {
+    let parsed = value.to_str().and_then(|value| {
         let mut parts = value.splitn(3, ':');
         let node = parts.next()?.parse().ok()?;
         let count = parts.next()?.parse().ok()?;
@@ -233,34 +234,35 @@ pub(super) fn told() -> Result<Option<(usize, usize, PathBuf)>, CliError> {
     let unclear = || {
         let value = value.display();
         let why = format!(
-            "{VARIABLE}={value} names no emulated node; unset it, it is set by muster run itself"
+            "{VARIABLE}={value} does not name an emulated node; unset it, since only muster run sets it"
         );
         CliError::usage("run", why)
     };
-    place.ok_or_else(unclear).map(Some)
+    parsed.ok_or_else(unclear).map(Some)
 }
 
-/// The job's files: key, sockets, sessions.
+/// The directory of the job's files: key, sockets, sessions.
 struct Directory(LockedDirectory);
 
 impl Directory {
     fn make() -> Result<Self, Error> {
         let path = directory_of(std::process::id());
-        let unfit = |why: String| {
-            let cause = std::io::Error::other(format!("{why}; name another place by TMPDIR"));
+        let unusable = |why: String| {
+            let cause = std::io::Error::other(format!("{why}; name another directory with TMPDIR"));
             Error::system(path.display().to_string())(cause)
         };
         if path.to_str().is_none() {
-            return Err(unfit("it is not UTF-8".into()));
+            return Err(unusable("the path is not UTF-8".into()));
         }
         let agents = path.join(AGENTS);
         if let Err(DirectoryError::TooLong { most, .. }) =
             AgentDirectory::find(None, None, Some(&agents))
         {
-            let why = format!("paths of sockets in it are longer than {most} bytes");
-            return Err(unfit(why));
+            let why = format!("paths of sockets in it would be longer than {most} bytes");
+            return Err(unusable(why));
         }
-        let place = LockedDirectory::take(&path).map_err(|cause| unfit(cause.to_string()))?;
+        let directory =
+            LockedDirectory::take(&path).map_err(|cause| unusable(cause.to_string()))?;
         let failed = |path: &Path| Error::system(path.display().to_string());
         let made = fs::DirBuilder::new().mode(0o700).create(&agents);
         made.map_err(failed(&agents))?;
@@ -273,11 +275,11 @@ impl Directory {
         let file = options.write(true).create_new(true).mode(0o600).open(&path);
         file.and_then(|mut file| writeln!(file, "{key}"))
             .map_err(failed(&path))?;
-        Ok(Self(place))
+        Ok(Self(directory))
     }
 
-    /// Has them end: by themselves they would wait for more ranks, since this process, which they take for the
-    /// launcher, lives on.
+    /// Ends the agents of the job. Otherwise they would wait for more ranks, since this process, which they take for
+    /// the launcher, still runs.
     fn end_agents(&self) {
         let ours = self.0.path().join(AGENTS);
         let agents: Vec<Process> = process::named("musterd")
@@ -292,7 +294,7 @@ impl Directory {
             agent.signal(Signal::TERM);
         }
         let gone = |agent: &Process| !agent.is_running() || agent.is_stopped();
-        wait_until(AGENTS_GO, || agents.iter().all(gone));
+        wait_until(AGENTS_EXIT_TIME, || agents.iter().all(gone));
         for agent in &agents {
             agent.signal(Signal::KILL);
         }

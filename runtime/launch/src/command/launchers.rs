@@ -1,5 +1,5 @@
-//! The launchers on other hosts, as their conductor sees them (`remote`): a few are being started at a time, and each
-//! has come, has ended, or is lost.
+//! `RemoteLaunchers` is the set of launchers on other hosts, as the launch coordinator (`remote`) manages them. A
+//! limited number is started at a time; each one has started, has ended, or is lost.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ffi::OsStr;
@@ -11,35 +11,35 @@ use std::time::{Duration, Instant};
 
 use signal_hook::consts::SIGKILL;
 
-use super::child::Followed;
-use super::stderr_reader::{Heard, LAST_OUTPUT, StderrReader};
+use super::child::WatchedChild;
+use super::stderr_reader::{LAST_OUTPUT, LauncherEvent, StderrReader};
 use crate::node::GIVEN_UP;
 use muster_sys::descriptor::EventFd;
 use muster_sys::poll::Epoll;
 
-/// A launcher on a host.
+/// The launcher on one host.
 pub(super) struct RemoteLauncher {
-    place: usize,
+    index: usize,
     host: String,
-    ssh: Followed,
-    /// It has said that it runs.
-    has_come: bool,
-    /// Nothing more will be heard of it.
-    is_silent: bool,
-    /// It is given up, and was said to be.
-    is_told: bool,
-    /// When its ssh had ended.
+    ssh: WatchedChild,
+    /// The launcher has reported that it runs.
+    has_started: bool,
+    /// Its standard error is closed: it reports nothing more.
+    is_closed: bool,
+    /// It was given up, and that was printed.
+    is_reported: bool,
+    /// Time at which its ssh had ended.
     ended: Option<Instant>,
 }
 
 impl RemoteLauncher {
-    /// Starts it and hands it the key.
+    /// Starts the launcher through ssh and sends it the key.
     ///
     /// # Errors
-    /// Those of the command.
+    /// Returns the error of the command.
     pub(super) fn start(
         ssh: &str,
-        place: usize,
+        index: usize,
         host: &str,
         arguments: &OsStr,
         key: &str,
@@ -53,39 +53,39 @@ impl RemoteLauncher {
             .arg(arguments)
             .stdin(Stdio::piped())
             .stderr(Stdio::piped());
-        // A signal of the terminal is passed on in order, by the cord.
+        // The terminal must not signal ssh directly: signals are forwarded in order, over the control channel.
         command.process_group(0);
-        let mut player = Self {
-            place,
+        let mut launcher = Self {
+            index,
             host: host.to_owned(),
-            ssh: Followed::start(&mut command, epoll)?,
-            has_come: false,
-            is_silent: false,
-            is_told: false,
+            ssh: WatchedChild::start(&mut command, epoll)?,
+            has_started: false,
+            is_closed: false,
+            is_reported: false,
             ended: None,
         };
-        player.write(&format!("{key}\n"));
-        Ok(player)
+        launcher.write(&format!("{key}\n"));
+        Ok(launcher)
     }
 
     fn write(&mut self, text: &str) {
         if let Some(stdin_control) = &mut self.ssh.child.stdin {
-            // If it is not there any more, its end tells.
+            // If the launcher is gone, its exit is noticed elsewhere.
             let _ = stdin_control.write_all(text.as_bytes());
         }
     }
 
-    fn say(&self, text: &str) {
-        say(&self.host, text);
+    fn print_about(&self, text: &str) {
+        print_about(&self.host, text);
     }
 
-    /// What has become of it: none while it runs, or what it has said is still being read.
+    /// The outcome; none while the launcher runs, or while its output is still being read.
     fn outcome(&mut self) -> Option<Outcome> {
         let status = self.ssh.status()?;
         let ended = *self.ended.get_or_insert_with(Instant::now);
-        let is_known = self.has_come || self.is_silent || ended.elapsed() >= LAST_OUTPUT;
+        let is_known = self.has_started || self.is_closed || ended.elapsed() >= LAST_OUTPUT;
         let outcome = match status {
-            status if !self.has_come => Outcome::NeverCame(status),
+            status if !self.has_started => Outcome::NotStarted(status),
             None | Some(GIVEN_UP) => Outcome::Lost,
             Some(status) => Outcome::Ended(status),
         };
@@ -93,37 +93,37 @@ impl RemoteLauncher {
     }
 }
 
-fn say(host: &str, text: &str) {
+fn print_about(host: &str, text: &str) {
     let line = format!("muster run: {host}: {text}\n");
     let _ = io::stderr().write_all(line.as_bytes());
 }
 
-/// What has become of a launcher.
+/// The outcome of a launcher.
 enum Outcome {
-    /// Its ssh has ended, with this status if it was not killed, and nothing was heard of it.
-    NeverCame(Option<u8>),
-    /// It ended before its time.
+    /// ssh has ended, with this status if it was not killed, and the launcher never reported that it runs.
+    NotStarted(Option<u8>),
+    /// It ended before the job did.
     Lost,
-    /// It ended when the job did, or says itself why not.
+    /// It ended with the job, or has printed why not.
     Ended(u8),
 }
 
-/// All of them.
+/// All launchers on other hosts.
 pub(super) struct RemoteLaunchers {
     stderr_reader: StderrReader,
     wake: EventFd,
-    /// Not started yet.
+    /// Hosts whose launcher is not started yet.
     waiting: VecDeque<(usize, String)>,
     running: Vec<RemoteLauncher>,
     lost: BTreeSet<usize>,
-    pub(super) any_has_come: bool,
+    pub(super) any_has_started: bool,
 }
 
 impl RemoteLaunchers {
-    /// `epoll` wakes when something is heard of one.
+    /// Creates the set. `epoll` wakes when a launcher has an event.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the error of the system.
     pub(super) fn new(epoll: &Epoll) -> io::Result<Self> {
         let wake = EventFd::new()?;
         epoll.add(wake.as_fd(), 0)?;
@@ -134,140 +134,144 @@ impl RemoteLaunchers {
             waiting: VecDeque::new(),
             running: Vec::new(),
             lost: BTreeSet::new(),
-            any_has_come: false,
+            any_has_started: false,
         })
     }
 
-    /// These are to be started, in this order.
-    pub(super) fn enlist(&mut self, hosts: &[String]) {
+    /// Sets the hosts whose launchers are to be started, in this order.
+    pub(super) fn set_hosts(&mut self, hosts: &[String]) {
         self.waiting = hosts.iter().cloned().enumerate().collect();
     }
 
-    /// The next to be started, while fewer than so many are on their way.
+    /// The next host to start, if fewer than `fanout` launchers are starting.
     pub(super) fn next(&mut self, fanout: usize) -> Option<(usize, String)> {
-        let on_their_way = self.running.iter().filter(|player| !player.has_come);
-        if on_their_way.count() >= fanout {
+        let starting = self.running.iter().filter(|launcher| !launcher.has_started);
+        if starting.count() >= fanout {
             return None;
         }
         self.waiting.pop_front()
     }
 
-    /// One was started. Who is lost already it need not wait for.
+    /// Adds a launcher that was started, and reports the lost nodes to it: it need not wait for them.
     ///
     /// # Errors
-    /// What it says cannot be heard.
-    pub(super) fn join(&mut self, mut player: RemoteLauncher) -> io::Result<()> {
-        for place in &self.lost {
-            player.write(&format!("lost {place}\n"));
+    /// Returns the error of watching its standard error.
+    pub(super) fn add(&mut self, mut launcher: RemoteLauncher) -> io::Result<()> {
+        for index in &self.lost {
+            launcher.write(&format!("lost {index}\n"));
         }
-        if let Some(pipe) = player.ssh.child.stderr.take() {
-            self.stderr_reader.add(player.place, pipe)?;
+        if let Some(pipe) = launcher.ssh.child.stderr.take() {
+            self.stderr_reader.add(launcher.index, pipe)?;
         }
-        self.running.push(player);
+        self.running.push(launcher);
         Ok(())
     }
 
-    /// Takes what was heard.
-    pub(super) fn listen(&mut self) {
+    /// Takes the events of all launchers.
+    pub(super) fn take_events(&mut self) {
         self.wake.drain();
-        for heard in self.stderr_reader.take() {
-            let (Heard::Here(place) | Heard::Closed(place)) = heard;
-            let player = self.running.iter_mut().find(|one| one.place == place);
-            if let Some(player) = player {
-                player.has_come |= heard == Heard::Here(place);
-                player.is_silent |= heard == Heard::Closed(place);
-                self.any_has_come |= player.has_come;
+        for event in self.stderr_reader.take() {
+            let (LauncherEvent::Started(index) | LauncherEvent::Closed(index)) = event;
+            let launcher = self.running.iter_mut().find(|one| one.index == index);
+            if let Some(launcher) = launcher {
+                launcher.has_started |= event == LauncherEvent::Started(index);
+                launcher.is_closed |= event == LauncherEvent::Closed(index);
+                self.any_has_started |= launcher.has_started;
             }
         }
     }
 
-    /// Hands a signal on.
-    pub(super) fn tell(&mut self, signal: i32) {
+    /// Forwards a signal to all launchers.
+    pub(super) fn forward_signal(&mut self, signal: i32) {
         self.write_all(&format!("signal {signal}\n"));
     }
 
     fn write_all(&mut self, text: &str) {
         self.running
             .iter_mut()
-            .for_each(|player| player.write(text));
+            .for_each(|launcher| launcher.write(text));
     }
 
-    /// Starts no more of them: the job is over before it has begun.
-    pub(super) fn dismiss(&mut self) {
+    /// Starts no more launchers, since the job is over before all have started.
+    pub(super) fn clear_waiting(&mut self) {
         self.waiting.clear();
     }
 
-    /// Those that have ended since; whether one of them had waited for all others, or knows better.
+    /// Collects launchers that have ended since the last call. Returns whether one ended in order: such a launcher has
+    /// waited for all others, or knows that the job is over.
     pub(super) fn reap(&mut self, statuses: &mut Vec<Option<u8>>) -> bool {
         let mut in_order = false;
         let mut lost = Vec::new();
-        self.running.retain_mut(|player| {
-            let Some(outcome) = player.outcome() else {
+        self.running.retain_mut(|launcher| {
+            let Some(outcome) = launcher.outcome() else {
                 return true;
             };
             let (status, text) = match outcome {
-                Outcome::NeverCame(Some(status)) => (
+                Outcome::NotStarted(Some(status)) => (
                     None,
-                    format!("its launcher could not be started: ssh ended with {status}"),
+                    format!("its launcher could not be started: ssh ended with status {status}"),
                 ),
-                Outcome::NeverCame(None) => (
+                Outcome::NotStarted(None) => (
                     None,
                     "its launcher could not be started: ssh was killed".into(),
                 ),
                 Outcome::Lost => (None, "its launcher was lost".into()),
                 Outcome::Ended(status) => (Some(status), String::new()),
             };
-            if status.is_none() && !player.is_told {
-                player.say(&text);
+            if status.is_none() && !launcher.is_reported {
+                launcher.print_about(&text);
             }
             if status.is_none() {
-                lost.push(player.place);
+                lost.push(launcher.index);
             }
             in_order |= status.is_some();
             statuses.push(status);
             false
         });
-        lost.into_iter().for_each(|place| self.lose(place));
+        lost.into_iter().for_each(|index| self.lose(index));
         if in_order {
-            self.dismiss();
+            self.clear_waiting();
         }
         in_order
     }
 
-    /// Those that wait for it to come need not.
-    fn lose(&mut self, place: usize) {
-        self.lost.insert(place);
-        self.write_all(&format!("lost {place}\n"));
+    /// Records a lost node and reports it to all launchers, so that none waits for it.
+    fn lose(&mut self, index: usize) {
+        self.lost.insert(index);
+        self.write_all(&format!("lost {index}\n"));
     }
 
-    /// Ends the ssh of every launcher that has not come by now.
-    pub(super) fn drop_the_absent(&mut self, patience: Duration) {
-        let patience = patience.as_secs();
-        let absent = self.running.iter_mut().filter(|player| !player.has_come);
-        for player in absent {
-            player.is_told = true;
-            player.say(&format!(
-                "no launcher has come there within {patience} s (--patience), or its standard error does not come \
-                 here apart from its output (--ssh); ssh is ended"
+    /// Ends the ssh of every launcher that has not started within the time-out.
+    pub(super) fn end_unstarted(&mut self, timeout: Duration) {
+        let timeout = timeout.as_secs();
+        let unstarted = self
+            .running
+            .iter_mut()
+            .filter(|launcher| !launcher.has_started);
+        for launcher in unstarted {
+            launcher.is_reported = true;
+            launcher.print_about(&format!(
+                "its launcher did not start within {timeout} s (--patience), or its standard error does not arrive \
+                 here separately from its output (--ssh); ssh is ended"
             ));
-            player.ssh.signal(SIGKILL);
+            launcher.ssh.signal(SIGKILL);
         }
         let waiting: Vec<(usize, String)> = self.waiting.drain(..).collect();
         if !waiting.is_empty() {
             let names = waiting.iter().map(|(_, host)| host.as_str());
             let text = format!(
-                "not started within {patience} s (--patience), for others before took so long; --fanout starts more \
+                "not started within {timeout} s (--patience), since earlier hosts took too long; --fanout starts more \
                  at a time"
             );
-            say(&muster_hostlist::fold(names), &text);
+            print_about(&muster_hostlist::fold(names), &text);
         }
-        waiting.into_iter().for_each(|(place, _)| self.lose(place));
+        waiting.into_iter().for_each(|(index, _)| self.lose(index));
     }
 
-    /// The others have ended and not waited for these, or all were to end.
+    /// Gives up the remaining launchers: the others have ended without them, or all were to end.
     pub(super) fn give_up(&mut self, statuses: &mut Vec<Option<u8>>) {
-        for player in self.running.drain(..) {
-            player.say("its launcher should have ended; it is not waited for");
+        for launcher in self.running.drain(..) {
+            launcher.print_about("its launcher should have ended; muster run does not wait for it");
             statuses.push(None);
         }
     }
@@ -276,14 +280,14 @@ impl RemoteLaunchers {
         self.running.is_empty() && self.waiting.is_empty()
     }
 
-    /// When the last words of one that has ended are waited for no longer.
-    pub(super) fn due(&self) -> Option<Instant> {
-        let ended = self.running.iter().filter_map(|player| player.ended);
+    /// Time at which the last output of a launcher that has ended is not waited for any more.
+    pub(super) fn output_deadline(&self) -> Option<Instant> {
+        let ended = self.running.iter().filter_map(|launcher| launcher.ended);
         ended.min().map(|ended| ended + LAST_OUTPUT)
     }
 
-    /// What the last have said is passed on, while its reader takes something within this time.
-    pub(super) fn finish(&self, patience: Duration) {
-        self.stderr_reader.finish(patience);
+    /// Prints the last output of the launchers, as long as the reader of this process accepts some within this time.
+    pub(super) fn finish(&self, timeout: Duration) {
+        self.stderr_reader.finish(timeout);
     }
 }

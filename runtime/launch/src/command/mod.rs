@@ -18,21 +18,21 @@ use crate::{
 use clap::Args;
 use muster_config::parse_rails;
 use muster_fabric::Address;
-use muster_terminal::{CliError, complain, print_error, warn_of_strange_settings};
+use muster_terminal::{CliError, print_cli_error, print_error, warn_of_strange_settings};
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// What ranks that are asked to end have where nobody says how long.
+/// Default time that ranks have to end after they were asked to.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// Options of `muster run`.
 #[derive(Args)]
 #[command(after_help = AFTER, allow_negative_numbers = true)]
 pub struct RunArgs {
-    /// Ranks of the job [default: one a node]; also -np.
+    /// Ranks of the job [default: one per node]; also -np.
     #[arg(short = 'n', long = "np", value_name = "RANKS")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     ranks: Option<u32>,
@@ -51,10 +51,10 @@ pub struct RunArgs {
     /// Hosts that are the nodes, as in n[1-4],x7; started over ssh.
     #[arg(long, value_name = "LIST", conflicts_with = "nodes")]
     hosts: Option<String>,
-    /// The same from a file: a name or a list on each line.
+    /// Hosts from a file: a name or a list on each line.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["nodes", "hosts"])]
     hostfile: Option<PathBuf>,
-    /// Be the launcher of one of the hosts; another tool starts the others.
+    /// Run as the launcher of this host; another tool starts the others.
     #[arg(long)]
     here: bool,
     /// Remote shell command; host and command are appended.
@@ -64,16 +64,16 @@ pub struct RunArgs {
     #[arg(long, value_name = "HOSTS", default_value_t = 64)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=4096))]
     fanout: u32,
-    /// A variable for the ranks; repeat it for more. Others see command lines.
+    /// A variable for the ranks; may be repeated. Other users see command lines.
     #[arg(short = 'x', value_name = "NAME[=VALUE]")]
     export: Vec<String>,
     /// Bind each rank to its share of the cores: none or core.
     #[arg(long, value_name = "TO", default_value = "none", value_parser = parse_bind)]
     bind: Bind,
-    /// Whose exit status is the job's: first, worst or survivors.
+    /// Rule for the job's exit status: first, worst or survivors.
     #[arg(long, value_name = "POLICY", default_value = "survivors", value_parser = parse_policy)]
     exit_policy: ExitPolicy,
-    /// What the loss of a rank or node does: abort or continue.
+    /// Action on the loss of a rank or node: abort or continue.
     #[arg(long, value_name = "ACTION", value_parser = parse_on_loss)]
     on_loss: Option<OnLoss>,
     /// Startup timeout, of launchers and then of ranks.
@@ -84,7 +84,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "SECONDS")]
     #[arg(value_parser = clap::value_parser!(u64).range(..=86400))]
     grace: Option<u64>,
-    /// Write each line of a rank with the rank before it.
+    /// Prefix each line of output with its rank.
     #[arg(long)]
     label: bool,
     /// Append each rank's output to a file; %r: rank, %h: node, %j: job.
@@ -96,80 +96,80 @@ pub struct RunArgs {
     /// Print the job's name, libpmix, variables, fences and losses.
     #[arg(short, long)]
     verbose: bool,
-    /// The program and its arguments; of several: -n 2 ./a : -n 6 ./b.
+    /// The program and its arguments; several: -n 2 ./a : -n 6 ./b.
     #[arg(required = true, trailing_var_arg = true)]
     program: Vec<OsString>,
 }
 
-fn parse_bind(word: &str) -> Result<Bind, String> {
-    word.parse()
+fn parse_bind(text: &str) -> Result<Bind, String> {
+    text.parse()
 }
 
-fn parse_policy(word: &str) -> Result<ExitPolicy, String> {
-    word.parse()
+fn parse_policy(text: &str) -> Result<ExitPolicy, String> {
+    text.parse()
 }
 
-fn parse_on_loss(word: &str) -> Result<OnLoss, String> {
-    word.parse()
+fn parse_on_loss(text: &str) -> Result<OnLoss, String> {
+    text.parse()
 }
 
-/// What the help has to say besides the options.
+/// The text below the options in the help.
 const AFTER: &str = "\
-Without --on-loss a loss is survived where the ranks' MPI has fault tolerance or they use no PMIx; else it ends the job.
+Without --on-loss the job survives a loss if its MPI has fault tolerance or it uses no PMIx; else the loss ends it.
 Only the first rank reads standard input.
 muster-run(1) has the defaults for the ranks, losses, exit statuses, Slurm, other MPIs and limits.";
 
-/// Runs the job; the exit status is the job's.
+/// Runs the job and returns its exit status.
 pub fn run(args: &RunArgs) -> ExitCode {
-    match play(args) {
+    match run_job(args) {
         Ok(status) => ExitCode::from(status),
-        Err(error) => complain(&error),
+        Err(error) => print_cli_error(&error),
     }
 }
 
-/// Where this process stands.
-enum Place {
-    /// It starts the launchers of emulated nodes.
-    Starter(usize),
-    /// It is the launcher of an emulated node: which, of how many, with files where.
+/// The role of this process in the job.
+enum Role {
+    /// Starts the launchers of emulated nodes; the value is their number.
+    EmulationParent(usize),
+    /// Is the launcher of an emulated node: its index, the number of nodes, and the directory of the files.
     Emulated(usize, usize, PathBuf),
-    /// It starts launchers on other hosts.
+    /// Starts launchers on other hosts.
     Remote(Hosts),
-    /// It is the launcher of a host that the process which started it speaks to.
+    /// Is the launcher of a host, with a control channel from the process that started it.
     Host(Step),
-    /// It is the launcher of a node of a Slurm step, or of a host.
+    /// Is the launcher of a node of a Slurm step, or of a host.
     Step(Step),
 }
 
-impl Place {
-    /// Whether of all processes of the job this one says what is to be said once, and says it now.
-    fn speaks_first(&self) -> bool {
+impl Role {
+    /// Whether this process prints the messages that are printed once per job, and prints them now.
+    fn prints_job_messages(&self) -> bool {
         match self {
-            Self::Starter(_) | Self::Remote(_) => true,
+            Self::EmulationParent(_) | Self::Remote(_) => true,
             Self::Step(step) => step.own == 0 && std::env::var_os(step::VARIABLE).is_none(),
             Self::Emulated(..) | Self::Host(_) => false,
         }
     }
 }
 
-fn play(args: &RunArgs) -> Result<u8, CliError> {
-    step::forget_the_plugin(&arguments())?;
-    let place = place(args)?;
+fn run_job(args: &RunArgs) -> Result<u8, CliError> {
+    step::remove_plugin_variables(&arguments())?;
+    let role = role(args)?;
     let numbered = |count: usize| (1..=count).map(|node| format!("n{node}")).collect();
-    let nodes: Vec<String> = match &place {
-        Place::Starter(count) | Place::Emulated(_, count, _) => numbered(*count),
-        Place::Remote(hosts) => hosts.names.clone(),
-        Place::Step(step) | Place::Host(step) => step.nodes.clone(),
+    let nodes: Vec<String> = match &role {
+        Role::EmulationParent(count) | Role::Emulated(_, count, _) => numbered(*count),
+        Role::Remote(hosts) => hosts.names.clone(),
+        Role::Step(step) | Role::Host(step) => step.nodes.clone(),
     };
-    let job = match &place {
-        Place::Starter(_) => format!("run-{}", std::process::id()),
-        Place::Emulated(..) => std::env::var("MUSTER_JOB").unwrap_or_default(),
-        Place::Remote(_) => remote::new_job(),
-        Place::Step(step) | Place::Host(step) => step.job.clone(),
+    let job = match &role {
+        Role::EmulationParent(_) => format!("run-{}", std::process::id()),
+        Role::Emulated(..) => std::env::var("MUSTER_JOB").unwrap_or_default(),
+        Role::Remote(_) => remote::new_job(),
+        Role::Step(step) | Role::Host(step) => step.job.clone(),
     };
-    let neighbours = match &place {
-        Place::Starter(count) | Place::Emulated(_, count, _) => *count,
-        Place::Remote(_) | Place::Step(_) | Place::Host(_) => 1,
+    let neighbours = match &role {
+        Role::EmulationParent(count) | Role::Emulated(_, count, _) => *count,
+        Role::Remote(_) | Role::Step(_) | Role::Host(_) => 1,
     };
     let usage = |why: String| CliError::usage("run", why);
     let mut programs = programs(&args.program, args.ranks).map_err(usage)?;
@@ -182,7 +182,7 @@ fn play(args: &RunArgs) -> Result<u8, CliError> {
     if let [program] = &mut programs[..] {
         program.ranks = layout.ranks();
     }
-    let is_emulated = matches!(place, Place::Starter(_) | Place::Emulated(..));
+    let is_emulated = matches!(role, Role::EmulationParent(_) | Role::Emulated(..));
     if is_emulated && layout.nodes().len() as u32 * args.rails > emulate::ADDRESSES_MAX {
         let (nodes, rails, most) = (layout.nodes().len(), args.rails, emulate::ADDRESSES_MAX);
         let why = format!("{nodes} nodes of {rails} rails; there are {most} addresses for rails");
@@ -195,18 +195,18 @@ fn play(args: &RunArgs) -> Result<u8, CliError> {
     };
     output.check().map_err(usage)?;
     let export = exported(&args.export).map_err(usage)?;
-    if place.speaks_first() {
+    if role.prints_job_messages() {
         warn_of_strange_settings();
         if is_emulated {
             warn_of_rails();
         }
         warn_of_unset(&args.export);
         if args.verbose {
-            name_the_job(&job, &place);
+            print_job_name(&job, &role);
         }
     }
-    let slurm = match &place {
-        Place::Step(_) if !args.here => SlurmHabits::here(),
+    let slurm = match &role {
+        Role::Step(_) if !args.here => SlurmHabits::here(),
         _ => None,
     };
     let plan = Plan {
@@ -226,43 +226,43 @@ fn play(args: &RunArgs) -> Result<u8, CliError> {
         slurm,
         bind: args.bind,
         neighbours,
-        stdin: !matches!(place, Place::Host(_)),
+        stdin: !matches!(role, Role::Host(_)),
         verbose: args.verbose,
     };
-    let outcome = match place {
-        Place::Starter(_) => emulate::run(&plan, args.rails, &arguments()),
-        Place::Emulated(own, _, files) => {
-            return child::survey(|| {
+    let outcome = match role {
+        Role::EmulationParent(_) => emulate::run(&plan, args.rails, &arguments()),
+        Role::Emulated(own, _, files) => {
+            return child::contain_panic(|| {
                 let outcome = node::run(&plan, own, &files, &mut || {});
                 outcome.map(node::watched).map_err(failed)
             });
         }
-        Place::Remote(hosts) => {
+        Role::Remote(hosts) => {
             let how = (args.ssh.as_str(), args.fanout as usize);
             return remote::run(&plan, &hosts, how, &args.export, &arguments());
         }
-        Place::Host(step) => return remote::serve(&plan, &step, &arguments()),
-        Place::Step(step) => return step::run(&plan, &step, &arguments()),
+        Role::Host(step) => return remote::serve(&plan, &step, &arguments()),
+        Role::Step(step) => return step::run(&plan, &step, &arguments()),
     };
     outcome.map_err(failed)
 }
 
-fn place(args: &RunArgs) -> Result<Place, CliError> {
-    if let Some((own, count, files)) = emulate::told()? {
-        return Ok(Place::Emulated(own, count, files));
+fn role(args: &RunArgs) -> Result<Role, CliError> {
+    if let Some((own, count, files)) = emulate::from_environment()? {
+        return Ok(Role::Emulated(own, count, files));
     }
-    if let Some(step) = remote::told()? {
-        return Ok(Place::Host(step));
+    if let Some(step) = remote::from_environment()? {
+        return Ok(Role::Host(step));
     }
     if let Some(hosts) = hosts(args)? {
         return if args.here {
             here(&hosts)
         } else {
-            Ok(Place::Remote(hosts))
+            Ok(Role::Remote(hosts))
         };
     }
     if args.here {
-        let why = "--here needs the names of all hosts; give them by --hosts or --hostfile";
+        let why = "--here requires the names of all hosts; give them with --hosts or --hostfile";
         return Err(CliError::usage("run", why));
     }
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
@@ -271,20 +271,20 @@ fn place(args: &RunArgs) -> Result<Place, CliError> {
     if let Some(count) = args.nodes {
         if let Some(tasks) = several("SLURM_STEP_NUM_TASKS") {
             print_error(format_args!(
-                "muster run: this step of Slurm has {tasks} tasks, and each starts a job with {count} emulated nodes \
-                 of its own; for one job on the step's nodes leave out --nodes"
+                "muster run: this step of Slurm has {tasks} tasks, and each starts a job with {count} emulated nodes; \
+                 for one job on the step's nodes, omit --nodes"
             ));
         }
-        return Ok(Place::Starter(count as usize));
+        return Ok(Role::EmulationParent(count as usize));
     }
     let step = Step::read(variable).map_err(|why| CliError::usage("run", why))?;
     if let (None, Some(nodes)) = (&step, several("SLURM_JOB_NUM_NODES")) {
         print_error(format_args!(
-            "muster run: Slurm's job has {nodes} nodes, and this is one of them; for all: srun -N{nodes} --mpi=none \
-             --no-kill --kill-on-bad-exit=0 muster run ..."
+            "muster run: the Slurm job has {nodes} nodes, and muster run uses only this one; for all: \
+             srun -N{nodes} --mpi=none --no-kill --kill-on-bad-exit=0 muster run ..."
         ));
     }
-    Ok(step.map_or(Place::Starter(1), Place::Step))
+    Ok(step.map_or(Role::EmulationParent(1), Role::Step))
 }
 
 fn hosts(args: &RunArgs) -> Result<Option<Hosts>, CliError> {
@@ -296,16 +296,16 @@ fn hosts(args: &RunArgs) -> Result<Option<Hosts>, CliError> {
     hosts.map(Some).map_err(|why| CliError::usage("run", why))
 }
 
-/// The place of this host among them.
-fn here(hosts: &Hosts) -> Result<Place, CliError> {
+/// The role of this host, one of those listed.
+fn here(hosts: &Hosts) -> Result<Role, CliError> {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     if variable("MUSTER_KEY_FILE").is_none() {
-        let why = "--here needs a key that all hosts have: openssl rand -hex 32 into a file of mode 0600, and \
-                   MUSTER_KEY_FILE to name it";
+        let why = "--here requires a key that all hosts have: write openssl rand -hex 32 into a file of mode 0600, and \
+                   set MUSTER_KEY_FILE to it";
         return Err(CliError::usage("run", why));
     }
     let Some(job) = variable("MUSTER_JOB") else {
-        let why = "--here needs a name for the job, the same on all hosts and new with each run; give it by MUSTER_JOB";
+        let why = "--here requires a name for the job, the same on all hosts and new for each run; set MUSTER_JOB";
         return Err(CliError::usage("run", why));
     };
     let own = match variable("MUSTER_NODE") {
@@ -313,23 +313,23 @@ fn here(hosts: &Hosts) -> Result<Place, CliError> {
         None => muster_sys::process::host_name()
             .map_err(|cause| CliError::new("run: this host's name", cause))?,
     };
-    let place = hosts
+    let index = hosts
         .place(&own)
         .map_err(|why| CliError::usage("run", why))?;
-    Ok(Place::Step(hosts.step(place, &job)))
+    Ok(Role::Step(hosts.step(index, &job)))
 }
 
-/// Variables that have their value in the command line. Others a launcher has itself, or gets over ssh.
+/// Variables whose value is in the command line. Other variables a launcher has in its environment, or gets over ssh.
 fn exported(arguments: &[String]) -> Result<Vec<(OsString, OsString)>, String> {
     let mut given = Vec::new();
-    for word in arguments {
-        let (name, value) = match word.split_once('=') {
+    for text in arguments {
+        let (name, value) = match text.split_once('=') {
             Some((name, value)) => (name, Some(value)),
-            None => (word.as_str(), None),
+            None => (text.as_str(), None),
         };
         if name.is_empty() {
             return Err(format!(
-                "-x {word} names no variable; write -x NAME or -x NAME=VALUE"
+                "-x {text} does not name a variable; write -x NAME or -x NAME=VALUE"
             ));
         }
         given.extend(value.map(|value| (name.into(), value.into())));
@@ -337,10 +337,10 @@ fn exported(arguments: &[String]) -> Result<Vec<(OsString, OsString)>, String> {
     Ok(given)
 }
 
-/// By that name its agents are asked.
-fn name_the_job(job: &str, place: &Place) {
-    let how = match place {
-        Place::Starter(_) => {
+/// Prints the job's name, which selects its agents.
+fn print_job_name(job: &str, role: &Role) {
+    let how = match role {
+        Role::EmulationParent(_) => {
             let directory = emulate::directory_of(std::process::id());
             format!("; muster members --agent {}", directory.display())
         }
@@ -350,7 +350,7 @@ fn name_the_job(job: &str, place: &Place) {
     let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
-/// Emulated nodes have addresses of their own: what is set is not used, and may be wrong where it is.
+/// Warns if MUSTER_RAILS is set: emulated nodes have their own addresses, so it has no effect. It may be invalid too.
 fn warn_of_rails() {
     let Some(value) = std::env::var_os("MUSTER_RAILS").filter(|value| !value.is_empty()) else {
         return;
@@ -359,22 +359,22 @@ fn warn_of_rails() {
     let wrong = match parse_rails(&[text.clone().into_owned()]) {
         Err(error) => Some(error.to_string()),
         Ok(rails) => rails.iter().find_map(|rail| match &rail.address {
-            Address::Interface(name) if !Path::new("/sys/class/net").join(name).exists() => {
-                Some(format!("rail {rail}: this node has no interface {name:?}"))
-            }
+            Address::Interface(name) if !Path::new("/sys/class/net").join(name).exists() => Some(
+                format!("rail {rail}: this node does not have an interface {name:?}"),
+            ),
             _ => None,
         }),
     };
     let wrong = wrong.map_or(String::new(), |wrong| format!("{wrong}; "));
     print_error(format_args!(
-        "muster run: MUSTER_RAILS={text}: {wrong}it has no effect on emulated nodes, which have addresses \
-         of their own on loopback (--rails COUNT)"
+        "muster run: MUSTER_RAILS={text}: {wrong}it has no effect on emulated nodes, which have loopback \
+         addresses (--rails COUNT)"
     ));
 }
 
-/// Ranks do not get what is not there, and a misspelt name is soon overlooked.
+/// Warns of -x NAME without a variable of that name, such as a misspelt name: the ranks do not get it.
 fn warn_of_unset(arguments: &[String]) {
-    let is_unset = |word: &&String| !word.contains('=') && std::env::var_os(word).is_none();
+    let is_unset = |text: &&String| !text.contains('=') && std::env::var_os(text).is_none();
     for name in arguments.iter().filter(is_unset) {
         let line = format!(
             "muster run: -x {name}: it is not set here, so the ranks do not get it; set it, or write -x {name}=VALUE\n"
@@ -383,7 +383,7 @@ fn warn_of_unset(arguments: &[String]) {
     }
 }
 
-/// This command line, for a launcher that is this program once more.
+/// The arguments of this process, for a launcher that runs this program again.
 fn arguments() -> Vec<OsString> {
     std::env::args_os().skip(1).collect()
 }

@@ -1,7 +1,8 @@
-//! Whoever reads what a job says, as the conductor of launchers on other hosts sees him: by what lies in the pipe.
+//! `OutputReader` observes the process that reads this process's standard output and error, by the fill level of the
+//! pipes. The launch coordinator uses it.
 //!
-//! The launchers wait for him, each for what its own ranks have said, and one of them may have to do so long after the
-//! others have ended. As long as he takes anything it is not given up.
+//! Launchers on other hosts wait until the output of their ranks is read. One launcher may wait long after the others
+//! have ended. As long as the reader reads anything, that launcher is not given up.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -9,19 +10,19 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// Between two looks at him.
-pub(super) const LOOK: Duration = Duration::from_millis(100);
-/// A pipe that was full so lately is taken for one that a reader empties slowly.
-const LATELY: Duration = Duration::from_secs(1);
+/// Interval between two checks of the pipes.
+pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// A pipe that was full within this time counts as one that a slow reader empties.
+const RECENT: Duration = Duration::from_secs(1);
 
-/// He, at this process's standard output and error.
+/// The reader of this process's standard output and error.
 pub(super) struct OutputReader {
     outputs: Vec<OwnedFd>,
-    /// What lay in them when that was last looked at.
+    /// Bytes in the pipes at the last check.
     queued: Vec<u64>,
-    /// When this was another number.
+    /// Time at which the number of bytes last changed.
     moved: Instant,
-    /// When one of them was full.
+    /// Time at which one of the pipes was last full.
     full: Instant,
 }
 
@@ -43,9 +44,9 @@ impl OutputReader {
         }
     }
 
-    /// Whether launchers may still wait for him, of whom something was seen within this time. To be asked again and
-    /// again, from the moment on from which it matters.
-    pub(super) fn keeps_waiting(&mut self, patience: Duration, now: Instant) -> bool {
+    /// Whether launchers may still wait for the reader: a pipe is full, and the reader has read something within
+    /// `timeout`. Must be called repeatedly, since each call is one check.
+    pub(super) fn keeps_waiting(&mut self, timeout: Duration, now: Instant) -> bool {
         let queued = |output| rustix::io::ioctl_fionread(output).unwrap_or(0);
         let queued: Vec<u64> = self.outputs.iter().map(queued).collect();
         if queued != self.queued {
@@ -55,7 +56,7 @@ impl OutputReader {
             self.full = now;
         }
         let since = |moment| now.saturating_duration_since(moment);
-        since(self.full) < LATELY && since(self.moved) < patience
+        since(self.full) < RECENT && since(self.moved) < timeout
     }
 }
 
@@ -71,27 +72,27 @@ mod tests {
     use std::io::{Read, Write};
 
     #[test]
-    fn who_takes_something_is_waited_for_and_who_takes_nothing_is_not() {
+    fn a_slow_reader_is_waited_for_and_a_stopped_one_is_not() {
         let (from, to) = rustix::pipe::pipe().unwrap();
         let (mut from, mut pipe) = (File::from(from), File::from(to.try_clone().unwrap()));
         let start = Instant::now();
-        let patience = Duration::from_secs(100);
+        let timeout = Duration::from_secs(100);
         let mut output_reader = OutputReader::of(vec![to], start);
-        // There is room: nobody waits for him.
-        assert!(output_reader.keeps_waiting(patience, start));
-        assert!(!output_reader.keeps_waiting(patience, start + LATELY));
+        // The pipe has room: no launcher waits for the reader.
+        assert!(output_reader.keeps_waiting(timeout, start));
+        assert!(!output_reader.keeps_waiting(timeout, start + RECENT));
         while !is_full(&output_reader.outputs[0]) {
             pipe.write_all(&[0; 4096]).unwrap();
         }
-        let mut now = start + LATELY;
-        assert!(output_reader.keeps_waiting(patience, now));
+        let mut now = start + RECENT;
+        assert!(output_reader.keeps_waiting(timeout, now));
         for _ in 0..10 {
-            now += patience - LATELY;
-            assert!(output_reader.keeps_waiting(patience, now));
-            // What is left of a page leaves no room.
+            now += timeout - RECENT;
+            assert!(output_reader.keeps_waiting(timeout, now));
+            // A partly read page makes no room for writers.
             from.read_exact(&mut [0; 100]).unwrap();
-            assert!(output_reader.keeps_waiting(patience, now));
+            assert!(output_reader.keeps_waiting(timeout, now));
         }
-        assert!(!output_reader.keeps_waiting(patience, now + patience));
+        assert!(!output_reader.keeps_waiting(timeout, now + timeout));
     }
 }

@@ -1,14 +1,15 @@
-//! Launchers on other hosts, started over ssh.
+//! Launches on other hosts, over ssh.
 //!
-//! Picture a conductor who holds a cord to each player. By the cord he hands over the key, and later the signals
-//! that he gets himself; a player whose cord goes slack stops. The cord is the launcher's standard input: ssh brings
-//! it there and closes it when it ends, so no launcher outlives whoever started it.
+//! The launch coordinator (this process) starts a launcher on each host. The standard input of a launcher is its
+//! control channel: the coordinator sends the job key over it, and later the signals that it receives and the lost
+//! nodes. ssh connects the channel and closes it when it ends. A launcher whose control channel is closed stops, so no
+//! launcher outlives the coordinator.
 
-use super::child::survey;
+use super::child::contain_panic;
 use super::launchers::{RemoteLauncher, RemoteLaunchers};
-use super::output_reader::{LOOK, OutputReader};
+use super::output_reader::{OutputReader, POLL_INTERVAL};
 use super::shutdown::Shutdown;
-use super::stderr_reader::say_here;
+use super::stderr_reader::report_start;
 use super::step;
 use crate::node::watched;
 use crate::{Hosts, Plan, Signals, Step, stdin_control};
@@ -25,17 +26,17 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// By this a launcher knows that it is one of a host, and which: `PLACE:JOB:LIST`.
+/// Variable that tells a launcher that it is one of a host, and which: `INDEX:JOB:LIST`.
 const VARIABLE: &str = "MUSTER_RUN_HOST";
-/// How long the last launchers may take to end after one has ended in order, for it has waited for all of them, or
-/// after a signal that is to end them.
-const FAREWELL: Duration = Duration::from_secs(20);
-/// The exit status where no launcher has come, as where some node does not come.
-const NOBODY_CAME: u8 = 5;
-/// All that happens wakes this process.
-const REST: Duration = Duration::from_secs(60);
+/// Time in which the last launchers must end after one has ended in order (it has waited for all of them), or after a
+/// signal that is to end them.
+const EXIT_TIME: Duration = Duration::from_secs(20);
+/// The exit status if no launcher has started; the same as if a node does not start.
+const NONE_STARTED: u8 = 5;
+/// Longest wait for events. All events wake this process.
+const IDLE_WAIT: Duration = Duration::from_secs(60);
 
-/// A name for a job that nobody else has.
+/// A random name for a job.
 pub(super) fn new_job() -> String {
     let digits = draw_key();
     format!(
@@ -44,22 +45,22 @@ pub(super) fn new_job() -> String {
     )
 }
 
-/// Starts a launcher on each host, waits for them and answers the job's exit status.
+/// Starts a launcher on each host, waits for all and returns the job's exit status.
 ///
 /// # Errors
-/// What could not be started; nothing is left then.
+/// Returns what could not be started; no process is left then.
 pub(super) fn run(
     plan: &Plan,
     hosts: &Hosts,
     (ssh, fanout): (&str, usize),
     export: &[String],
-    again: &[OsString],
+    own_arguments: &[OsString],
 ) -> Result<u8, CliError> {
     let refused = |what: &str| {
         let what = format!("run: {what}");
         move |cause: std::io::Error| CliError::new(what, cause)
     };
-    // Three descriptors a host.
+    // Each host takes three descriptors.
     limits::raise_all();
     let signals = Signals::new().map_err(refused("signals"))?;
     let key: String = draw_key()
@@ -68,59 +69,60 @@ pub(super) fn run(
         .collect();
     let epoll = Epoll::new().map_err(refused("epoll"))?;
     epoll.add(signals.as_fd(), 0).map_err(refused("signals"))?;
-    let mut launchers = RemoteLaunchers::new(&epoll).map_err(refused("what hosts say"))?;
-    launchers.enlist(&hosts.names);
-    let start = |place: usize, host: &str| {
-        let told = format!("{place}:{}:{}", plan.job, hosts.list());
-        let arguments = command_line(&told, export, again).map_err(refused("this program"))?;
-        let player = RemoteLauncher::start(ssh, place, host, &arguments, &key, &epoll);
-        player.map_err(refused(&format!("{ssh} {host}")))
+    let mut launchers = RemoteLaunchers::new(&epoll).map_err(refused("standard error of hosts"))?;
+    launchers.set_hosts(&hosts.names);
+    let start = |index: usize, host: &str| {
+        let value = format!("{index}:{}:{}", plan.job, hosts.list());
+        let arguments =
+            command_line(&value, export, own_arguments).map_err(refused("this program"))?;
+        let launcher = RemoteLauncher::start(ssh, index, host, &arguments, &key, &epoll);
+        launcher.map_err(refused(&format!("{ssh} {host}")))
     };
-    let detach = FAREWELL + plan.grace;
+    let exit_time = EXIT_TIME + plan.grace;
     let mut statuses = Vec::new();
-    let mut over_at: Option<Instant> = None;
+    let mut end_deadline: Option<Instant> = None;
     let mut shutdown = Shutdown::default();
-    let mut come_by = Some(Instant::now() + plan.patience);
+    let mut start_deadline = Some(Instant::now() + plan.patience);
     let mut ready = Vec::new();
     let mut output_reader = None;
     loop {
-        launchers.listen();
-        if come_by.is_some_and(|at| Instant::now() >= at) {
-            come_by = None;
-            launchers.drop_the_absent(plan.patience);
+        launchers.take_events();
+        if start_deadline.is_some_and(|at| Instant::now() >= at) {
+            start_deadline = None;
+            launchers.end_unstarted(plan.patience);
         }
         for signal in signals.take() {
-            launchers.tell(signal);
+            launchers.forward_signal(signal);
             shutdown.note(signal);
         }
         if shutdown.any() {
-            launchers.dismiss();
-            over_at.get_or_insert(Instant::now() + detach);
+            launchers.clear_waiting();
+            end_deadline.get_or_insert(Instant::now() + exit_time);
         }
         if launchers.reap(&mut statuses) {
-            // Nobody needs time to end where nothing has failed.
-            let is_well = statuses.iter().all(|status| *status == Some(0));
-            let time = if is_well { FAREWELL } else { detach };
-            over_at.get_or_insert(Instant::now() + time);
+            // If nothing has failed, no launcher requires the grace time.
+            let all_succeeded = statuses.iter().all(|status| *status == Some(0));
+            let time = if all_succeeded { EXIT_TIME } else { exit_time };
+            end_deadline.get_or_insert(Instant::now() + time);
         }
-        over_at = over_at.into_iter().chain(shutdown.kill_at()).min();
-        if over_at.is_some_and(|at| Instant::now() >= at) {
+        end_deadline = end_deadline.into_iter().chain(shutdown.kill_at()).min();
+        if end_deadline.is_some_and(|at| Instant::now() >= at) {
             let now = Instant::now();
-            let patience = if shutdown.any() {
+            let timeout = if shutdown.any() {
                 plan.grace
             } else {
                 plan.patience
             };
             let output_reader = output_reader.get_or_insert_with(|| OutputReader::new(now));
-            if shutdown.kill_at().is_none() && output_reader.keeps_waiting(patience, now) {
-                over_at = Some(now + LOOK);
+            if shutdown.kill_at().is_none() && output_reader.keeps_waiting(timeout, now) {
+                end_deadline = Some(now + POLL_INTERVAL);
             } else {
                 launchers.give_up(&mut statuses);
             }
         }
-        while let Some((place, host)) = launchers.next(fanout) {
-            let joined = launchers.join(start(place, &host)?);
-            joined.map_err(refused("what hosts say"))?;
+        while let Some((index, host)) = launchers.next(fanout) {
+            let added = launchers.add(start(index, &host)?);
+            added.map_err(refused("standard error of hosts"))?;
         }
         if launchers.are_over() {
             launchers.finish(if shutdown.any() {
@@ -129,67 +131,69 @@ pub(super) fn run(
                 plan.patience
             });
             return Ok(match shutdown.first() {
-                // Whoever asked twice has ended it, also where launchers were killed and have no status.
+                // A second signal has ended the job, also if launchers were killed and have no status.
                 Some(signal) if shutdown.kill_at().is_some() => 128 + signal as u8,
-                _ if launchers.any_has_come => plan.policy.of_nodes(&statuses),
+                _ if launchers.any_has_started => plan.policy.of_nodes(&statuses),
                 Some(signal) => 128 + signal as u8,
-                None => NOBODY_CAME,
+                None => NONE_STARTED,
             });
         }
-        let due = over_at
+        let deadline = end_deadline
             .into_iter()
-            .chain(come_by)
-            .chain(launchers.due())
+            .chain(start_deadline)
+            .chain(launchers.output_deadline())
             .min();
-        let rest = due.map_or(REST, |at| at.saturating_duration_since(Instant::now()));
+        let wait = deadline.map_or(IDLE_WAIT, |at| at.saturating_duration_since(Instant::now()));
         epoll
-            .wait(&mut ready, Some(rest))
+            .wait(&mut ready, Some(wait))
             .map_err(refused("wait"))?;
     }
 }
 
-/// What a launcher was told by its environment, if it is one of a host.
+/// The step of this process, from its environment, if it is a launcher of a host.
 ///
 /// # Errors
-/// It is set and says nothing: taken for a starter this process would start the job once more on all hosts.
-pub(super) fn told() -> Result<Option<Step>, CliError> {
+/// Returns an error if the variable is set and invalid: as a coordinator, this process would start the job again on
+/// all hosts.
+pub(super) fn from_environment() -> Result<Option<Step>, CliError> {
     let Some(value) = std::env::var_os(VARIABLE) else {
         return Ok(None);
     };
     let step = value.to_str().and_then(|value| {
         let mut parts = value.splitn(3, ':');
-        let place: usize = parts.next()?.parse().ok()?;
+        let index: usize = parts.next()?.parse().ok()?;
         let (job, list) = (parts.next()?, parts.next()?);
         let hosts = Hosts::parse(list).ok()?;
-        (place < hosts.names.len()).then(|| hosts.step(place, job))
+        (index < hosts.names.len()).then(|| hosts.step(index, job))
     });
     let unclear = || {
         let value = value.display();
-        let why =
-            format!("{VARIABLE}={value} names no host; unset it, it is set by muster run itself");
+        let why = format!(
+            "{VARIABLE}={value} does not name a host; unset it, since only muster run sets it"
+        );
         CliError::usage("run", why)
     };
     step.ok_or_else(unclear).map(Some)
 }
 
-/// The launcher of a host: runs its part of the job and answers its exit status.
+/// The launcher of a host: runs its part of the job and returns its exit status.
 pub(super) fn serve(plan: &Plan, step: &Step, arguments: &[OsString]) -> Result<u8, CliError> {
     if std::env::var_os(step::VARIABLE).is_none() {
         let files = step::keep_key(step, &take_key()?)?;
         return Err(step::execute(step, arguments, Some(&files), None));
     }
-    // From here on signals end nothing by themselves.
+    // From here on signals do not end the process: their handlers stay installed.
     let signals = Signals::new().map_err(|cause| CliError::new("run: signals", cause))?;
     std::mem::forget(signals);
-    std::thread::spawn(follow_cord);
-    say_here();
-    survey(|| step::serve(plan, step).map(watched))
+    std::thread::spawn(follow_control_channel);
+    report_start();
+    contain_panic(|| step::serve(plan, step).map(watched))
 }
 
-/// The key from the cord; no byte more is read.
+/// Reads the key from the control channel, and no byte more.
 fn take_key() -> Result<[u8; 32], CliError> {
     let mut text = Vec::new();
-    // Opened by its name it could be no socket, and as Rust's own standard input it would read ahead.
+    // Opening /dev/stdin by name fails for a socket, and Rust's `Stdin` would read ahead.
     let mut input = std::io::stdin()
         .as_fd()
         .try_clone_to_owned()
@@ -203,12 +207,12 @@ fn take_key() -> Result<[u8; 32], CliError> {
         text.push(byte[0]);
     }
     let key = read_key(&text[..], Path::new("-"))
-        .map_err(|cause| CliError::new("run: the job's key", cause))?;
+        .map_err(|cause| CliError::new("run: key of the job", cause))?;
     Ok(key)
 }
 
-/// Takes signals from the cord, hears who was not started, and ends the ranks here if it is cut.
-fn follow_cord() {
+/// Follows the control channel: forwards its signals, records lost nodes, and ends the ranks here when it closes.
+fn follow_control_channel() {
     let own = std::process::id();
     let lines = BufReader::new(std::io::stdin()).lines();
     for line in lines.map_while(Result::ok) {
@@ -228,10 +232,14 @@ fn follow_cord() {
     stdin_control::cut();
 }
 
-/// What a shell on the host is to run: this program with the same words, in the same directory.
-fn command_line(told: &str, export: &[String], again: &[OsString]) -> std::io::Result<OsString> {
+/// The command line for a shell on the host: this program with the same arguments, in the same directory.
+fn command_line(
+    value: &str,
+    export: &[String],
+    own_arguments: &[OsString],
+) -> std::io::Result<OsString> {
     let mut variables: Vec<(OsString, OsString)> = std::env::vars_os()
-        .filter(|(name, _)| is_taken_along(&name.to_string_lossy()))
+        .filter(|(name, _)| is_forwarded(&name.to_string_lossy()))
         .collect();
     for one in export {
         match one.split_once('=') {
@@ -239,7 +247,7 @@ fn command_line(told: &str, export: &[String], again: &[OsString]) -> std::io::R
             None => variables.extend(std::env::var_os(one).map(|value| (one.into(), value))),
         }
     }
-    variables.push((VARIABLE.into(), told.into()));
+    variables.push((VARIABLE.into(), value.into()));
     let mut line = b"cd ".to_vec();
     line.extend(quoted(std::env::current_dir()?.as_os_str()));
     line.extend(b" && exec env");
@@ -251,36 +259,37 @@ fn command_line(told: &str, export: &[String], again: &[OsString]) -> std::io::R
         line.extend(quoted(&both));
     }
     let program = std::env::current_exe()?;
-    for word in std::iter::once(program.as_os_str()).chain(again.iter().map(OsString::as_os_str)) {
+    for argument in
+        std::iter::once(program.as_os_str()).chain(own_arguments.iter().map(OsString::as_os_str))
+    {
         line.push(b' ');
-        line.extend(quoted(word));
+        line.extend(quoted(argument));
     }
     Ok(OsString::from_vec(line))
 }
 
-/// Variables that a launcher on another host needs as they are here; no secret, since others there see them.
-fn is_taken_along(name: &str) -> bool {
-    let whole = ["PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "OPAL_PREFIX"];
-    let of_this_place = [
+/// Whether a launcher on another host requires this variable of this process. Secrets are excluded, since other users
+/// of the host see command lines.
+fn is_forwarded(name: &str) -> bool {
+    let exact = ["PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "OPAL_PREFIX"];
+    let of_this_node = [
         "MUSTER_KEY_FILE",
         "MUSTER_JOB",
         "MUSTER_NODE",
         "MUSTER_CONTROL",
         "MUSTER_HOSTS",
     ];
-    let beginnings = ["OMPI_MCA_", "MUSTER_"];
-    whole.contains(&name)
-        || beginnings
-            .iter()
-            .any(|beginning| name.starts_with(beginning))
+    let prefixes = ["OMPI_MCA_", "MUSTER_"];
+    exact.contains(&name)
+        || prefixes.iter().any(|prefix| name.starts_with(prefix))
             && !name.starts_with("MUSTER_RUN_")
-            && !of_this_place.contains(&name)
+            && !of_this_node.contains(&name)
 }
 
-/// As a word for a shell.
-fn quoted(word: &OsStr) -> Vec<u8> {
+/// Quotes an argument for a shell.
+fn quoted(argument: &OsStr) -> Vec<u8> {
     let mut out = vec![b'\''];
-    for byte in word.as_bytes() {
+    for byte in argument.as_bytes() {
         match byte {
             b'\'' => out.extend(b"'\\''"),
             other => out.push(*other),
@@ -296,19 +305,19 @@ mod tests {
     use std::process::Command;
 
     #[test]
-    fn a_shell_gives_a_word_back_as_it_was() {
-        for word in ["plain", "two words", "it's", "$HOME `x` \"y\" \\", ""] {
+    fn a_shell_restores_a_quoted_argument() {
+        for argument in ["plain", "two words", "it's", "$HOME `x` \"y\" \\", ""] {
             let mut line = OsString::from("printf %s ");
-            line.push(OsString::from_vec(quoted(OsStr::new(word))));
+            line.push(OsString::from_vec(quoted(OsStr::new(argument))));
             let output = Command::new("sh").arg("-c").arg(line).output().unwrap();
-            assert_eq!(String::from_utf8_lossy(&output.stdout), word);
+            assert_eq!(String::from_utf8_lossy(&output.stdout), argument);
         }
     }
 
     #[test]
-    fn secrets_and_places_stay_here() {
+    fn secrets_and_node_variables_are_not_forwarded() {
         for name in ["PATH", "OMPI_MCA_coll", "MUSTER_AGENT", "MUSTER_RAILS"] {
-            assert!(is_taken_along(name), "{name}");
+            assert!(is_forwarded(name), "{name}");
         }
         for name in [
             "MUSTER_KEY_FILE",
@@ -317,7 +326,7 @@ mod tests {
             "HOME",
             "PMIX_RANK",
         ] {
-            assert!(!is_taken_along(name), "{name}");
+            assert!(!is_forwarded(name), "{name}");
         }
     }
 }

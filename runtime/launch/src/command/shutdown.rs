@@ -1,4 +1,4 @@
-//! Signals that are to end a job, as whoever starts its launchers counts them.
+//! `Shutdown` counts the signals that are to end a job, in the process that starts its launchers.
 
 use std::time::{Duration, Instant};
 
@@ -6,10 +6,10 @@ use signal_hook::consts::{SIGUSR1, SIGUSR2};
 
 use crate::ECHO;
 
-/// How long launchers that were asked twice may take to kill their ranks and end.
-const LAST: Duration = Duration::from_secs(5);
+/// Time in which launchers that were asked twice must kill their ranks and end.
+const KILL_AFTER: Duration = Duration::from_secs(5);
 
-/// Who has asked for the end, and how often.
+/// The first signal that is to end the job, and the time to kill after a second one.
 #[derive(Debug, Default)]
 pub(super) struct Shutdown {
     first: Option<(i32, Instant)>,
@@ -17,7 +17,7 @@ pub(super) struct Shutdown {
 }
 
 impl Shutdown {
-    /// A signal has come.
+    /// Records a signal. SIGUSR1 and SIGUSR2 do not end a job.
     pub(super) fn note(&mut self, signal: i32) {
         self.note_at(signal, Instant::now());
     }
@@ -29,7 +29,7 @@ impl Shutdown {
         match self.first {
             None => self.first = Some((signal, now)),
             Some((_, at)) if now.saturating_duration_since(at) > ECHO => {
-                self.kill_at.get_or_insert(now + LAST);
+                self.kill_at.get_or_insert(now + KILL_AFTER);
             }
             Some(_) => {}
         }
@@ -39,12 +39,12 @@ impl Shutdown {
         self.first.is_some()
     }
 
-    /// The first that is to end the job.
+    /// The first signal that is to end the job.
     pub(super) fn first(&self) -> Option<i32> {
         self.first.map(|(signal, _)| signal)
     }
 
-    /// When launchers that are still there are killed.
+    /// Time at which launchers that still run are killed.
     pub(super) fn kill_at(&self) -> Option<Instant> {
         self.kill_at
     }
@@ -56,7 +56,7 @@ mod tests {
     use signal_hook::consts::{SIGINT, SIGTERM};
 
     #[test]
-    fn the_second_that_is_no_echo_ends_all() {
+    fn a_second_signal_that_is_not_an_echo_ends_all() {
         let start = Instant::now();
         let mut shutdown = Shutdown::default();
         shutdown.note_at(SIGUSR1, start);
@@ -67,7 +67,7 @@ mod tests {
         assert_eq!((shutdown.first(), shutdown.kill_at()), (Some(SIGINT), None));
         for later in [2, 3] {
             shutdown.note_at(SIGTERM, start + later * ECHO);
-            assert_eq!(shutdown.kill_at(), Some(start + 2 * ECHO + LAST));
+            assert_eq!(shutdown.kill_at(), Some(start + 2 * ECHO + KILL_AFTER));
         }
         assert_eq!(shutdown.first(), Some(SIGINT));
     }

@@ -1,6 +1,7 @@
-//! What launchers on other hosts say on standard error: passed on, and the first word of each, that it has come.
+//! `StderrReader` forwards the standard error of launchers on other hosts, and finds in it the message that a launcher
+//! has started.
 //!
-//! A thread of its own passes the words on, since whoever reads them may be slow, and signals are not to wait for him.
+//! A separate thread forwards the output: its reader may be slow, and the handling of signals must not wait for it.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -11,92 +12,98 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::output_reader::{LOOK, OutputReader};
+use super::output_reader::{OutputReader, POLL_INTERVAL};
 use muster_sys::descriptor::EventFd;
 use muster_sys::poll::Epoll;
 
-/// What a launcher says first. Nobody else begins a line so, and nobody sees it.
-const HERE: &[u8] = b"\x01muster run has come\n";
-/// A line before it that is longer is passed on as it is.
+/// The first message of a launcher. Other output does not begin a line with this byte. It is not printed.
+const STARTED: &[u8] = b"\x01muster run has come\n";
+/// A longer line before that message is forwarded unchanged.
 const LINE_MAX: usize = 4096;
-/// How long the last words of hosts that have ended are waited for: a process that an ssh has left may hold the pipe.
+/// How long the last output of a host whose ssh has ended is waited for. A process that ssh left may hold the pipe
+/// open.
 pub(super) const LAST_OUTPUT: Duration = Duration::from_secs(1);
 
-/// Says that this launcher has come, to whoever has started it.
-pub(super) fn say_here() {
-    let _ = io::stderr().write_all(HERE);
+/// Reports to the coordinator that this launcher has started.
+pub(super) fn report_start() {
+    let _ = io::stderr().write_all(STARTED);
 }
 
-/// What is heard of a host.
+/// An event of a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Heard {
-    /// Its launcher has come.
-    Here(usize),
-    /// Nothing more will be heard.
+pub(super) enum LauncherEvent {
+    /// Its launcher has started.
+    Started(usize),
+    /// Its standard error is closed.
     Closed(usize),
 }
 
-/// What one host says.
-struct Ear {
+/// The standard error of one host.
+struct HostPipe {
     pipe: ChildStderr,
-    /// Said since the last whole line, while its launcher has not come.
+    /// Received since the last whole line, while the launcher has not started.
     held: Vec<u8>,
-    has_come: bool,
+    has_started: bool,
 }
 
-/// What the thread and its owner share.
+/// State that the thread and its owner share.
 #[derive(Default)]
 struct Open {
-    stderr_reader: Mutex<BTreeMap<usize, Ear>>,
-    /// How many will still be heard.
-    left: AtomicUsize,
+    pipes: Mutex<BTreeMap<usize, HostPipe>>,
+    /// Number of pipes that are still open.
+    open_count: AtomicUsize,
 }
 
-/// All of them.
+/// The reader of all hosts.
 pub(super) struct StderrReader {
     open: Arc<Open>,
     epoll: Arc<Epoll>,
-    heard: Receiver<Heard>,
+    events: Receiver<LauncherEvent>,
 }
 
 impl StderrReader {
-    /// `wake` is raised when something is heard.
+    /// Starts the thread. It signals `wake` for each event.
     pub(super) fn new(wake: EventFd) -> io::Result<Self> {
         let open = Arc::new(Open::default());
         let epoll = Arc::new(Epoll::new()?);
-        let (tell, heard) = channel();
+        let (sender, events) = channel();
         let (all, ready) = (Arc::clone(&open), Arc::clone(&epoll));
-        let listen = move || listen(&all, &ready, &tell, &wake);
-        std::thread::Builder::new().spawn(listen)?;
-        Ok(Self { open, epoll, heard })
+        let forward_all = move || forward_all(&all, &ready, &sender, &wake);
+        std::thread::Builder::new().spawn(forward_all)?;
+        Ok(Self {
+            open,
+            epoll,
+            events,
+        })
     }
 
-    pub(super) fn add(&self, place: usize, pipe: ChildStderr) -> io::Result<()> {
-        let mut stderr_reader = lock(&self.open);
-        self.epoll.add(pipe.as_fd(), place as u64)?;
-        self.open.left.fetch_add(1, Ordering::AcqRel);
-        stderr_reader.insert(place, Ear::new(pipe));
+    pub(super) fn add(&self, index: usize, pipe: ChildStderr) -> io::Result<()> {
+        let mut pipes = lock(&self.open);
+        self.epoll.add(pipe.as_fd(), index as u64)?;
+        self.open.open_count.fetch_add(1, Ordering::AcqRel);
+        pipes.insert(index, HostPipe::new(pipe));
         Ok(())
     }
 
-    pub(super) fn take(&self) -> impl Iterator<Item = Heard> {
-        self.heard.try_iter()
+    pub(super) fn take(&self) -> impl Iterator<Item = LauncherEvent> {
+        self.events.try_iter()
     }
 
-    /// Waits for the last words, and for their reader as long as he takes something within this time.
-    pub(super) fn finish(&self, patience: Duration) {
+    /// Waits until all pipes are closed, at most `LAST_OUTPUT`; longer while the reader of this process reads something
+    /// within `timeout`.
+    pub(super) fn finish(&self, timeout: Duration) {
         let mut until = Instant::now() + LAST_OUTPUT;
         let mut output_reader = OutputReader::new(Instant::now());
-        while self.open.left.load(Ordering::Acquire) > 0 {
+        while self.open.open_count.load(Ordering::Acquire) > 0 {
             let now = Instant::now();
             if now >= until {
-                if !output_reader.keeps_waiting(patience, now) {
+                if !output_reader.keeps_waiting(timeout, now) {
                     return;
                 }
-                until = now + LOOK;
+                until = now + POLL_INTERVAL;
             }
             match self
-                .heard
+                .events
                 .recv_timeout(until.saturating_duration_since(now))
             {
                 Ok(_) | Err(RecvTimeoutError::Timeout) => {}
@@ -106,61 +113,59 @@ impl StderrReader {
     }
 }
 
-fn lock(open: &Open) -> MutexGuard<'_, BTreeMap<usize, Ear>> {
-    open.stderr_reader
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
+fn lock(open: &Open) -> MutexGuard<'_, BTreeMap<usize, HostPipe>> {
+    open.pipes.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn listen(open: &Open, epoll: &Epoll, tell: &Sender<Heard>, wake: &EventFd) {
+fn forward_all(open: &Open, epoll: &Epoll, sender: &Sender<LauncherEvent>, wake: &EventFd) {
     let mut ready = Vec::new();
     let mut buffer = vec![0; 65_536];
     while epoll.wait(&mut ready, None).is_ok() {
         for one in &ready {
-            let place = one.token as usize;
-            // Not held while words are written, which may take as long as their reader likes.
-            let ear = lock(open).remove(&place);
-            let Some(mut ear) = ear else { continue };
-            let count = ear.pipe.read(&mut buffer).unwrap_or(0);
-            let (text, came) = ear.hear(&buffer[..count]);
+            let index = one.token as usize;
+            // The lock is not held during a write, which may block for as long as the reader pauses.
+            let host = lock(open).remove(&index);
+            let Some(mut host) = host else { continue };
+            let count = host.pipe.read(&mut buffer).unwrap_or(0);
+            let (text, started) = host.push(&buffer[..count]);
             let _ = io::stderr().write_all(&text);
-            let heard = if count == 0 {
-                epoll.remove(ear.pipe.as_fd());
-                open.left.fetch_sub(1, Ordering::AcqRel);
-                Some(Heard::Closed(place))
+            let event = if count == 0 {
+                epoll.remove(host.pipe.as_fd());
+                open.open_count.fetch_sub(1, Ordering::AcqRel);
+                Some(LauncherEvent::Closed(index))
             } else {
-                lock(open).insert(place, ear);
-                came.then_some(Heard::Here(place))
+                lock(open).insert(index, host);
+                started.then_some(LauncherEvent::Started(index))
             };
-            if let Some(heard) = heard {
-                // Without the other end this process ends.
-                let _ = tell.send(heard);
+            if let Some(event) = event {
+                // A failed send means that the owner is gone and this process ends.
+                let _ = sender.send(event);
                 wake.raise();
             }
         }
     }
 }
 
-impl Ear {
+impl HostPipe {
     fn new(pipe: ChildStderr) -> Self {
         Self {
             pipe,
             held: Vec::new(),
-            has_come: false,
+            has_started: false,
         }
     }
 
-    /// The words that are to be passed on, and whether the launcher has come with these. Nothing at all is the end.
-    fn hear(&mut self, bytes: &[u8]) -> (Vec<u8>, bool) {
-        if self.has_come {
+    /// Returns the bytes to forward, and whether they show that the launcher has started. Empty input is the end.
+    fn push(&mut self, bytes: &[u8]) -> (Vec<u8>, bool) {
+        if self.has_started {
             return (bytes.to_vec(), false);
         }
         self.held.extend(bytes);
         let held = &mut self.held;
-        let found = held.windows(HERE.len()).position(|part| part == HERE);
+        let found = held.windows(STARTED.len()).position(|part| part == STARTED);
         if let Some(at) = found {
-            held.drain(at..at + HERE.len());
-            self.has_come = true;
+            held.drain(at..at + STARTED.len());
+            self.has_started = true;
             return (std::mem::take(held), true);
         }
         let lines = held
@@ -169,8 +174,8 @@ impl Ear {
             .map_or(0, |last| last + 1);
         let whole = match held.len() {
             all if bytes.is_empty() => all,
-            // It may have begun.
-            all if all - lines > LINE_MAX => all - (HERE.len() - 1),
+            // Keep the bytes in which the message may have begun.
+            all if all - lines > LINE_MAX => all - (STARTED.len() - 1),
             _ => lines,
         };
         (held.drain(..whole).collect(), false)
@@ -182,26 +187,26 @@ mod tests {
     use super::*;
     use std::process::{Command, Stdio};
 
-    fn ear() -> Ear {
+    fn host() -> HostPipe {
         let mut command = Command::new("true");
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         child.wait().unwrap();
-        Ear::new(child.stderr.take().unwrap())
+        HostPipe::new(child.stderr.take().unwrap())
     }
 
     #[test]
-    fn the_first_word_is_heard_however_it_is_cut_and_not_passed_on() {
-        let said = [b"a warning\nno end of line ", HERE, b"progress\r"].concat();
-        for cut in 0..said.len() {
-            let mut ear = ear();
+    fn the_start_message_is_found_in_any_parts_and_not_forwarded() {
+        let output = [b"a warning\nno end of line ", STARTED, b"progress\r"].concat();
+        for cut in 0..output.len() {
+            let mut host = host();
             let mut passed = Vec::new();
             let mut times = 0;
-            for part in [&said[..cut], &said[cut..]] {
-                // Nothing would be the end.
+            for part in [&output[..cut], &output[cut..]] {
+                // An empty part would mean the end.
                 if !part.is_empty() {
-                    let (text, came) = ear.hear(part);
+                    let (text, started) = host.push(part);
                     passed.extend(text);
-                    times += usize::from(came);
+                    times += usize::from(started);
                 }
             }
             let text = b"a warning\nno end of line progress\r";
@@ -210,18 +215,21 @@ mod tests {
     }
 
     #[test]
-    fn of_who_does_not_come_all_is_passed_on() {
-        let mut ear = ear();
+    fn all_output_is_forwarded_if_the_launcher_does_not_start() {
+        let mut host = host();
         assert_eq!(
-            ear.hear(b"no route\nto ho"),
+            host.push(b"no route\nto ho"),
             (b"no route\n".to_vec(), false)
         );
-        assert_eq!(ear.hear(b"st"), (Vec::new(), false));
-        assert_eq!(ear.hear(b""), (b"to host".to_vec(), false));
+        assert_eq!(host.push(b"st"), (Vec::new(), false));
+        assert_eq!(host.push(b""), (b"to host".to_vec(), false));
         let long = vec![b'x'; LINE_MAX + 1];
-        let (text, came) = ear.hear(&long);
-        assert_eq!((text.len(), came), (long.len() - (HERE.len() - 1), false));
-        let (rest, _) = ear.hear(b"");
-        assert_eq!(rest.len(), HERE.len() - 1);
+        let (text, started) = host.push(&long);
+        assert_eq!(
+            (text.len(), started),
+            (long.len() - (STARTED.len() - 1), false)
+        );
+        let (rest, _) = host.push(b"");
+        assert_eq!(rest.len(), STARTED.len() - 1);
     }
 }

@@ -305,7 +305,7 @@ impl State {
 
     fn give_up(&mut self, error: &Error) -> bool {
         self.done = true;
-        complain(&format!(
+        print_cli_error(&format!(
             "PMIx does not tell this process about its job ({error})"
         ));
         false
@@ -321,7 +321,9 @@ impl State {
         if self.launched_by_pmix && now_us - since_us > LIBPMIX_PATIENCE_US {
             self.looking_since_us = None;
             if Pmix::find().is_none() {
-                complain("a PMIx launcher started this process, but no libpmix is loaded in it");
+                print_cli_error(
+                    "a PMIx launcher started this process, but no libpmix is loaded in it",
+                );
             }
         }
     }
@@ -338,7 +340,7 @@ fn complain_of_numbers(ours: u32, in_mpi: u32) {
 }
 
 /// The one thing that a library may say on standard error: the job is split into single nodes.
-fn complain(why: &str) {
+fn print_cli_error(why: &str) {
     // At once, since others may say the same. Nobody may be reading, which must not end the library thread.
     let line = format!(
         "muster: {why}: the agents of the other nodes will not be found; use an MPI with a shared \
