@@ -217,7 +217,7 @@ fn play(args: &RunArgs) -> Result<u8, CliError> {
         on_loss: args.on_loss,
         export,
         output,
-        patience: Duration::from_secs(args.patience),
+        timeout: Duration::from_secs(args.patience),
         grace: match (args.grace, slurm) {
             (Some(seconds), _) => Duration::from_secs(seconds),
             (None, Some(slurm)) => slurm.kill_wait,

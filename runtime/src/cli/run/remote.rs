@@ -80,14 +80,14 @@ pub(super) fn run(
     let mut statuses = Vec::new();
     let mut over_at: Option<Instant> = None;
     let mut shutdown = Shutdown::default();
-    let mut come_by = Some(Instant::now() + plan.patience);
+    let mut come_by = Some(Instant::now() + plan.timeout);
     let mut ready = Vec::new();
     let mut output_reader = None;
     loop {
         launchers.listen();
         if come_by.is_some_and(|at| Instant::now() >= at) {
             come_by = None;
-            launchers.drop_the_absent(plan.patience);
+            launchers.drop_the_absent(plan.timeout);
         }
         for signal in signals.take() {
             launchers.tell(signal);
@@ -109,7 +109,7 @@ pub(super) fn run(
             let patience = if shutdown.any() {
                 plan.grace
             } else {
-                plan.patience
+                plan.timeout
             };
             let output_reader = output_reader.get_or_insert_with(|| OutputReader::new(now));
             if shutdown.kill_at().is_none() && output_reader.keeps_waiting(patience, now) {
@@ -126,7 +126,7 @@ pub(super) fn run(
             launchers.finish(if shutdown.any() {
                 plan.grace
             } else {
-                plan.patience
+                plan.timeout
             });
             return Ok(match shutdown.first() {
                 // Whoever asked twice has ended it, also where launchers were killed and have no status.
