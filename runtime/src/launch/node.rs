@@ -1,12 +1,12 @@
 //! The launcher of one node: its loop.
 //!
-//! 1. The agent is found or started. The launcher waits for those of all nodes: no launcher starts a rank before
-//! all of them can (`await_launchers`).
+//! 1. The agent is found or started. The launcher waits for those of all nodes: no launcher starts a rank before all
+//!    of them can (`await_launchers`).
 //! 2. The PMIx server is opened and the ranks are started.
 //! 3. The loop handles requests of ranks to the server, statuses of the other launchers, Muster's events, ends of
-//! ranks, and signals. At the end of each turn it publishes what has changed and completes fences.
-//! 4. When its own ranks have ended, the launcher stays until those of all other nodes have, so that its status
-//! stays readable.
+//!    ranks, and signals. At the end of each turn it publishes what has changed and completes fences.
+//! 4. When its own ranks have ended, the launcher stays until those of all other nodes have, so that its status stays
+//!    readable.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -45,8 +45,7 @@ use crate::sys::poll::Epoll;
 
 /// The exit status of a launcher whose node the other launchers have given up.
 pub const OUTCAST: u8 = 71;
-/// The same for a launcher whose parent examines the status. ssh returns this number for a connection that it has
-/// lost.
+/// The same for a launcher whose parent examines the status. ssh returns this number for a lost connection.
 pub const GIVEN_UP: u8 = 255;
 /// For such a launcher, the exit status of a job that ends with that number.
 const INSTEAD: u8 = 254;
@@ -151,8 +150,7 @@ pub fn run(
     let options = Options {
         job: Some(plan.job.clone()),
         node: Some(node.clone()),
-        // Slurm numbers the launchers: a launcher that the agent took for a rank would take that rank's
-        // place.
+        // Slurm numbers the launchers: a launcher taken for a rank would take that rank's place.
         rankless: true,
         job_size: plan.layout.ranks(),
         ulfm: true,
@@ -217,8 +215,7 @@ pub fn run(
     if let Err(error) = outcome {
         launcher.abort_silently(error.status(), &error.to_string());
         launcher.ranks.end(SIGKILL);
-        // The error may be the loss of the agent; the other launchers then learn from their agents that
-        // this node is lost.
+        // If the agent is lost, the other launchers learn from their agents that this node is lost.
         outcome = match launcher.publish_status() {
             Ok(()) => launcher.coalesce_error(error),
             Err(_) => Err(error),
@@ -375,8 +372,7 @@ impl Launcher {
             .map_err(Error::system("forward the output of ranks"))?;
         self.add(outputs.descriptor(), OUTPUT)?;
         if !self.has_others() {
-            // The server answers when the rank has put something, which MPI_Init does before its first
-            // fence.
+            // The server answers when the rank has put data, which MPI_Init does before its first fence.
             for rank in self.plan.layout.ranks_of(self.own) {
                 server.ask_for(rank)?;
             }
@@ -631,8 +627,7 @@ impl Launcher {
             }
             self.peers.take_events()?;
             self.peers.check_agent()?;
-            // Signals come before ends, so that ranks that a signal to all has ended are not reported
-            // as killed.
+            // Signals come before ends: ranks that a signal to all has ended are not reported as killed.
             self.take_signals(signals);
             self.reap();
             self.check_stdin_control();

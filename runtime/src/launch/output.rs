@@ -197,13 +197,13 @@ impl Outputs {
             command.stdout(Stdio::piped()).stderr(Stdio::piped());
         }
         if self.output.pty {
-            let (master, slave) = terminal().map_err(|cause| {
+            let (pty, tty) = terminal().map_err(|cause| {
                 io::Error::other(format!(
                     "--pty: no terminal for a rank: {cause}; leave --pty out"
                 ))
             })?;
-            command.stdout(slave);
-            *self.terminal.borrow_mut() = Some(master);
+            command.stdout(tty);
+            *self.terminal.borrow_mut() = Some(pty);
         }
         Ok(())
     }
@@ -327,14 +327,14 @@ impl Outputs {
 /// Opens a terminal that passes on every byte unchanged: the launcher's end and the rank's.
 fn terminal() -> io::Result<(OwnedFd, OwnedFd)> {
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
-    let master = openpt(flags)?;
-    grantpt(&master)?;
-    unlockpt(&master)?;
-    let slave = ioctl_tiocgptpeer(&master, flags)?;
-    let mut modes = tcgetattr(&slave)?;
+    let pty = openpt(flags)?;
+    grantpt(&pty)?;
+    unlockpt(&pty)?;
+    let tty = ioctl_tiocgptpeer(&pty, flags)?;
+    let mut modes = tcgetattr(&tty)?;
     modes.make_raw();
-    tcsetattr(&slave, OptionalActions::Now, &modes)?;
-    Ok((master, slave))
+    tcsetattr(&tty, OptionalActions::Now, &modes)?;
+    Ok((pty, tty))
 }
 
 /// The same as [`print`], unless that would block: the reader may take nothing.

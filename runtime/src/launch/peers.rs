@@ -38,7 +38,7 @@ pub(super) struct Peers {
     /// Ranks that the agents report as failed, and when the report came.
     failed: BTreeMap<u32, Instant>,
     outcast: bool,
-    /// When the agent last last_answer.
+    /// When the agent last answered.
     last_answer: Instant,
 }
 

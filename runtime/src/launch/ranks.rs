@@ -47,7 +47,7 @@ pub(super) struct Reaped {
 /// A process that the rank has started in its own environment counts as the rank there.
 #[derive(Debug, Default)]
 struct Connections {
-    connect: u32,
+    connected: u32,
     disconnected: u32,
     /// Two connections were open at once.
     overlapped: bool,
@@ -55,8 +55,8 @@ struct Connections {
 
 impl Connections {
     fn connect(&mut self) {
-        self.overlapped |= self.connect > self.disconnected;
-        self.connect += 1;
+        self.overlapped |= self.connected > self.disconnected;
+        self.connected += 1;
     }
 
     fn disconnect(&mut self) {
@@ -64,14 +64,14 @@ impl Connections {
     }
 
     fn any(&self) -> bool {
-        self.connect > 0
+        self.connected > 0
     }
 
     /// Whether the rank, which ended with this status, had connected and had disconnected in order. The end of
     /// a child process that did not disconnect is not reported; then the rank's own status decides.
     fn are_over(&self, status: u8) -> bool {
         self.any()
-            && (self.disconnected >= self.connect
+            && (self.disconnected >= self.connected
                 || self.overlapped && self.disconnected > 0 && status == 0)
     }
 }

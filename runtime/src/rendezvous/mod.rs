@@ -103,7 +103,7 @@ fn nonce() -> String {
     hex(&draw_key()[..16])
 }
 
-/// Reads one line of at max `max` bytes, without its line feed.
+/// Reads one line of at most `max` bytes, without its line feed.
 fn read_line(from: &mut impl Read, max: usize) -> io::Result<String> {
     let mut line = Vec::new();
     let mut byte = [0];

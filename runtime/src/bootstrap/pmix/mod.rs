@@ -43,7 +43,7 @@ const IGNORE_CALLS_MAX_US: u64 = 50_000;
 /// nothing tells the agent the addresses of the others.
 const LIBPMIX_TIMEOUT_US: u64 = 30_000_000;
 
-/// The PMIx integration of a process whose launcher may run PMIx. It is passed in the client's options.
+/// The PMIx integration of a process whose launcher may speak PMIx. It is passed in the client's options.
 pub struct PmixIntegration {
     state: Mutex<State>,
     /// Counters, outside the mutex: a thread of libpmix reads them, and the holder of the mutex may wait for
@@ -94,7 +94,7 @@ impl PmixIntegration {
     }
 }
 
-/// Whether this process was started by a PMIx server.
+/// Whether this process has a PMIx server to connect to.
 pub(super) fn launched_by_pmix() -> bool {
     std::env::var_os("PMIX_NAMESPACE").is_some()
 }
@@ -338,7 +338,7 @@ fn warn_of_rank_mismatch(ours: u32, in_mpi: u32) {
     let _ = io::stderr().write_all(line.as_bytes());
 }
 
-/// Prints the only warning that this library writes to standard error: the job is split into single nodes.
+/// Prints to standard error that the job is split into single nodes.
 fn warn(why: &str) {
     // In one write, since other ranks may print the same. A closed stderr must not end the library thread.
     let line = format!(

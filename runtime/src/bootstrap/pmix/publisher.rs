@@ -25,7 +25,7 @@ const KEY: &CStr = c"muster.key";
 /// that needs all rails; age gossip with pings in messages has no more nodes than this.
 const ASK_ALL_NODES: usize = 128;
 /// Nodes that are requested in a larger job, among them the next in order. Any one that answers leads to all
-/// others; the sample is for the case that some are dead.
+/// others; the sample is for the case that the others are dead.
 const SAMPLE_NODES: usize = 16;
 
 /// First and longest pause before a request is repeated.
