@@ -277,8 +277,8 @@ impl Launcher {
     /// Waits, when all ranks have ended, until their output is read or its reader takes no more. If the job is
     /// being ended, the reader has as long as the ranks had.
     pub(super) fn finish_output(&mut self, outputs: Outputs, signals: &Signals) -> OutputEnd {
-        let is_hurried = self.node_status.abort.is_some() || self.is_orphan;
-        let timeout = if is_hurried {
+        let is_ending = self.node_status.abort.is_some() || self.is_orphan;
+        let timeout = if is_ending {
             (self.plan.grace, "--grace")
         } else {
             (self.plan.timeout, "--patience")

@@ -58,7 +58,7 @@ pub use programs::{Program, programs};
 pub use signals::Signals;
 pub use slurm::Step;
 pub(crate) use slurm::is_of_the_plugin;
-pub use slurm_conf::SlurmHabits;
+pub use slurm_conf::SlurmConf;
 
 use crate::client;
 use crate::ipc::locked_directory::SHARED_MEMORY;
@@ -87,7 +87,7 @@ pub struct Plan {
     /// How long ranks may take to end on request.
     pub grace: Duration,
     /// The configuration of the Slurm whose step this is.
-    pub slurm: Option<SlurmHabits>,
+    pub slurm: Option<SlurmConf>,
     /// Which cores each rank may use.
     pub bind: Bind,
     /// Number of nodes that are this one machine, and share its cores.

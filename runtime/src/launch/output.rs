@@ -118,7 +118,7 @@ pub(super) enum OutputEnd {
     /// Standard output has no reader any more.
     Unread,
     /// A signal ended the wait for the reader.
-    Asked(i32),
+    Signalled(i32),
 }
 
 impl OutputEnd {
@@ -136,7 +136,7 @@ impl OutputEnd {
             Self::Written => 0,
             Self::Lost => LOST,
             Self::Unread => UNREAD,
-            Self::Asked(signal) => 128 + signal as u8,
+            Self::Signalled(signal) => 128 + signal as u8,
         }
     }
 }
@@ -225,13 +225,13 @@ impl Outputs {
     }
 
     /// Waits, when all ranks have ended, until their output is read. If the reader takes nothing at all for the
-    /// time-out (that of an option), or if `asked` returns a signal (`wake` becomes readable then), the
+    /// time-out (that of an option), or if `take_signal` returns a signal (`wake` becomes readable then), the
     /// remaining output is counted and lost.
     pub(super) fn finish(
         self,
         (timeout, option): (Duration, &str),
         wake: BorrowedFd<'_>,
-        mut asked: impl FnMut() -> Option<i32>,
+        mut take_signal: impl FnMut() -> Option<i32>,
     ) -> OutputEnd {
         self.forwarders.iter().for_each(Forwarder::close);
         let timeout = timeout.max(2 * LAST_OUTPUT);
@@ -244,9 +244,9 @@ impl Outputs {
             if now_taken != taken {
                 (taken, since) = (now_taken, Instant::now());
             }
-            let signal = asked();
+            let signal = take_signal();
             if let Some(signal) = signal {
-                output_end = OutputEnd::Asked(signal);
+                output_end = OutputEnd::Signalled(signal);
                 why = format!("signal {signal} came before the reader had taken them");
             } else if since.elapsed() >= timeout {
                 let waited_s = timeout.as_secs();

@@ -12,7 +12,7 @@ const KILL_WAIT: Duration = Duration::from_secs(30);
 
 /// How Slurm ends and signals steps on this node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SlurmHabits {
+pub struct SlurmConf {
     /// A signal to a step is sent to all processes of its tasks, including ranks. With cgroups, as at most
     /// sites, only the process that Slurm itself has started gets it: the launcher.
     pub(super) signals_all: bool,
@@ -20,7 +20,7 @@ pub struct SlurmHabits {
     pub kill_wait: Duration,
 }
 
-impl SlurmHabits {
+impl SlurmConf {
     /// Reads the configuration of the Slurm whose step this process is in; `None` outside of a step.
     #[must_use]
     pub fn here() -> Option<Self> {
@@ -69,7 +69,7 @@ mod tests {
             ("ProctrackType=proctrack/pgid\n", true, 30),
             ("#ProctrackType=proctrack/pgid\nKillWait=soon\n", false, 30),
         ] {
-            let read = SlurmHabits::read(text);
+            let read = SlurmConf::read(text);
             assert_eq!(
                 (read.signals_all, read.kill_wait.as_secs()),
                 (signals_all, seconds),

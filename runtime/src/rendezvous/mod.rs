@@ -53,8 +53,8 @@ impl Entry {
     }
 
     fn read(line: &str) -> Option<Self> {
-        let words: Vec<&str> = line.split(' ').collect();
-        let [nids, group, name] = words[..] else {
+        let fields: Vec<&str> = line.split(' ').collect();
+        let [nids, group, name] = fields[..] else {
             return None;
         };
         Some(Self {

@@ -178,8 +178,8 @@ impl Server {
 
     /// Handles a join request. Returns the client's nonce, or why it is refused.
     fn register(&mut self, registrant: &Registrant, line: &str) -> Result<String, String> {
-        let words: Vec<&str> = line.split(' ').collect();
-        let ["join", client, nids, group, name, proof] = words[..] else {
+        let fields: Vec<&str> = line.split(' ').collect();
+        let ["join", client, nids, group, name, proof] = fields[..] else {
             return Err("its line is not a join request".into());
         };
         let exchange = Exchange {

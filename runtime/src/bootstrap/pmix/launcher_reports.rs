@@ -55,9 +55,9 @@ impl LauncherReports {
             let node = |rank: u32| nodes.get(rank as usize);
             let is_here = node(rank).is_some() && node(rank) == node(own);
             if rank != own {
-                let untold = is_here && !link.send_aborted(rank, 0, job_size);
-                shared.push(rank, untold);
-                if untold {
+                let unsent = is_here && !link.send_aborted(rank, 0, job_size);
+                shared.push(rank, unsent);
+                if unsent {
                     link.wake();
                 }
             }
@@ -70,9 +70,9 @@ impl LauncherReports {
         let job_size = self.shared.job_size.load(Ordering::Relaxed);
         let mut reports = self.shared.reports();
         let mut ranks = Vec::with_capacity(reports.len());
-        reports.retain(|(rank, untold)| {
+        reports.retain(|(rank, unsent)| {
             ranks.push(*rank);
-            *untold && !link.is_some_and(|link| link.send_aborted(*rank, 0, job_size))
+            *unsent && !link.is_some_and(|link| link.send_aborted(*rank, 0, job_size))
         });
         ranks
     }
@@ -93,11 +93,11 @@ impl Shared {
         self.reports.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn push(&self, rank: u32, untold: bool) {
+    fn push(&self, rank: u32, unsent: bool) {
         self.counts.heard.fetch_add(1, Ordering::Relaxed);
         let mut reports = self.reports();
         if reports.len() < REPORTS_MAX {
-            reports.push_back((rank, untold));
+            reports.push_back((rank, unsent));
         } else {
             self.counts.dropped.fetch_add(1, Ordering::Relaxed);
         }

@@ -15,7 +15,7 @@ pub(crate) use arguments::{foreign, with_mpirun};
 use super::{CliError, complain, print_error, warn_of_strange_settings};
 use crate::config::parse_rails;
 use crate::launch::{
-    Bind, Error, ExitPolicy, Hosts, Layout, OnLoss, Output, Plan, SlurmHabits, Step, node, programs,
+    Bind, Error, ExitPolicy, Hosts, Layout, OnLoss, Output, Plan, SlurmConf, Step, node, programs,
 };
 use clap::Args;
 use muster_fabric::Address;
@@ -206,7 +206,7 @@ fn play(args: &RunArgs) -> Result<u8, CliError> {
         }
     }
     let slurm = match &place {
-        Place::Step(_) if !args.here => SlurmHabits::here(),
+        Place::Step(_) if !args.here => SlurmConf::here(),
         _ => None,
     };
     let plan = Plan {
