@@ -52,8 +52,8 @@ fn warning(arguments: &[&OsStr]) -> Option<String> {
 fn refusal(library: &Path) -> String {
     format!(
         "it links MPICH without PMIx ({}), which speaks only PMI: its ranks would not connect to each other; build \
-         MPICH with --with-pmix, or the program with Open MPI, or start it with MPICH's own mpiexec, where muster_mpi_init \
-         serves it",
+         MPICH with --with-pmix, or the program with Open MPI, or start it with MPICH's own mpiexec, where \
+         muster_mpi_init serves it",
         library.display()
     )
 }
