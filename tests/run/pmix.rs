@@ -391,7 +391,7 @@ fn what_a_lost_node_had_is_known_to_the_others() {
         let mut run = Running::start(&options, &binary, &["wait"]);
         run.await_lines("PID ", 3);
         run.await_lines("GOT 0 1 street-1", 1);
-        run.await_lines("muster run: n3: what rank 1 has put is here", 1);
+        run.await_lines("muster run: n3: received the data of rank 1", 1);
         let of = |rank: u32| {
             let beginning = format!("PID {rank} ");
             let pid = run

@@ -36,7 +36,7 @@ impl Unread {
             .expect("muster can be started");
         let mut errors = BufReader::new(child.stderr.take().expect("a pipe"));
         let mut line = String::new();
-        while !line.contains("waited for until it is read") {
+        while !line.contains("waiting until the ranks' output is read") {
             line.clear();
             let count = errors.read_line(&mut line).expect("lines");
             assert!(count > 0, "it does not wait");

@@ -155,7 +155,7 @@ pub enum Error {
     },
     /// Another launcher has the node, and continues.
     #[error(
-        "process {pid} already launches job {job} on {node}; give each muster run a MUSTER_JOB of its own"
+        "process {pid} launches job {job} on {node} already; give each muster run a MUSTER_JOB of its own"
     )]
     Taken {
         /// Its process.
