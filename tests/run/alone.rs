@@ -67,7 +67,7 @@ fn ranks_that_do_not_come_to_mpi_init_are_named_on_one_node() {
             (
                 "exec sleep 1000",
                 1,
-                "ranks 1-2 have not come to MPI_Init within",
+                "ranks 1-2 have not entered MPI_Init within",
             ),
             (
                 "exit 3",

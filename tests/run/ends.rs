@@ -25,7 +25,7 @@ fn a_second_signal_kills_ranks_that_do_not_care_for_the_first() {
         signal_all(&[own(&run)], signal);
         let number = code - 128;
         run.await_lines(&format!("muster run: n1: ended by signal {number}"), 1);
-        let words = "muster run: n1: asked to end once more; the ranks are killed";
+        let words = "muster run: n1: second request to end; the ranks are killed";
         while run.count(words) == 0 && run.child.try_wait().expect("a child").is_none() {
             signal_all(&[own(&run)], signal);
             run.listen_for(Duration::from_millis(100));

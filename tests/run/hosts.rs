@@ -256,7 +256,7 @@ fn a_slow_reader_loses_nothing_of_a_host() {
     let mut errors = BufReader::new(child.stderr.take().expect("a pipe"));
     for _ in 0..2 {
         let mut line = String::new();
-        while !line.contains("waited for until it is read") {
+        while !line.contains("waiting until the ranks' output is read") {
             line.clear();
             let count = errors.read_line(&mut line).expect("lines");
             assert!(count > 0, "it does not wait");

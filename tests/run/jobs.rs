@@ -554,7 +554,7 @@ fn what_cannot_run_is_refused() {
             &["--bind", "socket"],
             "true",
             2,
-            "--bind \"socket\": ranks are bound to cores or not at all; write core or none",
+            "--bind \"socket\": unknown binding; write core or none",
         ),
         (
             &["--exit-policy", "best"],

@@ -60,8 +60,7 @@ fn a_node_whose_agent_comes_back_to_nobody_is_given_up() {
     let status = run.expect_end();
     let text = run.text();
     assert_eq!(status.code(), Some(3), "{text}");
-    let words =
-        "muster run: n2: it is lost to the other nodes, since its agent is; its ranks are ended";
+    let words = "muster run: n2: this node is lost to the other nodes, since its agent is lost; its ranks are ended";
     assert_eq!(run.count(words), 1, "{text}");
 }
 

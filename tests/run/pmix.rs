@@ -101,7 +101,7 @@ fn more_processes_are_refused_in_words() {
             "{status}: {text}"
         );
         // Once, however often it asks.
-        let words = "muster run: n1: rank 0 has asked for MPI_Comm_spawn, which there is not under muster run";
+        let words = "muster run: n1: rank 0 has asked for MPI_Comm_spawn, which muster run does not support";
         assert_eq!(run.count(words), 1, "{text}");
     });
 }
@@ -142,7 +142,7 @@ fn a_tool_is_told_that_there_is_nothing_for_it() {
             for what in ["publish", "lookup", "signal", "spawn"] {
                 assert_eq!(run.count(&format!("REFUSED {what}")), 2, "{what}: {text}");
             }
-            let words = "a PMIx tool has connected; there is nothing for tools under muster run";
+            let words = "a PMIx tool has connected; muster run supports only queries";
             assert_eq!(text.matches(words).count(), 1, "said once: {text}");
         }
     });
@@ -371,7 +371,8 @@ fn a_fence_with_too_much_fails_and_nothing_else_does() {
         assert_eq!(run.count("HAVE 0 1 0"), 1, "{text}");
         let said = "muster run: n2: the ranks of this node have put 2000";
         assert_eq!(run.count(said), 1, "{text}");
-        let remedy = "bytes into a fence, which fails: a node may put 917504; exchange less";
+        let remedy =
+            "bytes into a fence, which fails: a node may put at most 917504; exchange less";
         assert_eq!(text.matches(remedy).count(), 1, "{text}");
         let mut run = Running::start(&["--nodes", "1", "-n", "2"], &binary, &words);
         let status = run.expect_end();
@@ -390,7 +391,7 @@ fn what_a_lost_node_had_is_known_to_the_others() {
         let mut run = Running::start(&options, &binary, &["wait"]);
         run.await_lines("PID ", 3);
         run.await_lines("GOT 0 1 street-1", 1);
-        run.await_lines("muster run: n3: what rank 1 has put is here", 1);
+        run.await_lines("muster run: n3: received the data of rank 1", 1);
         let of = |rank: u32| {
             let beginning = format!("PID {rank} ");
             let pid = run
@@ -414,7 +415,7 @@ fn what_a_lost_node_had_is_known_to_the_others() {
         assert_eq!(run.count("GOT 2 1 street-1"), 1, "{text}");
         for node in ["n1", "n3"] {
             let line = format!(
-                "muster run: {node}: nothing of rank 1 on n2 is wanted here, and that rank was lost"
+                "muster run: {node}: a rank of this node requests nothing of rank 1 on n2, and that rank was lost"
             );
             assert_eq!(run.count(&line), 1, "{line}: {text}");
         }

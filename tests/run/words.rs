@@ -36,7 +36,7 @@ impl Unread {
             .expect("muster can be started");
         let mut errors = BufReader::new(child.stderr.take().expect("a pipe"));
         let mut line = String::new();
-        while !line.contains("waited for until it is read") {
+        while !line.contains("waiting until the ranks' output is read") {
             line.clear();
             let count = errors.read_line(&mut line).expect("lines");
             assert!(count > 0, "it does not wait");
@@ -154,7 +154,7 @@ fn a_slow_reader_loses_nothing() {
 fn a_reader_who_takes_nothing_is_not_waited_for_for_ever() {
     let (status, last, said) = Unread::start(&["--patience", "20"]).end();
     let words = expect_losses(&last, &said);
-    let expected = "lines of what ranks said on standard output are lost: whoever reads has taken nothing for 20 s \
+    let expected = "lines of the ranks' standard output are lost: the reader has taken nothing for 20 s \
                     (--patience)";
     assert_eq!((words.as_str(), status.code()), (expected, Some(1)));
 }
@@ -167,8 +167,8 @@ fn a_signal_ends_the_wait_for_the_reader() {
     kill_process(pid, Signal::INT).expect("it runs");
     let (status, last, said) = job.end();
     let words = expect_losses(&last, &said);
-    let expected = "lines of what ranks said on standard output are lost: signal 2 came before whoever reads had \
-                    taken it";
+    let expected = "lines of the ranks' standard output are lost: signal 2 came before the reader had \
+                    taken them";
     assert_eq!((words.as_str(), status.code()), (expected, Some(130)));
 }
 
@@ -193,7 +193,7 @@ fn a_job_ends_whose_reader_has_left() {
     let said = text.lines().filter(|line| !line.ends_with(": cry"));
     // What its shells say of that is theirs.
     let said: Vec<&str> = said.filter(|line| line.starts_with("muster run")).collect();
-    let words = "muster run: n1: whoever read standard output is gone; the job is ended";
+    let words = "muster run: n1: the reader of standard output is gone; the job is ended";
     assert_eq!((said, errors.status.code()), (vec![words], Some(141)));
 }
 
@@ -211,7 +211,7 @@ fn words_that_a_full_disk_does_not_take_are_told_of() {
     for node in ["n1", "n2"] {
         for words in [
             "standard output (/dev/full): No space left on device",
-            "200 lines of what ranks said on standard output are lost: it could not be written",
+            "200 lines of the ranks' standard output are lost: they could not be written",
         ] {
             let words = format!("muster run: {node}: {words}");
             assert_eq!(text.matches(&words).count(), 1, "{text}");

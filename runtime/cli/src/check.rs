@@ -1,7 +1,7 @@
 //! `muster check`: one verdict about a job, for operators, schedulers and monitoring.
 
 use super::agents::{self, AgentArgs};
-use super::show::{Shape, array, request_error, print_answer, text};
+use super::show::{Shape, array, print_answer, request_error, text};
 use clap::Args;
 use muster_control::explanation::{failed_ranks, ranges};
 use muster_control::{Question, ask};

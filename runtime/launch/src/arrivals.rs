@@ -1,12 +1,12 @@
-//! Ranks that wait in MPI_Init for others of their node. libpmix hands a fence to the launcher when all ranks of the
-//! node have come to it, and says nothing of the first of them. It does say when a rank has put what others are to know
-//! of it, which MPI_Init does before its first fence. This is asked where there is a single node; of several nodes the
-//! fences say who is late.
+//! Ranks that wait in MPI_Init for other ranks of their node. libpmix passes a fence to the launcher when all ranks
+//! of the node have entered it, and does not report the first of them. It does report when a rank has put data for
+//! others, which MPI_Init does before its first fence. These reports are used only in a job of a single node: with
+//! several nodes the fences show which ranks are late.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-/// Ranks that have put something.
+/// The ranks that have put data.
 #[derive(Debug, Default)]
 pub(super) struct Arrivals {
     ranks: BTreeSet<u32>,
@@ -20,15 +20,16 @@ impl Arrivals {
         self.first.get_or_insert_with(Instant::now);
     }
 
-    /// Those of these that have not come though others wait for them, and for how long, if it is as long as this.
+    /// Returns those of `ranks` that have not arrived, and for how long the others have waited, if that is
+    /// longer than `timeout`.
     pub(super) fn late(
         &self,
         ranks: impl Iterator<Item = u32>,
-        patience: Duration,
+        timeout: Duration,
     ) -> Option<(Vec<u32>, u64)> {
         let waited = self.first?.elapsed();
         let late: Vec<u32> = ranks.filter(|rank| !self.ranks.contains(rank)).collect();
-        (waited > patience && !late.is_empty()).then_some((late, waited.as_secs()))
+        (waited > timeout && !late.is_empty()).then_some((late, waited.as_secs()))
     }
 }
 
@@ -37,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_is_late_before_somebody_has_come() {
+    fn no_rank_is_late_before_another_has_arrived() {
         let mut arrivals = Arrivals::default();
         assert_eq!(arrivals.late(0..3, Duration::ZERO), None);
         arrivals.note(1);

@@ -1,9 +1,9 @@
 //! Which cores each rank may run on (run-2).
 //!
-//! Picture a long table: the seats that this launcher may use are dealt out to the node's ranks in order, so that
-//! neighbours sit together and nobody sits on two chairs of another. A core goes as a whole, with all its threads.
-//! What the launcher itself was bound to (by Slurm, by a cpuset) is all there is to deal out. Each rank is told by its
-//! PMIx server what it sits on, and MPI sees who shares a core, a cache or a package.
+//! The processors that this launcher may use are distributed over the node's ranks in order: neighbouring ranks get
+//! neighbouring cores, and no core is shared. A core is assigned whole, with all its hardware threads. The
+//! launcher's own binding (by Slurm, by a cpuset) limits what there is to distribute. The PMIx server tells each
+//! rank its binding, so MPI sees which ranks share a core, a cache or a package.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,10 +15,10 @@ use muster_pmix::server::Binding;
 /// How ranks are bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Bind {
-    /// Each rank runs wherever the launcher may.
+    /// Each rank may run wherever the launcher may.
     #[default]
     None,
-    /// Each rank has its share of the cores for itself.
+    /// Each rank has a share of the cores to itself.
     Core,
 }
 
@@ -29,12 +29,12 @@ impl std::str::FromStr for Bind {
         match word {
             "none" => Ok(Self::None),
             "core" => Ok(Self::Core),
-            _ => Err("ranks are bound to cores or not at all; write core or none".into()),
+            _ => Err("unknown binding; write core or none".into()),
         }
     }
 }
 
-/// The seat of each rank of this node, in order; none if they are not bound.
+/// Returns the binding of each rank of this node, in order; `None` if ranks are not bound.
 ///
 /// # Errors
 /// There are more ranks than cores.
@@ -50,16 +50,16 @@ pub(super) fn of_ranks(plan: &Plan, own: usize) -> Result<Option<Vec<Binding>>, 
         0 | 1 => (0, ranks.len()),
         _ => (ranks.start as usize, plan.layout.ranks() as usize),
     };
-    let dealt = deal(&cores, parts).ok_or_else(|| Error::Cores {
+    let shares = split(&cores, parts).ok_or_else(|| Error::Cores {
         node: plan.layout.name(own).to_owned(),
         ranks: parts,
         cores: cores.len(),
     })?;
-    let own = dealt.into_iter().skip(skipped).take(ranks.len());
-    Ok(Some(own.map(|mine| seat(mine, &levels)).collect()))
+    let own = shares.into_iter().skip(skipped).take(ranks.len());
+    Ok(Some(own.map(|mine| binding_of(mine, &levels)).collect()))
 }
 
-fn seat(processors: Vec<usize>, levels: &[Level]) -> Binding {
+fn binding_of(processors: Vec<usize>, levels: &[Level]) -> Binding {
     let mut threads: Vec<u32> = processors.iter().map(|one| *one as u32).collect();
     threads.sort_unstable();
     Binding {
@@ -69,7 +69,7 @@ fn seat(processors: Vec<usize>, levels: &[Level]) -> Binding {
     }
 }
 
-/// The machine as hwloc sees it; nothing if it cannot, or was left out of the build.
+/// The machine's levels as hwloc sees them; empty if hwloc fails or is not built in.
 fn levels() -> Vec<Level> {
     #[cfg(feature = "hwloc")]
     let levels = locality::read_levels().unwrap_or_default();
@@ -78,10 +78,10 @@ fn levels() -> Vec<Level> {
     levels
 }
 
-/// The cores that this process may use, each with its processors, those of one package together.
+/// The cores that this process may use, each with its processors; the cores of one package are neighbours.
 fn cores(levels: &[Level]) -> Result<Vec<Vec<usize>>, Error> {
     let set = rustix::thread::sched_getaffinity(None)
-        .map_err(|cause| Error::system("ask for the own cores")(cause.into()))?;
+        .map_err(|cause| Error::system("read this process's CPU affinity")(cause.into()))?;
     let mut known: Vec<Vec<usize>> = Vec::new();
     for core in levels
         .iter()
@@ -95,7 +95,7 @@ fn cores(levels: &[Level]) -> Result<Vec<Vec<usize>>, Error> {
     if known.concat().len() == set.count() as usize {
         return Ok(known);
     }
-    // What hwloc does not know the kernel may.
+    // The kernel may know processors that hwloc does not.
     let processors = (0..rustix::thread::CpuSet::MAX_CPU).filter(|one| set.is_set(*one));
     let mut cores: BTreeMap<(usize, usize), Vec<usize>> = BTreeMap::new();
     for processor in processors {
@@ -103,7 +103,7 @@ fn cores(levels: &[Level]) -> Result<Vec<Vec<usize>>, Error> {
             let path = format!("/sys/devices/system/cpu/cpu{processor}/topology/{name}");
             fs::read_to_string(path).ok()?.trim().parse().ok()
         };
-        // Where the kernel does not say, each is a core of its own.
+        // If the kernel does not name a core, each processor counts as one.
         let place = read("physical_package_id").zip(read("core_id"));
         let place = place.unwrap_or((usize::MAX, processor));
         cores.entry(place).or_default().push(processor);
@@ -111,9 +111,9 @@ fn cores(levels: &[Level]) -> Result<Vec<Vec<usize>>, Error> {
     Ok(cores.into_values().collect())
 }
 
-/// Neighbouring cores for each of so many; the first have one more where it does not come out even. None if
-/// there are not enough.
-fn deal(cores: &[Vec<usize>], parts: usize) -> Option<Vec<Vec<usize>>> {
+/// Splits the cores into `parts` shares of neighbouring cores; the first shares have one more if they cannot be
+/// equal. `None` if there are fewer cores than parts.
+fn split(cores: &[Vec<usize>], parts: usize) -> Option<Vec<Vec<usize>>> {
     if parts == 0 || cores.len() < parts {
         return None;
     }
@@ -129,16 +129,16 @@ mod tests {
 
     /// run-2.
     #[test]
-    fn cores_are_dealt_out_whole_and_in_order() {
+    fn cores_are_split_whole_and_in_order() {
         let cores: Vec<Vec<usize>> = (0..5).map(|core| vec![core, core + 5]).collect();
-        let dealt = deal(&cores, 2).unwrap();
-        assert_eq!(dealt, [vec![0, 5, 1, 6, 2, 7], vec![3, 8, 4, 9]]);
-        assert_eq!(deal(&cores, 5).unwrap().concat().len(), 10);
-        assert_eq!((deal(&cores, 6), deal(&cores, 0)), (None, None));
+        let shares = split(&cores, 2).unwrap();
+        assert_eq!(shares, [vec![0, 5, 1, 6, 2, 7], vec![3, 8, 4, 9]]);
+        assert_eq!(split(&cores, 5).unwrap().concat().len(), 10);
+        assert_eq!((split(&cores, 6), split(&cores, 0)), (None, None));
     }
 
     #[test]
-    fn the_own_cores_are_those_that_the_kernel_names() {
+    fn own_cores_match_the_kernels_list() {
         for levels in [levels(), Vec::new()] {
             let own = cores(&levels).unwrap();
             let mut processors = own.concat();

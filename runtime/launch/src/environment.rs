@@ -1,18 +1,18 @@
-//! What a rank finds in its environment besides the user's own.
+//! Environment variables that a rank gets besides the user's own.
 //!
-//! Each default gives way to what the user has set. Why they are needed for a job that survives:
-//! Open MPI's hierarchical collectives (coll/han) crash when a rank dies during the first of them, ULFM is off
-//! unless asked for, and ranks that share cores must yield them.
+//! A variable that the user has set replaces its default. The defaults are needed for a job that survives failures:
+//! Open MPI's hierarchical collectives (coll/han) crash when a rank dies during the first of them, ULFM is off by
+//! default, and ranks that share cores must yield them.
 
 use std::ffi::OsString;
 use std::io::Read;
 
 use super::layout::Layout;
 
-/// How much of the user's file of parameters is read.
+/// Most bytes that are read of the user's parameter file.
 const FILE_MAX: u64 = 64 * 1024;
 
-/// The defaults for this node, and why.
+/// The defaults for this node.
 pub(super) fn defaults(
     layout: &Layout,
     own: usize,
@@ -25,12 +25,12 @@ pub(super) fn defaults(
     all
 }
 
-/// What Open MPI 4 needs besides: it believes in a launcher only if it knows its name, and takes this one's for
-/// one that speaks PMIx; each rank would be a job of its own otherwise. Every rank gets it, since the program may be
-/// started by a script, or load MPI itself; nothing else reads it.
+/// A variable that Open MPI 4 needs besides: it recognizes a launcher only by its name, and takes this one for one
+/// that speaks PMIx. Without it each rank would be a job of its own. Every rank gets the variable, since the
+/// program may be started by a script, or load MPI itself. Nothing else reads it.
 pub(super) const OPEN_MPI_4: (&str, &str) = ("JSM_JSRUN_PORT", "0");
 
-/// Those that the user has not set.
+/// Returns those that the user has not set.
 pub(super) fn unset(
     defaults: Vec<(&'static str, String)>,
     is_set: impl Fn(&str) -> bool,
@@ -41,7 +41,7 @@ pub(super) fn unset(
         .collect()
 }
 
-/// Whether a variable makes a process part of another launcher's job, or a launcher. Settings of PMIx
+/// Whether a variable makes a process a part of another launcher's job, or a launcher. PMIx settings
 /// (`PMIX_MCA_...`, `PMIX_PREFIX`) are the user's.
 pub(super) fn is_foreign(name: &str) -> bool {
     ["PMIX_", "PMI_", "OMPI_COMM_WORLD_", "PRTE_", "MUSTER_RUN_"]
@@ -51,8 +51,8 @@ pub(super) fn is_foreign(name: &str) -> bool {
         && name != "PMIX_PREFIX"
 }
 
-/// What programs look for that were written for Open MPI's own launcher: scripts that choose a device by the rank's
-/// place on its node, say.
+/// Variables of Open MPI's own launcher, for programs that were written for it: for example scripts that choose a
+/// device by the rank's number on its node.
 pub(super) fn of_mpirun(layout: &Layout, own: usize, rank: u32) -> Vec<(OsString, OsString)> {
     let ranks = layout.ranks_of(own);
     let place = rank - ranks.start;
@@ -67,8 +67,8 @@ pub(super) fn of_mpirun(layout: &Layout, own: usize, rank: u32) -> Vec<(OsString
     numbers.into_iter().map(text).collect()
 }
 
-/// Whether the user has set this parameter of Open MPI (`OMPI_MCA_NAME`) in a file in HOME, which gives way to the
-/// environment.
+/// Whether the user has set this Open MPI parameter (`OMPI_MCA_NAME`) in the parameter file in HOME. The
+/// environment takes precedence over that file.
 pub(super) fn is_in_file(variable: &str, text: &str) -> bool {
     variable.strip_prefix("OMPI_MCA_").is_some_and(|wanted| {
         let mut names = text
@@ -78,7 +78,7 @@ pub(super) fn is_in_file(variable: &str, text: &str) -> bool {
     })
 }
 
-/// The text of that file, if there is one.
+/// Returns the text of that file; empty if there is none.
 pub(super) fn users_file() -> String {
     let home = std::env::var_os("HOME").map(std::path::PathBuf::from);
     let file = home.map(|home| home.join(".openmpi/mca-params.conf"));
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_user_has_set_stays() {
+    fn the_users_settings_replace_defaults() {
         let names = (1..=2).map(|node| format!("n{node}")).collect();
         let layout = Layout::new(names, Some(8), None).unwrap();
         let roomy = defaults(&layout, 0, 4);

@@ -1,8 +1,7 @@
-//! What several launchers have to say is said by one of them, for all.
+//! Error coalescing: when several launchers fail for the same reason, one of them reports it for all.
 //!
-//! Picture a class that is asked who has lost his book: the first in the row says it for everybody who has. A launcher
-//! that fails writes so on its bell before it says a word, and listens for a moment to those who may have the same to
-//! say.
+//! A launcher that fails writes the error into its node status before it prints anything. Then it waits a moment
+//! for others with the same error; the launcher of the lowest node prints it and names all nodes.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -12,25 +11,30 @@ use super::node_status::NodeStatus;
 use super::{Error, stdin_control};
 use muster_sys::poll::readable;
 
-/// How long is waited for others who may have the same to say: as long as launchers on a busy machine may take to come
-/// after each other.
-const ECHO: Duration = Duration::from_secs(10);
+/// How long a launcher waits for others with the same error: as long as launchers on a busy machine may take to
+/// start after each other.
+const COALESCE_WAIT: Duration = Duration::from_secs(10);
 
 impl Launcher {
-    /// The error as it is to be said here, or the exit status alone if another launcher says it. It stands on the
-    /// bell already.
-    pub(super) fn settle_who_speaks(&mut self, error: Error) -> Result<Option<u8>, Error> {
+    /// Returns the error to print here, or only the exit status if another launcher prints it. The error must
+    /// be in the node status already.
+    pub(super) fn coalesce_error(&mut self, error: Error) -> Result<Option<u8>, Error> {
         let status = error.status();
         let Error::Program { program, why, .. } = &error else {
-            let said = self.listen(|launcher| launcher.any_before_has_aborted(), false);
-            return if said { Ok(Some(status)) } else { Err(error) };
+            let reported =
+                self.wait_for_reports(|launcher| launcher.any_before_has_aborted(), false);
+            return if reported {
+                Ok(Some(status))
+            } else {
+                Err(error)
+            };
         };
         let (program, why) = (program.clone(), why.clone());
         let is_before = |launcher: &Self| {
             let failing = launcher.failing_alike(&program, &why);
             failing.first().is_some_and(|first| *first < launcher.own)
         };
-        if self.listen(is_before, true) {
+        if self.wait_for_reports(is_before, true) {
             return Ok(Some(status));
         }
         let mut failing = self.failing_alike(&program, &why);
@@ -40,27 +44,28 @@ impl Launcher {
         Err(Error::Program { program, node, why })
     }
 
-    /// Waits until somebody says it, or those before this one (or all) have said how they are. Whether somebody does.
-    fn listen(&mut self, is_said: impl Fn(&Self) -> bool, to_all: bool) -> bool {
-        let until = Instant::now() + ECHO;
+    /// Waits until `is_reported`, or until the launchers of earlier nodes (or of all) have stated how they are.
+    /// Returns `is_reported`.
+    fn wait_for_reports(&mut self, is_reported: impl Fn(&Self) -> bool, of_all: bool) -> bool {
+        let until = Instant::now() + COALESCE_WAIT;
         let (own, has_met) = (self.own, self.has_met);
-        let spoke = |node_status: &NodeStatus| {
+        let has_stated = |node_status: &NodeStatus| {
             let goes_on = node_status.connected || !node_status.ended.is_empty();
             node_status.abort.is_some() || if has_met { goes_on } else { node_status.ready }
         };
         loop {
-            let silent = self.peers.without(spoke);
-            // Who was not started never comes.
+            let unknown = self.peers.without(has_stated);
+            // A launcher that was not started never states anything.
             let lost = stdin_control::lost();
-            let awaited = silent
+            let awaited = unknown
                 .iter()
-                .any(|node| (to_all || *node < own) && !lost.contains(node));
-            if is_said(self) || !awaited || Instant::now() >= until {
-                return is_said(self);
+                .any(|node| (of_all || *node < own) && !lost.contains(node));
+            if is_reported(self) || !awaited || Instant::now() >= until {
+                return is_reported(self);
             }
-            self.ranks.look();
+            self.ranks.poll();
             self.reap();
-            // Not at all that wakes the launcher: signals are for later.
+            // Wait for events only: signals are handled later.
             let descriptor = self.client.descriptor();
             let is_woken = descriptor.is_ok_and(|one| readable(&[one], Some(TICK)).is_ok());
             if !is_woken || self.peers.take_events().is_err() {
@@ -69,7 +74,8 @@ impl Launcher {
         }
     }
 
-    /// Whether the launcher of an earlier node has ended the job itself: one that repeats what another says is silent.
+    /// Whether the launcher of an earlier node has ended the job itself. A launcher that only repeats another's
+    /// abort does not report.
     fn any_before_has_aborted(&self) -> bool {
         let mut aborts = self
             .peers
@@ -78,8 +84,8 @@ impl Launcher {
         aborts.any(|abort| abort.by < self.own)
     }
 
-    /// Other nodes on which this program cannot be started either, for the same reason. Those who have only heard of it
-    /// say the same of them.
+    /// Other nodes on which this program cannot be started for the same reason. Launchers that only repeat the
+    /// abort of one of them name the same node.
     fn failing_alike(&self, program: &str, why: &str) -> BTreeSet<usize> {
         let aborts = self
             .peers
@@ -91,7 +97,8 @@ impl Launcher {
     }
 }
 
-/// The node of which these words say that the program cannot be started there for this reason.
+/// Returns the node that `text` names, if `text` is the error that the program cannot be started there for this
+/// reason.
 fn node_of<'a>(text: &'a str, program: &str, why: &str) -> Option<&'a str> {
     const NODE: char = '\0';
     let error = Error::Program {
@@ -109,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_of_another_node_is_recognized() {
+    fn the_same_error_of_another_node_is_recognized() {
         let error = |node: &str, why: &str| Error::Program {
             program: "./a".into(),
             node: node.into(),

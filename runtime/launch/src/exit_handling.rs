@@ -1,4 +1,4 @@
-//! Ends: of ranks, of nodes, of the whole job; and who is told.
+//! Exit handling: the ends of ranks, of nodes and of the whole job, and which processes are told.
 
 use std::collections::BTreeSet;
 use std::os::fd::AsFd;
@@ -15,34 +15,35 @@ use super::{Error, stdin_control};
 use muster_pmix::server::{Server, Signalling};
 use muster_sys::poll::readable;
 
-/// A signal that comes so soon after another is the same: a terminal sends it to all of its processes, and this
-/// launcher gets it from its starter as well.
-pub(crate) const ECHO: Duration = Duration::from_secs(1);
-/// What is said of a cut cord.
+/// Two signals within this time are one: a terminal sends a signal to all of its processes, and this launcher gets
+/// it from its parent as well.
+pub(crate) const DUPLICATE_SIGNAL_WINDOW: Duration = Duration::from_secs(1);
+/// The error of a launcher whose control channel is closed.
 pub(super) const ORPHANED: &str =
     "the connection to the muster run that started this launcher is gone";
-/// What is said when nobody reads standard output any more.
-const NO_READER: &str = "whoever read standard output is gone; the job is ended";
-/// What is said of a job that a signal ends.
+/// The error of a job whose standard output has no reader left.
+const NO_READER: &str = "the reader of standard output is gone; the job is ended";
+/// The error of a job that a signal ends; the signal's number follows.
 const BY_SIGNAL: &str = "ended by signal";
-/// Signals of ranks to others that stand on a bell: nobody may have missed as many.
-const SIGNALS_TOLD: usize = 64;
-/// Most bytes of them on the bell.
+/// Most signals from ranks to others in a node status: no launcher can have missed that many.
+const SIGNALS_MAX: usize = 64;
+/// Most bytes of them in a node status.
 const SIGNALS_SIZE: usize = 8192;
-/// Fences in the MPI_Init of Open MPI 5, which has most; a job that has passed so many has started.
+/// Fences in the MPI_Init of Open MPI 5, which has the most. A job that has passed that many has started.
 pub(super) const FENCES_OF_INIT: u64 = 4;
 /// The same of Open MPI 4.
 pub(super) const FENCES_OF_OPEN_MPI_4: u64 = 2;
-/// Of other MPIs it is not known; after one fence and this long without another it has ended.
+/// For other MPIs the number is unknown: MPI_Init is over after one fence and this long without another.
 pub(super) const INIT_QUIET: Duration = Duration::from_secs(1);
-/// After its last fence MPI_Init of Open MPI 5 still chooses the collectives of MPI_COMM_WORLD. A rank that hears of a
-/// death before that crashes, and nothing tells when it has: so nobody is told for so long.
+/// After its last fence the MPI_Init of Open MPI 5 still chooses the collectives of MPI_COMM_WORLD. A rank that is
+/// told of a death before that crashes, and the end of that phase is not visible. Therefore no rank is told of a
+/// death for this long.
 const INIT_TAIL: Duration = Duration::from_millis(500);
-/// The same where ranks are slow.
+/// The limit of [`INIT_QUIET`] where ranks are slow.
 pub(super) const INIT_QUIET_MAX: Duration = Duration::from_secs(10);
 
 impl Launcher {
-    /// Ranks of the whole job that have ended, as their launchers say.
+    /// Ranks of the whole job that have ended, as their launchers state.
     pub(super) fn ended(&self) -> impl Iterator<Item = &Ended> {
         let own = self.node_status.ended.iter();
         let others = self
@@ -52,13 +53,13 @@ impl Launcher {
         own.chain(others.flat_map(|(_, node_status)| &node_status.ended))
     }
 
-    /// Ranks that are dead to MPI: lost ones, and all of nodes that are gone.
+    /// Ranks that are dead to MPI: lost ones, and all ranks of nodes that are gone.
     pub(super) fn dead(&self) -> BTreeSet<u32> {
         let lost = self.ended().filter(|ended| ended.is_lost());
         let mut dead: BTreeSet<u32> = lost.map(|ended| ended.rank).collect();
         dead.extend(self.failed());
         for node in self.peers.gone() {
-            // One that was done and left has taken nobody with it.
+            // A node that was done before it left has lost no rank.
             let done = self
                 .peers
                 .node_status(*node)
@@ -68,7 +69,7 @@ impl Launcher {
         dead
     }
 
-    /// Ranks that have failed by the agents' word alone.
+    /// Ranks that have failed according to the agents only.
     pub(super) fn failed(&self) -> impl Iterator<Item = u32> {
         let ended: BTreeSet<u32> = self.ended().map(|ended| ended.rank).collect();
         let failed = self.peers.failed();
@@ -76,29 +77,29 @@ impl Launcher {
     }
 
     pub(super) fn reap(&mut self) {
-        // Of the start's it is said with what becomes of the job.
-        let says = self.has_started() && self.node_status.abort.is_none();
+        // An end before MPI_Init is over is reported with its effect on the job.
+        let reports = self.has_started() && self.node_status.abort.is_none();
         let is_aborted = self.node_status.abort.is_some();
-        // Before anything is said, which may take a while: whose rank failed first is judged by it.
+        // Taken before anything is printed, which may take a while: it decides which rank failed first.
         let moment = self.met.elapsed().as_millis() as u64;
         for Reaped { ended, how, killed } in self.ranks.reap(&self.epoll) {
             let Ended { rank, status, .. } = ended;
             let is_lost = ended.is_lost();
             match killed {
-                _ if self.plan.verbose || is_lost && says => {
+                _ if self.plan.verbose || is_lost && reports => {
                     let plain = || format!("rank {rank} ended with status {status}");
-                    self.say(&killed.map_or_else(plain, |killed| killed.describe(rank)));
+                    self.print(&killed.map_or_else(plain, |killed| killed.describe(rank)));
                 }
-                Some(killed) if !is_lost && killed.may_be_everybodys() => {
+                Some(killed) if !is_lost && killed.may_be_sent_to_all() => {
                     self.killed.push(killed.describe(rank));
                 }
-                Some(killed) if !is_lost && !is_aborted => self.say(&killed.describe(rank)),
+                Some(killed) if !is_lost && !is_aborted => self.print(&killed.describe(rank)),
                 _ => {}
             }
             if ended.is_lost()
                 && let Ok(link) = self.client.link()
             {
-                // For Muster's own view, if the rank never attached.
+                // So that Muster knows of the rank's end even if it never attached.
                 link.send_aborted(ended.rank, how, self.plan.layout.ranks());
             }
             if ended.status != 0 && self.node_status.failed.is_none() {
@@ -108,16 +109,18 @@ impl Launcher {
         }
     }
 
-    /// Says it of those that were killed by what may be sent to all, where the job was not.
-    pub(super) fn tell_killed(&mut self) {
+    /// Reports ranks that were killed by a signal that may have been sent to all, if the job was not ended by
+    /// one.
+    pub(super) fn report_killed(&mut self) {
         for text in std::mem::take(&mut self.killed) {
             if self.node_status.abort.is_none() && !self.is_orphan {
-                self.say(&text);
+                self.print(&text);
             }
         }
     }
 
-    /// Whether MPI_Init is over, as far as a launcher can tell; once it is it stays so, whoever waits for whom.
+    /// Whether MPI_Init is over, as far as a launcher can tell. Once it is over, it stays so whichever ranks
+    /// wait.
     pub(super) fn has_started(&self) -> bool {
         let over = self.fences.delivered_of_all();
         self.node_status.started
@@ -128,8 +131,8 @@ impl Launcher {
                 && self.last_fence.elapsed() > self.init_quiet.unwrap_or(INIT_QUIET)
     }
 
-    /// A rank or node that is lost before the end of MPI_Init takes the job with it. One launcher says so: the
-    /// rank's, or the first that is left.
+    /// A rank or node that is lost before the end of MPI_Init ends the job. One launcher reports it: the rank's
+    /// own, or the one of the lowest node that is left.
     pub(super) fn check_start(&mut self) {
         self.node_status.connected |= self.ranks.any_connected()
             || self.node_status.ended.iter().any(|ended| ended.connected);
@@ -142,8 +145,9 @@ impl Launcher {
         if !started {
             self.peers.forget_failed();
         }
-        // A slow rank may be silent for a while between two fences of MPI_Init. What was once taken for a loss to live
-        // with is no failed launch later; who decides that are those who speak below, and the others follow them.
+        // A slow rank may be silent for a while between two fences of MPI_Init. A loss that was once taken
+        // for one after the start must not become a failed launch later. The launchers that report losses
+        // below decide that, and the others follow them.
         let is_quiet = self.last_fence.elapsed() > INIT_QUIET_MAX;
         self.node_status.started |= self.fences.delivered_of_all() >= self.fences_of_init
             || started && (is_quiet || self.has_losses())
@@ -157,7 +161,7 @@ impl Launcher {
         if self.node_status.abort.is_some() {
             return;
         }
-        self.judge_arrivals();
+        self.check_arrivals();
         let lost = self.node_status.ended.iter().find(|ended| !ended.finalized);
         if let Some(Ended { rank, status, .. }) = lost.copied() {
             let why = format!(
@@ -175,11 +179,11 @@ impl Launcher {
         }
     }
 
-    /// Of several nodes the fences say who is late. Who has been at the PMIx server and puts nothing need not: a
-    /// program of PMIx without MPI.
-    fn judge_arrivals(&mut self) {
+    /// Ends the job if ranks are late in MPI_Init; with several nodes the fences show that. A rank that has
+    /// connected to the PMIx server and puts nothing is not late: it runs a PMIx program without MPI.
+    fn check_arrivals(&mut self) {
         let absent = self.ranks.absent();
-        if let Some((late, waited_s)) = self.arrivals.late(absent, self.plan.patience) {
+        if let Some((late, waited_s)) = self.arrivals.late(absent, self.plan.timeout) {
             let ranges = ranges(&late);
             let one = |(from, to): &(u32, u32)| {
                 if from == to {
@@ -191,32 +195,33 @@ impl Launcher {
             let late: Vec<String> = ranges.iter().map(one).collect();
             let late = late.join(",");
             let why = format!(
-                "ranks {late} have not come to MPI_Init within {waited_s} s of others; --patience says how long to wait"
+                "ranks {late} have not entered MPI_Init within {waited_s} s of others; --patience sets how long to wait"
             );
             self.abort(1, &why);
         }
     }
 
-    /// Whether ranks have ended, or nodes, for which MPI would wait in vain in its start: those that are judged.
+    /// Whether ranks or nodes are lost for which MPI's start would wait for ever: losses that are to be judged.
     fn has_losses(&self) -> bool {
         self.ended().any(|ended| !ended.finalized) || !self.peers.gone().is_empty()
     }
 
-    /// Whether a loss is still to be judged: until then nobody is to hear of it, and no fence goes on without the lost.
-    /// Their launcher says that the launch has failed, or that the job had started.
+    /// Whether a loss is still to be judged. Until then no rank is told of it, and no fence is completed
+    /// without the lost one. The launcher in charge decides whether the launch has failed or the job had
+    /// started.
     pub(super) fn is_in_doubt(&self) -> bool {
         !self.has_started() && self.has_losses()
     }
 
-    /// Whether the last fence of MPI_Init was answered so lately that ranks may still be in it.
+    /// Whether the last fence of MPI_Init was completed so recently that ranks may still be in MPI_Init.
     pub(super) fn may_be_in_init(&self) -> bool {
         self.init_over
             .is_some_and(|since| since.elapsed() < INIT_TAIL)
     }
 
-    /// Tells the own ranks of deaths, once each. Before that, fences are answered: what tells of a death may tell of
-    /// the end of MPI_Init, too.
-    pub(super) fn tell_deaths(&mut self, server: &Server) -> Result<(), Error> {
+    /// Tells this node's ranks of deaths, once each. Fences are answered first: a status that shows a death may
+    /// also show the end of MPI_Init.
+    pub(super) fn report_deaths(&mut self, server: &Server) -> Result<(), Error> {
         if self.node_status.abort.is_some()
             || !self.ranks.any_connected()
             || self.is_in_doubt()
@@ -225,10 +230,10 @@ impl Launcher {
             return Ok(());
         }
         for rank in self.dead() {
-            if self.told.insert(rank) {
+            if self.reported_deaths.insert(rank) {
                 server.tell_death(rank)?;
                 if self.plan.verbose {
-                    self.say(&format!(
+                    self.print(&format!(
                         "the ranks of this node are told that rank {rank} is dead"
                     ));
                 }
@@ -243,14 +248,14 @@ impl Launcher {
             return;
         }
         self.abort_silently(status, why);
-        // Nobody may be reading, and nobody has to wait for that.
-        if !self.is_alone {
-            let _ = self.ring();
+        // First the status: stderr may have no reader, and nothing waits for that.
+        if !self.has_lost_agent {
+            let _ = self.publish_status();
         }
-        self.say(why);
+        self.print(why);
     }
 
-    /// The same, where others say it.
+    /// Ends the job without printing the reason; another launcher prints it.
     pub(super) fn abort_silently(&mut self, status: u8, why: &str) {
         if self.node_status.abort.is_none() {
             let why = why.chars().take(1000).collect();
@@ -260,7 +265,8 @@ impl Launcher {
         }
     }
 
-    /// Whoever read what the ranks say has left. As a rule several launchers see it.
+    /// Ends the job because standard output has no reader left. As a rule several launchers see that, and one
+    /// prints it.
     pub(super) fn abort_without_reader(&mut self) {
         match self.own {
             0 => self.abort(UNREAD, NO_READER),
@@ -268,33 +274,33 @@ impl Launcher {
         }
     }
 
-    /// All ranks have ended. Until whoever reads has taken what they have said, or takes no more; of a job that is to
-    /// end he has as long as the ranks had.
-    pub(super) fn await_readers(&mut self, outputs: Outputs, signals: &Signals) -> OutputEnd {
-        let is_hurried = self.node_status.abort.is_some() || self.is_orphan;
-        let patience = if is_hurried {
+    /// Waits, when all ranks have ended, until their output is read or its reader takes no more. If the job is
+    /// being ended, the reader has as long as the ranks had.
+    pub(super) fn finish_output(&mut self, outputs: Outputs, signals: &Signals) -> OutputEnd {
+        let is_ending = self.node_status.abort.is_some() || self.is_orphan;
+        let timeout = if is_ending {
             (self.plan.grace, "--grace")
         } else {
-            (self.plan.patience, "--patience")
+            (self.plan.timeout, "--patience")
         };
         if self.plan.verbose {
-            self.say("what the ranks have said is waited for until it is read");
+            self.print("waiting until the ranks' output is read");
         }
-        let is_echo = || {
+        let is_duplicate = || {
             self.abort_since
-                .is_some_and(|since| since.elapsed() <= ECHO)
+                .is_some_and(|since| since.elapsed() <= DUPLICATE_SIGNAL_WINDOW)
         };
-        outputs.finish(patience, signals.as_fd(), || {
-            let come = signals.take();
-            let mut ending = come
+        outputs.finish(timeout, signals.as_fd(), || {
+            let received = signals.take();
+            let mut ending = received
                 .into_iter()
                 .filter(|one| ![SIGUSR1, SIGUSR2].contains(one));
-            ending.next().filter(|_| !is_echo())
+            ending.next().filter(|_| !is_duplicate())
         })
     }
 
     pub(super) fn end_ranks(&mut self) {
-        // What was SIGTERM itself they have got.
+        // If the signal was SIGTERM itself, they already have it.
         if !self.ranks_have_term {
             self.ranks.end(SIGTERM);
             self.ranks_have_term = true;
@@ -307,8 +313,8 @@ impl Launcher {
         self.node_status.abort.as_ref().map(|abort| abort.status)
     }
 
-    /// Whether another launcher has ended the job; then it ends here as well.
-    pub(super) fn hear_abort(&mut self) -> bool {
+    /// Whether another launcher has ended the job. If so, ends it here as well.
+    pub(super) fn adopt_abort(&mut self) -> bool {
         if self.node_status.abort.is_none() {
             let other = self
                 .peers
@@ -316,7 +322,7 @@ impl Launcher {
                 .find_map(|(_, node_status)| node_status.abort.clone());
             if let Some(abort) = &other {
                 if self.own == 0 && abort.why == NO_READER {
-                    self.say(NO_READER);
+                    self.print(NO_READER);
                 }
                 self.node_status.abort = other;
                 self.end_ranks();
@@ -325,31 +331,32 @@ impl Launcher {
         self.node_status.abort.is_some()
     }
 
-    /// Without the agent. Where all processes of a node are asked to end, the agent may be the first that does: then
-    /// the ranks have their time as ever, and the answer is the status of the job. None if nobody has asked.
-    pub(super) fn end_alone(&mut self, signals: &Signals) -> Option<u8> {
-        self.is_alone = true;
-        let _ = readable(&[signals.as_fd()], Some(ECHO));
+    /// Ends the ranks after the loss of the agent. If all processes of a node are asked to end, the agent may
+    /// be the first that does. Then the ranks have their usual time, and the job's status is returned. Returns
+    /// `None` if no end was requested.
+    pub(super) fn end_without_agent(&mut self, signals: &Signals) -> Option<u8> {
+        self.has_lost_agent = true;
+        let _ = readable(&[signals.as_fd()], Some(DUPLICATE_SIGNAL_WINDOW));
         self.take_signals(signals);
         let status = self.node_status.abort.as_ref()?.status;
         while !self.ranks.is_empty() && self.kill_at.is_some() {
             let _ = readable(&[signals.as_fd()], Some(TICK));
             self.take_signals(signals);
-            self.ranks.look();
+            self.ranks.poll();
             self.reap();
-            self.see_to_abort();
+            self.kill_when_due();
         }
         Some(status)
     }
 
-    pub(super) fn see_to_abort(&mut self) {
+    pub(super) fn kill_when_due(&mut self) {
         if self.kill_at.is_some_and(|at| Instant::now() >= at) {
             self.ranks.end(SIGKILL);
             self.kill_at = None;
         }
     }
 
-    /// A rank sends a signal to others.
+    /// Handles a signal that a rank sends to others.
     pub(super) fn send(&mut self, signalling: Signalling) {
         let signal = Signal {
             serial: self.signal_count + 1,
@@ -357,8 +364,8 @@ impl Launcher {
             signal: signalling.signal,
         };
         if size_of(&signal) > SIGNALS_SIZE {
-            self.say(&format!(
-                "a signal to {} ranks that are not beside each other takes too much; send it to all, or to \
+            self.print(&format!(
+                "a signal to {} ranks that are not adjacent is too large; send it to all, or to \
                  fewer at a time",
                 signalling.ranks.len()
             ));
@@ -371,43 +378,44 @@ impl Launcher {
         signalling.succeed();
     }
 
-    /// Those of other nodes, once each.
-    pub(super) fn hear_signals(&mut self) {
+    /// Handles the signals of other nodes' ranks, once each.
+    pub(super) fn forward_signals(&mut self) {
         for (node, node_status) in self
             .peers
             .node_statuses()
             .filter(|(node, _)| *node != self.own)
         {
-            let heard = self.signals_heard.entry(node).or_default();
-            for one in node_status.signals.iter().filter(|one| one.serial > *heard) {
+            let seen = self.signals_seen.entry(node).or_default();
+            for one in node_status.signals.iter().filter(|one| one.serial > *seen) {
                 self.ranks.signal_some(&one.ranks, one.signal);
             }
-            *heard = node_status.signals.last().map_or(*heard, |one| one.serial);
+            *seen = node_status.signals.last().map_or(*seen, |one| one.serial);
         }
     }
 
-    /// Without whoever started it a launcher ends its ranks, and no others: it may be the connection to this one node
-    /// that is gone. If it is the starter itself, the others do the same.
+    /// Ends the ranks of this node when the control channel is closed, and no others: only the connection to
+    /// this node may be lost. If the parent itself has ended, the other launchers do the same.
     pub(super) fn check_stdin_control(&mut self) {
         if !stdin_control::is_cut() || self.is_orphan {
             return;
         }
         self.is_orphan = true;
         if self.node_status.abort.is_none() {
-            self.say(&format!("{ORPHANED}; the ranks of this node are ended"));
+            self.print(&format!("{ORPHANED}; the ranks of this node are ended"));
             self.ranks.end(SIGHUP);
             self.ranks.end(SIGTERM);
             self.kill_at = Some(Instant::now() + self.plan.grace);
         }
     }
 
-    /// Ranks of a step are not to get it twice: where Slurm sends it to all processes, it is not handed on.
+    /// Handles the signals that have arrived. Where Slurm sends a signal to all processes, it is not forwarded:
+    /// ranks of a step must not get it twice.
     pub(super) fn take_signals(&mut self, signals: &Signals) {
         let have_it = self.plan.slurm.is_some_and(|slurm| slurm.signals_all);
         for signal in signals.take() {
             let now = Instant::now();
             if signal == SIGHUP && stdin_control::is_cut() {
-                // It is how the loop was waked.
+                // This SIGHUP only wakes the loop.
                 continue;
             }
             if signal == SIGUSR1 || signal == SIGUSR2 {
@@ -417,40 +425,43 @@ impl Launcher {
                 continue;
             } else if self.node_status.abort.is_none() {
                 if have_it {
-                    self.ranks.follow(signal);
+                    self.ranks.note_sent(signal);
                 } else {
                     self.ranks.end(signal);
                 }
                 self.ranks_have_term |= signal == SIGTERM;
                 let why = format!("{BY_SIGNAL} {signal}");
-                // As a rule all launchers get it.
+                // As a rule all launchers get the signal.
                 match self.own {
                     0 => self.abort(128 + signal as u8, &why),
                     _ => self.abort_silently(128 + signal as u8, &why),
                 }
-            } else if self.first_asked().is_some_and(|since| now > since + ECHO) {
-                // Somebody asks for the second time.
+            } else if self
+                .end_requested_at()
+                .is_some_and(|since| now > since + DUPLICATE_SIGNAL_WINDOW)
+            {
+                // This is a second request to end.
                 if self.own == 0 && self.kill_at.is_some() {
-                    self.say("asked to end once more; the ranks are killed");
+                    self.print("second request to end; the ranks are killed");
                 }
                 self.kill_at = None;
                 self.ranks.end(SIGKILL);
             }
-            self.asked_since.get_or_insert(now);
+            self.end_requested_since.get_or_insert(now);
         }
     }
 
-    /// When the end was asked for. Another launcher's word of a signal may be here before the signal.
-    fn first_asked(&self) -> Option<Instant> {
+    /// When the end was requested. Another launcher's abort by a signal may arrive before the signal itself.
+    fn end_requested_at(&self) -> Option<Instant> {
         let is_signal = |abort: &Abort| abort.why.starts_with(BY_SIGNAL);
         match &self.node_status.abort {
             Some(abort) if !is_signal(abort) => self.abort_since,
-            _ => self.asked_since,
+            _ => self.end_requested_since,
         }
     }
 }
 
-/// Numbers as ranges.
+/// Converts ranks to ranges.
 fn ranges(ranks: &[u32]) -> Vec<(u32, u32)> {
     let mut ranks = ranks.to_vec();
     ranks.sort_unstable();
@@ -464,18 +475,18 @@ fn ranges(ranks: &[u32]) -> Vec<(u32, u32)> {
     ranges
 }
 
-/// What a signal takes on the bell.
+/// Size of a signal in the node status, as an upper bound.
 fn size_of(signal: &Signal) -> usize {
     let digits = |number: u32| number.checked_ilog10().unwrap_or(0) as usize + 1;
     let range = |(from, to): &(u32, u32)| digits(*from) + digits(*to) + 4;
     64 + signal.ranks.iter().map(range).sum::<usize>()
 }
 
-/// The bell has room for so many, and for so many ranks in them.
+/// Drops the oldest signals beyond the limits of number and size.
 fn drop_oldest(signals: &mut Vec<Signal>) {
     let mut total: usize = signals.iter().map(size_of).sum();
     let mut old = 0;
-    while signals.len() - old > SIGNALS_TOLD || total > SIGNALS_SIZE {
+    while signals.len() - old > SIGNALS_MAX || total > SIGNALS_SIZE {
         total -= size_of(&signals[old]);
         old += 1;
     }
@@ -486,7 +497,7 @@ fn drop_oldest(signals: &mut Vec<Signal>) {
 mod tests {
     use super::*;
 
-    /// To ranks that are not beside each other.
+    /// A signal to ranks that are not adjacent.
     fn signal(serial: u64, ranks: u32) -> Signal {
         let ranks: Vec<u32> = (0..ranks).map(|rank| 10_000 + 2 * rank).collect();
         Signal {
@@ -497,8 +508,8 @@ mod tests {
     }
 
     #[test]
-    fn signals_to_few_are_bounded_by_their_number_and_to_many_by_their_size() {
-        for (ranks, count, kept) in [(1, 100, SIGNALS_TOLD), (150, 64, 3), (500, 3, 1)] {
+    fn signals_are_bounded_in_number_and_size() {
+        for (ranks, count, kept) in [(1, 100, SIGNALS_MAX), (150, 64, 3), (500, 3, 1)] {
             let mut signals: Vec<Signal> = (0..count).map(|serial| signal(serial, ranks)).collect();
             drop_oldest(&mut signals);
             assert_eq!(signals.len(), kept, "{ranks}");
@@ -509,7 +520,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_beside_each_other_take_little_however_many_they_are() {
+    fn adjacent_ranks_become_one_range() {
         let all: Vec<u32> = (0..1_000_000).rev().collect();
         assert_eq!(ranges(&all), [(0, 999_999)]);
         assert_eq!(ranges(&[7, 3, 4, 4, 9]), [(3, 4), (7, 7), (9, 9)]);

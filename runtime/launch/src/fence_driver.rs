@@ -1,4 +1,5 @@
-//! The fences as the launcher's loop sees them: who waits, what has come, what is over or late.
+//! The fence driver: fences as the launcher's loop handles them. Takes contributions, reads the other launchers'
+//! states, completes fences, reports late ones.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -6,46 +7,46 @@ use std::time::{Duration, Instant};
 use super::Error;
 use super::exit_handling::{INIT_QUIET, INIT_QUIET_MAX};
 use super::fence::{FenceProgress, Outcome};
-use super::node::{Launcher, say};
+use super::node::{Launcher, print};
 use super::node_status::{DataChunk, FenceId};
 use muster_pmix::server::{Collective, Contribution};
 
-/// When a fence that is still waited for is remarked on.
-const REMARK: Duration = Duration::from_secs(60);
+/// After this long the launcher reports a fence that is still open.
+const REPORT_AFTER: Duration = Duration::from_secs(60);
 
-/// Fences of the own ranks that may be under way at a time.
+/// Most fences of this node's ranks that may be open at a time.
 const WAITING_MAX: usize = 4096;
 
-/// Groups have numbers above this: MPI gives small ones itself.
+/// Numbers of groups are above this one: MPI assigns small ones itself.
 const GROUPS_FROM: u64 = 1 << 20;
 
-/// A fence of the own ranks that is not over.
+/// A fence of this node's ranks that is not over.
 pub(super) struct Waiting {
     contribution: Contribution,
     pub(super) since: Instant,
-    remarked: bool,
-    /// What the ranks have brought, until there is room for it.
+    is_reported: bool,
+    /// The contribution, until there is room for it.
     pub(super) held: Option<Vec<u8>>,
 }
 
 impl Launcher {
-    /// The own ranks have come to a fence.
+    /// Takes a contribution: this node's ranks have entered a fence.
     pub(super) fn enter(&mut self, mut contribution: Contribution) {
-        // What is no rank's number could not be said to the others.
+        // A number that is no rank's cannot be published.
         let ranks = self.plan.layout.ranks();
         if contribution.ranks.iter().any(|rank| *rank >= ranks) {
             return contribution.refuse();
         }
-        // Only fences that nobody waits for can be so many.
+        // Only fences that no process waits for can be that many.
         if self.waiting.len() >= WAITING_MAX {
             return contribution.refuse();
         }
         let mut data = std::mem::take(&mut contribution.data);
         if let Collective::Construct(_) = contribution.collective {
-            data = self.with_number(&data);
+            data = self.with_proposed_number(&data);
         }
         let tag = contribution.collective.tag();
-        let id = self.fences.come(&tag, &contribution.ranks);
+        let id = self.fences.open(&tag, &contribution.ranks);
         let since = Instant::now();
         let took = self.last_fence.elapsed();
         let quiet = took.clamp(INIT_QUIET, INIT_QUIET_MAX);
@@ -54,14 +55,15 @@ impl Launcher {
         let waiting = Waiting {
             contribution,
             since,
-            remarked: false,
+            is_reported: false,
             held: Some(data),
         };
         self.waiting.insert(id, waiting);
     }
 
-    /// Each node that makes a group proposes a number that it never proposes again and nobody else does.
-    fn with_number(&mut self, data: &[u8]) -> Vec<u8> {
+    /// Adds a proposal for the group's number. No other node proposes it, and this node never proposes it
+    /// again.
+    fn with_proposed_number(&mut self, data: &[u8]) -> Vec<u8> {
         self.group_count += 1;
         let nodes = self.plan.layout.nodes().len() as u64;
         let number = GROUPS_FROM + self.group_count * nodes + self.own as u64;
@@ -69,11 +71,11 @@ impl Launcher {
         [&number.to_le_bytes(), &length.to_le_bytes(), data].concat()
     }
 
-    /// What the other launchers say of fences; data that lies beside is fetched.
+    /// Reads what the other launchers publish about fences, and fetches data from separate attributes.
     pub(super) fn read_statuses(&mut self) -> Result<(), Error> {
         for (node, node_status) in self.peers.node_statuses() {
             if node != self.own && !self.peers.gone().contains(&node) {
-                self.fences.hear(node, &node_status.fences);
+                self.fences.receive(node, &node_status.fences);
             }
         }
         for (id, node, size) in self.fences.awaited() {
@@ -93,13 +95,13 @@ impl Launcher {
             .collect();
         let mut ended: BTreeSet<u32> = self.ended().map(|ended| ended.rank).collect();
         ended.extend(self.failed());
-        let standing = FenceProgress {
+        let progress = FenceProgress {
             gone: self.peers.gone(),
             ended: &ended,
             gone_for: &gone_for,
             is_in_doubt: self.is_in_doubt(),
         };
-        for outcome in self.fences.advance(&standing) {
+        for outcome in self.fences.advance(&progress) {
             match outcome {
                 Outcome::Complete(id, data) => {
                     self.last_fence = Instant::now();
@@ -111,7 +113,7 @@ impl Launcher {
                             let (ms, size) =
                                 (waiting.since.elapsed().as_secs_f64() * 1e3, data.len());
                             let line = format!("fence {} of {size} bytes: {ms:.2} ms", id.turn);
-                            say(self.plan.layout.name(self.own), &line);
+                            print(self.plan.layout.name(self.own), &line);
                         }
                         match waiting.contribution.collective {
                             Collective::Construct(_) => {
@@ -126,7 +128,7 @@ impl Launcher {
                     let node = self.plan.layout.name(node).to_owned();
                     self.abort(
                         1,
-                        &format!("{node} was lost while ranks exchanged their addresses"),
+                        &format!("{node} was lost while ranks exchanged their addresses; start the job again"),
                     );
                     return;
                 }
@@ -134,7 +136,10 @@ impl Launcher {
                     if let Some(waiting) = self.waiting.remove(&id) {
                         if self.plan.verbose {
                             let node = self.plan.layout.name(node);
-                            self.say(&format!("fence {} has failed: too much on {node}", id.turn));
+                            self.print(&format!(
+                                "fence {} has failed: too much data on {node}",
+                                id.turn
+                            ));
                         }
                         waiting.contribution.refuse();
                     }
@@ -144,28 +149,29 @@ impl Launcher {
         let late: Vec<FenceId> = self
             .waiting
             .iter()
-            .filter(|(_, waiting)| waiting.since.elapsed() > waiting.limit(self.plan.patience))
+            .filter(|(_, waiting)| waiting.since.elapsed() > waiting.limit(self.plan.timeout))
             .map(|(id, _)| *id)
             .collect();
         for id in late {
-            self.be_late(id, &gone_for, &ended);
+            self.handle_late(id, &gone_for, &ended);
         }
     }
 
-    /// A fence has taken long: in the start that is the end, later a remark; or what the ranks have asked for.
-    pub(super) fn be_late(
+    /// Handles a fence that takes long. In the start it ends the job, later it is reported; a limit that the
+    /// ranks have set is obeyed.
+    pub(super) fn handle_late(
         &mut self,
         id: FenceId,
         gone_for: &[BTreeSet<usize>],
         ended: &BTreeSet<u32>,
     ) {
-        let standing = FenceProgress {
+        let progress = FenceProgress {
             gone: self.peers.gone(),
             ended,
             gone_for,
             is_in_doubt: false,
         };
-        let missing = self.names(&self.fences.missing(id, &standing));
+        let missing = self.names(&self.fences.missing(id, &progress));
         let starting = !self.has_started();
         let Some(waiting) = self.waiting.get_mut(&id) else {
             return;
@@ -175,20 +181,23 @@ impl Launcher {
             if let Some(waiting) = self.waiting.remove(&id) {
                 waiting.contribution.time_out();
             }
-        } else if starting && waited_s > self.plan.patience.as_secs() {
+        } else if starting && waited_s > self.plan.timeout.as_secs() {
             self.abort(
                 1,
-                &format!("the ranks of {missing} have not come to MPI_Init within {waited_s} s"),
+                &format!(
+                    "the ranks of {missing} have not entered MPI_Init within {waited_s} s; --patience sets how long to \
+                     wait"
+                ),
             );
-        } else if !std::mem::replace(&mut waiting.remarked, true) {
-            self.say(&format!(
-                "ranks have been waiting for {waited_s} s for those of {missing}"
+        } else if !std::mem::replace(&mut waiting.is_reported, true) {
+            self.print(&format!(
+                "ranks have been waiting for {waited_s} s in a fence for those of {missing}"
             ));
         }
     }
 }
 
-/// The number of a group, which is the first that was proposed, and what its nodes have put.
+/// Returns the number of a group, which is the first that was proposed, and the data of its nodes.
 fn number_of(mut all: &[u8]) -> (u64, Vec<u8>) {
     let mut numbers = Vec::new();
     let mut data = Vec::new();
@@ -205,12 +214,12 @@ fn number_of(mut all: &[u8]) -> (u64, Vec<u8>) {
 }
 
 impl Waiting {
-    /// After how long something is to be said or done.
-    fn limit(&self, patience: Duration) -> Duration {
+    /// After how long the fence is to be handled as late.
+    fn limit(&self, timeout: Duration) -> Duration {
         match self.contribution.timeout_s {
             Some(seconds) => Duration::from_secs(u64::from(seconds)),
-            None if self.remarked => patience,
-            None => REMARK.min(patience),
+            None if self.is_reported => timeout,
+            None => REPORT_AFTER.min(timeout),
         }
     }
 }

@@ -1,6 +1,6 @@
-//! Nodes that a user names, where there is no Slurm to ask: a list or a file of hosts (run-2).
+//! Nodes that the user names, without Slurm: a list or a file of hosts (run-2).
 //!
-//! The list is the same for everybody, and its order is the order of the nodes.
+//! All launchers get the same list, and its order is the order of the nodes.
 
 use std::net::{ToSocketAddrs, UdpSocket};
 use std::path::Path;
@@ -8,10 +8,10 @@ use std::path::Path;
 use super::slurm::{Step, port_of};
 use muster_sys::file::read_text;
 
-/// Hosts in a list, at most.
+/// Most hosts in a list.
 const HOSTS_MAX: usize = 4096;
 
-/// Bytes of a file of hosts, at most: names as long as a name of the net may be, and remarks.
+/// Most bytes of a host file: names of the longest size in DNS, and comments.
 const FILE_MAX: usize = 4 << 20;
 
 /// The hosts of a job.
@@ -22,20 +22,20 @@ pub struct Hosts {
 }
 
 impl Hosts {
-    /// A list as in `n[1-4],x7`.
+    /// Parses a list as in `n[1-4],x7`.
     ///
     /// # Errors
-    /// A list that is malformed, too long or empty.
+    /// The list is malformed, too long or empty.
     pub fn parse(list: &str) -> Result<Self, String> {
         let names = muster_hostlist::expand(list, HOSTS_MAX)
             .map_err(|cause| format!("--hosts: {cause}"))?;
         Self::of(names, &format!("--hosts {list:?}"))
     }
 
-    /// A file with a name, or a list of names, on each line; `#` begins a remark.
+    /// Reads a file with a name, or a list of names, on each line; `#` begins a comment.
     ///
     /// # Errors
-    /// A file that cannot be read, or the first line that is not understood.
+    /// The file cannot be read, or the first line that cannot be parsed.
     pub fn read(path: &Path) -> Result<Self, String> {
         let shown = path.display();
         let text = read_text(path, FILE_MAX)
@@ -46,7 +46,7 @@ impl Hosts {
             let at = format!("--hostfile {shown}, line {}", number + 1);
             if line.contains(char::is_whitespace) {
                 return Err(format!(
-                    "{at}: {line:?} has more than a name; the ranks of each host are given by -n or --ppn"
+                    "{at}: {line:?} is more than a name; give the ranks of each host by -n or --ppn"
                 ));
             }
             let some = match line {
@@ -60,10 +60,10 @@ impl Hosts {
     }
 
     fn of(names: Vec<String>, what: &str) -> Result<Self, String> {
-        // A name goes into a command line and into the names of files.
+        // A name becomes part of a command line and of file names.
         let fits = |name: &&String| {
-            let letter = |letter: char| letter.is_ascii_alphanumeric() || ".-_".contains(letter);
-            !name.starts_with('-') && name.chars().all(letter)
+            let is_allowed = |c: char| c.is_ascii_alphanumeric() || ".-_".contains(c);
+            !name.starts_with('-') && name.chars().all(is_allowed)
         };
         match names.iter().find(|name| !fits(name)) {
             Some(wrong) if wrong.contains('@') => Err(format!(
@@ -71,19 +71,19 @@ impl Hosts {
                  --ssh 'ssh -o BatchMode=yes -l USER', or into ~/.ssh/config"
             )),
             Some(wrong) => Err(format!(
-                "{what}: {wrong:?} is no host; a name has letters, digits, dots, dashes and underscores"
+                "{what}: {wrong:?} is not a host name; a name has only a-z, A-Z, 0-9, dots, dashes and underscores"
             )),
             None if names.is_empty() => Err(format!("{what} names no host")),
             None => Ok(Self { names }),
         }
     }
 
-    /// As a list for another command line.
+    /// The list as text for another command line.
     pub fn list(&self) -> String {
         self.names.join(",")
     }
 
-    /// The part of the host at this place.
+    /// The step that the host at this place sees.
     pub fn step(&self, own: usize, job: &str) -> Step {
         Step {
             job: job.to_owned(),
@@ -94,15 +94,15 @@ impl Hosts {
         }
     }
 
-    /// Which of them this one is, by its name or, if that is not in the list, by an address of it.
+    /// Returns the place of this host, by its name or, if that is not in the list, by one of its addresses.
     ///
     /// # Errors
-    /// None, or several.
+    /// It is none of the hosts, or several.
     pub fn place(&self, own: &str) -> Result<usize, String> {
         let short = |name: &str| name.split('.').next().unwrap_or_default().to_owned();
         let ways: [&dyn Fn(&String) -> bool; 3] = [
             &|name| name == own,
-            // An address has no short form.
+            // An IP address has no short form.
             &|name| name.parse::<std::net::IpAddr>().is_err() && short(name) == short(own),
             &|name| is_here(name),
         ];
@@ -115,20 +115,20 @@ impl Hosts {
                 [place] => return Ok(place),
                 _ => {
                     return Err(format!(
-                        "this host ({own}) is {} of the hosts; say which by MUSTER_NODE",
+                        "this host ({own}) is {} of the hosts; set MUSTER_NODE to one of them",
                         places.len()
                     ));
                 }
             }
         }
         Err(format!(
-            "this host ({own}) is none of the hosts {}; name it there, or say which it is by MUSTER_NODE",
+            "this host ({own}) is none of the hosts {}; name it there, or set MUSTER_NODE to one of them",
             self.list()
         ))
     }
 }
 
-/// Whether a name leads to this machine: only its own addresses can be bound to.
+/// Whether a name resolves to this machine: only its own addresses can be bound to.
 fn is_here(name: &str) -> bool {
     let addresses = (name, 0).to_socket_addrs();
     addresses.is_ok_and(|mut all| all.any(|address| UdpSocket::bind(address).is_ok()))
@@ -156,14 +156,14 @@ mod tests {
             refused.contains("line 1") && refused.contains("--ppn"),
             "{refused}"
         );
-        fs::write(&path, "# nobody\n").unwrap();
+        fs::write(&path, "# empty\n").unwrap();
         assert!(Hosts::read(&path).unwrap_err().contains("no host"));
         let missing = Hosts::read(&folder.path().join("none")).unwrap_err();
         assert!(missing.contains("none"), "{missing}");
     }
 
     #[test]
-    fn what_is_no_host_is_refused() {
+    fn invalid_host_names_are_refused() {
         for wrong in ["n[1-", "-oProxyCommand=x", "a/b", "a b", "a;b"] {
             assert!(Hosts::parse(wrong).is_err(), "{wrong}");
         }

@@ -1,32 +1,32 @@
-//! Which rank runs on which node.
+//! The layout: which rank runs on which node.
 
 use std::ops::Range;
 
 /// Most nodes and ranks of one job.
 const NODES_MAX: usize = 4096;
 const RANKS_MAX: usize = 65_536;
-/// Most ranks of one node: what their launcher has to say of them has a bound.
+/// Most ranks of one node: their launcher's node status has a bound.
 pub(super) const RANKS_OF_NODE_MAX: u32 = 4096;
 
-/// Why there is no such layout.
+/// Why a layout is invalid.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LayoutError {
-    /// Neither or both were given, or they do not go together.
+    /// The number of nodes or ranks is out of range, or the arguments contradict each other.
     #[error("{0}")]
     Wrong(String),
 }
 
-/// The nodes in order, each with its ranks, which are in order too.
+/// The nodes in order, each with consecutive ranks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
     nodes: Vec<String>,
-    /// The first rank of each node, and the number of ranks at the end.
+    /// The first rank of each node; at the end the number of ranks.
     starts: Vec<u32>,
 }
 
 impl Layout {
-    /// `ranks` spread evenly over the nodes, the first nodes with one more where it does not come out even; or
-    /// `per_node` on each.
+    /// Spreads `ranks` evenly over the nodes, the first nodes with one more if the numbers do not divide; or
+    /// puts `per_node` on each node.
     ///
     /// # Errors
     /// [`LayoutError`].
@@ -83,12 +83,12 @@ impl Layout {
         &self.nodes
     }
 
-    /// The name of a node; `?` for one that is none.
+    /// The name of a node; `?` for an invalid number.
     pub fn name(&self, node: usize) -> &str {
         self.nodes.get(node).map_or("?", String::as_str)
     }
 
-    /// The place of the node of this name.
+    /// The number of the node of this name.
     pub fn node_named(&self, name: &str) -> Option<usize> {
         self.nodes.iter().position(|node| node == name)
     }
@@ -107,7 +107,7 @@ impl Layout {
         (node > 0 && node <= self.nodes.len()).then(|| node - 1)
     }
 
-    /// How many ranks there are.
+    /// The number of ranks.
     pub fn ranks(&self) -> u32 {
         self.starts.last().copied().unwrap_or(0)
     }
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused_with_its_numbers() {
+    fn an_invalid_layout_is_refused_with_its_numbers() {
         for (nodes, ranks, each, text) in [
             (named(4), Some(3), None, "3 ranks on 4 nodes"),
             (named(4), Some(9), Some(2), "-n 9 contradicts --ppn 2 on 4"),

@@ -1,19 +1,17 @@
 //! `muster run`: the launcher of a node, and of emulated nodes on one machine.
 //!
-//! Picture a warden in each house of a village. He lets the tenants in (starts the ranks), keeps the desk where
-//! they meet (is their PMIx server), and talks to the other wardens through the village's watchmen, Muster's
-//! agents, who also know when a house has burnt down. What the watchmen say he passes on to his own tenants,
-//! so an MPI with ULFM hears of every death, on whatever node, and goes on.
+//! A launcher starts the ranks of its node and is their PMIx server. It communicates with the other launchers
+//! through Muster's agents, which also detect the failure of nodes. It reports every death, on whatever node, to
+//! its own ranks, so an MPI with ULFM continues.
 //!
-//! A launcher has no socket of its own to other nodes: what it has to say is an attribute of its node
-//! (`node_status`), carried by the agents over Muster's rails under the job's key. It is a process of its own beside
-//! `musterd`, since a PMIx server must never restart and brings a thread.
+//! A launcher opens no connection to other nodes. Its state is an attribute of its node (`node_status`), which the
+//! agents carry over Muster's rails under the job's key. It is a process beside `musterd`, since a PMIx server must
+//! never restart and brings a thread.
 //!
-//! `layout` says which rank is where; `fence` agrees on who took part in a fence; `ranks` are the processes;
-//! `node` is the loop. Emulated nodes, one launcher each, are started by the command (`cli::run`).
+//! `layout` maps ranks to nodes; `fence` agrees on whose contributions to a fence count; `ranks` are the processes;
+//! `node` is the loop. The command starts emulated nodes, one launcher each (`cli::run`).
 //!
-//! What is absent: `MPI_Comm_spawn`, and anything for tools of PMIx; both are refused.
-#![forbid(unsafe_code)]
+//! Not supported: `MPI_Comm_spawn`, PMIx tools; both are refused.
 
 mod arrivals;
 mod binding;
@@ -51,7 +49,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use binding::Bind;
-pub(crate) use exit_handling::ECHO;
+pub(crate) use exit_handling::DUPLICATE_SIGNAL_WINDOW;
 pub use hosts::Hosts;
 pub use layout::{Layout, LayoutError};
 pub use loss::OnLoss;
@@ -63,50 +61,50 @@ pub use programs::{Program, programs};
 pub use signals::Signals;
 pub use slurm::Step;
 pub(crate) use slurm::is_of_the_plugin;
-pub use slurm_conf::SlurmHabits;
+pub use slurm_conf::SlurmConf;
 
-/// What is to be run, on every node alike.
+/// A job to run; the same on every node.
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// The job's name, the same on every node.
     pub job: String,
-    /// Which rank is where.
+    /// Which rank runs where.
     pub layout: Layout,
-    /// What is run, by all ranks together.
+    /// The programs; all their ranks form one job.
     pub programs: Vec<Program>,
-    /// Whose exit status counts.
+    /// Which ranks' exit status counts.
     pub policy: ExitPolicy,
-    /// What the loss of a rank or node does to the job; if that is not said, what its MPI can live with.
+    /// The effect of the loss of a rank or node; `None`: it depends on the MPI.
     pub on_loss: Option<OnLoss>,
-    /// Variables that the ranks get besides those of their launcher.
+    /// Variables that the ranks get besides the launcher's environment.
     pub export: Vec<(OsString, OsString)>,
-    /// Where the ranks' words go.
+    /// Where the ranks' output goes.
     pub output: Output,
-    /// How long the launchers of all nodes, and then their ranks, may take to come; and how long a rank waits for what
-    /// another has not put, if it sets no limit.
-    pub patience: Duration,
-    /// How long ranks may take to end when they are asked to.
+    /// How long the launchers of all nodes, and then their ranks, may take to start; and how long a rank
+    /// without a limit of its own waits for another rank's data.
+    pub timeout: Duration,
+    /// How long ranks may take to end on request.
     pub grace: Duration,
-    /// The Slurm whose step this is, if it is one.
-    pub slurm: Option<SlurmHabits>,
+    /// The configuration of the Slurm whose step this is.
+    pub slurm: Option<SlurmConf>,
     /// Which cores each rank may use.
     pub bind: Bind,
-    /// Nodes that are this one machine, and share its cores.
+    /// Number of nodes that are this one machine, and share its cores.
     pub neighbours: usize,
     /// The first rank reads the launcher's standard input.
     pub stdin: bool,
-    /// Say what is done.
+    /// Print what is done.
     pub verbose: bool,
 }
 
 impl Plan {
-    /// Which program a rank runs.
+    /// The program that a rank runs, by its number.
     fn program_of(&self, rank: u32) -> usize {
-        let exit_handling = self.programs.iter().scan(0, |end, program| {
+        let ends = self.programs.iter().scan(0, |end, program| {
             *end += program.ranks;
             Some(*end)
         });
-        let past = exit_handling.take_while(|end| *end <= rank).count();
+        let past = ends.take_while(|end| *end <= rank).count();
         past.min(self.programs.len().saturating_sub(1))
     }
 }
@@ -120,53 +118,53 @@ pub enum Error {
     /// The program cannot be started on this node.
     #[error("{program} cannot be started on {node}: {why}")]
     Program {
-        /// As it was given.
+        /// The name as it was given.
         program: String,
-        /// The node, or all of which that is to be said.
+        /// The node, or all nodes with this error.
         node: String,
         /// Why not.
         why: String,
     },
-    /// Launchers of some nodes did not come.
+    /// The launchers of some nodes did not start in time.
     #[error(
         "no launcher has come on {missing} within {waited_s} s; look there, or give more time with --patience"
     )]
     Missing {
         /// Their nodes.
         missing: String,
-        /// How long was waited.
+        /// How long the others have waited.
         waited_s: u64,
     },
-    /// Some came and were lost before the others had come.
+    /// Some launchers were lost before all had started.
     #[error(
-        "{lost} was lost before the launchers of all nodes had met; look there, or, if it has more to do than it can, \
-         give MUSTER_PROFILE=quiet, which waits longer before it holds a node failed"
+        "{lost} was lost before the launchers of all nodes had started; look there, or, if the node is overloaded, \
+         set MUSTER_PROFILE=quiet, which waits longer before it declares a node failed"
     )]
     LostEarly {
         /// Their nodes.
         lost: String,
     },
-    /// Launchers of some nodes were not started, as whoever had to start them says.
+    /// The launchers of some nodes were not started, as the parent has reported.
     #[error(
-        "no launcher has come on {missing}, where none could be started; what was said of it stands above"
+        "no launcher has come on {missing}, where none could be started; see the messages above"
     )]
     NotStarted {
         /// Their nodes.
         missing: String,
     },
-    /// Another launcher has the node, and goes on.
+    /// Another launcher has the node, and continues.
     #[error(
         "process {pid} launches job {job} on {node} already; give each muster run a MUSTER_JOB of its own"
     )]
     Taken {
-        /// It.
+        /// Its process.
         pid: u32,
         /// The job.
         job: String,
         /// The node.
         node: String,
     },
-    /// Another launcher wants something else.
+    /// Another launcher has a different command line.
     #[error("{0}")]
     Conflict(String),
     /// Ranks cannot be bound.
@@ -181,39 +179,39 @@ pub enum Error {
         /// How many cores.
         cores: usize,
     },
-    /// Attributes are bounded.
+    /// A value is too large for the node's attributes.
     #[error(
-        "{what} has {size} bytes, and at most {most} can be carried; use fewer groups and published names at a time"
+        "{what} takes {size} bytes, and at most {most} can be carried; use fewer groups and published names at a time"
     )]
     TooMuch {
-        /// What.
+        /// The value.
         what: &'static str,
         /// Its size.
         size: usize,
         /// The bound.
         most: usize,
     },
-    /// The agent.
+    /// An error of the agent.
     #[error("agent: {0}")]
     Agent(#[from] muster_client::Error),
     /// The agent was lost with all that it knew.
-    #[error("agent: it was lost, and another one has come in its place")]
+    #[error("agent: it was lost, and a new one has replaced it")]
     NewAgent,
-    /// The PMIx server.
+    /// An error of the PMIx server.
     #[error("PMIx server: {0}")]
     Pmix(#[from] server::Error),
-    /// The system.
+    /// An error of the system.
     #[error("{what}: {cause}")]
     System {
         /// What was tried.
         what: String,
-        /// What the system said.
+        /// The system's error.
         cause: std::io::Error,
     },
 }
 
 impl Error {
-    /// The exit status that says so.
+    /// The exit status for this error.
     pub fn status(&self) -> u8 {
         match self {
             Self::Layout(_) | Self::Taken { .. } | Self::Conflict(_) | Self::Cores { .. } => 2,
@@ -224,8 +222,8 @@ impl Error {
         }
     }
 
-    /// Whether this launcher has lost its agent, and with it the others: one that hangs, or has nothing of what it
-    /// knew, is lost to them as well. What was too much for it is not.
+    /// Whether this launcher has lost its agent, and with it the other launchers: an agent that hangs, or that
+    /// has lost its state, is lost to them as well. A value that is too large for the agent is no loss.
     fn is_loss_of_agent(&self) -> bool {
         match self {
             Self::NewAgent => true,
@@ -240,12 +238,12 @@ impl Error {
     }
 }
 
-/// The directory of a node's launcher: sessions of its PMIx server and its ranks, removed at the end.
+/// The directory of a node's launcher: files of its PMIx server and its ranks, removed at the end.
 fn session_directory(base: &std::path::Path, node: &str) -> PathBuf {
     base.join(format!("s-{node}"))
 }
 
-/// Where the shared memory of a node's ranks is kept, if the system has a place for it.
+/// The directory for the shared memory of a node's ranks, if the system has a place for it.
 fn memory_directory(job: &str, node: &str) -> Option<PathBuf> {
     let place = std::path::Path::new(SHARED_MEMORY);
     place
@@ -253,7 +251,7 @@ fn memory_directory(job: &str, node: &str) -> Option<PathBuf> {
         .then(|| place.join(format!("muster-{job}-{node}")))
 }
 
-/// How the directory of a launcher's files is called.
+/// The name of the directory of a launcher's files.
 pub(crate) fn files_name(job: &str, node: usize) -> String {
     format!("muster-run-{job}-{node}")
 }

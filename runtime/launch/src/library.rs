@@ -1,4 +1,4 @@
-//! Finding the libpmix that the ranks' MPI will load, so that both ends are of one release.
+//! Finds the libpmix that the ranks' MPI will load, so that the server and its clients have one release.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -9,19 +9,20 @@ use std::sync::mpsc::channel;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// The name under which the system has one.
+/// The name of the system's libpmix.
 const SYSTEM: &str = "libpmix.so.2";
-/// Where Open MPI keeps its own, beside its libraries.
+/// Path of Open MPI's own libpmix, relative to its libraries.
 const BESIDE: &str = "openmpi/libpmix.so.2";
 /// Open MPI's own launcher.
 const MPIRUN: &str = "mpirun";
-/// How long the dynamic linker is listened to, and how many bytes.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// How long the dynamic linker may take, and most bytes that are read of its output.
+const LDD_TIMEOUT: Duration = Duration::from_secs(20);
 const LIST_MAX: u64 = 1 << 20;
 
-/// `MUSTER_LIBPMIX`; else the one of the MPI that the first of these programs links which links one, or of their
-/// arguments (`timeout 20 ./app`). Of what loads MPI later, scripts say, nobody can know: then one beside a program,
-/// under `OPAL_PREFIX` or beside an mpirun in PATH, whose MPI the user has chosen; else the system's.
+/// Returns `MUSTER_LIBPMIX`; else the libpmix of the MPI that one of these programs links, the first that does, or
+/// one of their arguments (`timeout 20 ./app`). A program that loads MPI later, such as a script, does not show
+/// which it will load. Then returns the libpmix under `OPAL_PREFIX`, beside a program, or beside an mpirun in PATH,
+/// whose MPI the user has chosen; else the system's.
 pub(super) fn find(programs: &[&Path], arguments: &[&OsStr]) -> PathBuf {
     if let Some(given) = variable("MUSTER_LIBPMIX") {
         return given;
@@ -46,8 +47,8 @@ pub(super) fn find(programs: &[&Path], arguments: &[&OsStr]) -> PathBuf {
         .unwrap_or_else(|| SYSTEM.into())
 }
 
-/// The directory under which the Open MPI of this libpmix was put, if it lies where a relocated Open MPI has it:
-/// its own idea of where it is may be another.
+/// The directory in which the Open MPI of this libpmix is installed, if the libpmix has the path that a relocated
+/// Open MPI gives it. That Open MPI's own record of its directory may be out of date.
 pub(super) fn prefix(library: &Path) -> Option<PathBuf> {
     let prefix = library
         .to_str()?
@@ -64,34 +65,36 @@ fn linked(program: &Path) -> Option<PathBuf> {
     read(&list(program)?, &|path| path.is_file())
 }
 
-/// What the dynamic linker would load for the program: the one that the program names, which may be anything. Each
-/// program is looked at once.
+/// Returns the libraries that the dynamic linker would load for the program. This runs the linker that the program
+/// names, which may be any file. Each program is examined once.
 pub(super) fn list(program: &Path) -> Option<String> {
     static KNOWN: Mutex<BTreeMap<PathBuf, Option<String>>> = Mutex::new(BTreeMap::new());
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(list) = known.get(program) {
         return list.clone();
     }
-    let list = said(Command::new("ldd").arg(program), PATIENCE);
+    let list = output_of(Command::new("ldd").arg(program), LDD_TIMEOUT);
     known.insert(program.to_owned(), list.clone());
     list
 }
 
-/// What a command says until it ends, which it has so long for.
-fn said(command: &mut Command, patience: Duration) -> Option<String> {
+/// Returns the output of a command; `None` if it does not end within `timeout`.
+fn output_of(command: &mut Command, timeout: Duration) -> Option<String> {
     let command = command.stdin(Stdio::null()).stderr(Stdio::null());
     let mut child = command.stdout(Stdio::piped()).spawn().ok()?;
     let output = child.stdout.take()?;
-    let (tell, told) = channel();
+    let (sender, receiver) = channel();
     let reading = move || {
         let mut bytes = Vec::new();
         let read = output.take(LIST_MAX).read_to_end(&mut bytes);
-        // Who has waited may have lost patience.
-        let _ = tell.send(read.map(|_| bytes));
+        // The receiver may have timed out.
+        let _ = sender.send(read.map(|_| bytes));
     };
     let reader = std::thread::Builder::new().spawn(reading);
-    let bytes = reader.ok().and_then(|_| told.recv_timeout(patience).ok());
-    // Whatever it does beside, nobody listens any more.
+    let bytes = reader
+        .ok()
+        .and_then(|_| receiver.recv_timeout(timeout).ok());
+    // The output is complete or given up: the process is not needed any more.
     let _ = child.kill();
     let _ = child.wait();
     Some(String::from_utf8_lossy(&bytes?.ok()?).into_owned())
@@ -117,7 +120,7 @@ fn read(list: &str, exists: &dyn Fn(&Path) -> bool) -> Option<PathBuf> {
     })
 }
 
-/// The file of a program that is to be started: as a path, or in PATH.
+/// Returns the file of a program that is to be started: by its path, or found in PATH.
 pub(super) fn program(name: &OsStr) -> Result<PathBuf, String> {
     let given = Path::new(name);
     let check = |path: &Path| match path.metadata() {
@@ -126,7 +129,7 @@ pub(super) fn program(name: &OsStr) -> Result<PathBuf, String> {
         Ok(data) => {
             use std::os::unix::fs::PermissionsExt;
             match data.permissions().mode() & 0o111 {
-                0 => Err("it may not be executed; chmod +x helps".to_owned()),
+                0 => Err("it is not executable; use chmod +x".to_owned()),
                 _ => Ok(path.to_owned()),
             }
         }
@@ -138,33 +141,35 @@ pub(super) fn program(name: &OsStr) -> Result<PathBuf, String> {
     std::env::split_paths(&path)
         .map(|folder| folder.join(given))
         .find_map(|path| check(&path).ok())
-        .ok_or_else(|| "no such program in PATH; a file here is called ./NAME".to_owned())
+        .ok_or_else(|| {
+            "no such program in PATH; name a file of this directory as ./NAME".to_owned()
+        })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// What never ends is not waited for.
+    /// A command that never ends is not waited for.
     #[test]
-    fn a_command_is_heard_as_long_as_there_is_patience() {
+    fn a_command_is_read_until_its_time_out() {
         let long = Duration::from_secs(60);
         assert_eq!(
-            said(Command::new("echo").arg("a b"), long),
+            output_of(Command::new("echo").arg("a b"), long),
             Some("a b\n".into())
         );
-        let endless = said(
+        let endless = output_of(
             Command::new("tail").args(["-f", "/dev/null"]),
             Duration::from_millis(50),
         );
         assert_eq!(endless, None);
-        let much = said(Command::new("cat").arg("/dev/zero"), long).unwrap();
+        let much = output_of(Command::new("cat").arg("/dev/zero"), long).unwrap();
         assert_eq!(much.len() as u64, LIST_MAX);
-        assert_eq!(said(&mut Command::new("/nonexistent"), long), None);
+        assert_eq!(output_of(&mut Command::new("/nonexistent"), long), None);
     }
 
     #[test]
-    fn the_list_of_the_linker_says_which() {
+    fn libpmix_is_found_in_the_linkers_list() {
         let list = "\tlinux-vdso.so.1 (0x1)\n\tlibpmix.so.2 => /v/lib/openmpi/libpmix.so.2 (0x2)\n";
         let found = read(list, &|_| true);
         assert_eq!(found, Some("/v/lib/openmpi/libpmix.so.2".into()));
@@ -179,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn open_mpi_is_told_where_it_lies() {
+    fn the_prefix_of_open_mpi_is_found() {
         let found = prefix(Path::new("/v/lib/openmpi/libpmix.so.2"));
         assert_eq!(found, Some("/v".into()));
         assert_eq!(prefix(Path::new("libpmix.so.2")), None);
@@ -191,13 +196,13 @@ mod tests {
         for (name, why) in [
             ("/nonexistent/app", "No such file"),
             ("/tmp", "no such program"),
-            ("/etc/passwd", "executed"),
+            ("/etc/passwd", "executable"),
             ("no-such-program-anywhere", "PATH"),
         ] {
             let refused = program(OsStr::new(name));
             let why = if name == "/tmp" { "directory" } else { why };
             assert!(
-                refused.as_ref().is_err_and(|said| said.contains(why)),
+                refused.as_ref().is_err_and(|text| text.contains(why)),
                 "{refused:?}"
             );
         }

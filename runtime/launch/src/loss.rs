@@ -1,7 +1,7 @@
-//! What becomes of a job that has lost a rank (run-4): it goes on where its MPI has fault tolerance, and ends where it
-//! would wait for the lost one for ever.
+//! What the loss of a rank or node does to the job (run-4): the job goes on if its MPI is fault tolerant, and ends
+//! if its MPI would wait for the lost rank for ever.
 //!
-//! Which MPI it is can be seen when a rank comes to the PMIx server: its process has loaded it by then, whatever has
+//! The MPI is recognized when a rank connects to the PMIx server: by then its process has loaded MPI, whatever has
 //! started it (a script, `timeout 20 ./app`).
 
 use std::io::Read;
@@ -13,26 +13,26 @@ use super::node::{Launcher, push_within};
 use muster_pmix::server::Done;
 use muster_sys::process::descendants;
 
-/// How much is read of what a process has mapped, and of its environment.
+/// Most bytes that are read of a process's memory maps, and of its environment.
 const READ_MAX: u64 = 1 << 20;
-/// A rank's descendants that are looked at.
-const LOOKED_AT: usize = 64;
+/// Most descendants of a rank that are examined.
+const DESCENDANTS_MAX: usize = 64;
 /// The first libopen-pal with fault tolerance: that of Open MPI 5.
-const OPEN_PAL_LEAST: u32 = 80;
-/// The variable that switches it on or off.
+const OPEN_PAL_MIN: u32 = 80;
+/// The variable that turns fault tolerance on or off.
 const SWITCH: &str = "OMPI_MCA_mpi_ft_enable";
 /// The status of a job that ends because a node was lost.
 const NODE_LOST: u8 = 137;
-/// How long an abort waits for word of a lost rank or node, which may be what has ended the connection that MPI aborts
-/// for. Its rank waits as long, so that nothing follows from the abort meanwhile.
+/// How long an abort waits for the report of a lost rank or node: the loss may have closed the connection for which
+/// MPI aborts. The aborting rank waits as long, so that nothing follows from the abort meanwhile.
 const CAUSE_WAIT: Duration = Duration::from_millis(300);
 
-/// What a loss does to the job.
+/// The effect of a loss on the job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnLoss {
     /// It ends the job.
     Abort,
-    /// The others go on.
+    /// The other ranks go on.
     Continue,
 }
 
@@ -48,44 +48,44 @@ impl std::str::FromStr for OnLoss {
     }
 }
 
-/// The end of the job that a rank of this node has asked for.
+/// An abort of the job that ranks of this node have requested.
 pub(super) struct Aborting {
-    /// When it comes.
+    /// When it takes effect.
     until: Instant,
     status: u8,
     why: String,
-    /// The ranks that have asked.
+    /// The ranks that have called for it.
     waiting: Vec<Done>,
 }
 
-/// The MPI of the ranks, as far as it matters here.
+/// The MPI of the ranks, as far as losses depend on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mpi {
-    /// Open MPI 5 or later, with fault tolerance switched on.
+    /// Open MPI 5 or later, with fault tolerance on.
     Tolerant,
-    /// The same, with it switched off.
+    /// The same, with fault tolerance off.
     SwitchedOff,
-    /// Open MPI before 5, which has none.
+    /// Open MPI before 5, which is not fault tolerant.
     OpenMpi4,
-    /// Another, which has none that is known of.
+    /// Another MPI, which is not known to be fault tolerant.
     Intolerant,
-    /// None is seen: there is none, or it is linked statically.
-    Unseen,
+    /// No MPI is found: there is none, or it is linked statically.
+    NotFound,
 }
 
 impl Mpi {
-    /// That of the process or of one that it has started, if one of them has loaded one.
+    /// Returns the MPI of the process or of one of its descendants.
     pub(super) fn of(pid: u32, file: &str) -> Self {
-        let below = descendants(pid).into_iter().take(LOOKED_AT);
+        let below = descendants(pid).into_iter().take(DESCENDANTS_MAX);
         let mut all = std::iter::once(pid).chain(below);
         let found = all.find_map(|pid| {
             let maps = read(pid, "maps")?;
             Self::read(&maps, &read(pid, "environ").unwrap_or_default(), file)
         });
-        found.unwrap_or(Self::Unseen)
+        found.unwrap_or(Self::NotFound)
     }
 
-    /// From what is mapped, the environment, and the user's file of parameters.
+    /// Recognizes the MPI from the memory maps, the environment, and the user's parameter file.
     fn read(maps: &str, environment: &str, file: &str) -> Option<Self> {
         let libraries = || {
             let paths = maps.lines().filter_map(|line| line.rsplit('/').next());
@@ -97,7 +97,7 @@ impl Mpi {
         };
         if libraries()
             .filter_map(release)
-            .any(|number| number >= OPEN_PAL_LEAST)
+            .any(|number| number >= OPEN_PAL_MIN)
         {
             return Some(match is_on(environment, file) {
                 true => Self::Tolerant,
@@ -120,12 +120,12 @@ impl Mpi {
             Self::Tolerant => "its MPI has fault tolerance",
             Self::SwitchedOff => "fault tolerance of its MPI is off (OMPI_MCA_mpi_ft_enable)",
             Self::OpenMpi4 | Self::Intolerant => "its MPI is not known to have fault tolerance",
-            Self::Unseen => "no MPI with fault tolerance is seen in it",
+            Self::NotFound => "no MPI with fault tolerance is seen in it",
         }
     }
 }
 
-/// Whether Open MPI is told to be fault tolerant: by the environment, else by the user's file.
+/// Whether Open MPI's fault tolerance is turned on: by the environment, else by the user's file.
 fn is_on(environment: &str, file: &str) -> bool {
     let given = environment
         .split('\0')
@@ -153,7 +153,8 @@ fn read(pid: u32, what: &str) -> Option<String> {
 }
 
 impl Launcher {
-    /// Why a loss ends the job, if it does. Where no rank has come to PMIx none waits for another there.
+    /// Returns why a loss ends the job, if it does. If no rank has connected to PMIx, no rank waits for another
+    /// there.
     fn why_losses_end(&self) -> Option<&'static str> {
         match (self.plan.on_loss, self.ranks.mpi()) {
             (Some(OnLoss::Continue), _) | (None, None | Some(Mpi::Tolerant)) => None,
@@ -162,25 +163,25 @@ impl Launcher {
         }
     }
 
-    /// A rank has come to PMIx, and this MPI is seen. What a loss will do is told to those who ask for such things.
+    /// A rank has connected to PMIx, and this MPI was found in it. Prints the effect of a loss if --verbose.
     pub(super) fn note_mpi(&mut self, mpi: Mpi) {
         if mpi == Mpi::OpenMpi4 {
             self.fences_of_init = FENCES_OF_OPEN_MPI_4;
         }
         if self.plan.verbose {
             let why = self.why_losses_end();
-            let exit_handling = why.map_or("does not end", |_| "ends");
+            let effect = why.map_or("does not end", |_| "ends");
             let why = match self.plan.on_loss {
                 Some(OnLoss::Continue) => "--on-loss=continue",
                 _ => why.unwrap_or_else(|| mpi.description()),
             };
-            self.say(&format!(
-                "the loss of a rank or node {exit_handling} the job, since {why}"
+            self.print(&format!(
+                "the loss of a rank or node {effect} the job, since {why}"
             ));
         }
     }
 
-    /// A rank has called PMIx_Abort. Where a loss ends the job its MPI may have done so because of one.
+    /// A rank has called PMIx_Abort. If losses end the job, its MPI may have called it because of a loss.
     pub(super) fn take_abort(&mut self, rank: u32, status: i32, message: &str, answer: Done) {
         let status = ((status & 0xff) as u8).max(1);
         let why = format!("rank {rank} on {} aborted the job: {message}", self.name());
@@ -201,8 +202,8 @@ impl Launcher {
         }
     }
 
-    /// Ends the job as a rank has asked, if nothing else has ended it by then.
-    pub(super) fn see_to_aborting(&mut self) {
+    /// Carries out a requested abort when it is due, unless something else has ended the job.
+    pub(super) fn abort_when_due(&mut self) {
         let is_over = self.node_status.abort.is_some();
         let due = |one: &mut Aborting| is_over || one.until <= Instant::now();
         if let Some(one) = self.aborting.take_if(due) {
@@ -211,8 +212,8 @@ impl Launcher {
         }
     }
 
-    /// Ends a job that cannot live with what it has lost. Of a rank its launcher says so, of a node the first that is
-    /// left.
+    /// Ends a job that cannot survive its losses. The loss of a rank is reported by its launcher, that of a
+    /// node by the lowest node that is left.
     pub(super) fn check_losses(&mut self) {
         let Some(why) = self.why_losses_end() else {
             return;
@@ -220,7 +221,8 @@ impl Launcher {
         if self.node_status.abort.is_some() || self.is_orphan {
             return;
         }
-        // Whoever never came to MPI is waited for by nobody; it is a loss to those who ask for that.
+        // No rank waits for one that never entered MPI. With --on-loss it counts as a loss if its status is
+        // not 0.
         let all = self.plan.on_loss.is_some();
         let mut ended = self.node_status.ended.iter();
         let lost = ended.find(|one| one.is_lost() || all && !one.connected && one.status != 0);
@@ -256,7 +258,7 @@ mod tests {
 
     /// run-4.
     #[test]
-    fn an_mpi_is_known_by_what_it_has_loaded_and_how_it_is_set() {
+    fn an_mpi_is_recognized_by_its_libraries_and_settings() {
         let maps = |names: &[&str]| {
             let line = |name: &&str| format!("7f00-7f01 r-xp 0 08:01 12   /usr/lib/{name}\n");
             names.iter().map(line).collect::<String>()

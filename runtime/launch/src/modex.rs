@@ -1,12 +1,13 @@
-//! What a rank has put for others, asked for without a fence (direct modex; run-3).
+//! Direct modex: data that a rank has put for others, requested without a fence (run-3).
 //!
-//! A rank that wants something of a rank elsewhere has its launcher say so on the bell. The launcher over there asks
-//! its PMIx server, lays the answer beside its own bell, and every launcher takes a copy, not only the one that
-//! wanted it: so it can be had when its node is lost. As soon as one rank asks this way the whole job does as a rule,
-//! so in a job of moderate size every launcher lays out the data of all its ranks then.
+//! When a rank wants data of a rank on another node, its launcher publishes the request in its node status. The
+//! owner's launcher asks its PMIx server and stores the answer in attributes of its node. Every launcher takes a
+//! copy, not only the one that requested it, so the data is available when its node is lost. As a rule, when one
+//! rank requests data this way, the whole job does. Therefore in a job of moderate size every launcher then stores
+//! the data of all its ranks.
 //!
-//! A rank may put more later. Whoever has a copy that lacks what is wanted says up to which version he knows it, and
-//! the owner asks its server again, with growing pauses. What a node lays out is bounded (`source`).
+//! A rank may put more data later. A launcher whose copy lacks the wanted key publishes the version that it has,
+//! and the owner asks its server again, with growing pauses. A node stores a bounded amount (`source`).
 
 mod source;
 
@@ -17,47 +18,48 @@ use serde::{Deserialize, Serialize};
 
 use super::Error;
 use super::layout::Layout;
-use super::node::{Launcher, push_within, say};
+use super::node::{Launcher, print, push_within};
 use super::node_status::{DataChunk, NodeStatus, PART};
 use muster_pmix::server::{Found, Server, Want};
-use source::{Move, Room, Source, Step};
+use source::{Change, Room, Source, Step};
 
-/// Of larger jobs only that is laid out which somebody wants.
+/// In larger jobs only data that another rank has requested is stored.
 const SPREAD_MAX: u32 = 4096;
-/// Most bytes that a node lays out: half of what the attributes of a node may take.
+/// Most bytes that a node stores: half of what a node's attributes may take.
 const BYTES_MAX: usize = 512 << 10;
-/// Most bytes of a blob on the bell, and how many have room there always.
+/// Most bytes of a blob in the node status, and the number of blobs that always have room there.
 const BLOB_SIZE: usize = 80;
 const BLOBS_LEAST: usize = 128;
-/// Left free on the bell.
-const BELL_SLACK: usize = PART / 8;
-/// What the ranks of a node may want at a time: of every rank of a large job something.
-const ASKING_MAX: usize = 65_536;
-/// Ranks that a launcher asks for at a time.
+/// Bytes that stay free in the node status.
+const STATUS_SLACK: usize = PART / 8;
+/// Most requests of a node's ranks that may be open: one for every rank of a large job.
+const PENDING_MAX: usize = 65_536;
+/// Most ranks whose data a launcher requests at a time.
 const WANTED_MAX: usize = 64;
-/// How many lend a copy of what a lost node had; the next so many do after a pause if none of these does, and so on.
-const LENDERS: usize = 3;
-const LEND_PAUSE: Duration = Duration::from_millis(200);
-const LEND_PAUSES: usize = 5;
-/// How long all of them may take for that when they know of the loss; longer than these pauses.
-const ECHO: Duration = Duration::from_secs(5);
+/// Number of launchers that replicate the data of a lost node; if none of them does, the next ones do after a
+/// pause, and so on.
+const REPLICAS: usize = 3;
+const REPLICA_PAUSE: Duration = Duration::from_millis(200);
+const REPLICA_PAUSES: usize = 5;
+/// How long all launchers may take for the replication once they know of the loss; longer than these pauses.
+const LOSS_WAIT: Duration = Duration::from_secs(5);
 
-/// Data of a rank that lies beside a bell.
+/// Data of a rank that is stored in attributes of its node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Blob {
     pub(super) rank: u32,
-    /// Grows when the rank has put more.
+    /// Increases when the rank has put more.
     pub(super) version: u32,
-    /// 0 if there is none.
+    /// 0 if there is no data.
     pub(super) size: usize,
-    /// The rank has ended: there will not be more.
+    /// The rank has ended: there will be no more data.
     pub(super) last: bool,
-    /// It has put more than can be laid out.
+    /// The rank has put more than can be stored.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) too_much: bool,
 }
 
-/// A rank whose data is wanted, newer than this version.
+/// A request for the data of a rank, newer than version `after`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Wanted {
     pub(super) rank: u32,
@@ -68,22 +70,22 @@ pub(super) struct Wanted {
 #[derive(Default)]
 pub(super) struct Modex {
     in_use: bool,
-    /// Of own ranks, and of lost ones what is lent.
+    /// Data of this node's ranks, and replicated data of lost ones.
     sources: BTreeMap<u32, Source>,
-    /// Of ranks elsewhere.
+    /// Copies of the data of other nodes' ranks.
     copies: BTreeMap<u32, Copy>,
-    /// Up to where the blobs of each node are known.
-    heard: BTreeMap<usize, u64>,
-    /// Of ranks of lost nodes, since when others have wanted it.
-    lendable: BTreeMap<u32, Instant>,
-    asking: Vec<Asking>,
-    /// Something is to be looked at again soon.
-    restless: bool,
+    /// The last `blob_turn` of each node whose blobs are copied.
+    copied: BTreeMap<usize, u64>,
+    /// For ranks of lost nodes: since when other launchers have requested the data.
+    requested_since: BTreeMap<u32, Instant>,
+    pending: Vec<Pending>,
+    /// Something is due at the next tick.
+    is_due_soon: bool,
 }
 
-/// What others want of a rank: newer than this, the least and the most that they have.
+/// The versions of a rank's data that the requesters have, the least and the greatest: they want newer ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Lack {
+struct WantedVersions {
     oldest: u32,
     newest: u32,
 }
@@ -97,12 +99,12 @@ struct Copy {
 }
 
 impl Copy {
-    /// What of it may become newer.
+    /// The part of a copy that a newer blob exceeds.
     fn state(&self) -> (u32, bool, bool) {
         (self.version, self.last, self.too_much)
     }
 
-    /// Of what was too much to be laid out the older version is better than nothing.
+    /// Takes a blob. If its data is too large to be stored, the older data stays, which is better than none.
     fn take(&mut self, blob: &Blob, data: Vec<u8>) {
         if !blob.too_much || !data.is_empty() {
             self.data = data;
@@ -111,144 +113,153 @@ impl Copy {
     }
 }
 
-/// An own rank that waits.
-struct Asking {
+/// An open request of a rank of this node.
+struct Pending {
     want: Want,
     since: Instant,
-    /// Since when all know that the node is lost.
+    /// Since when all launchers know that the node is lost.
     lost: Option<Instant>,
 }
 
 impl Modex {
-    pub(super) fn is_restless(&self) -> bool {
-        self.restless
+    pub(super) fn is_due_soon(&self) -> bool {
+        self.is_due_soon
     }
 
-    /// Takes what is lent for data of lost nodes' ranks that somebody lacks. Whoever has a copy lends it, the lowest
-    /// first, unless another that is left shows it.
-    fn lend(&mut self, own: usize, gone: &BTreeSet<usize>, layout: &Layout, living: &Living<'_>) {
-        let wants = wants(living);
+    /// Replicates the data of lost nodes' ranks that other launchers request. A launcher that has a copy
+    /// replicates it, the lowest node first, unless another launcher that is left does.
+    fn replicate(
+        &mut self,
+        own: usize,
+        gone: &BTreeSet<usize>,
+        layout: &Layout,
+        remaining: &Remaining<'_>,
+    ) {
+        let wants = wants(remaining);
         let now = Instant::now();
         let is_lost = |rank: u32| {
             layout
                 .node_of(rank)
                 .is_some_and(|node| gone.contains(&node))
         };
-        self.lendable
+        self.requested_since
             .retain(|rank, _| wants.contains_key(rank) && is_lost(*rank));
-        for (rank, lack) in wants.into_iter().filter(|(rank, _)| is_lost(*rank)) {
+        for (rank, versions) in wants.into_iter().filter(|(rank, _)| is_lost(*rank)) {
             let copy = self.copies.get(&rank);
-            let Some(copy) = copy.filter(|copy| copy.version > lack.oldest) else {
+            let Some(copy) = copy.filter(|copy| copy.version > versions.oldest) else {
                 continue;
             };
-            let lent = self.sources.get(&rank).map_or(0, |source| source.version);
-            let shows = |blob: &Blob| blob.rank == rank && blob.version >= copy.version;
-            let is_shown = living
+            let replicated = self.sources.get(&rank).map_or(0, |source| source.version);
+            let has_it = |blob: &Blob| blob.rank == rank && blob.version >= copy.version;
+            let is_replicated = remaining
                 .iter()
-                .any(|(_, node_status)| node_status.blobs.iter().any(shows));
-            let since = *self.lendable.entry(rank).or_insert(now);
-            if lent >= copy.version || is_shown {
+                .any(|(_, node_status)| node_status.blobs.iter().any(has_it));
+            let since = *self.requested_since.entry(rank).or_insert(now);
+            if replicated >= copy.version || is_replicated {
                 continue;
             }
             let place = (0..own).filter(|node| !gone.contains(node)).count();
-            if now.duration_since(since) >= pause_of_lender(place) {
+            if now.duration_since(since) >= replica_pause(place) {
                 let source = self.sources.entry(rank).or_default();
-                source.lend(copy.version, copy.data.clone());
+                source.replicate(copy.version, copy.data.clone());
             } else {
-                self.restless = true;
+                self.is_due_soon = true;
             }
         }
     }
 }
 
-/// The other launchers that are left.
-type Living<'a> = Vec<(usize, &'a NodeStatus)>;
+/// The node statuses of the other launchers that are left.
+type Remaining<'a> = Vec<(usize, &'a NodeStatus)>;
 
-/// Those of these bells. What a lost one wanted nobody waits for.
-fn living<'a>(
+/// Selects them. Requests of a lost launcher do not count.
+fn remaining<'a>(
     node_statuses: impl Iterator<Item = (usize, &'a NodeStatus)>,
     own: usize,
     gone: &BTreeSet<usize>,
-) -> Living<'a> {
+) -> Remaining<'a> {
     node_statuses
         .filter(|(node, _)| *node != own && !gone.contains(node))
         .collect()
 }
 
-fn wants(living: &Living<'_>) -> BTreeMap<u32, Lack> {
-    let mut wants: BTreeMap<u32, Lack> = BTreeMap::new();
-    for Wanted { rank, after } in living
+fn wants(remaining: &Remaining<'_>) -> BTreeMap<u32, WantedVersions> {
+    let mut wants: BTreeMap<u32, WantedVersions> = BTreeMap::new();
+    for Wanted { rank, after } in remaining
         .iter()
         .flat_map(|(_, node_status)| &node_status.wanted)
     {
         let (oldest, newest) = (*after, *after);
-        let lack = wants.entry(*rank).or_insert(Lack { oldest, newest });
-        lack.oldest = lack.oldest.min(*after);
-        lack.newest = lack.newest.max(*after);
+        let versions = wants
+            .entry(*rank)
+            .or_insert(WantedVersions { oldest, newest });
+        versions.oldest = versions.oldest.min(*after);
+        versions.newest = versions.newest.max(*after);
     }
     wants
 }
 
-/// How long the one in this place of those that are left leaves it to those before him.
-fn pause_of_lender(place: usize) -> Duration {
-    LEND_PAUSE * (place / LENDERS).min(LEND_PAUSES) as u32
+/// How long the launcher at this place among those that are left waits before it replicates.
+fn replica_pause(place: usize) -> Duration {
+    REPLICA_PAUSE * (place / REPLICAS).min(REPLICA_PAUSES) as u32
 }
 
-/// How many blobs have room on a bell.
+/// How many blobs have room in the node status.
 fn room_for_blobs(node_status: &NodeStatus, known: usize) -> usize {
     if known <= BLOBS_LEAST {
         return BLOBS_LEAST;
     }
     let mut rest = node_status.clone();
     rest.blobs.clear();
-    PART.saturating_sub(rest.encode().len() + BELL_SLACK) / BLOB_SIZE
+    PART.saturating_sub(rest.encode().len() + STATUS_SLACK) / BLOB_SIZE
 }
 
 impl Launcher {
-    /// An own rank wants something of a rank elsewhere.
+    /// A rank of this node requests data of a rank on another node.
     pub(super) fn want(&mut self, want: Want) {
         let is_ours = want.namespace == self.namespace();
         if !is_ours || want.rank >= self.plan.layout.ranks() {
             return want.refuse();
         }
-        let asking = Asking {
+        let pending = Pending {
             want,
             since: Instant::now(),
             lost: None,
         };
-        if let Err(one) = push_within(&mut self.modex.asking, asking, ASKING_MAX) {
+        if let Err(one) = push_within(&mut self.modex.pending, pending, PENDING_MAX) {
             one.want.turn_away();
         }
     }
 
-    /// The server has answered for an own rank.
+    /// Takes the PMIx server's answer for a rank of this node.
     pub(super) fn take_found(&mut self, found: Found) {
         let source = self.modex.sources.entry(found.rank).or_default();
         source.take(found.data, Instant::now());
     }
 
-    /// Ranks whose data others want, and have still to hear of what there is.
-    fn lacked(&self) -> BTreeSet<u32> {
-        let living = living(self.peers.node_statuses(), self.own, self.peers.gone());
-        let is_lacked = |(rank, lack): (&u32, &Lack)| {
-            let news = self.modex.sources.get(rank)?.is_news(lack.oldest);
+    /// Ranks whose data other launchers request and have not got in its newest version.
+    fn needed(&self) -> BTreeSet<u32> {
+        let remaining = remaining(self.peers.node_statuses(), self.own, self.peers.gone());
+        let is_needed = |(rank, versions): (&u32, &WantedVersions)| {
+            let news = self.modex.sources.get(rank)?.has_news_for(versions.oldest);
             news.then_some(*rank)
         };
-        wants(&living).iter().filter_map(is_lacked).collect()
+        wants(&remaining).iter().filter_map(is_needed).collect()
     }
 
-    /// Takes away what nobody lacks at the moment until not more than this is left. How much is.
+    /// Withdraws data that no launcher requests at the moment, until at most `most` bytes are stored. Returns
+    /// how many are.
     pub(super) fn free_modex(&mut self, most: usize) -> Result<usize, Error> {
-        let lacked = self.lacked();
-        for rank in source::idle(&self.modex.sources, &lacked, most) {
-            self.take_away(rank)?;
+        let needed = self.needed();
+        for rank in source::idle(&self.modex.sources, &needed, most) {
+            self.withdraw(rank)?;
         }
-        Ok(source::laid_bytes(&self.modex.sources))
+        Ok(source::stored_bytes(&self.modex.sources))
     }
 
-    /// Lays out what others lack, and what there is room for.
-    fn lay_out(&mut self) -> Result<(), Error> {
-        let lacked = self.lacked();
+    /// Stores the data that other launchers request, and other data as far as there is room.
+    fn store_data(&mut self) -> Result<(), Error> {
+        let needed = self.needed();
         let sources = &self.modex.sources;
         let (bytes, later) = self.room_beside_fences();
         let room = Room {
@@ -256,16 +267,16 @@ impl Launcher {
             later,
             ranks: room_for_blobs(&self.node_status, sources.len()),
         };
-        for one in source::moves(sources, &lacked, room) {
+        for one in source::changes(sources, &needed, room) {
             match one {
-                Move::Lay(rank) => self.lay(rank, room, lacked.contains(&rank))?,
-                Move::Away(rank) => self.take_away(rank)?,
-                Move::TooMuch(rank) => self.give_up(rank),
+                Change::Store(rank) => self.store(rank, room, needed.contains(&rank))?,
+                Change::Withdraw(rank) => self.withdraw(rank)?,
+                Change::TooMuch(rank) => self.give_up(rank),
             }
         }
         let sources = &self.modex.sources;
         let is_due = |rank: &u32| sources.get(rank).is_some_and(Source::is_due);
-        self.modex.restless |= lacked.iter().any(is_due);
+        self.modex.is_due_soon |= needed.iter().any(is_due);
         let blobs = sources.iter().filter_map(|(rank, one)| one.blob(*rank));
         let blobs: Vec<Blob> = blobs.collect();
         if blobs != self.node_status.blobs {
@@ -275,37 +286,38 @@ impl Launcher {
         Ok(())
     }
 
-    /// The older version goes last, so that there is always one, if both have room.
-    fn lay(&mut self, rank: u32, room: Room, is_lacked: bool) -> Result<(), Error> {
-        let laid = source::laid_bytes(&self.modex.sources);
+    /// Stores the newest version. If both have room, the older one is withdrawn last, so that one version is
+    /// always there.
+    fn store(&mut self, rank: u32, room: Room, is_needed: bool) -> Result<(), Error> {
+        let stored = source::stored_bytes(&self.modex.sources);
         let Some(source) = self.modex.sources.get_mut(&rank) else {
             return Ok(());
         };
-        if laid + source.data.len() > room.bytes
-            && let Some((version, size)) = source.laid.take()
+        if stored + source.data.len() > room.bytes
+            && let Some((version, size)) = source.stored.take()
         {
             self.peers.clear(DataChunk::Rank(rank, version), size)?;
         }
         let next = DataChunk::Rank(rank, source.version);
         if !self.peers.put_if_room(next, &source.data)? {
-            match is_lacked {
+            match is_needed {
                 true if room.later > room.bytes => {}
                 true => self.give_up(rank),
-                false => source.put_off(),
+                false => source.postpone(),
             }
             return Ok(());
         }
-        let before = source.laid;
-        source.lay();
+        let before = source.stored;
+        source.store();
         if let Some((version, size)) = before {
             self.peers.clear(DataChunk::Rank(rank, version), size)?;
         }
         Ok(())
     }
 
-    fn take_away(&mut self, rank: u32) -> Result<(), Error> {
+    fn withdraw(&mut self, rank: u32) -> Result<(), Error> {
         let source = self.modex.sources.get_mut(&rank);
-        if let Some((version, size)) = source.and_then(|source| source.laid.take()) {
+        if let Some((version, size)) = source.and_then(|source| source.stored.take()) {
             self.peers.clear(DataChunk::Rank(rank, version), size)?;
         }
         Ok(())
@@ -317,42 +329,42 @@ impl Launcher {
             && source.give_up()
         {
             let text = format!(
-                "rank {rank} has put {} bytes, and what no fence exchanges may take {BYTES_MAX} a node, less where \
-                 fences take much; collect it by a fence",
+                "rank {rank} has put {} bytes, and the direct modex of a node may take {BYTES_MAX}, less where \
+                 fences take much; exchange it by a fence",
                 source.data.len()
             );
-            say(self.plan.layout.name(self.own), &text);
+            print(self.plan.layout.name(self.own), &text);
         }
     }
 
-    /// Wants, copies and answers.
-    pub(super) fn see_to_modex(&mut self, server: &Server) -> Result<(), Error> {
+    /// Handles requests, copies and answers.
+    pub(super) fn advance_modex(&mut self, server: &Server) -> Result<(), Error> {
         let uses =
             |node_status: &NodeStatus| !node_status.wanted.is_empty() || node_status.blob_turn > 0;
         let modex = &mut self.modex;
-        modex.in_use |= !modex.asking.is_empty()
+        modex.in_use |= !modex.pending.is_empty()
             || self
                 .peers
                 .node_statuses()
                 .any(|(_, node_status)| uses(node_status));
-        modex.restless = false;
+        modex.is_due_soon = false;
         if modex.in_use {
             self.copy_blobs()?;
-            let living = living(self.peers.node_statuses(), self.own, self.peers.gone());
+            let remaining = remaining(self.peers.node_statuses(), self.own, self.peers.gone());
             let (layout, gone) = (&self.plan.layout, self.peers.gone());
-            self.modex.lend(self.own, gone, layout, &living);
+            self.modex.replicate(self.own, gone, layout, &remaining);
             self.ask_server(server)?;
-            self.lay_out()?;
+            self.store_data()?;
             self.answer_wants();
         }
         Ok(())
     }
 
-    /// Takes copies of what the other launchers have laid out.
+    /// Copies what the other launchers have stored.
     fn copy_blobs(&mut self) -> Result<(), Error> {
         let (modex, peers, layout) = (&mut self.modex, &self.peers, &self.plan.layout);
         for (node, node_status) in peers.node_statuses().filter(|(node, _)| *node != self.own) {
-            if modex.heard.get(&node).copied().unwrap_or(0) == node_status.blob_turn {
+            if modex.copied.get(&node).copied().unwrap_or(0) == node_status.blob_turn {
                 continue;
             }
             let is_gone = peers.gone().contains(&node);
@@ -376,34 +388,34 @@ impl Launcher {
                 if let Some(data) = data {
                     if self.plan.verbose && blob.version > known.0 {
                         let text = format!(
-                            "what rank {} has put is here: {} bytes",
+                            "received the data of rank {}: {} bytes",
                             blob.rank,
                             data.len()
                         );
-                        say(layout.name(self.own), &text);
+                        print(layout.name(self.own), &text);
                     }
                     modex.copies.entry(blob.rank).or_default().take(blob, data);
                 }
             }
-            modex.restless |= !is_all_here;
+            modex.is_due_soon |= !is_all_here;
             if is_all_here {
-                modex.heard.insert(node, node_status.blob_turn);
+                modex.copied.insert(node, node_status.blob_turn);
             }
         }
         Ok(())
     }
 
-    /// Asks the server for what others want of own ranks.
+    /// Asks the server for data of this node's ranks that other launchers request.
     fn ask_server(&mut self, server: &Server) -> Result<(), Error> {
         let layout = &self.plan.layout;
         let ranks = layout.ranks_of(self.own);
-        let wants = wants(&living(
+        let wants = wants(&remaining(
             self.peers.node_statuses(),
             self.own,
             self.peers.gone(),
         ));
         let wanted = wants.iter().filter(|(rank, _)| ranks.contains(rank));
-        let wanted = wanted.map(|(rank, lack)| (*rank, Some(lack.newest)));
+        let wanted = wanted.map(|(rank, versions)| (*rank, Some(versions.newest)));
         let is_small = layout.ranks() <= SPREAD_MAX;
         let rest = ranks
             .clone()
@@ -419,69 +431,69 @@ impl Launcher {
             let source = self.modex.sources.entry(rank).or_default();
             match source.step(wanted, ended.contains(&rank), now) {
                 Step::Ask => server.ask_for(rank)?,
-                Step::Wait => self.modex.restless |= wanted.is_some(),
-                Step::Rest => {}
+                Step::Wait => self.modex.is_due_soon |= wanted.is_some(),
+                Step::Idle => {}
             }
         }
         Ok(())
     }
 
-    /// Answers own ranks what can be answered, and says what is wanted still.
+    /// Answers this node's ranks as far as possible, and publishes the requests that stay open.
     fn answer_wants(&mut self) {
-        let patience = self.plan.patience;
+        let timeout = self.plan.timeout;
         let mut wanted: Vec<Wanted> = Vec::new();
-        let living = living(self.peers.node_statuses(), self.own, self.peers.gone());
+        let remaining = remaining(self.peers.node_statuses(), self.own, self.peers.gone());
         let all_know = |node: usize| {
-            living
+            remaining
                 .iter()
                 .all(|(_, node_status)| node_status.gone.contains(node as u32))
         };
-        for mut asking in std::mem::take(&mut self.modex.asking) {
-            let rank = asking.want.rank;
+        for mut pending in std::mem::take(&mut self.modex.pending) {
+            let rank = pending.want.rank;
             let copy = self.modex.copies.get(&rank);
-            if let Some(copy) = copy.filter(|copy| asking.want.is_in(&copy.data)) {
-                asking.want.give(&copy.data);
+            if let Some(copy) = copy.filter(|copy| pending.want.is_in(&copy.data)) {
+                pending.want.give(&copy.data);
                 continue;
             }
             let node = self.plan.layout.node_of(rank).unwrap_or_default();
             if self.peers.gone().contains(&node) && all_know(node) {
-                asking.lost.get_or_insert_with(Instant::now);
+                pending.lost.get_or_insert_with(Instant::now);
             }
-            let limit = asking.want.timeout_s;
-            let limit = limit.map_or(patience, |limit| Duration::from_secs(u64::from(limit)));
-            let is_lost = asking.lost.is_some_and(|lost| lost.elapsed() > ECHO);
+            let limit = pending.want.timeout_s;
+            let limit = limit.map_or(timeout, |limit| Duration::from_secs(u64::from(limit)));
+            let is_lost = pending.lost.is_some_and(|lost| lost.elapsed() > LOSS_WAIT);
             let why = if is_lost {
-                "was lost before anybody had a copy of it".to_owned()
+                "was lost before another node had a copy of it".to_owned()
             } else if copy.is_some_and(|copy| copy.too_much) {
-                format!("has put more than may be laid out, {BYTES_MAX} bytes a node")
+                format!("has put more than the direct modex of a node may take, {BYTES_MAX} bytes")
             } else if copy.is_some_and(|copy| copy.last) {
                 "has ended without it".to_owned()
-            } else if asking.since.elapsed() > limit {
+            } else if pending.since.elapsed() > limit {
                 format!("has not put it within {} s", limit.as_secs())
             } else {
                 let after = copy.map_or(0, |copy| copy.version);
                 wanted.push(Wanted { rank, after });
-                self.modex.asking.push(asking);
+                self.modex.pending.push(pending);
                 continue;
             };
-            let what = asking.want.key.as_deref().unwrap_or("what it has put");
+            let what = pending.want.key.as_deref().unwrap_or("data");
             let name = self.plan.layout.name(node);
-            self.say(&format!(
-                "{what} of rank {rank} on {name} is wanted here, and that rank {why}"
+            self.print(&format!(
+                "a rank of this node requests {what} of rank {rank} on {name}, and that rank {why}"
             ));
             let will_not_come = is_lost || copy.is_some_and(|copy| copy.last || copy.too_much);
             match copy {
-                // What is not in it libpmix finds out.
-                Some(copy) if !copy.data.is_empty() => asking.want.give(&copy.data),
-                _ if will_not_come => asking.want.refuse(),
-                _ => asking.want.time_out(),
+                // libpmix finds out itself that the key is missing.
+                Some(copy) if !copy.data.is_empty() => pending.want.give(&copy.data),
+                _ if will_not_come => pending.want.refuse(),
+                _ => pending.want.time_out(),
             }
         }
         wanted.sort_by_key(|one| one.rank);
         wanted.dedup();
         wanted.truncate(WANTED_MAX);
         self.node_status.wanted = wanted;
-        self.modex.restless |= !self.modex.asking.is_empty();
+        self.modex.is_due_soon |= !self.modex.pending.is_empty();
     }
 }
 
@@ -510,7 +522,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_lost_node_wanted_is_not_wanted_any_more() {
+    fn requests_of_a_lost_node_do_not_count() {
         let node_statuses = [
             node_status(&[(9, 4)], &[]),
             node_status(&[(9, 1), (5, 0)], &[]),
@@ -519,15 +531,15 @@ mod tests {
         ];
         let of = |gone: &[usize]| {
             let gone = gone.iter().copied().collect();
-            wants(&living(node_statuses.iter().enumerate(), 3, &gone))
+            wants(&remaining(node_statuses.iter().enumerate(), 3, &gone))
         };
-        let lack = |oldest, newest| Lack { oldest, newest };
-        assert_eq!(of(&[]), [(5, lack(0, 0)), (9, lack(1, 7))].into());
-        assert_eq!(of(&[2]), [(5, lack(0, 0)), (9, lack(1, 4))].into());
+        let versions = |oldest, newest| WantedVersions { oldest, newest };
+        assert_eq!(of(&[]), [(5, versions(0, 0)), (9, versions(1, 7))].into());
+        assert_eq!(of(&[2]), [(5, versions(0, 0)), (9, versions(1, 4))].into());
         assert_eq!(of(&[0, 1, 2]), [].into());
     }
 
-    /// Ten nodes with a rank each, of which node 4 is lost and node 8 wants what its rank had.
+    /// Ten nodes with a rank each. Node 4 is lost, and node 8 requests the data of its rank.
     struct Lost {
         layout: Layout,
         node_statuses: Vec<NodeStatus>,
@@ -539,7 +551,7 @@ mod tests {
             let names = (0..10).map(|node| format!("n{node}")).collect();
             let mut node_statuses = vec![NodeStatus::default(); 10];
             node_statuses[8] = node_status(&[(4, 0)], &[]);
-            // It showed it itself.
+            // Node 4 had stored it itself.
             node_statuses[4] = node_status(&[], &[(4, 1)]);
             let mut modex = Modex::default();
             let copy = modex.copies.entry(4).or_default();
@@ -551,14 +563,14 @@ mod tests {
             }
         }
 
-        /// Whether this node lends what it has a copy of, having known of the want so long.
-        fn lends(&mut self, own: usize, known: Duration) -> bool {
+        /// Whether this node replicates its copy when it has known of the request for this long.
+        fn replicates(&mut self, own: usize, known: Duration) -> bool {
             let gone = [4].into();
-            let living = living(self.node_statuses.iter().enumerate(), own, &gone);
-            self.modex.lend(own, &gone, &self.layout, &living);
-            if let Some(since) = self.modex.lendable.get_mut(&4) {
+            let remaining = remaining(self.node_statuses.iter().enumerate(), own, &gone);
+            self.modex.replicate(own, &gone, &self.layout, &remaining);
+            if let Some(since) = self.modex.requested_since.get_mut(&4) {
                 *since -= known;
-                self.modex.lend(own, &gone, &self.layout, &living);
+                self.modex.replicate(own, &gone, &self.layout, &remaining);
             }
             let source = self.modex.sources.get(&4);
             source.is_some_and(|source| source.version == 1 && source.data == b"old")
@@ -567,26 +579,29 @@ mod tests {
 
     /// run-3.
     #[test]
-    fn whoever_has_a_copy_lends_it_if_nobody_before_him_does() {
+    fn a_node_replicates_its_copy_if_no_earlier_node_does() {
         for own in 0..3 {
-            assert!(Lost::new().lends(own, Duration::ZERO), "{own}");
+            assert!(Lost::new().replicates(own, Duration::ZERO), "{own}");
         }
-        let last = pause_of_lender(8);
-        assert!(last >= LEND_PAUSE && last < ECHO);
-        assert!(Lost::new().lends(9, last));
+        let last = replica_pause(8);
+        assert!(last >= REPLICA_PAUSE && last < LOSS_WAIT);
+        assert!(Lost::new().replicates(9, last));
         let mut lost = Lost::new();
         lost.node_statuses[7] = node_status(&[], &[(4, 1)]);
-        assert!(!lost.lends(9, last), "another shows it");
+        assert!(
+            !lost.replicates(9, last),
+            "another launcher has replicated it"
+        );
         lost.node_statuses[7] = NodeStatus::default();
-        assert!(lost.lends(9, last), "that one is lost too");
+        assert!(lost.replicates(9, last), "that launcher is lost, too");
         let mut lost = Lost::new();
         lost.node_statuses[8] = node_status(&[(4, 1)], &[]);
-        assert!(!lost.lends(0, last), "he has it, and it is not newer");
-        assert_eq!(pause_of_lender(4000), LEND_PAUSE * LEND_PAUSES as u32);
+        assert!(!lost.replicates(0, last), "the requester has this version");
+        assert_eq!(replica_pause(4000), REPLICA_PAUSE * REPLICA_PAUSES as u32);
     }
 
     #[test]
-    fn what_was_too_much_does_not_replace_what_is_here() {
+    fn too_large_data_does_not_replace_the_copy() {
         let mut copy = Copy::default();
         copy.take(&blob(0, 1), b"old".to_vec());
         let too_much = Blob {
@@ -604,7 +619,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bell_has_room_for_its_blobs_as_long_as_it_has_any() {
+    fn the_reported_room_for_blobs_suffices() {
         let longest = Blob {
             rank: 65_535,
             version: u32::MAX,
@@ -627,7 +642,7 @@ mod tests {
             let room = room_for_blobs(&node_status, 1000);
             assert!(room > 0, "{count}");
             node_status.blobs = vec![longest.clone(); room];
-            assert!(node_status.encode().len() <= PART - BELL_SLACK, "{count}");
+            assert!(node_status.encode().len() <= PART - STATUS_SLACK, "{count}");
         }
         assert_eq!(room_for_blobs(&NodeStatus::default(), 5), BLOBS_LEAST);
     }

@@ -1,5 +1,5 @@
-//! Programs of an MPICH that has no PMIx: under a PMIx server their ranks abort, or each takes itself for the whole
-//! job and ends with 0. They are refused before they start.
+//! Programs of an MPICH without PMIx: under a PMIx server their ranks abort, or each rank takes itself for the
+//! whole job and ends with 0. They are refused before they start.
 
 use std::ffi::OsStr;
 use std::io::Read;
@@ -8,16 +8,16 @@ use std::path::{Path, PathBuf};
 use super::library::{list, program};
 use super::node::Launcher;
 
-/// How the library of MPICH, or of one of its kin, is called: its own name, Debian's, that of the MPI ABI.
+/// Names of the library of MPICH and its derivatives: MPICH's own, Debian's, that of the MPI ABI.
 const LIBRARIES: [&str; 3] = ["libmpi.so.12", "libmpich.so", "libmpi_abi.so"];
-/// What the library holds if it is MPICH.
+/// A string that the library contains if it is MPICH.
 const IDENTITY: &[u8] = b"MPICH";
-/// What it holds, either, if it has a PMIx of its own or loads one itself, as Intel's does.
+/// Strings of which it contains one if it has its own PMIx, or loads one itself, as Intel's does.
 const ABILITIES: [&[u8]; 2] = [b"\0PMIx_Init\0", b"PMIX_SERVER_URI"];
-/// Bytes of a library that are looked through.
+/// Most bytes of a library that are searched.
 const LIBRARY_MAX: u64 = 1 << 28;
 
-/// The file of a program that ranks are to run.
+/// Returns the file of a program that ranks are to run.
 ///
 /// # Errors
 /// Why it cannot be started, or cannot run under a PMIx server.
@@ -29,20 +29,20 @@ pub(super) fn startable(name: &OsStr) -> Result<PathBuf, String> {
     }
 }
 
-/// Says, once for the job, that one of these arguments is such a program: `timeout 20 ./app`. It is not refused: a
-/// launcher of MPICH's own may be what starts it.
-pub(super) fn warn(launcher: &Launcher, words: &[&OsStr]) {
-    if let (0, Some(warning)) = (launcher.own, warning(words)) {
-        launcher.say(&warning);
+/// Warns, once for the job, if one of these arguments is such a program: `timeout 20 ./app`. It is not refused: an
+/// MPICH launcher may be what starts it.
+pub(super) fn warn(launcher: &Launcher, arguments: &[&OsStr]) {
+    if let (0, Some(warning)) = (launcher.own, warning(arguments)) {
+        launcher.print(&warning);
     }
 }
 
-fn warning(words: &[&OsStr]) -> Option<String> {
-    let paths = words
+fn warning(arguments: &[&OsStr]) -> Option<String> {
+    let paths = arguments
         .iter()
-        .filter(|word| word.as_encoded_bytes().contains(&b'/'));
+        .filter(|argument| argument.as_encoded_bytes().contains(&b'/'));
     paths
-        .filter_map(|word| program(word).ok())
+        .filter_map(|argument| program(argument).ok())
         .find_map(|file| {
             let library = without_pmix(&file)?;
             Some(format!("{}: {}", file.display(), refusal(&library)))
@@ -51,14 +51,14 @@ fn warning(words: &[&OsStr]) -> Option<String> {
 
 fn refusal(library: &Path) -> String {
     format!(
-        "it links MPICH without PMIx ({}), which speaks only PMI: its ranks would not find each other; build MPICH \
-         with --with-pmix, or the program with Open MPI, or start it with MPICH's own mpiexec, where muster_mpi_init \
-         serves it",
+        "it links MPICH without PMIx ({}), which speaks only PMI: its ranks would not connect to each other; build \
+         MPICH with --with-pmix, or the program with Open MPI, or start it with MPICH's own mpiexec, where \
+         muster_mpi_init serves it",
         library.display()
     )
 }
 
-/// The library of MPICH that the program would load, if that cannot speak PMIx.
+/// Returns the MPICH library that the program would load, if it cannot speak PMIx.
 fn without_pmix(program: &Path) -> Option<PathBuf> {
     let list = list(program)?;
     let library = read(&list)?;
@@ -69,7 +69,7 @@ fn without_pmix(program: &Path) -> Option<PathBuf> {
     (has(IDENTITY) && !ABILITIES.iter().any(|part| has(part))).then_some(library)
 }
 
-/// From what the dynamic linker would load: MPICH's library, unless libpmix is loaded as well.
+/// Finds MPICH's library in the dynamic linker's list, unless libpmix is loaded as well.
 fn read(list: &str) -> Option<PathBuf> {
     let named = |name: &str| {
         let mut lines = list.lines().map(str::trim_start);
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mpich_is_known_by_its_library_and_libpmix_beside_it() {
+    fn mpich_is_recognized_by_its_library_without_libpmix() {
         for (list, found) in [
             (
                 "\tlibmpich.so.12 => /l/libmpich.so.12 (0x1)\n",
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_is_found_wherever_it_is() {
+    fn a_part_is_found_at_any_position() {
         assert!(contains(b"xxPMIPMIx", b"PMIx") && contains(b"PMIx", b"PMIx"));
         assert!(!contains(b"PMI", b"PMIx") && !contains(b"", b"PMIx"));
     }

@@ -1,8 +1,8 @@
-//! Words that ranks leave for each other under a name (`MPI_Publish_name`, `MPI_Comm_accept`; run-3).
+//! The name service: values that ranks publish under a name (`MPI_Publish_name`, `MPI_Comm_accept`; run-3).
 //!
-//! Each stands on the bell of its rank's launcher, so every launcher has all of them, and keeps those of a node that is
-//! lost. Some are for the first who reads them. Whoever does says so on his own bell, and the launcher that has them
-//! takes them down when it hears that.
+//! Each entry is in the node status of its rank's launcher, so every launcher has all entries, and keeps those of a
+//! lost node. Some entries are for the first reader only. The launcher of that reader states in its own node status
+//! that the entry was taken, and the publishing launcher then removes it.
 
 use std::time::{Duration, Instant};
 
@@ -12,59 +12,59 @@ use super::node::{Launcher, push_within};
 use super::node_status::Contributed;
 use muster_pmix::server::{Lookup, Publishing, Value};
 
-/// Most bytes of notices of one node, as [`size_of`] counts: they have to fit on its bell beside all else.
+/// Most bytes of a node's entries, as [`size_of`] counts: they share the node status with everything else.
 const MAX: usize = 32_768;
 
-/// Words under a name.
+/// A published name and its value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct PublishedName {
-    /// Which of its node's.
+    /// Its number among its node's entries.
     pub(super) serial: u64,
     pub(super) rank: u32,
     pub(super) key: String,
     pub(super) kind: u16,
     pub(super) value: Contributed,
-    /// It is for the first who reads it.
+    /// It is for the first reader only.
     pub(super) once: bool,
 }
 
-/// Those that may be waited for on a node at a time.
-const SEARCHING_MAX: usize = 4096;
-/// How long is waited for words by a rank that does not say how long: a program that is to come may stand in a queue.
-const SEARCH_MAX: Duration = Duration::from_secs(3600);
+/// Most lookups of a node that may wait at a time.
+const LOOKUPS_MAX: usize = 4096;
+/// How long a lookup without a limit waits: the program that publishes the name may still be in a queue.
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(3600);
 
-/// Somebody who waits for words.
-pub(super) struct Searching {
+/// A lookup that waits for its names.
+pub(super) struct PendingLookup {
     lookup: Lookup,
     until: Instant,
 }
 
-impl Searching {
+impl PendingLookup {
     fn new(lookup: Lookup) -> Self {
         Self {
-            until: Instant::now() + patience(lookup.timeout_s),
+            until: Instant::now() + lookup_timeout(lookup.timeout_s),
             lookup,
         }
     }
 }
 
-fn patience(timeout_s: Option<u32>) -> Duration {
+fn lookup_timeout(timeout_s: Option<u32>) -> Duration {
     let given = timeout_s.map(|seconds| Duration::from_secs(u64::from(seconds)));
-    given.unwrap_or(SEARCH_MAX)
+    given.unwrap_or(LOOKUP_TIMEOUT)
 }
 
 impl Launcher {
-    /// A rank looks for words, which may still have to come.
+    /// A rank looks up names, which may still have to be published.
     pub(super) fn look_up(&mut self, lookup: Lookup) {
-        let searching = Searching::new(lookup);
-        if let Err(one) = push_within(&mut self.searching, searching, SEARCHING_MAX) {
+        let pending_lookups = PendingLookup::new(lookup);
+        if let Err(one) = push_within(&mut self.pending_lookups, pending_lookups, LOOKUPS_MAX) {
             one.lookup.refuse();
         }
     }
 
     pub(super) fn publish(&mut self, publishing: Publishing) {
-        let stands = |key: &String| self.name_service().any(|(_, notice)| notice.key == *key);
-        if publishing.entries.iter().any(|(key, _)| stands(key)) {
+        let is_there = |key: &String| self.name_service().any(|(_, entry)| entry.key == *key);
+        if publishing.entries.iter().any(|(key, _)| is_there(key)) {
             return publishing.answer.refuse_duplicate();
         }
         let used = self
@@ -79,17 +79,17 @@ impl Launcher {
             .map(|(key, value)| size_of(key, value.bytes.len()))
             .sum();
         if used + more > MAX {
-            self.say(&format!(
-                "rank {} has published what takes {more} bytes, and {} of {MAX} are left on this node; unpublish some",
+            self.print(&format!(
+                "rank {} publishes {more} bytes, and {} of {MAX} are left on this node; unpublish some names",
                 publishing.rank,
                 MAX - used
             ));
             return publishing.answer.refuse();
         }
         for (key, value) in publishing.entries {
-            self.notice_count += 1;
+            self.entry_count += 1;
             self.node_status.name_service.push(PublishedName {
-                serial: self.notice_count,
+                serial: self.entry_count,
                 rank: publishing.rank,
                 key,
                 kind: value.kind,
@@ -97,25 +97,28 @@ impl Launcher {
                 once: publishing.once,
             });
         }
-        self.node_status.posted = self.notice_count;
-        self.unconfirmed
-            .push((self.notice_count, publishing.answer));
+        self.node_status.posted = self.entry_count;
+        self.unconfirmed.push((self.entry_count, publishing.answer));
     }
 
     pub(super) fn unpublish(&mut self, rank: u32, keys: &[String]) {
-        let is_meant =
+        let is_selected =
             |one: &PublishedName| one.rank == rank && (keys.is_empty() || keys.contains(&one.key));
-        self.node_status.name_service.retain(|one| !is_meant(one));
+        self.node_status
+            .name_service
+            .retain(|one| !is_selected(one));
     }
 
-    /// A rank may go on when what it has published is known on every node: it may tell others of it right away.
+    /// Answers the ranks whose entries are known on every node: after the answer a rank may tell others of
+    /// them.
     fn confirm(&mut self) {
         for (node, node_status) in self
             .peers
             .node_statuses()
             .filter(|(node, _)| *node != self.own)
         {
-            // Not by those that stand: one may have been taken down before its bell was read here.
+            // `posted` counts, not the entries: one may have been removed before its node status was
+            // read here.
             if node_status.posted > 0 {
                 self.node_status.noticed.insert(node, node_status.posted);
             }
@@ -143,7 +146,8 @@ impl Launcher {
         }
     }
 
-    /// Takes down what others have read, forgets what was taken down, and answers whom it can.
+    /// Removes entries that other nodes have taken, forgets taken entries that are removed, and answers
+    /// lookups.
     pub(super) fn serve_names(&mut self) {
         self.confirm();
         let own = self.own;
@@ -157,7 +161,7 @@ impl Launcher {
         self.node_status
             .name_service
             .retain(|one| !taken.contains(&one.serial));
-        let stands = |(node, serial): &(usize, u64)| {
+        let is_there = |(node, serial): &(usize, u64)| {
             let node_status = self.peers.node_status(*node);
             node_status.is_none_or(|node_status| {
                 node_status
@@ -167,39 +171,39 @@ impl Launcher {
             })
         };
         let mut still = self.node_status.taken.clone();
-        still.retain(stands);
+        still.retain(is_there);
         self.node_status.taken = still;
-        for searching in std::mem::take(&mut self.searching) {
-            // A dead rank must not take what is for the first who reads it.
-            let rank = searching.lookup.rank;
+        for pending_lookups in std::mem::take(&mut self.pending_lookups) {
+            // A dead rank must not take an entry that is for the first reader.
+            let rank = pending_lookups.lookup.rank;
             if self
                 .node_status
                 .ended
                 .iter()
                 .all(|ended| ended.rank != rank)
             {
-                self.search(searching);
+                self.answer_lookup(pending_lookups);
             }
         }
     }
 
-    fn search(&mut self, searching: Searching) {
-        let Searching { lookup, until } = searching;
+    fn answer_lookup(&mut self, pending_lookups: PendingLookup) {
+        let PendingLookup { lookup, until } = pending_lookups;
         let mut found = Vec::new();
         let mut read = Vec::new();
         for key in &lookup.keys {
-            let notice = self.name_service().find(|(_, notice)| notice.key == *key);
-            if let Some((node, notice)) = notice {
-                let bytes = notice.value.data().unwrap_or_default();
+            let entry = self.name_service().find(|(_, entry)| entry.key == *key);
+            if let Some((node, entry)) = entry {
+                let bytes = entry.value.data().unwrap_or_default();
                 found.push((
                     key.clone(),
-                    notice.rank,
+                    entry.rank,
                     Value {
-                        kind: notice.kind,
+                        kind: entry.kind,
                         bytes,
                     },
                 ));
-                read.extend(notice.once.then_some((node, notice.serial)));
+                read.extend(entry.once.then_some((node, entry.serial)));
             }
         }
         let is_all = found.len() == lookup.keys.len();
@@ -217,17 +221,17 @@ impl Launcher {
         } else if Instant::now() > until {
             lookup.time_out();
         } else {
-            self.searching.push(Searching { lookup, until });
+            self.pending_lookups.push(PendingLookup { lookup, until });
         }
     }
 
-    /// All that stand, with the node, but for those that this node's ranks have taken.
+    /// All entries, each with its node, without those that this node's ranks have taken.
     fn name_service(&self) -> impl Iterator<Item = (usize, &PublishedName)> {
         let own = self
             .node_status
             .name_service
             .iter()
-            .map(|notice| (self.own, notice));
+            .map(|entry| (self.own, entry));
         let others = self
             .peers
             .node_statuses()
@@ -236,10 +240,10 @@ impl Launcher {
             node_status
                 .name_service
                 .iter()
-                .map(move |notice| (node, notice))
+                .map(move |entry| (node, entry))
         });
         own.chain(others)
-            .filter(|(node, notice)| !self.node_status.taken.contains(&(*node, notice.serial)))
+            .filter(|(node, entry)| !self.node_status.taken.contains(&(*node, entry.serial)))
     }
 }
 
@@ -250,7 +254,8 @@ impl PublishedName {
     }
 }
 
-/// What a notice takes on the bell: its numbers and names, a key with quotes, a value in hexadecimal digits.
+/// Size of an entry in the node status: its numbers and field names, a key with quotes, a value in hexadecimal
+/// digits.
 fn size_of(key: &str, value: usize) -> usize {
     128 + 2 * key.len() + 2 * value
 }
@@ -259,17 +264,17 @@ fn size_of(key: &str, value: usize) -> usize {
 mod tests {
     use super::*;
 
-    /// Who does not say how long is not waited with for ever.
+    /// A lookup without a limit does not wait for ever.
     #[test]
-    fn every_search_has_an_end() {
-        assert_eq!(patience(Some(3)), Duration::from_secs(3));
-        assert_eq!(patience(None), SEARCH_MAX);
+    fn every_lookup_has_a_limit() {
+        assert_eq!(lookup_timeout(Some(3)), Duration::from_secs(3));
+        assert_eq!(lookup_timeout(None), LOOKUP_TIMEOUT);
     }
 
     #[test]
-    fn a_notice_takes_no_more_of_the_bell_than_is_counted() {
+    fn an_entry_takes_at_most_its_counted_size() {
         for (key, value) in [("k", 0), ("\"\\", 1), ("ompi:port:4711", 4000)] {
-            let notice = PublishedName {
+            let entry = PublishedName {
                 serial: u64::MAX / 1_000_000,
                 rank: u32::MAX,
                 key: key.to_owned(),
@@ -277,8 +282,8 @@ mod tests {
                 value: Contributed::here(&vec![7; value]),
                 once: false,
             };
-            let written = serde_json::to_vec(&notice).unwrap().len();
-            assert!(written <= notice.size(), "{key}: {written}");
+            let written = serde_json::to_vec(&entry).unwrap().len();
+            assert!(written <= entry.size(), "{key}: {written}");
         }
     }
 }

@@ -1,12 +1,12 @@
 //! The launcher of one node: its loop.
 //!
-//! 1. The agent is found or started, and the launchers of all nodes meet: nobody starts a rank before everybody
-//!    can (`gather`).
+//! 1. The agent is found or started. The launcher waits for those of all nodes: no launcher starts a rank before all
+//!    of them can (`await_launchers`).
 //! 2. The PMIx server is opened and the ranks are started.
-//! 3. One loop: what ranks ask of the server, what the other launchers say, what Muster says, ends of ranks,
-//!    signals. After each turn: what has changed is told, and fences that are over are answered.
-//! 4. When the own ranks have ended it stays until those of all other nodes have, so that what it has said
-//!    stays readable.
+//! 3. The loop handles requests of ranks to the server, statuses of the other launchers, Muster's events, ends of
+//!    ranks, and signals. At the end of each turn it publishes what has changed and completes fences.
+//! 4. When its own ranks have ended, the launcher stays until those of all other nodes have, so that its status stays
+//!    readable.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,7 +26,7 @@ use super::fence_data::FenceData;
 use super::fence_driver::Waiting;
 use super::loss::Aborting;
 use super::modex::Modex;
-use super::name_service::Searching;
+use super::name_service::PendingLookup;
 use super::node_status::{FenceId, NodeStatus};
 use super::output::Outputs;
 use super::peers::Peers;
@@ -43,26 +43,26 @@ use muster_pmix::server::{Binding, Done, JobFacts, LogMessage, Server, Upcall};
 use muster_sys::descriptor::EventFd;
 use muster_sys::poll::Epoll;
 
-/// The exit status of a launcher whose node the others have given up.
+/// The exit status of a launcher whose node the other launchers have given up.
 pub const OUTCAST: u8 = 71;
-/// The same where the process that started the launcher looks at it. ssh says so of a connection that it has lost.
+/// The same for a launcher whose parent examines the status. ssh returns this number for a lost connection.
 pub const GIVEN_UP: u8 = 255;
-/// There, the status of a job that ends with that number.
+/// For such a launcher, the exit status of a job that ends with that number.
 const INSTEAD: u8 = 254;
 
-/// Of a program's arguments so many may be the program that it starts.
-const WORDS_LOOKED_AT: usize = 8;
-/// How long the other launchers of a job that was aborted may take.
-const FAREWELL: Duration = Duration::from_secs(10);
+/// Most arguments of a program that are checked for being the program that it starts.
+const ARGUMENTS_MAX: usize = 8;
+/// How long the other launchers of an aborted job may take to end.
+const ABORT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the loop sleeps when nothing is due.
-const REST: Duration = Duration::from_secs(5);
-/// How often is looked whether something is due.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How often the loop checks what is due.
 pub(super) const TICK: Duration = Duration::from_millis(100);
 
 const UPCALL: u64 = 1;
 const EVENT: u64 = 2;
 const SIGNAL: u64 = 3;
-const MOUTHS: u64 = 4;
+const OUTPUT: u64 = 4;
 
 /// The launcher of a node.
 pub(super) struct Launcher {
@@ -75,54 +75,55 @@ pub(super) struct Launcher {
     pub(super) fence_data: FenceData,
     pub(super) ranks: Ranks,
     pub(super) node_status: NodeStatus,
-    /// What was said last.
-    pub(super) rung: Option<NodeStatus>,
-    /// Deaths that the own ranks were told of.
-    pub(super) told: BTreeSet<u32>,
-    /// What is to be said at the end of ranks that were killed, if nobody has ended the job.
+    /// The status that was published last.
+    pub(super) published_status: Option<NodeStatus>,
+    /// Deaths that this node's ranks were told of.
+    pub(super) reported_deaths: BTreeSet<u32>,
+    /// Reports of ranks that were killed, printed at the end unless the job was ended.
     pub(super) killed: Vec<String>,
-    /// Groups that this node has proposed a number for.
+    /// Groups for which this node has proposed a number.
     pub(super) group_count: u64,
-    pub(super) notice_count: u64,
-    /// Notices that not every node knows of yet, with those who wait for that.
+    pub(super) entry_count: u64,
+    /// Published entries that not every node knows of yet, with the requests that wait for that.
     pub(super) unconfirmed: Vec<(u64, Done)>,
-    /// Ranks that wait for a notice.
-    pub(super) searching: Vec<Searching>,
+    /// Lookups of ranks that wait for an entry.
+    pub(super) pending_lookups: Vec<PendingLookup>,
     pub(super) modex: Modex,
     pub(super) signal_count: u64,
-    /// The last signal of each node's ranks that was heard.
-    pub(super) signals_heard: BTreeMap<usize, u64>,
+    /// The last signal of each node's ranks that was handled.
+    pub(super) signals_seen: BTreeMap<usize, u64>,
     pub(super) last_fence: Instant,
-    /// How long MPI_Init may be silent where its fences are not known: as long as the ranks took to their first.
+    /// How long MPI_Init may be silent if the number of its fences is unknown: as long as the ranks took to
+    /// enter the first.
     pub(super) init_quiet: Option<Duration>,
-    /// Since when the fences of MPI_Init are over here.
+    /// Since when the fences of MPI_Init are over on this node.
     pub(super) init_over: Option<Instant>,
-    /// Who has come to the first fence of MPI_Init, where there is a single node.
+    /// The ranks that have arrived in MPI_Init, in a job of a single node.
     pub(super) arrivals: Arrivals,
-    /// When the launchers of all nodes had come.
+    /// When the launchers of all nodes had started.
     pub(super) met: Instant,
     /// When ranks that were asked to end are killed.
     pub(super) kill_at: Option<Instant>,
     pub(super) abort_since: Option<Instant>,
-    /// A rank has asked for the end.
+    /// An abort that a rank has requested.
     pub(super) aborting: Option<Aborting>,
-    /// When somebody has asked for the end by a signal.
-    pub(super) asked_since: Option<Instant>,
-    /// They were asked to end by SIGTERM, by this launcher or by whoever asked all processes.
+    /// When the end was first requested by a signal.
+    pub(super) end_requested_since: Option<Instant>,
+    /// The ranks have got SIGTERM, from this launcher or from the process that signalled all processes.
     pub(super) ranks_have_term: bool,
     pub(super) refusals: Refusals,
-    /// Launchers of all nodes have come.
+    /// The launchers of all nodes have started.
     pub(super) has_met: bool,
-    /// How many fences MPI_Init has at most.
+    /// The number of fences in MPI_Init, at most.
     pub(super) fences_of_init: u64,
-    /// Whoever started it is gone.
+    /// The process that started this launcher is gone.
     pub(super) is_orphan: bool,
     /// The agent is lost.
-    pub(super) is_alone: bool,
+    pub(super) has_lost_agent: bool,
     pub(super) epoll: Epoll,
 }
 
-/// The exit status of a launcher that is looked at, from what [`run`] answered.
+/// Converts the result of [`run`] to the exit status of a launcher whose parent examines it.
 #[must_use]
 pub fn watched(outcome: Option<u8>) -> u8 {
     match outcome {
@@ -132,12 +133,12 @@ pub fn watched(outcome: Option<u8>) -> u8 {
     }
 }
 
-/// Runs this node's part of a job and answers its exit status; none if the others have given the node up. `base` is
-/// a directory for sessions. `met` is called when the launchers of all nodes have come: then nobody needs what they
-/// found each other by.
+/// Runs this node's part of a job and returns its exit status; `None` if the other launchers have given the node
+/// up. `base` is a directory for sessions. `met` is called when the launchers of all nodes have started: after that
+/// no launcher needs the means by which they found each other.
 ///
 /// # Errors
-/// The ranks were not started, or are ended, and the others know.
+/// The ranks were not started, or have been ended, and the other launchers know.
 pub fn run(
     plan: &Plan,
     own: usize,
@@ -149,16 +150,16 @@ pub fn run(
     let options = Options {
         job: Some(plan.job.clone()),
         node: Some(node.clone()),
-        // Slurm numbers the launchers: one taken for a rank would take that rank with it.
+        // Slurm numbers the launchers: a launcher taken for a rank would take that rank's place.
         rankless: true,
         job_size: plan.layout.ranks(),
         ulfm: true,
-        deadline: plan.patience,
+        deadline: plan.timeout,
         ..Options::default()
     };
     let client = Client::attach(options)?;
     let peers = Peers::new(client.clone(), plan.layout.clone(), own)?;
-    // What it says and has made is left alone.
+    // The other launcher's status and files are left alone.
     if let Some(other) = peers.predecessor()?.filter(is_running) {
         let _ = client.finalize(0);
         return Err(Error::Taken {
@@ -167,7 +168,7 @@ pub fn run(
             node,
         });
     }
-    let epoll = Epoll::new().map_err(Error::system("make an epoll"))?;
+    let epoll = Epoll::new().map_err(Error::system("create an epoll"))?;
     let mut launcher = Launcher {
         fences: Fences::new(own, plan.layout.clone()),
         waiting: BTreeMap::new(),
@@ -178,16 +179,16 @@ pub fn run(
             job: signature(plan),
             ..NodeStatus::default()
         },
-        rung: None,
-        told: BTreeSet::new(),
+        published_status: None,
+        reported_deaths: BTreeSet::new(),
         killed: Vec::new(),
         group_count: 0,
-        notice_count: 0,
+        entry_count: 0,
         unconfirmed: Vec::new(),
-        searching: Vec::new(),
+        pending_lookups: Vec::new(),
         modex: Modex::default(),
         signal_count: 0,
-        signals_heard: BTreeMap::new(),
+        signals_seen: BTreeMap::new(),
         last_fence: Instant::now(),
         init_quiet: None,
         init_over: None,
@@ -196,13 +197,13 @@ pub fn run(
         kill_at: None,
         abort_since: None,
         aborting: None,
-        asked_since: None,
+        end_requested_since: None,
         ranks_have_term: false,
         refusals: Refusals::default(),
         has_met: false,
         fences_of_init: FENCES_OF_INIT,
         is_orphan: false,
-        is_alone: false,
+        has_lost_agent: false,
         plan: plan.clone(),
         own,
         client,
@@ -214,9 +215,9 @@ pub fn run(
     if let Err(error) = outcome {
         launcher.abort_silently(error.status(), &error.to_string());
         launcher.ranks.end(SIGKILL);
-        // It may be the agent that is lost; then the others hear from theirs that this node does not come.
-        outcome = match launcher.ring() {
-            Ok(()) => launcher.settle_who_speaks(error),
+        // If the agent is lost, the other launchers learn from their agents that this node is lost.
+        outcome = match launcher.publish_status() {
+            Ok(()) => launcher.coalesce_error(error),
             Err(_) => Err(error),
         };
     }
@@ -227,13 +228,13 @@ pub fn run(
     outcome
 }
 
-/// Whether whoever said this is there, and is not this process.
+/// Whether the launcher of this status is running, and is not this process.
 fn is_running(node_status: &NodeStatus) -> bool {
     node_status.pid != std::process::id()
         && Path::new(&format!("/proc/{}", node_status.pid)).exists()
 }
 
-/// What all launchers of a job must have alike.
+/// What must be the same for all launchers of a job.
 fn signature(plan: &Plan) -> String {
     let one = |program: &super::Program| {
         let name = program.name.to_string_lossy();
@@ -243,7 +244,7 @@ fn signature(plan: &Plan) -> String {
     all.join(", ")
 }
 
-/// A program's name for people; an empty one would not be seen.
+/// A program's name as text; an empty one is quoted to be visible.
 fn shown(name: &OsStr) -> String {
     match name.to_string_lossy() {
         empty if empty.is_empty() => "''".to_owned(),
@@ -251,7 +252,7 @@ fn shown(name: &OsStr) -> String {
     }
 }
 
-/// Adds to a list that has a bound, or gives back what there is no room for.
+/// Adds to a list of at most `most` elements, or returns the element.
 pub(super) fn push_within<T>(list: &mut Vec<T>, one: T, most: usize) -> Result<(), T> {
     if list.len() >= most {
         return Err(one);
@@ -260,10 +261,10 @@ pub(super) fn push_within<T>(list: &mut Vec<T>, one: T, most: usize) -> Result<(
     Ok(())
 }
 
-/// A line for people, written at once so that those of several launchers do not mix.
-pub(super) fn say(node: &str, text: &str) {
+/// Prints a line, in one write, so that lines of several launchers do not mix.
+pub(super) fn print(node: &str, text: &str) {
     let line = format!("muster run: {node}: {text}\n");
-    // Nobody may be reading, which is no reason to end.
+    // A closed stderr is no reason to end.
     let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
@@ -301,13 +302,13 @@ impl Launcher {
         self.plan.layout.name(self.own).to_owned()
     }
 
-    /// The job's name to PMIx.
+    /// The PMIx namespace of the job.
     pub(super) fn namespace(&self) -> String {
         format!("muster-{}", self.plan.job)
     }
 
-    pub(super) fn say(&self, text: &str) {
-        say(self.plan.layout.name(self.own), text);
+    pub(super) fn print(&self, text: &str) {
+        print(self.plan.layout.name(self.own), text);
     }
 
     fn serve(
@@ -319,15 +320,15 @@ impl Launcher {
         let node = self.name();
         self.epoll_add_all(signals)?;
         let files = self.find_programs()?;
-        let seats = binding::of_ranks(&self.plan, self.own)?;
-        self.gather(signals)?;
+        let bindings = binding::of_ranks(&self.plan, self.own)?;
+        self.await_launchers(signals)?;
         if let Some(status) = self.aborted_by_another() {
             return Ok(Some(status));
         }
         met();
         self.has_met = true;
         self.met = Instant::now();
-        let wake = EventFd::new().map_err(Error::system("make an eventfd"))?;
+        let wake = EventFd::new().map_err(Error::system("create an eventfd"))?;
         let raised = EventFd::from_received(
             wake.as_fd()
                 .try_clone_to_owned()
@@ -348,19 +349,19 @@ impl Launcher {
                 .map(|program| program.ranks)
                 .collect(),
             own: self.own,
-            seats: seats.clone().unwrap_or_default(),
+            seats: bindings.clone().unwrap_or_default(),
             directory: session.directory.clone(),
         };
         let all = self.all_programs(&files);
         let all: Vec<&Path> = all.iter().map(PathBuf::as_path).collect();
-        let words = self.plan.programs.iter();
-        let words = words.flat_map(|program| program.arguments.iter().take(WORDS_LOOKED_AT));
-        let words: Vec<&OsStr> = words.map(OsString::as_os_str).collect();
-        mpich::warn(self, &words);
-        let path = library::find(&all, &words);
+        let arguments = self.plan.programs.iter();
+        let arguments = arguments.flat_map(|program| program.arguments.iter().take(ARGUMENTS_MAX));
+        let arguments: Vec<&OsStr> = arguments.map(OsString::as_os_str).collect();
+        mpich::warn(self, &arguments);
+        let path = library::find(&all, &arguments);
         let (server, upcalls) = Server::start(&path, &facts, raised)?;
         if self.plan.verbose {
-            self.say(&format!(
+            self.print(&format!(
                 "PMIx server of {} ({})",
                 path.display(),
                 server.version
@@ -368,26 +369,26 @@ impl Launcher {
         }
         let common = self.common_environment(session, &path);
         let outputs = Outputs::new(&self.plan.output, &node, &self.plan.job)
-            .map_err(Error::system("what ranks say"))?;
-        self.add(outputs.descriptor(), MOUTHS)?;
+            .map_err(Error::system("forward the output of ranks"))?;
+        self.add(outputs.descriptor(), OUTPUT)?;
         if !self.has_others() {
-            // Answered when it has put something, which MPI_Init does before its first fence.
+            // The server answers when the rank has put data, which MPI_Init does before its first fence.
             for rank in self.plan.layout.ranks_of(self.own) {
                 server.ask_for(rank)?;
             }
         }
         self.last_fence = Instant::now();
-        let started = self.start_ranks(&server, &files, &common, seats.as_deref(), &outputs);
-        let mut outcome = started
-            .and_then(|()| self.turn_until_over(&server, &upcalls, &wake, signals, &outputs));
+        let started = self.start_ranks(&server, &files, &common, bindings.as_deref(), &outputs);
+        let mut outcome =
+            started.and_then(|()| self.run_loop(&server, &upcalls, &wake, signals, &outputs));
         if let Err(cause) = &outcome
             && cause.is_loss_of_agent()
         {
-            // The others cannot tell it from a lost node, nor can they be told anything.
-            let status = self.end_alone(signals);
+            // To the others this looks like a lost node, and they cannot be told anything.
+            let status = self.end_without_agent(signals);
             if status.is_none() && self.has_others() {
-                self.say(&format!(
-                    "it is lost to the other nodes, since its agent is; its ranks are ended ({cause})"
+                self.print(&format!(
+                    "this node is lost to the other nodes, since its agent is lost; its ranks are ended ({cause})"
                 ));
             }
             if status.is_some() || self.has_others() {
@@ -397,27 +398,27 @@ impl Launcher {
         if !matches!(outcome, Ok(Some(_))) {
             self.ranks.end(SIGKILL);
         }
-        // They may say why the rank that gave them ended.
+        // Log messages may state why the rank that sent them ended.
         for upcall in upcalls.try_iter() {
             if let Upcall::LogMessage(text) = upcall {
-                self.say_for(text);
+                self.print_for_rank(text);
             }
         }
         if server.lost() > 0 {
-            self.say(&format!(
-                "{} questions of ranks to PMIx found too many waiting, and were refused (PMIX_ERR_OUT_OF_RESOURCE)",
+            self.print(&format!(
+                "{} requests of ranks to PMIx were refused, since too many were waiting (PMIX_ERR_OUT_OF_RESOURCE)",
                 server.lost()
             ));
         }
         server.stop();
         if let Err(cause) = &outcome {
-            // The others need not wait for our readers.
+            // The other launchers need not wait until the output is read.
             self.abort_silently(cause.status(), &cause.to_string());
-            let _ = self.ring();
+            let _ = self.publish_status();
         }
         self.epoll.remove(outputs.descriptor());
-        let fate = self.await_readers(outputs, signals);
-        outcome.map(|status| status.map(|status| fate.status(status)))
+        let output_end = self.finish_output(outputs, signals);
+        outcome.map(|status| status.map(|status| output_end.status(status)))
     }
 
     /// Whether the job has other nodes.
@@ -434,10 +435,10 @@ impl Launcher {
         self.add(self.client.descriptor()?, EVENT)
     }
 
-    /// The launchers of all nodes meet.
-    fn gather(&mut self, signals: &Signals) -> Result<(), Error> {
+    /// Waits until the launchers of all nodes have started.
+    fn await_launchers(&mut self, signals: &Signals) -> Result<(), Error> {
         self.node_status.ready = true;
-        self.ring()?;
+        self.publish_status()?;
         let begun = Instant::now();
         loop {
             self.peers.take_events()?;
@@ -447,14 +448,14 @@ impl Launcher {
                 .find(|(_, node_status)| node_status.job != self.node_status.job);
             if let Some((node, node_status)) = differs {
                 return Err(Error::Conflict(format!(
-                    "{} wants to launch {}, this node {}; give all the same words",
+                    "{} launches {}, this node {}; give all launchers the same command line",
                     self.plan.layout.name(node),
                     node_status.job,
                     self.node_status.job
                 )));
             }
-            if self.hear_abort() {
-                return self.ring();
+            if self.adopt_abort() {
+                return self.publish_status();
             }
             let missing = self.peers.without(|node_status| node_status.ready);
             let gone: Vec<usize> = self.peers.gone().iter().copied().collect();
@@ -470,7 +471,7 @@ impl Launcher {
                 let lost = self.names(&gone);
                 return Err(Error::LostEarly { lost });
             }
-            if begun.elapsed() > self.plan.patience {
+            if begun.elapsed() > self.plan.timeout {
                 return Err(Error::Missing {
                     missing: self.names(&missing),
                     waited_s: begun.elapsed().as_secs(),
@@ -492,7 +493,7 @@ impl Launcher {
         names.join(", ")
     }
 
-    /// The files of the programs that ranks of this node run.
+    /// The files of the programs that this node's ranks run.
     fn find_programs(&self) -> Result<BTreeMap<usize, PathBuf>, Error> {
         let mut files = BTreeMap::new();
         for rank in self.plan.layout.ranks_of(self.own) {
@@ -509,7 +510,8 @@ impl Launcher {
         Ok(files)
     }
 
-    /// The files of all programs of the job, as far as they are on this node: all launchers choose alike.
+    /// The files of all programs of the job, as far as they exist on this node, so that all launchers choose
+    /// the same libpmix.
     fn all_programs(&self, own: &BTreeMap<usize, PathBuf>) -> Vec<PathBuf> {
         let programs = self.plan.programs.iter().enumerate();
         let file = |which: usize, name: &OsStr| {
@@ -526,16 +528,16 @@ impl Launcher {
         server: &Server,
         files: &BTreeMap<usize, PathBuf>,
         common: &[(OsString, OsString)],
-        seats: Option<&[Binding]>,
+        bindings: Option<&[Binding]>,
         outputs: &Outputs,
     ) -> Result<(), Error> {
         for (place, rank) in self.plan.layout.ranks_of(self.own).enumerate() {
-            let seat = seats.and_then(|all| all.get(place));
-            let cores = seat.map_or(&[][..], |seat| &seat.processors);
-            if let Some(seat) = seat.filter(|_| self.plan.verbose) {
-                self.say(&format!(
+            let binding = bindings.and_then(|all| all.get(place));
+            let cores = binding.map_or(&[][..], |binding| &binding.processors);
+            if let Some(binding) = binding.filter(|_| self.plan.verbose) {
+                self.print(&format!(
                     "rank {rank} is bound to the processors {cores:?}: {}",
-                    seat.locality
+                    binding.locality
                 ));
             }
             let mut variables = common.to_vec();
@@ -559,7 +561,7 @@ impl Launcher {
                     program: shown(&self.plan.programs[which].name),
                     node,
                     why: match kind {
-                        // It is there: that was looked at.
+                        // The file itself was found before.
                         std::io::ErrorKind::NotFound => {
                             "what its first line names after #!, or its loader, is not there".into()
                         }
@@ -571,7 +573,7 @@ impl Launcher {
         Ok(())
     }
 
-    /// What every rank of this node gets.
+    /// The variables that every rank of this node gets.
     fn common_environment(&self, session: &Session, libpmix: &Path) -> Vec<(OsString, OsString)> {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let cores = cores / self.plan.neighbours.max(1);
@@ -583,7 +585,7 @@ impl Launcher {
         if let Some(memory) = &session.memory {
             let memory = memory.path().display().to_string();
             texts.push(("OMPI_MCA_btl_sm_backing_directory", memory.clone()));
-            // As Open MPI 4 calls it.
+            // The parameter's name in Open MPI 4.
             texts.push(("OMPI_MCA_btl_vader_backing_directory", memory));
         }
         let (name, value) = environment::OPEN_MPI_4;
@@ -599,17 +601,17 @@ impl Launcher {
         });
         if self.plan.verbose {
             for (name, value) in &variables {
-                self.say(&format!("{}={}", name.display(), value.display()));
+                self.print(&format!("{}={}", name.display(), value.display()));
             }
         }
-        // A rank that uses Muster joins the agent of its launcher.
+        // A rank that uses Muster attaches to the agent of its launcher.
         variables.extend(self.plan.export.iter().cloned());
         variables.push(("MUSTER_JOB".into(), self.plan.job.clone().into()));
         variables.push(("MUSTER_NODE".into(), self.name().into()));
         variables
     }
 
-    fn turn_until_over(
+    fn run_loop(
         &mut self,
         server: &Server,
         upcalls: &Receiver<Upcall>,
@@ -619,13 +621,13 @@ impl Launcher {
     ) -> Result<Option<u8>, Error> {
         loop {
             wake.drain();
-            self.ranks.look();
+            self.ranks.poll();
             while let Ok(upcall) = upcalls.try_recv() {
                 self.take_upcall(upcall)?;
             }
             self.peers.take_events()?;
-            self.peers.ask_for_heartbeat()?;
-            // First, so that ranks which a signal to all has ended do not pass for killed ones.
+            self.peers.check_agent()?;
+            // Signals come before ends: ranks that a signal to all has ended are not reported as killed.
             self.take_signals(signals);
             self.reap();
             self.check_stdin_control();
@@ -633,27 +635,27 @@ impl Launcher {
                 self.abort_without_reader();
             }
             if self.peers.is_outcast() {
-                // Of a job that ends anyhow it is told why.
+                // If the job is being ended anyway, the reason is printed already.
                 if self.node_status.abort.is_none() {
-                    self.say("the other nodes have given this one up; its ranks are ended");
+                    self.print("the other nodes declare this one failed; its ranks are ended");
                 }
                 return Ok(None);
             }
             self.read_statuses()?;
-            self.hear_signals();
+            self.forward_signals();
             self.check_start();
-            self.hear_abort();
-            self.see_to_aborting();
-            self.lay_contributions()?;
+            self.adopt_abort();
+            self.abort_when_due();
+            self.store_contributions()?;
             self.advance_fences();
-            self.tell_deaths(server)?;
+            self.report_deaths(server)?;
             self.serve_names();
-            self.see_to_modex(server)?;
-            self.see_to_abort();
+            self.advance_modex(server)?;
+            self.kill_when_due();
             self.node_status.done = self.ranks.is_empty();
-            self.ring()?;
-            if self.node_status.done && self.is_everybody_done() {
-                self.tell_killed();
+            self.publish_status()?;
+            if self.node_status.done && self.are_all_done() {
+                self.report_killed();
                 return Ok(Some(self.status()));
             }
             let due = self.is_orphan
@@ -662,15 +664,15 @@ impl Launcher {
                 || self.node_status.done
                 || self.may_be_in_init()
                 || !self.waiting.is_empty()
-                || !self.searching.is_empty()
+                || !self.pending_lookups.is_empty()
                 || self.peers.is_settling()
-                || self.modex.is_restless();
-            let rest = if self.node_status.started {
-                REST
+                || self.modex.is_due_soon();
+            let idle = if self.node_status.started {
+                IDLE_TIMEOUT
             } else {
                 INIT_QUIET
             };
-            self.wait(if due { TICK } else { rest })?;
+            self.wait(if due { TICK } else { idle })?;
         }
     }
 
@@ -679,7 +681,7 @@ impl Launcher {
         self.epoll
             .wait(&mut ready, Some(most))
             .map_err(Error::system("wait"))?;
-        // Whoever is ready, the turn looks at all.
+        // The turn checks every source, whichever is ready.
         Ok(())
     }
 
@@ -713,44 +715,44 @@ impl Launcher {
                 self.take_found(found);
             }
             Upcall::Query(query) => query.give(&self.namespace(), self.plan.layout.ranks()),
-            Upcall::LogMessage(text) => self.say_for(text),
+            Upcall::LogMessage(text) => self.print_for_rank(text),
             Upcall::Tool => self.note_tool(),
             Upcall::Refused { rank, what } => self.note_refused(rank, what),
         }
         Ok(())
     }
 
-    /// What a rank has given to its PMIx server to be said for it.
-    fn say_for(&self, text: LogMessage) {
+    /// Prints what a rank has passed to its PMIx server for logging.
+    fn print_for_rank(&self, text: LogMessage) {
         let plan = &self.plan;
         let node = plan.layout.name(self.own);
-        for (stream, said) in &text.said {
-            (plan.output).say_for(text.rank, (node, &plan.job), *stream, said);
+        for (stream, bytes) in &text.said {
+            (plan.output).write_for_rank(text.rank, (node, &plan.job), *stream, bytes);
         }
         text.succeed();
     }
 
-    pub(super) fn ring(&mut self) -> Result<(), Error> {
+    pub(super) fn publish_status(&mut self) -> Result<(), Error> {
         let gone = self.peers.gone();
         self.node_status.gone = gone.iter().map(|node| *node as u32).collect();
-        self.node_status.fences = self.fences.notes(gone);
-        if self.rung.as_ref() != Some(&self.node_status) {
-            self.peers.ring(&self.node_status)?;
-            self.rung = Some(self.node_status.clone());
+        self.node_status.fences = self.fences.states(gone);
+        if self.published_status.as_ref() != Some(&self.node_status) {
+            self.peers.publish_status(&self.node_status)?;
+            self.published_status = Some(self.node_status.clone());
         }
         Ok(())
     }
 
-    fn is_everybody_done(&self) -> bool {
+    fn are_all_done(&self) -> bool {
         self.peers
             .without(|node_status| node_status.done)
             .is_empty()
             || self
                 .abort_since
-                .is_some_and(|since| since.elapsed() > FAREWELL + self.plan.grace)
+                .is_some_and(|since| since.elapsed() > ABORT_TIMEOUT + self.plan.grace)
     }
 
-    /// The exit status of this node's part.
+    /// The exit status of this node's part of the job.
     fn status(&self) -> u8 {
         if let Some(abort) = &self.node_status.abort {
             return abort.status;

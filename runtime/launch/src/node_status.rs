@@ -1,7 +1,8 @@
-//! What a launcher says to the others: one attribute of its node, written anew whenever something changes (run-3).
+//! The node status: a launcher's state, published to the other launchers as one attribute of its node, and
+//! rewritten whenever something changes (run-3).
 //!
-//! The others read the whole of it each time, so nothing is lost with a lost event and nothing has to come in
-//! order. What the ranks put into a fence lies beside it, in attributes of its own, if there is much of it.
+//! The other launchers read the whole of it each time, so a lost event loses no state and no order is needed. A
+//! large contribution to a fence is stored in attributes of its own.
 
 use super::modex::{Blob, Wanted};
 use super::name_service::PublishedName;
@@ -10,9 +11,9 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// The attribute.
+/// The key of the attribute.
 pub(super) const KEY: &[u8] = b"run.bell";
-/// Data of a fence up to this size is in the bell itself.
+/// A contribution of up to this size is in the node status itself.
 const INLINE_MAX: usize = 512;
 /// The longest value of an attribute.
 pub(super) const PART: usize = 65_536;
@@ -20,68 +21,69 @@ pub(super) const PART: usize = 65_536;
 /// A launcher's state, as the others need it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct NodeStatus {
-    /// The launcher's process, to tell two of them on one node.
+    /// The launcher's process, which distinguishes two launchers on one node.
     pub(super) pid: u32,
-    /// What the job is, in its launcher's eyes: all must see the same.
+    /// The job in this launcher's view: it must be the same for all.
     pub(super) job: String,
-    /// It is ready to start its ranks.
+    /// This launcher is ready to start its ranks.
     pub(super) ready: bool,
-    /// One of its ranks has come to the PMIx server.
+    /// One of its ranks has connected to the PMIx server.
     pub(super) connected: bool,
-    /// MPI_Init is over: who is lost now is lost to a job that goes on.
+    /// MPI_Init is over: a loss from now on is a loss of a running job.
     #[serde(default)]
     pub(super) started: bool,
-    /// Its ranks have ended.
+    /// All its ranks have ended.
     pub(super) done: bool,
-    /// The job is to end, and with which status.
+    /// The job is to end, with this status.
     pub(super) abort: Option<Abort>,
     /// Ranks of this node that have ended.
     #[serde(with = "alike")]
     pub(super) ended: Vec<Ended>,
-    /// When the first of them ended that did not end with 0, in ms after all launchers had met, and with what.
+    /// The first rank here that ended with a status other than 0: when, in ms after all launchers had started,
+    /// and the status.
     #[serde(default)]
     pub(super) failed: Option<(u64, u8)>,
-    /// Launchers that are gone, in its eyes.
+    /// Launchers that are gone in this launcher's view.
     pub(super) gone: Ranges,
     pub(super) fences: Vec<FenceState>,
-    /// What its ranks have left for others to find.
+    /// Names that its ranks have published.
     pub(super) name_service: Vec<PublishedName>,
-    /// The last that they have left, whether it still stands or not.
+    /// The serial of the last entry that they have published, even if it is removed.
     #[serde(default)]
     pub(super) posted: u64,
-    /// Notices of other nodes, for the first who reads them, that its ranks have read: node and serial.
+    /// Entries of other nodes, for the first reader only, that its ranks have taken: node and serial.
     pub(super) taken: Vec<(usize, u64)>,
-    /// The last notice of each node that has come here.
+    /// The serial of the last entry of each node that has arrived here.
     pub(super) noticed: BTreeMap<usize, u64>,
-    /// Signals that its ranks have sent to others; the last ones.
+    /// The last signals that its ranks have sent to others.
     pub(super) signals: Vec<Signal>,
-    /// Ranks elsewhere whose data its own ranks want without a fence.
+    /// Requests for data of ranks on other nodes (direct modex).
     #[serde(default)]
     pub(super) wanted: Vec<Wanted>,
-    /// Data of its ranks that lies beside.
+    /// Data of its ranks that is stored in attributes.
     #[serde(default)]
     pub(super) blobs: Vec<Blob>,
-    /// Grows whenever these change.
+    /// Increases whenever `blobs` changes.
     #[serde(default)]
     pub(super) blob_turn: u64,
 }
 
-/// A signal on its way.
+/// A signal from a rank to others.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Signal {
-    /// Which of its node's.
+    /// Its number among its node's signals.
     pub(super) serial: u64,
-    /// To whom, from this rank to that one; empty for all.
+    /// The receivers as ranges, first to last; empty for all.
     pub(super) ranks: Vec<(u32, u32)>,
     pub(super) signal: i32,
 }
 
-/// Why a job ends before its time.
+/// Why a job ends early.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Abort {
     pub(super) status: u8,
     pub(super) why: String,
-    /// The node whose launcher ended it. Those of other nodes repeat it.
+    /// The node whose launcher ended the job. The launchers of other nodes repeat it.
     pub(super) by: usize,
 }
 
@@ -89,22 +91,22 @@ pub(super) struct Abort {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Ended {
     pub(super) rank: u32,
-    /// What it left, as a shell counts: 128 and more for a signal.
+    /// Its exit status, as a shell counts: 128 and more for a signal.
     pub(super) status: u8,
-    /// It had come to the PMIx server.
+    /// It had connected to the PMIx server.
     pub(super) connected: bool,
-    /// It had left the PMIx server in order.
+    /// It had disconnected in order.
     pub(super) finalized: bool,
 }
 
 impl Ended {
-    /// MPI would wait for it in vain.
+    /// Whether MPI would wait for it for ever.
     pub(super) fn is_lost(&self) -> bool {
         self.connected && !self.finalized
     }
 }
 
-/// Ranks that have ended alike are said together, in no order.
+/// Encodes ranks that have ended alike together, without order.
 mod alike {
     use super::{Ended, Ranges};
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -116,18 +118,18 @@ mod alike {
             let how = (one.status, one.connected, one.finalized);
             alike.entry(how).or_default().push(one.rank);
         }
-        let told = |(how, ranks): ((u8, bool, bool), Vec<u32>)| {
+        let groups = |(how, ranks): ((u8, bool, bool), Vec<u32>)| {
             let ranks: Ranges = ranks.into_iter().collect();
             (ranks, how)
         };
-        let told: Vec<_> = alike.into_iter().map(told).collect();
-        told.serialize(to)
+        let groups: Vec<_> = alike.into_iter().map(groups).collect();
+        groups.serialize(to)
     }
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Ended>, D::Error> {
-        let told: Vec<(Ranges, (u8, bool, bool))> = Vec::deserialize(from)?;
+        let groups: Vec<(Ranges, (u8, bool, bool))> = Vec::deserialize(from)?;
         let mut all = Vec::new();
-        for (ranks, (status, connected, finalized)) in told {
+        for (ranks, (status, connected, finalized)) in groups {
             all.extend(ranks.iter().map(|rank| Ended {
                 rank,
                 status,
@@ -139,40 +141,42 @@ mod alike {
     }
 }
 
-/// Which fence: whose, and which of theirs.
+/// A fence: its group, and its number within the group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(super) struct FenceId {
-    /// A number made of the ranks and of what it is for; 0 for a plain fence of the whole job.
+    /// A number derived from the ranks and the tag; 0 for a plain fence of the whole job.
     pub(super) group: u64,
     pub(super) turn: u64,
 }
 
-/// What a launcher says of a fence.
+/// A launcher's state of a fence.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct FenceState {
     pub(super) id: FenceId,
-    /// What the fence is for, where it is not only a fence.
+    /// The operation, if it is not a plain fence.
     pub(super) tag: String,
-    /// The ranks, where these are not all.
+    /// The ranks, if these are not all.
     pub(super) ranks: Ranges,
-    /// It is over for its own ranks.
+    /// The fence is over for this launcher's ranks.
     pub(super) over: bool,
-    /// What its own ranks have put; none if they have not come.
+    /// The contribution of its ranks; `None` if they have not entered.
     pub(super) put: Option<Contributed>,
     /// The nodes whose contributions count.
-    pub(super) ruling: Option<Ranges>,
-    /// What those of them have put that are gone.
-    pub(super) lent: Vec<(usize, Contributed)>,
+    #[serde(rename = "ruling")]
+    pub(super) decision: Option<Ranges>,
+    /// Counted contributions of nodes that are gone.
+    #[serde(rename = "lent")]
+    pub(super) replicated: Vec<(usize, Contributed)>,
 }
 
-/// What the ranks of a node have put into a fence.
+/// The contribution of a node's ranks to a fence.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Contributed {
     /// All of it, in hexadecimal digits.
     Here(String),
-    /// It is that long and lies in attributes of its own.
+    /// Its length; it is stored in attributes of its own.
     Beside(usize),
-    /// It is that long, and nobody will have it.
+    /// Its length; it is too large, and no node gets it.
     TooMuch(usize),
 }
 
@@ -184,13 +188,13 @@ impl Contributed {
         Self::here(data)
     }
 
-    /// What it takes on the bell as one of a list, a little more.
+    /// Its size in a list of the node status, as an upper bound.
     pub(super) fn size(&self) -> usize {
         let Self::Here(digits) = self else { return 64 };
         64 + digits.len()
     }
 
-    /// All of it, however much it is.
+    /// Encodes all of it, whatever its size.
     pub(super) fn here(data: &[u8]) -> Self {
         let mut digits = String::with_capacity(2 * data.len());
         for byte in data {
@@ -199,7 +203,7 @@ impl Contributed {
         Self::Here(digits)
     }
 
-    /// The data, if it is here.
+    /// Returns the data, if it is here.
     pub(super) fn data(&self) -> Option<Vec<u8>> {
         let Self::Here(digits) = self else {
             return None;
@@ -211,17 +215,17 @@ impl Contributed {
     }
 }
 
-/// Data that lies beside the bell.
+/// Data that is stored in attributes of its own, in parts.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum DataChunk {
-    /// What the ranks of a node have put into a fence.
+    /// The contribution of a node's ranks to a fence.
     Fence(FenceId),
-    /// What a rank has put for whoever asks, in this version.
+    /// The data of a rank in this version (direct modex).
     Rank(u32, u32),
 }
 
 impl DataChunk {
-    /// The attribute in which a part of it lies.
+    /// The key of the attribute of one part.
     pub(super) fn key(self, part: usize) -> Vec<u8> {
         let key = match self {
             Self::Fence(id) => format!("run.f.{:x}.{}.{part}", id.group, id.turn),
@@ -232,12 +236,12 @@ impl DataChunk {
 }
 
 impl NodeStatus {
-    /// As the value of the attribute.
+    /// Encodes the value of the attribute.
     pub(super) fn encode(&self) -> Vec<u8> {
         serde_json::to_vec(self).unwrap_or_default()
     }
 
-    /// From a value of whatever origin.
+    /// Decodes a value, which may come from any process.
     pub(super) fn decode(value: &[u8]) -> Option<Self> {
         serde_json::from_slice(value).ok()
     }
@@ -249,7 +253,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn little_is_said_at_once_and_much_is_put_beside() {
+    fn small_data_is_inline_and_large_data_is_separate() {
         let all: Vec<u8> = (0..=255).collect();
         assert_eq!(Contributed::new(&all).data(), Some(all));
         assert_eq!(Contributed::new(&[]).data(), Some(vec![]));
@@ -260,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bell_is_read_as_it_was_written() {
+    fn a_node_status_is_decoded_as_it_was_encoded() {
         let id = FenceId { group: 0, turn: 3 };
         let node_status = NodeStatus {
             pid: 7,
@@ -276,8 +280,8 @@ mod tests {
                 over: false,
                 ranks: [1, 2, 3].into_iter().collect(),
                 put: Some(Contributed::new(b"x")),
-                ruling: Some([0, 2].into_iter().collect()),
-                lent: vec![(2, Contributed::Beside(9999))],
+                decision: Some([0, 2].into_iter().collect()),
+                replicated: vec![(2, Contributed::Beside(9999))],
             }],
             ..NodeStatus::default()
         };
@@ -289,7 +293,7 @@ mod tests {
     }
     /// run-3.
     #[test]
-    fn a_bell_has_room_for_the_ends_of_4096_ranks_however_they_end() {
+    fn a_node_status_has_room_for_the_ends_of_4096_ranks() {
         let end = |rank: u32| Ended {
             rank: 60_000 + rank,
             status: (rank * 7 % 251) as u8,

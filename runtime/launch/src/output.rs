@@ -1,5 +1,4 @@
-//! Where the ranks' words go: as they come to the launcher's own output, with the rank before each line, or into
-//! files.
+//! The ranks' output: to the launcher's own output, as it is or with the rank before each line, or into files.
 
 use std::cell::RefCell;
 use std::fs::{File, OpenOptions};
@@ -12,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::termios::{OptionalActions, tcgetattr, tcsetattr};
 
-use super::node::{TICK, say};
+use super::node::{TICK, print};
 use super::output_forwarding::{Forwarder, LAST_OUTPUT};
 use muster_pmix::server::Stream;
 use muster_sys::descriptor::EventFd;
@@ -20,28 +19,29 @@ use muster_sys::poll::readable;
 
 const OUT: &str = "standard output";
 const ERROR: &str = "standard error";
-/// The exit status of a job that has lost words and nothing else.
+/// The exit status of a job whose only failure is lost output.
 const LOST: u8 = 1;
-/// That of a job whose reader has left, as a shell counts a program that SIGPIPE has ended.
+/// The exit status of a job whose reader has left, as a shell counts a program that SIGPIPE has ended.
 pub(super) const UNREAD: u8 = 128 + signal_hook::consts::SIGPIPE as u8;
 
-/// What the user wants.
+/// Where the ranks' output goes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Output {
-    /// The rank before each line.
+    /// Write the rank before each line.
     pub label: bool,
-    /// A file for each rank, or for several; `%r` is the rank, `%h` the node, `%j` the job, `%%` a percent sign.
+    /// A file for each rank, or for several; `%r` is the rank, `%h` the node, `%j` the job, `%%` a percent
+    /// sign.
     pub file: Option<String>,
-    /// The standard output of each rank is a terminal, so that its C library writes each line when it ends. Not with a
-    /// file.
+    /// The standard output of each rank is a terminal, so that its C library writes each line when it ends. Not
+    /// with a file.
     pub pty: bool,
 }
 
 impl Output {
-    /// Refuses what is no pattern.
+    /// Checks the file name pattern.
     ///
     /// # Errors
-    /// It says what is wrong and what there is.
+    /// What is wrong, and what is allowed.
     pub fn check(&self) -> Result<(), String> {
         let pattern = self.file.as_deref().unwrap_or("x");
         if let Some(remedy) = of_mpirun(pattern) {
@@ -52,8 +52,9 @@ impl Output {
         fill(pattern, 0, "", "").map(|_| ())
     }
 
-    /// Says what a rank has given to the PMIx server to say, where its own words go. Of node and job the names.
-    pub(super) fn say_for(&self, rank: u32, of: (&str, &str), stream: Stream, text: &[u8]) {
+    /// Writes what a rank has passed to the PMIx server for output to where the rank's own output goes. `of`:
+    /// the names of node and job.
+    pub(super) fn write_for_rank(&self, rank: u32, of: (&str, &str), stream: Stream, text: &[u8]) {
         let written = match (&self.file, stream) {
             (Some(pattern), _) => fill(pattern, rank, of.0, of.1)
                 .map_err(io::Error::other)
@@ -67,10 +68,10 @@ impl Output {
             }
         };
         match written {
-            // A reader who has gone knows it himself.
-            Err(cause) if cause.kind() != io::ErrorKind::BrokenPipe => say(
+            // A reader that has left needs no message.
+            Err(cause) if cause.kind() != io::ErrorKind::BrokenPipe => print(
                 of.0,
-                &format!("words of rank {rank} cannot be written, and are lost: {cause}"),
+                &format!("output of rank {rank} cannot be written and is lost: {cause}"),
             ),
             _ => {}
         }
@@ -92,32 +93,32 @@ impl Output {
     }
 }
 
-/// The words of this node's ranks.
+/// The output of this node's ranks.
 pub(super) struct Outputs {
     output: Output,
     node: String,
     job: String,
-    /// Standard output and error, where lines are labelled.
+    /// For standard output and standard error, where lines are labelled.
     forwarders: Vec<Forwarder>,
-    /// Raised by these.
-    told: EventFd,
-    /// The files of ranks, and where they are.
+    /// Raised by the forwarders.
+    wake: EventFd,
+    /// The files of ranks, with their paths.
     files: RefCell<Vec<(String, File)>>,
-    /// Our end of the terminal of the rank that is being started.
+    /// The launcher's end of the terminal of the rank that is being started.
     terminal: RefCell<Option<OwnedFd>>,
 }
 
-/// What has become of the words.
+/// What has become of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum OutputEnd {
     /// Nothing is lost.
     Written,
-    /// Some are.
+    /// Some of it is lost.
     Lost,
-    /// Nobody reads standard output any more.
+    /// Standard output has no reader any more.
     Unread,
-    /// The user did not want to wait until they were read.
-    Asked(i32),
+    /// A signal ended the wait for the reader.
+    Signalled(i32),
 }
 
 impl OutputEnd {
@@ -128,65 +129,65 @@ impl OutputEnd {
         }
     }
 
-    /// The exit status of a job that ended with this one.
+    /// The exit status of a job whose ranks ended with this one.
     pub(super) fn status(self, of_ranks: u8) -> u8 {
         match self {
             _ if of_ranks != 0 => of_ranks,
             Self::Written => 0,
             Self::Lost => LOST,
             Self::Unread => UNREAD,
-            Self::Asked(signal) => 128 + signal as u8,
+            Self::Signalled(signal) => 128 + signal as u8,
         }
     }
 }
 
 impl Outputs {
     /// # Errors
-    /// The system's.
+    /// The system's error.
     pub(super) fn new(output: &Output, node: &str, job: &str) -> io::Result<Self> {
-        let told = EventFd::new()?;
+        let wake = EventFd::new()?;
         let mut forwarders = Vec::new();
         if (output.label || output.pty) && output.file.is_none() {
-            let tell = || {
-                let copy = told.as_fd().try_clone_to_owned();
+            let notifier = || {
+                let copy = wake.as_fd().try_clone_to_owned();
                 copy.map(EventFd::from_received)
             };
             let out = io::stdout().as_fd().try_clone_to_owned()?;
             let error = io::stderr().as_fd().try_clone_to_owned()?;
-            forwarders.push(Forwarder::start(node, OUT, out, tell()?)?);
-            forwarders.push(Forwarder::start(node, ERROR, error, tell()?)?);
+            forwarders.push(Forwarder::start(node, OUT, out, notifier()?)?);
+            forwarders.push(Forwarder::start(node, ERROR, error, notifier()?)?);
         }
         Ok(Self {
             output: output.clone(),
             node: node.to_owned(),
             job: job.to_owned(),
             forwarders,
-            told,
+            wake,
             files: RefCell::default(),
             terminal: RefCell::default(),
         })
     }
 
-    /// Becomes readable when somebody has left who read, or has read all.
+    /// Becomes readable when a reader has left, or all is written.
     pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
-        self.told.as_fd()
+        self.wake.as_fd()
     }
 
-    /// Whether nobody reads standard output any more.
+    /// Whether standard output has no reader any more.
     pub(super) fn have_no_reader(&self) -> bool {
-        self.told.drain();
+        self.wake.drain();
         self.forwarders.first().is_some_and(Forwarder::is_gone)
     }
 
-    /// Says where the words of a rank that is about to be started go.
+    /// Connects the output of a rank that is about to be started.
     pub(super) fn prepare(&self, command: &mut Command, rank: u32) -> io::Result<()> {
         if let Some(pattern) = &self.output.file {
             let path = fill(pattern, rank, &self.node, &self.job).map_err(io::Error::other)?;
             let open = OpenOptions::new().create(true).append(true).open(&path);
-            // Of a kind of its own: that something is not there is also said of a program.
+            // Other, not NotFound: the caller takes NotFound for one of the program.
             let file: File = open.map_err(|cause| {
                 let why = format!(
-                    "--output {path}: {cause}; its folder has to be there, and yours, on every node"
+                    "--output {path}: {cause}; its directory must exist and be writable on every node"
                 );
                 io::Error::other(why)
             })?;
@@ -196,22 +197,22 @@ impl Outputs {
             command.stdout(Stdio::piped()).stderr(Stdio::piped());
         }
         if self.output.pty {
-            let (ours, theirs) = terminal().map_err(|cause| {
+            let (pty, tty) = terminal().map_err(|cause| {
                 io::Error::other(format!(
                     "--pty: no terminal for a rank: {cause}; leave --pty out"
                 ))
             })?;
-            command.stdout(theirs);
-            *self.terminal.borrow_mut() = Some(ours);
+            command.stdout(tty);
+            *self.terminal.borrow_mut() = Some(pty);
         }
         Ok(())
     }
 
-    /// Listens to a rank that was started.
+    /// Forwards the output of a rank that was started.
     ///
     /// # Errors
-    /// The system's.
-    pub(super) fn listen(&self, child: &mut Child, rank: u32) -> io::Result<()> {
+    /// The system's error.
+    pub(super) fn forward(&self, child: &mut Child, rank: u32) -> io::Result<()> {
         let out = self.terminal.take();
         let pipes = [
             out.or_else(|| child.stdout.take().map(OwnedFd::from)),
@@ -223,79 +224,80 @@ impl Outputs {
         Ok(())
     }
 
-    /// All ranks have ended: waits until what they have said is read. If nothing at all is taken for so long (as an
-    /// option says), or if `asked` answers a signal (`wake` becomes readable then), the rest is counted and lost.
+    /// Waits, when all ranks have ended, until their output is read. If the reader takes nothing at all for the
+    /// time-out (that of an option), or if `take_signal` returns a signal (`wake` becomes readable then), the
+    /// remaining output is counted and lost.
     pub(super) fn finish(
         self,
-        (patience, option): (Duration, &str),
+        (timeout, option): (Duration, &str),
         wake: BorrowedFd<'_>,
-        mut asked: impl FnMut() -> Option<i32>,
+        mut take_signal: impl FnMut() -> Option<i32>,
     ) -> OutputEnd {
         self.forwarders.iter().for_each(Forwarder::close);
-        let patience = patience.max(2 * LAST_OUTPUT);
+        let timeout = timeout.max(2 * LAST_OUTPUT);
         let mut taken = 0;
         let mut since = Instant::now();
-        let mut fate = OutputEnd::Written;
+        let mut output_end = OutputEnd::Written;
         let mut why = String::new();
         while !self.forwarders.iter().all(Forwarder::has_ended) {
             let now_taken = self.forwarders.iter().map(Forwarder::taken).sum();
             if now_taken != taken {
                 (taken, since) = (now_taken, Instant::now());
             }
-            let signal = asked();
+            let signal = take_signal();
             if let Some(signal) = signal {
-                fate = OutputEnd::Asked(signal);
-                why = format!("signal {signal} came before whoever reads had taken it");
-            } else if since.elapsed() >= patience {
-                let waited_s = patience.as_secs();
-                why = format!("whoever reads has taken nothing for {waited_s} s ({option})");
+                output_end = OutputEnd::Signalled(signal);
+                why = format!("signal {signal} came before the reader had taken them");
+            } else if since.elapsed() >= timeout {
+                let waited_s = timeout.as_secs();
+                why = format!("the reader has taken nothing for {waited_s} s ({option})");
             }
             if !why.is_empty() {
                 self.halt();
                 break;
             }
-            let until = (since + patience).saturating_duration_since(Instant::now());
-            let _ = readable(&[wake, self.told.as_fd()], Some(until.min(TICK)));
-            self.told.drain();
+            let until = (since + timeout).saturating_duration_since(Instant::now());
+            let _ = readable(&[wake, self.wake.as_fd()], Some(until.min(TICK)));
+            self.wake.drain();
         }
         for forwarder in &self.forwarders {
-            fate = fate.or_worse(self.tell_losses(forwarder, &why));
+            output_end = output_end.or_worse(self.report_losses(forwarder, &why));
         }
         if let Some((path, why)) = self.full_file() {
-            say_if_room(
+            print_if_ready(
                 &self.node,
                 &format!(
-                    "--output {path}: {why}; what ranks wrote may be missing there; make room, or name another place"
+                    "--output {path}: {why}; output of ranks may be missing there; make room, or name another file"
                 ),
             );
-            fate = fate.or_worse(OutputEnd::Lost);
+            output_end = output_end.or_worse(OutputEnd::Lost);
         }
-        fate
+        output_end
     }
 
-    /// The threads count what is left, which takes them no time.
+    /// Has the threads count what is left, which takes them no time.
     fn halt(&self) {
         self.forwarders.iter().for_each(Forwarder::halt);
-        // They have nothing to wait for; where many processes run it may take its time all the same.
+        // The threads have nothing to wait for, but may be slow where many processes run.
         let until = Instant::now() + 10 * LAST_OUTPUT;
         while !self.forwarders.iter().all(Forwarder::has_ended) && Instant::now() < until {
-            let _ = readable(&[self.told.as_fd()], Some(TICK));
-            self.told.drain();
+            let _ = readable(&[self.wake.as_fd()], Some(TICK));
+            self.wake.drain();
         }
     }
 
-    fn tell_losses(&self, forwarder: &Forwarder, why: &str) -> OutputEnd {
+    fn report_losses(&self, forwarder: &Forwarder, why: &str) -> OutputEnd {
         let lost = forwarder.lost();
         if lost > 0 {
             let why = if why.is_empty() {
-                "it could not be written"
+                "they could not be written"
             } else {
                 why
             };
-            say_if_room(
+            print_if_ready(
                 &self.node,
                 &format!(
-                    "{lost} lines of what ranks said on {} are lost: {why}",
+                    "{lost} lines of the ranks' {} are lost: {why}",
                     forwarder.name()
                 ),
             );
@@ -307,11 +309,11 @@ impl Outputs {
         }
     }
 
-    /// The first file that takes nothing more: its rank may not have looked.
+    /// The first file that accepts nothing more: its rank may not have checked.
     fn full_file(&self) -> Option<(String, String)> {
         let files = self.files.borrow();
         files.iter().find_map(|(path, file)| {
-            // A device answers; a file takes nothing and is as it was.
+            // A device returns its error; for a file this is a no-op.
             let refused = rustix::io::write(file, &[]).err();
             let why = refused.map(|cause| io::Error::from(cause).to_string());
             let is_full = rustix::fs::fstatvfs(file)
@@ -322,32 +324,32 @@ impl Outputs {
     }
 }
 
-/// A terminal that passes on every byte as it is: our end and a rank's.
+/// Opens a terminal that passes on every byte unchanged: the launcher's end and the rank's.
 fn terminal() -> io::Result<(OwnedFd, OwnedFd)> {
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
-    let ours = openpt(flags)?;
-    grantpt(&ours)?;
-    unlockpt(&ours)?;
-    let theirs = ioctl_tiocgptpeer(&ours, flags)?;
-    let mut modes = tcgetattr(&theirs)?;
+    let pty = openpt(flags)?;
+    grantpt(&pty)?;
+    unlockpt(&pty)?;
+    let tty = ioctl_tiocgptpeer(&pty, flags)?;
+    let mut modes = tcgetattr(&tty)?;
     modes.make_raw();
-    tcsetattr(&theirs, OptionalActions::Now, &modes)?;
-    Ok((ours, theirs))
+    tcsetattr(&tty, OptionalActions::Now, &modes)?;
+    Ok((pty, tty))
 }
 
-/// The same as [`say`], where it need not be waited for: whoever reads may take nothing.
-fn say_if_room(node: &str, text: &str) {
+/// The same as [`print`], unless that would block: the reader may take nothing.
+fn print_if_ready(node: &str, text: &str) {
     let error = io::stderr();
     let mut one = [PollFd::new(&error, PollFlags::OUT)];
     let moment = Timespec::default();
     if poll(&mut one, Some(&moment)).is_ok_and(|ready| ready > 0) {
-        say(node, text);
+        print(node, text);
     }
 }
 
-/// What is to be said of a word that mpirun takes with `--output`: a file of that name is hardly meant.
+/// Returns the remedy if the pattern is one that mpirun takes with `--output`: a file of that name is hardly meant.
 fn of_mpirun(pattern: &str) -> Option<String> {
-    let is_word = |word: &str| {
+    let is_directive = |word: &str| {
         let tags = [
             "tag",
             "tag-detailed",
@@ -358,7 +360,7 @@ fn of_mpirun(pattern: &str) -> Option<String> {
         ];
         tags.contains(&word)
     };
-    if pattern.split(',').all(is_word) {
+    if pattern.split(',').all(is_directive) {
         return Some(format!(
             "--label writes the rank before each line (a file of that name: --output ./{pattern})"
         ));
@@ -371,13 +373,13 @@ fn of_mpirun(pattern: &str) -> Option<String> {
 
 fn fill(pattern: &str, rank: u32, node: &str, job: &str) -> Result<String, String> {
     let mut path = String::new();
-    let mut letters = pattern.chars();
-    while let Some(letter) = letters.next() {
-        if letter != '%' {
-            path.push(letter);
+    let mut chars = pattern.chars();
+    while let Some(character) = chars.next() {
+        if character != '%' {
+            path.push(character);
             continue;
         }
-        match letters.next() {
+        match chars.next() {
             Some('r') => path.push_str(&rank.to_string()),
             Some('h') => path.push_str(node),
             Some('j') => path.push_str(job),
@@ -398,7 +400,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_word_of_mpirun_makes_no_file() {
+    fn a_directive_of_mpirun_makes_no_file() {
         let check = |file: &str| {
             let file = Some(file.to_owned());
             Output {
@@ -409,10 +411,10 @@ mod tests {
             .check()
         };
         for word in ["tag", "tag,timestamp", "tag-detailed"] {
-            let said = check(word).unwrap_err();
+            let refused = check(word).unwrap_err();
             assert!(
-                said.starts_with(&format!("--output {word}:")) && said.contains("--label"),
-                "{said}"
+                refused.starts_with(&format!("--output {word}:")) && refused.contains("--label"),
+                "{refused}"
             );
         }
         assert!(check("file=out").unwrap_err().contains("out-%r"));
@@ -422,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_makes_a_path_a_rank() {
+    fn a_pattern_makes_a_path_for_each_rank() {
         let path = fill("out/%j-%h.%r%%", 7, "n2", "j1");
         assert_eq!(path.as_deref(), Ok("out/j1-n2.7%"));
         for wrong in ["%x", "a%"] {
@@ -438,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn words_go_into_the_file_of_their_rank() {
+    fn output_goes_into_the_file_of_its_rank() {
         let folder = tempfile::tempdir().unwrap();
         let output = Output {
             label: true,
@@ -450,9 +452,9 @@ mod tests {
         command.args(["-c", "echo one; echo two >&2"]);
         outputs.prepare(&mut command, 3).unwrap();
         assert!(command.status().unwrap().success());
-        let fate = outputs.finish((Duration::ZERO, ""), io::stdin().as_fd(), || None);
-        assert_eq!(fate, OutputEnd::Written);
-        let said = std::fs::read_to_string(folder.path().join("3")).unwrap();
-        assert_eq!(said, "one\ntwo\n");
+        let output_end = outputs.finish((Duration::ZERO, ""), io::stdin().as_fd(), || None);
+        assert_eq!(output_end, OutputEnd::Written);
+        let written = std::fs::read_to_string(folder.path().join("3")).unwrap();
+        assert_eq!(written, "one\ntwo\n");
     }
 }

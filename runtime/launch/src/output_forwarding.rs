@@ -1,11 +1,13 @@
-//! What ranks say, on its way to one of the launcher's own outputs, with the rank before each line.
+//! Output forwarding (as PRRTE's IOF): a thread for each of the launcher's own outputs writes the ranks' output
+//! there, with the rank before each line.
 //!
-//! Picture a scribe at a desk, with a tube from each tenant: he takes what has come through one of them, writes whole
-//! lines, and reaches for the next tube when these are written. If whoever reads is slow he waits, the tubes fill, and
-//! the tenants wait as at any pipe. If the reader leaves, he shuts the tubes: who talks on hears that nobody listens.
+//! The thread reads from the pipe of one rank, writes whole lines, and goes on to the next pipe when these are
+//! written. If the reader is slow, the thread waits, the pipes fill, and the ranks block as at any pipe. If the
+//! reader leaves, the thread closes the pipes, and a rank that continues to write gets SIGPIPE or EPIPE.
 //!
-//! When the ranks have ended, all that they have said lies in the tubes, which the kernel can count: that much is
-//! still written, however long the reader takes, until the launcher says that it is enough. Then the rest is counted.
+//! When the ranks have ended, their remaining output is in the pipes, and the kernel can count it. That much is
+//! still written, however long the reader takes, until the launcher halts the thread. Then the remaining lines are
+//! counted and lost.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -18,19 +20,19 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
-use super::node::say;
+use super::node::print;
 use muster_sys::descriptor::EventFd;
 use muster_sys::poll::Epoll;
 
-/// How long the words of processes that ranks have left are waited for: one may hold the pipe for ever.
+/// How long output of processes that ranks have left running is waited for: one may hold the pipe for ever.
 pub(super) const LAST_OUTPUT: Duration = Duration::from_secs(1);
-/// A line that is longer is passed on in parts, in bytes.
+/// A longer line is passed on in parts, in bytes.
 const LINE_MAX: usize = 65_536;
-/// What is taken from a rank at a time.
+/// Most bytes that are read from a rank at a time.
 const READ_MAX: usize = 65_536;
-/// A pipe takes so much whole or not at all, and has room for it when it says that it has any (PIPE_BUF).
-const AT_ONCE: usize = 4096;
-/// Ranks are numbered from 0.
+/// A pipe takes a write of this size whole or not at all, and has room for it when it polls writable (PIPE_BUF).
+const WRITE_MAX: usize = 4096;
+/// The token of the wake-up; those of ranks are their numbers.
 const WAKE: u64 = u64::MAX;
 
 /// The pipe of a rank.
@@ -38,25 +40,25 @@ struct Pipe {
     pipe: File,
     /// Each line begins with the rank.
     label: bool,
-    /// Since the last whole line.
+    /// What was read since the last whole line.
     held: Vec<u8>,
-    /// What the rank had said when it had ended, as far as it is not read.
+    /// Bytes that were in the pipe when the ranks had ended and are not read yet.
     due: u64,
 }
 
 impl Pipe {
-    /// Adds the whole lines that these bytes end.
-    fn hear(&mut self, rank: u32, bytes: &[u8], lines: &mut Vec<u8>) {
+    /// Adds the whole lines that these bytes complete.
+    fn receive(&mut self, rank: u32, bytes: &[u8], lines: &mut Vec<u8>) {
         for part in bytes.split_inclusive(|byte| *byte == b'\n') {
             let (mut text, is_whole) = match part.strip_suffix(b"\n") {
                 Some(text) => (text, true),
                 None => (part, false),
             };
             while self.held.len() + text.len() > LINE_MAX {
-                let (some, rest) = text.split_at(LINE_MAX - self.held.len());
+                let (some, remaining) = text.split_at(LINE_MAX - self.held.len());
                 self.held.extend(some);
                 self.end_line(rank, lines);
-                text = rest;
+                text = remaining;
             }
             self.held.extend(text);
             if is_whole {
@@ -65,7 +67,7 @@ impl Pipe {
         }
     }
 
-    /// What it has said without an end of line is a line as well.
+    /// Adds a last line that has no line feed.
     fn finish(&mut self, rank: u32, lines: &mut Vec<u8>) {
         if !self.held.is_empty() {
             self.end_line(rank, lines);
@@ -92,32 +94,32 @@ struct Shared {
     pipes: Mutex<BTreeMap<u32, Pipe>>,
     /// Wakes the thread when all ranks have ended.
     wake: EventFd,
-    /// Stays raised when the rest is to be counted.
+    /// Stays raised once the remaining output is only to be counted.
     halt: EventFd,
-    /// Told of the reader's leaving, and of the thread's end.
-    tell: EventFd,
+    /// Raised when the reader has left, and when the thread has ended.
+    notifier: EventFd,
     closed: OnceLock<Instant>,
     is_halted: AtomicBool,
     has_ended: AtomicBool,
-    /// Its reader has left.
+    /// The reader has left.
     is_gone: AtomicBool,
     has_failed: AtomicBool,
-    /// Bytes that were taken.
+    /// Bytes that the reader has taken.
     taken: AtomicU64,
-    /// Lines that were not.
+    /// Lines that were lost.
     lost: AtomicU64,
 }
 
 impl Forwarder {
-    /// Starts the thread. `tell` is raised when the reader has left, and when all is written.
+    /// Starts the thread. `notifier` is raised when the reader has left, and when all is written.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's error.
     pub(super) fn start(
         node: &str,
         name: &'static str,
         to: OwnedFd,
-        tell: EventFd,
+        notifier: EventFd,
     ) -> io::Result<Self> {
         let shared = Arc::new(Shared {
             node: node.to_owned(),
@@ -127,7 +129,7 @@ impl Forwarder {
             pipes: Mutex::default(),
             wake: EventFd::new()?,
             halt: EventFd::new()?,
-            tell,
+            notifier,
             closed: OnceLock::new(),
             is_halted: AtomicBool::new(false),
             has_ended: AtomicBool::new(false),
@@ -139,23 +141,24 @@ impl Forwarder {
         shared.epoll.add(shared.wake.as_fd(), WAKE)?;
         let own = Arc::clone(&shared);
         let write = move || {
-            own.pass_on();
+            own.forward();
             own.has_ended.store(true, Ordering::Release);
-            own.tell.raise();
+            own.notifier.raise();
         };
         let thread = std::thread::Builder::new().spawn(write);
         thread.map_err(|cause| {
-            let why =
-                format!("no thread for what ranks say: {cause}; raise ulimit -u, or use --output");
+            let why = format!(
+                "no thread for the output of ranks: {cause}; raise ulimit -u, or use --output"
+            );
             io::Error::other(why)
         })?;
         Ok(Self(shared))
     }
 
-    /// Listens to a rank. Whose reader has left is told so by the end of the pipe.
+    /// Forwards the output of a rank. If the reader has left, the pipe is closed at once.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's error.
     pub(super) fn add(&self, rank: u32, pipe: OwnedFd, label: bool) -> io::Result<()> {
         let mut pipes = lock(&self.0.pipes);
         if !self.is_gone() {
@@ -176,13 +179,13 @@ impl Forwarder {
         self.0.is_gone.load(Ordering::Acquire)
     }
 
-    /// All ranks have ended.
+    /// Notes that all ranks have ended.
     pub(super) fn close(&self) {
         self.0.closed.get_or_init(Instant::now);
         self.0.wake.raise();
     }
 
-    /// What is not written yet is only counted.
+    /// Has the thread count what is not written yet.
     pub(super) fn halt(&self) {
         self.0.is_halted.store(true, Ordering::Release);
         self.0.halt.raise();
@@ -198,7 +201,7 @@ impl Forwarder {
         self.0.taken.load(Ordering::Acquire)
     }
 
-    /// How many lines he has not.
+    /// How many lines were lost.
     pub(super) fn lost(&self) -> u64 {
         self.0.lost.load(Ordering::Acquire)
     }
@@ -213,23 +216,23 @@ fn lock(pipes: &Mutex<BTreeMap<u32, Pipe>>) -> MutexGuard<'_, BTreeMap<u32, Pipe
 }
 
 impl Shared {
-    fn pass_on(&self) {
+    fn forward(&self) {
         let mut ready = Vec::new();
         let mut buffer = vec![0; READ_MAX];
         let mut is_measured = false;
         loop {
             let late = self.closed.get().map(|at| *at + LAST_OUTPUT);
-            let rest = late.map(|at| at.saturating_duration_since(Instant::now()));
-            if self.epoll.wait(&mut ready, rest).is_err() {
+            let remaining = late.map(|at| at.saturating_duration_since(Instant::now()));
+            if self.epoll.wait(&mut ready, remaining).is_err() {
                 return;
             }
             for one in &ready {
                 match u32::try_from(one.token) {
-                    Ok(rank) => self.listen(rank, &mut buffer),
+                    Ok(rank) => self.forward_rank(rank, &mut buffer),
                     Err(_) => _ = self.wake.drain(),
                 }
             }
-            // It may have been closed while this waited.
+            // It may have been closed during the wait.
             let Some(closed) = self.closed.get() else {
                 continue;
             };
@@ -238,7 +241,7 @@ impl Shared {
                 self.measure();
             }
             if self.is_halted() || Instant::now() >= late {
-                self.end_the_others();
+                self.close_drained();
             }
             if lock(&self.pipes).is_empty() {
                 return;
@@ -246,16 +249,16 @@ impl Shared {
         }
     }
 
-    /// Takes what a rank has said and writes it.
-    fn listen(&self, rank: u32, buffer: &mut [u8]) {
-        // Not held while lines are written, which may take as long as their reader likes.
+    /// Reads a rank's output and writes its whole lines.
+    fn forward_rank(&self, rank: u32, buffer: &mut [u8]) {
+        // The lock is not held while lines are written, which may take as long as the reader likes.
         let pipe = lock(&self.pipes).remove(&rank);
         let Some(mut pipe) = pipe else { return };
-        // The end of a terminal is an error (EIO).
+        // A terminal ends with an error (EIO).
         let count = pipe.pipe.read(buffer).unwrap_or(0);
         pipe.due = pipe.due.saturating_sub(count as u64);
         let mut lines = Vec::new();
-        pipe.hear(rank, &buffer[..count], &mut lines);
+        pipe.receive(rank, &buffer[..count], &mut lines);
         if count == 0 {
             pipe.finish(rank, &mut lines);
         }
@@ -268,15 +271,15 @@ impl Shared {
         }
     }
 
-    /// What lies in the pipes now that the ranks have ended is still to be written.
+    /// Notes how much output is in the pipes now that the ranks have ended; it is still to be written.
     fn measure(&self) {
         for pipe in lock(&self.pipes).values_mut() {
             pipe.due = rustix::io::ioctl_fionread(&pipe.pipe).unwrap_or(0);
         }
     }
 
-    /// Pipes of which all is read that the ranks have said are held by processes that they have left.
-    fn end_the_others(&self) {
+    /// Closes the pipes of which all output of ranks is read: processes that the ranks left running hold them.
+    fn close_drained(&self) {
         let mut lines = Vec::new();
         lock(&self.pipes).retain(|rank, pipe| {
             if pipe.due == 0 {
@@ -294,27 +297,27 @@ impl Shared {
     /// Writes whole lines, or counts them.
     fn write(&self, mut lines: &[u8]) {
         while !lines.is_empty() && !self.is_gone.load(Ordering::Acquire) {
-            let (some, rest) = lines.split_at(some_of(lines));
+            let (some, remaining) = lines.split_at(next_write(lines));
             match self.write_some(some) {
                 Ok(()) => {}
                 Err(cause) if cause.kind() == io::ErrorKind::BrokenPipe => {
                     self.is_gone.store(true, Ordering::Release);
-                    self.tell.raise();
+                    self.notifier.raise();
                 }
                 Err(cause) => {
                     let count = some.iter().filter(|byte| **byte == b'\n').count();
                     self.lost.fetch_add(count as u64, Ordering::AcqRel);
-                    self.print_cli_error(&cause);
+                    self.report_error(&cause);
                 }
             }
-            lines = rest;
+            lines = remaining;
         }
     }
 
     fn write_some(&self, mut text: &[u8]) -> io::Result<()> {
         while !text.is_empty() {
             self.await_room()?;
-            match rustix::io::write(&self.to, &text[..text.len().min(AT_ONCE)]) {
+            match rustix::io::write(&self.to, &text[..text.len().min(WRITE_MAX)]) {
                 Ok(count) => {
                     self.taken.fetch_add(count as u64, Ordering::AcqRel);
                     text = &text[count..];
@@ -326,7 +329,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Waits for the reader.
+    /// Waits until the output is writable.
     fn await_room(&self) -> io::Result<()> {
         loop {
             if self.is_halted() {
@@ -344,34 +347,34 @@ impl Shared {
         }
     }
 
-    /// Once, and not of what was halted.
-    fn print_cli_error(&self, cause: &io::Error) {
+    /// Reports a write error, once, and not after a halt.
+    fn report_error(&self, cause: &io::Error) {
         if self.is_halted() || self.has_failed.swap(true, Ordering::AcqRel) {
             return;
         }
-        let file = std::fs::read_link(format!("/proc/self/fd/{}", own_number(&self.to)));
+        let file = std::fs::read_link(format!("/proc/self/fd/{}", raw_number(&self.to)));
         let file = file.map_or_else(|_| String::new(), |file| format!(" ({})", file.display()));
-        say(
+        print(
             &self.node,
             &format!(
-                "{}{file}: {cause}; what ranks say there is lost while that lasts; make room, or write elsewhere",
+                "{}{file}: {cause}; output of ranks is lost while this lasts; make room, or write elsewhere",
                 self.name
             ),
         );
     }
 }
 
-fn own_number(file: &OwnedFd) -> i32 {
+fn raw_number(file: &OwnedFd) -> i32 {
     std::os::fd::AsRawFd::as_raw_fd(file)
 }
 
-/// How much of these lines is written next: whole lines that a pipe takes at once, or one that is longer.
-fn some_of(lines: &[u8]) -> usize {
+/// How much of these lines to write next: whole lines that a pipe takes at once, or one longer line.
+fn next_write(lines: &[u8]) -> usize {
     let is_end = |byte: &u8| *byte == b'\n';
-    if lines.len() <= AT_ONCE {
+    if lines.len() <= WRITE_MAX {
         return lines.len();
     }
-    let last = lines[..AT_ONCE].iter().rposition(is_end);
+    let last = lines[..WRITE_MAX].iter().rposition(is_end);
     let end = last.or_else(|| lines.iter().position(is_end));
     end.map_or(lines.len(), |end| end + 1)
 }
@@ -390,10 +393,10 @@ mod tests {
         }
     }
 
-    fn heard(parts: &[&[u8]]) -> Vec<u8> {
+    fn lines_of(parts: &[&[u8]]) -> Vec<u8> {
         let (mut pipe, mut lines) = (pipe(), Vec::new());
         for part in parts {
-            pipe.hear(7, part, &mut lines);
+            pipe.receive(7, part, &mut lines);
             assert!(pipe.held.len() <= LINE_MAX);
         }
         pipe.finish(7, &mut lines);
@@ -401,18 +404,18 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_the_same_however_they_come() {
-        let said = b"one\n\n\xff\0\xfe\r\nno end";
+    fn lines_do_not_depend_on_how_they_arrive() {
+        let input = b"one\n\n\xff\0\xfe\r\nno end";
         let expected = b"7: one\n7: \n7: \xff\0\xfe\r\n7: no end\n";
-        for cut in 0..said.len() {
-            let (some, rest) = said.split_at(cut);
-            assert_eq!(heard(&[some, rest]), expected, "{cut}");
+        for cut in 0..input.len() {
+            let (some, remaining) = input.split_at(cut);
+            assert_eq!(lines_of(&[some, remaining]), expected, "{cut}");
         }
-        assert_eq!(heard(&[]), b"");
+        assert_eq!(lines_of(&[]), b"");
     }
 
     #[test]
-    fn a_long_line_comes_in_parts_and_nothing_is_added() {
+    fn a_long_line_is_split_and_nothing_is_added() {
         for (size, parts) in [
             (LINE_MAX - 1, 1),
             (LINE_MAX, 1),
@@ -420,10 +423,10 @@ mod tests {
             (2 * LINE_MAX, 2),
             (3 * LINE_MAX + 5, 4),
         ] {
-            let mut said = vec![b'x'; size];
-            said.push(b'\n');
-            let (some, rest) = said.split_at(size / 3);
-            let lines = heard(&[some, rest]);
+            let mut input = vec![b'x'; size];
+            input.push(b'\n');
+            let (some, remaining) = input.split_at(size / 3);
+            let lines = lines_of(&[some, remaining]);
             let lines = String::from_utf8(lines).unwrap();
             let text: Vec<&str> = lines.lines().map(|line| &line["7: ".len()..]).collect();
             assert_eq!((text.len(), text.concat().len()), (parts, size));
@@ -432,13 +435,13 @@ mod tests {
     }
 
     #[test]
-    fn whole_lines_are_written_at_once() {
+    fn whole_lines_are_written_together() {
         let short = b"7: word\n".repeat(2000);
-        assert_eq!(some_of(&short), AT_ONCE / 8 * 8);
-        assert_eq!(some_of(&short[..AT_ONCE]), AT_ONCE);
-        let mut long = vec![b'x'; AT_ONCE];
+        assert_eq!(next_write(&short), WRITE_MAX / 8 * 8);
+        assert_eq!(next_write(&short[..WRITE_MAX]), WRITE_MAX);
+        let mut long = vec![b'x'; WRITE_MAX];
         long.extend(b"\nnext\n");
-        assert_eq!(some_of(&long), AT_ONCE + 1);
-        assert_eq!(some_of(&long[AT_ONCE + 1..]), 5);
+        assert_eq!(next_write(&long), WRITE_MAX + 1);
+        assert_eq!(next_write(&long[WRITE_MAX + 1..]), 5);
     }
 }

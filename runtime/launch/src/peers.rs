@@ -1,9 +1,10 @@
-//! The other launchers of the job: what they say, and which of them are gone.
+//! The other launchers of the job: their statuses, and which of them are gone.
 //!
-//! They speak through the agents: each writes attributes of its node, and the agents carry them over Muster's
-//! own rails. Whether one is gone is the agents' verdict, not ours. Of the ranks of a living node their launcher says
-//! what has become of them; the agents' word counts where it says nothing for a while. It may be here before the
-//! launcher's, without the job's abort, and in the start be about a program that a rank has run before MPI's.
+//! Launchers communicate through the agents: each writes attributes of its node, and the agents carry them over
+//! Muster's own rails. The agents' verdict decides whether a launcher is gone. What has become of a rank on a
+//! living node its launcher states. An agent's report counts if the launcher states nothing for a while: the report
+//! may arrive before the launcher's status, lacks the job's abort, and in the start may be about a program that a
+//! rank has run before MPI's.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -14,15 +15,15 @@ use super::node_status::{self, DataChunk, NodeStatus, PART};
 use muster_client::Client;
 use muster_shm::{Cause, Event, EventKind, NO_RANK, NodeState};
 
-/// How often the agent is asked for a sign of life.
-const ASKED_EVERY: Duration = Duration::from_secs(5);
-/// How long a launcher has to say that a rank has ended before the agents' word counts.
+/// How often the agent is checked for being alive.
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
+/// How long a launcher has to state that a rank has ended before the agents' report counts.
 const SETTLED: Duration = Duration::from_millis(250);
 
 /// What is known of the launcher of a node.
 #[derive(Debug, Default, Clone)]
 struct Peer {
-    /// The node's place on the board.
+    /// The node's index in the state table.
     index: Option<u32>,
     node_status: Option<NodeStatus>,
 }
@@ -34,15 +35,15 @@ pub(super) struct Peers {
     own: usize,
     peers: Vec<Peer>,
     gone: BTreeSet<usize>,
-    /// Ranks of which the agents say that they have failed, and when that was heard.
+    /// Ranks that the agents report as failed, and when the report came.
     failed: BTreeMap<u32, Instant>,
     outcast: bool,
-    /// When the agent has answered last.
-    answered: Instant,
+    /// When the agent last answered.
+    last_answer: Instant,
 }
 
 impl Peers {
-    /// Looks at once at who is there.
+    /// Creates the list and reads the statuses that exist.
     pub(super) fn new(client: Client, layout: Layout, own: usize) -> Result<Self, Error> {
         client.watch(node_status::KEY)?;
         let count = layout.nodes().len();
@@ -54,9 +55,9 @@ impl Peers {
             gone: BTreeSet::new(),
             failed: BTreeMap::new(),
             outcast: false,
-            answered: Instant::now(),
+            last_answer: Instant::now(),
         };
-        peers.look_at_all()?;
+        peers.read_all()?;
         Ok(peers)
     }
 
@@ -64,27 +65,28 @@ impl Peers {
         &self.gone
     }
 
-    /// Ranks that have failed by the agents' word, if their launchers have had the time to say so: one may be killed
-    /// itself, or wait while a core is written.
+    /// Ranks that have failed as the agents report, if their launchers have had the time to state it: a
+    /// launcher may be killed itself, or wait while a core is written.
     pub(super) fn failed(&self) -> impl Iterator<Item = u32> {
         let settled = self.failed.iter().filter(|(_, at)| at.elapsed() >= SETTLED);
         settled.map(|(rank, _)| *rank)
     }
 
-    /// Whether there will soon be more of them.
+    /// Whether more of them will follow soon.
     pub(super) fn is_settling(&self) -> bool {
         self.failed.values().any(|at| at.elapsed() < SETTLED)
     }
 
-    /// What was heard of ranks in the start says nothing of their MPI.
+    /// Forgets reports from the start: they show nothing of the ranks' MPI.
     pub(super) fn forget_failed(&mut self) {
         self.failed.clear();
     }
 
     /// Whether this node was declared failed by the others.
     pub(super) fn is_outcast(&self) -> bool {
-        // An agent that was started in the place of a killed one may never hear it; the other launchers say it, too.
-        // Those that are gone in this node's eyes do not count: of two sides of a split one goes on.
+        // An agent that was started in place of a killed one may never learn it; the other launchers state
+        // it, too. Those that are gone in this node's view do not count: of two sides of a split one goes
+        // on.
         let mut others = self
             .node_statuses()
             .filter(|(node, _)| !self.gone.contains(node));
@@ -95,13 +97,13 @@ impl Peers {
         self.peers.get(node)?.node_status.as_ref()
     }
 
-    /// What every launcher but our own has said last.
+    /// The last status of every launcher, with its node. The own one is included once it is published.
     pub(super) fn node_statuses(&self) -> impl Iterator<Item = (usize, &NodeStatus)> {
         let node_statuses = self.peers.iter().enumerate();
         node_statuses.filter_map(|(node, peer)| Some((node, peer.node_status.as_ref()?)))
     }
 
-    /// Nodes that have not come, or have not said this of themselves.
+    /// Nodes whose launcher has no status, or one that does not satisfy `wanted`.
     pub(super) fn without(&self, wanted: impl Fn(&NodeStatus) -> bool) -> Vec<usize> {
         let lacks = |node: &usize| {
             *node != self.own
@@ -111,7 +113,7 @@ impl Peers {
         (0..self.peers.len()).filter(lacks).collect()
     }
 
-    /// Takes all events; says whether there were any.
+    /// Takes all events; returns whether there were any.
     pub(super) fn take_events(&mut self) -> Result<bool, Error> {
         let mut any = false;
         while let Some(event) = self.client.next_event()? {
@@ -123,16 +125,17 @@ impl Peers {
 
     fn take(&mut self, event: &Event) -> Result<(), Error> {
         match event.kind {
-            // What the lost one had published went with it, and who leaves now cannot be heard any more.
+            // The values that the lost agent had published are lost, and nodes that leave now go
+            // unnoticed.
             EventKind::Overflow if event.cause == Cause::NewAgent && self.peers.len() > 1 => {
                 return Err(Error::NewAgent);
             }
-            EventKind::Overflow => return self.look_at_all(),
+            EventKind::Overflow => return self.read_all(),
             EventKind::Outcast => self.outcast = true,
             EventKind::RankFailed if event.rank != NO_RANK => {
                 self.failed.entry(event.rank).or_insert_with(Instant::now);
             }
-            EventKind::Attribute | EventKind::NodeUp => return self.look_at(event.node),
+            EventKind::Attribute | EventKind::NodeUp => return self.read_status(event.node),
             EventKind::NodeFailed | EventKind::NodeLeft => {
                 let name = self.client.node_name(event.node)?;
                 let node = name.and_then(|name| self.layout.node_named(&name));
@@ -145,9 +148,9 @@ impl Peers {
         Ok(())
     }
 
-    fn look_at_all(&mut self) -> Result<(), Error> {
+    fn read_all(&mut self) -> Result<(), Error> {
         for index in 0..self.client.node_count()? {
-            self.look_at(index)?;
+            self.read_status(index)?;
             let state = self.client.node_state(index)?;
             if matches!(state, NodeState::Failed | NodeState::Left)
                 && let Some(node) = self.node_at(index)?.filter(|node| *node != self.own)
@@ -164,8 +167,8 @@ impl Peers {
         Ok(name.and_then(|name| self.layout.node_named(&name)))
     }
 
-    /// Reads what the launcher of a node says now.
-    fn look_at(&mut self, index: u32) -> Result<(), Error> {
+    /// Reads the status of a node's launcher.
+    fn read_status(&mut self, index: u32) -> Result<(), Error> {
         let Some(node) = self.node_at(index)? else {
             return Ok(());
         };
@@ -181,17 +184,17 @@ impl Peers {
         Ok(())
     }
 
-    /// Asks the agent for a sign of life, now and then: one that hangs cannot say that the others have given this
-    /// node up. A node without others can wait for it.
-    pub(super) fn ask_for_heartbeat(&mut self) -> Result<(), Error> {
-        if self.peers.len() > 1 && self.answered.elapsed() >= ASKED_EVERY {
+    /// Checks periodically that the agent answers: an agent that hangs cannot report that the other nodes have
+    /// given this one up. In a job of a single node this is not needed.
+    pub(super) fn check_agent(&mut self) -> Result<(), Error> {
+        if self.peers.len() > 1 && self.last_answer.elapsed() >= CHECK_INTERVAL {
             self.predecessor()?;
-            self.answered = Instant::now();
+            self.last_answer = Instant::now();
         }
         Ok(())
     }
 
-    /// Whoever speaks for this node already.
+    /// The status that the attribute of this node already has.
     pub(super) fn predecessor(&self) -> Result<Option<NodeStatus>, Error> {
         let Some(own) = self.client.my_node()? else {
             return Ok(None);
@@ -200,12 +203,12 @@ impl Peers {
         Ok(node_status.as_deref().and_then(NodeStatus::decode))
     }
 
-    /// Says what this launcher has to say.
-    pub(super) fn ring(&mut self, node_status: &NodeStatus) -> Result<(), Error> {
+    /// Publishes this launcher's status.
+    pub(super) fn publish_status(&mut self, node_status: &NodeStatus) -> Result<(), Error> {
         let value = node_status.encode();
         if value.len() > PART {
             return Err(Error::TooMuch {
-                what: "what a launcher says of its ranks and fences",
+                what: "a launcher's status of its ranks and fences",
                 size: value.len(),
                 most: PART,
             });
@@ -216,37 +219,37 @@ impl Peers {
         Ok(())
     }
 
-    /// Writes what the own ranks have put, where it is much; to be called before [`Peers::ring`].
-    pub(super) fn put(&self, parcel: DataChunk, data: &[u8]) -> Result<(), Error> {
+    /// Writes a large contribution into attributes; to be called before [`Peers::publish_status`].
+    pub(super) fn put(&self, chunk: DataChunk, data: &[u8]) -> Result<(), Error> {
         for (part, bytes) in data.chunks(PART).enumerate() {
-            self.client.publish(&parcel.key(part), bytes)?;
+            self.client.publish(&chunk.key(part), bytes)?;
         }
         Ok(())
     }
 
-    /// The same, if the attributes of this node have room for it. Whether they had.
-    pub(super) fn put_if_room(&self, parcel: DataChunk, data: &[u8]) -> Result<bool, Error> {
-        match self.put(parcel, data) {
+    /// The same, if the attributes of this node have room for it. Returns whether they had.
+    pub(super) fn put_if_room(&self, chunk: DataChunk, data: &[u8]) -> Result<bool, Error> {
+        match self.put(chunk, data) {
             Err(Error::Agent(muster_client::Error::Limit(_))) => {
-                self.clear(parcel, data.len())?;
+                self.clear(chunk, data.len())?;
                 Ok(false)
             }
             put => put.map(|()| true),
         }
     }
 
-    /// Takes away what nobody needs any more.
-    pub(super) fn clear(&self, parcel: DataChunk, size: usize) -> Result<(), Error> {
+    /// Withdraws data that no node needs any more.
+    pub(super) fn clear(&self, chunk: DataChunk, size: usize) -> Result<(), Error> {
         for part in 0..size.div_ceil(PART) {
-            self.client.withdraw(&parcel.key(part))?;
+            self.client.withdraw(&chunk.key(part))?;
         }
         Ok(())
     }
 
-    /// What lies beside the bell of a node; none if not all of it is there (any more).
+    /// Reads data from a node's attributes; `None` if not all of it is there (any more).
     pub(super) fn fetch(
         &self,
-        parcel: DataChunk,
+        chunk: DataChunk,
         node: usize,
         size: usize,
     ) -> Result<Option<Vec<u8>>, Error> {
@@ -255,7 +258,7 @@ impl Peers {
         };
         let mut data = Vec::new();
         for part in 0..size.div_ceil(PART) {
-            match self.client.attribute_get(index, &parcel.key(part))? {
+            match self.client.attribute_get(index, &chunk.key(part))? {
                 Some(bytes) => data.extend(bytes),
                 None => return Ok(None),
             }

@@ -1,15 +1,15 @@
-//! Which exit status a job has, when its ranks ended differently (run-4).
+//! The exit status of a job whose ranks ended differently (run-4).
 
 use super::node_status::Ended;
 
-/// Whose status counts.
+/// Which status counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ExitPolicy {
     /// The first status that is not zero.
     First,
     /// The highest status.
     Worst,
-    /// The highest of those that were not lost in MPI; a lost rank counts only if nobody survived.
+    /// The highest of the ranks that were not lost in MPI; a lost rank counts only if none survived.
     #[default]
     Survivors,
 }
@@ -22,13 +22,14 @@ impl std::str::FromStr for ExitPolicy {
             "first" => Ok(Self::First),
             "worst" => Ok(Self::Worst),
             "survivors" => Ok(Self::Survivors),
-            _ => Err("there is no such policy; write first, worst or survivors".into()),
+            _ => Err("unknown policy; write first, worst or survivors".into()),
         }
     }
 }
 
 impl ExitPolicy {
-    /// The status of this node's part of the job; `first` is the first of the whole job that is not zero.
+    /// The status of this node's part of the job; `first` is the first status of the whole job that is not
+    /// zero.
     pub(super) fn status(self, ended: &[Ended], others_survive: bool, first: Option<u8>) -> u8 {
         let all = || ended.iter().map(|one| one.status);
         match self {
@@ -50,8 +51,8 @@ impl ExitPolicy {
         }
     }
 
-    /// The status of a job of which these are the nodes'; none for a lost node. Of the first that failed all say the
-    /// same.
+    /// The status of a job whose nodes have these statuses; `None` for a lost node. All nodes have the same
+    /// status for the first failure.
     pub fn of_nodes(self, statuses: &[Option<u8>]) -> u8 {
         let known = || statuses.iter().flatten().copied();
         match self {
@@ -79,7 +80,7 @@ mod tests {
 
     /// run-4.
     #[test]
-    fn a_lost_rank_counts_for_some() {
+    fn the_status_of_a_lost_rank_counts_by_policy() {
         let ended = [end(137, true), end(3, false), end(4, false)];
         let status = |policy: ExitPolicy| policy.status(&ended, true, Some(9));
         assert_eq!(status(ExitPolicy::First), 9);
@@ -91,17 +92,13 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_node_counts_for_some() {
+    fn the_status_of_a_lost_node_counts_by_policy() {
         let statuses = [Some(0), None, Some(2)];
         assert_eq!(ExitPolicy::First.of_nodes(&statuses), 2);
         assert_eq!(ExitPolicy::Worst.of_nodes(&statuses), 137);
         assert_eq!(ExitPolicy::Survivors.of_nodes(&statuses), 2);
         for policy in [ExitPolicy::First, ExitPolicy::Worst, ExitPolicy::Survivors] {
-            assert_eq!(
-                policy.of_nodes(&[None]),
-                137,
-                "nobody says that it went well"
-            );
+            assert_eq!(policy.of_nodes(&[None]), 137, "no node reports success");
         }
     }
 }

@@ -1,25 +1,25 @@
-//! What is run: one program for all ranks, or several, each for some of them, with `:` between them (run-2).
+//! The programs of a job: one for all ranks, or several, each for some of them, separated by `:` (run-2).
 
 use std::ffi::{OsStr, OsString};
 
-/// A program and who runs it.
+/// A program and its number of ranks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Program {
-    /// As it was given.
+    /// The name as it was given.
     pub name: OsString,
     /// Its arguments.
     pub arguments: Vec<OsString>,
-    /// How many ranks it has; the ranks of one program follow each other.
+    /// Its number of ranks, which are consecutive.
     pub ranks: u32,
 }
 
-/// The words of a command line as programs, where `first` is what `-n` says of the first; of one program alone
-/// nothing need be said, and its number is 0 then.
+/// Parses the arguments of a command line as programs; `first` is the `-n` of the first. A single program needs no
+/// number; it is 0 then.
 ///
 /// # Errors
-/// A part that has no program or does not say how many ranks.
-pub fn programs(words: &[OsString], first: Option<u32>) -> Result<Vec<Program>, String> {
-    let mut parts = words.split(|word| word == ":");
+/// A part without a program or without a number of ranks.
+pub fn programs(arguments: &[OsString], first: Option<u32>) -> Result<Vec<Program>, String> {
+    let mut parts = arguments.split(|argument| argument == ":");
     let mut all = Vec::new();
     let mut ranks = first;
     let mut part = parts.next().unwrap_or_default();
@@ -36,7 +36,7 @@ pub fn programs(words: &[OsString], first: Option<u32>) -> Result<Vec<Program>, 
     let is_alone = all.len() == 1;
     let program = |(name, arguments, ranks): (OsString, Vec<OsString>, Option<u32>)| match ranks {
         None if !is_alone => Err(format!(
-            "how many ranks of {}? Of several programs each has a -n; write -n 2 ./a : -n 6 ./b",
+            "how many ranks of {}? With several programs each needs -n; write -n 2 ./a : -n 6 ./b",
             name.to_string_lossy()
         )),
         ranks => Ok(Program {
@@ -48,28 +48,28 @@ pub fn programs(words: &[OsString], first: Option<u32>) -> Result<Vec<Program>, 
     all.into_iter().map(program).collect()
 }
 
-/// How a number of ranks is announced; `-np` is mpirun's.
+/// The options for a number of ranks; `-np` is mpirun's.
 const NUMBER: [&str; 3] = ["-n", "--np", "-np"];
 
-fn is_option(word: &OsStr) -> bool {
-    word.as_encoded_bytes().starts_with(b"-")
+fn is_option(argument: &OsStr) -> bool {
+    argument.as_encoded_bytes().starts_with(b"-")
 }
 
-/// The ranks that a part begins with, and the rest of it.
+/// Parses the number of ranks at the beginning of a part; returns it and the remaining arguments.
 fn number(part: &[OsString]) -> Result<(Option<u32>, &[OsString]), String> {
-    let Some((option, rest)) = part
+    let Some((option, remaining)) = part
         .split_first()
-        .filter(|(word, _)| NUMBER.iter().any(|one| *word == *one))
+        .filter(|(argument, _)| NUMBER.iter().any(|one| *argument == *one))
     else {
-        return match part.first().filter(|word| is_option(word)) {
-            Some(word) => Err(format!(
-                "{} after a : is unknown; there is only -n RANKS; write -n 6 ./b, or -n 6 -- {0}",
-                word.to_string_lossy()
+        return match part.first().filter(|argument| is_option(argument)) {
+            Some(argument) => Err(format!(
+                "{} after a : is unknown; only -n RANKS is supported there; write -n 6 ./b, or -n 6 -- {0}",
+                argument.to_string_lossy()
             )),
             None => Ok((None, part)),
         };
     };
-    let text = rest
+    let text = remaining
         .first()
         .map_or(OsStr::new(""), OsString::as_os_str)
         .to_string_lossy();
@@ -80,14 +80,14 @@ fn number(part: &[OsString]) -> Result<(Option<u32>, &[OsString]), String> {
             option.to_string_lossy()
         )
     })?;
-    let rest = &rest[1..];
-    match rest.first() {
-        Some(word) if word == "--" => Ok((Some(ranks), &rest[1..])),
-        Some(word) if is_option(word) => Err(format!(
-            "{} after a : is unknown; there is only -n RANKS; a program of that name stands after --",
-            word.to_string_lossy()
+    let remaining = &remaining[1..];
+    match remaining.first() {
+        Some(argument) if argument == "--" => Ok((Some(ranks), &remaining[1..])),
+        Some(argument) if is_option(argument) => Err(format!(
+            "{} after a : is unknown; only -n RANKS is supported there; write -- before a program of that name",
+            argument.to_string_lossy()
         )),
-        _ => Ok((Some(ranks), rest)),
+        _ => Ok((Some(ranks), remaining)),
     }
 }
 
@@ -95,24 +95,24 @@ fn number(part: &[OsString]) -> Result<(Option<u32>, &[OsString]), String> {
 mod tests {
     use super::*;
 
-    fn words(line: &str) -> Vec<OsString> {
+    fn arguments(line: &str) -> Vec<OsString> {
         line.split_whitespace().map(OsString::from).collect()
     }
 
     /// run-2.
     #[test]
-    fn programs_are_told_apart_by_colons() {
-        let all = programs(&words("./a x : -n 6 ./b -n 7 : -n 1 -- ./c"), Some(2)).unwrap();
-        let told: Vec<(&str, usize, u32)> = all
+    fn programs_are_separated_by_colons() {
+        let all = programs(&arguments("./a x : -n 6 ./b -n 7 : -n 1 -- ./c"), Some(2)).unwrap();
+        let found: Vec<(&str, usize, u32)> = all
             .iter()
             .map(|one| (one.name.to_str().unwrap(), one.arguments.len(), one.ranks))
             .collect();
-        assert_eq!(told, [("./a", 1, 2), ("./b", 2, 6), ("./c", 0, 1)]);
-        assert_eq!(programs(&words("./a"), None).unwrap()[0].ranks, 0);
+        assert_eq!(found, [("./a", 1, 2), ("./b", 2, 6), ("./c", 0, 1)]);
+        assert_eq!(programs(&arguments("./a"), None).unwrap()[0].ranks, 0);
     }
 
     #[test]
-    fn a_part_that_says_too_little_is_refused() {
+    fn an_incomplete_part_is_refused() {
         for (line, first, why) in [
             ("./a : ./b", Some(1), "how many ranks of ./b"),
             ("./a : -n 2 ./b", None, "how many ranks of ./a"),
@@ -126,7 +126,7 @@ mod tests {
             ("./a : -n 2 -x A=1 ./b", Some(1), "-x after a : is unknown"),
             ("./a : -np x ./b", Some(1), "-np x is no number"),
         ] {
-            let refused = programs(&words(line), first).unwrap_err();
+            let refused = programs(&arguments(line), first).unwrap_err();
             assert!(refused.contains(why), "{line}: {refused}");
         }
     }

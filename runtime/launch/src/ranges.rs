@@ -1,15 +1,15 @@
-//! Sets of numbers, of nodes or ranks, that take little on a bell however large they are.
+//! Sets of numbers, of nodes or ranks, whose size in the node status is bounded however large they are.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt::Write as _;
 
-/// Numbers from the one to the other, both counted; in order, and no two of them touch.
+/// A set of numbers as ranges, first to last inclusive; in order, and no two ranges touch.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Ranges(Vec<(u32, u32)>);
 
-/// No number is as large.
+/// Every number is below this one.
 const NUMBERS: u32 = 65_536;
-/// How a set is written as one digit for four numbers, where that is shorter.
+/// Prefix of a set that is written as one hexadecimal digit for four numbers, where that is shorter.
 const DIGITS: char = 'x';
 
 impl Ranges {
@@ -26,7 +26,7 @@ impl Ranges {
         self.0.iter().flat_map(|(from, to)| *from..=*to)
     }
 
-    /// Adds what is not below what there is.
+    /// Adds a range that does not begin below the last one.
     fn push(&mut self, from: u32, to: u32) {
         match self.0.last_mut() {
             Some((_, last)) if from <= last.saturating_add(1) => *last = to.max(*last),
@@ -34,12 +34,12 @@ impl Ranges {
         }
     }
 
-    /// What it takes on a bell.
+    /// Its size in the node status.
     pub(super) fn size(&self) -> usize {
-        self.write().len()
+        self.encode().len()
     }
 
-    fn write(&self) -> String {
+    fn encode(&self) -> String {
         let mut text = String::new();
         let most = self.0.last().map_or(0, |(_, last)| last / 4 + 2) as usize;
         for (from, to) in &self.0 {
@@ -49,13 +49,13 @@ impl Ranges {
                 false => write!(text, "{comma}{from}-{to}"),
             };
             if text.len() > most {
-                return self.write_digits(most - 1);
+                return self.encode_digits(most - 1);
             }
         }
         text
     }
 
-    fn write_digits(&self, length: usize) -> String {
+    fn encode_digits(&self, length: usize) -> String {
         let mut digits = vec![0; length];
         for number in self.iter() {
             digits[number as usize / 4] |= 1 << (number % 4);
@@ -64,7 +64,7 @@ impl Ranges {
         std::iter::once(DIGITS).chain(digits).collect()
     }
 
-    fn read(text: &str) -> Option<Self> {
+    fn decode(text: &str) -> Option<Self> {
         let mut ranges = Self::default();
         if let Some(digits) = text.strip_prefix(DIGITS) {
             if digits.len() > NUMBERS as usize / 4 {
@@ -106,14 +106,14 @@ impl FromIterator<u32> for Ranges {
 
 impl Serialize for Ranges {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.write())
+        serializer.serialize_str(&self.encode())
     }
 }
 
 impl<'de> Deserialize<'de> for Ranges {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        Self::read(&text).ok_or_else(|| serde::de::Error::custom("no set of numbers"))
+        Self::decode(&text).ok_or_else(|| serde::de::Error::custom("not a set of numbers"))
     }
 }
 
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_is_read_as_it_was_written() {
+    fn a_set_is_decoded_as_it_was_encoded() {
         for (set, text) in [
             (of([]), ""),
             (of([0]), "0"),
@@ -135,18 +135,18 @@ mod tests {
             (of(0..65_536), "0-65535"),
             (of([0, 2, 4, 6, 8]), "x551"),
         ] {
-            assert_eq!(set.write(), text);
-            assert_eq!(Ranges::read(text), Some(set));
+            assert_eq!(set.encode(), text);
+            assert_eq!(Ranges::decode(text), Some(set));
         }
         let even = of((0..65_536).step_by(2));
-        assert_eq!(even.write().len(), 1 + 65_536 / 4);
-        assert_eq!(Ranges::read(&even.write()), Some(even.clone()));
+        assert_eq!(even.encode().len(), 1 + 65_536 / 4);
+        assert_eq!(Ranges::decode(&even.encode()), Some(even.clone()));
         assert!(even.contains(0) && !even.contains(1) && even.contains(65_534));
         assert!(!even.contains(u32::MAX) && !of([]).contains(0));
         assert!(even.iter().eq((0..65_536).step_by(2)));
         for wrong in ["a", "2-1", "1,1", "1-", "xg", "-3", "0-65536"] {
-            assert_eq!(Ranges::read(wrong), None, "{wrong}");
+            assert_eq!(Ranges::decode(wrong), None, "{wrong}");
         }
-        assert_eq!(Ranges::read(&format!("x{}", "f".repeat(16_385))), None);
+        assert_eq!(Ranges::decode(&format!("x{}", "f".repeat(16_385))), None);
     }
 }

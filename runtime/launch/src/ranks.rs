@@ -1,4 +1,4 @@
-//! The ranks of this node: started, followed, ended.
+//! The ranks of this node: starts them, watches them, ends them.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -15,20 +15,20 @@ use muster_sys::child::{bind_to_processors, bind_to_this_thread};
 use muster_sys::poll::{Epoll, readable};
 use muster_sys::process::{descendants, open_pidfd, send_signal, send_signal_by, try_reap};
 
-/// One rank while it runs.
+/// A rank that runs.
 struct Running {
     pid: u32,
     pidfd: OwnedFd,
-    visits: Visits,
-    /// What it has left, if it has ended; its pid is then no longer its own.
+    connections: Connections,
+    /// Its exit status, if it has ended; its pid is then free for other processes.
     status: Option<u8>,
-    /// The signal that has killed it.
+    /// The signal that killed it.
     signal: Option<i32>,
-    /// Signals that were to end it, as bits.
+    /// Signals that were sent to end it, as bits.
     sent: u64,
 }
 
-/// A signal that has killed a rank and was not sent to it here to end it.
+/// A signal that has killed a rank and was not sent by this launcher to end it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Killed {
     pub(super) pid: u32,
@@ -43,44 +43,46 @@ pub(super) struct Reaped {
     pub(super) killed: Option<Killed>,
 }
 
-/// When a rank was at the PMIx server. With MPI Sessions it comes and leaves any number of times; and what it has
-/// started in its own environment passes for it there.
+/// A rank's connections to the PMIx server. With MPI Sessions a rank connects and disconnects any number of times.
+/// A process that the rank has started in its own environment counts as the rank there.
 #[derive(Debug, Default)]
-struct Visits {
-    come: u32,
-    left: u32,
-    /// Two of them were there at once.
-    had_guest: bool,
+struct Connections {
+    connected: u32,
+    disconnected: u32,
+    /// Two connections were open at once.
+    overlapped: bool,
 }
 
-impl Visits {
-    fn come(&mut self) {
-        self.had_guest |= self.come > self.left;
-        self.come += 1;
+impl Connections {
+    fn connect(&mut self) {
+        self.overlapped |= self.connected > self.disconnected;
+        self.connected += 1;
     }
 
-    fn leave(&mut self) {
-        self.left += 1;
+    fn disconnect(&mut self) {
+        self.disconnected += 1;
     }
 
     fn any(&self) -> bool {
-        self.come > 0
+        self.connected > 0
     }
 
-    /// Whether the rank, which ended with this status, had been there and had left in order. Of a guest that ended
-    /// without a word nobody tells; then its own status has to do.
+    /// Whether the rank, which ended with this status, had connected and had disconnected in order. The end of
+    /// a child process that did not disconnect is not reported; then the rank's own status decides.
     fn are_over(&self, status: u8) -> bool {
-        self.any() && (self.left >= self.come || self.had_guest && self.left > 0 && status == 0)
+        self.any()
+            && (self.disconnected >= self.connected
+                || self.overlapped && self.disconnected > 0 && status == 0)
     }
 }
 
-/// What a rank is started with.
+/// The parameters of a rank's start.
 pub(super) struct Start<'a> {
     pub(super) rank: u32,
     pub(super) program: &'a Path,
     pub(super) arguments: &'a [OsString],
     pub(super) environment: &'a [(OsString, OsString)],
-    /// Where it may run; empty for wherever the launcher may.
+    /// Processors on which it may run; empty for all of the launcher's.
     pub(super) processors: &'a [usize],
     /// It reads the launcher's standard input.
     pub(super) stdin: bool,
@@ -90,20 +92,20 @@ pub(super) struct Start<'a> {
 #[derive(Default)]
 pub(super) struct Ranks {
     running: BTreeMap<u32, Running>,
-    /// What ranks that were told to end had started.
-    strays: Vec<OwnedFd>,
-    /// The MPI that they have loaded, once one has come to the PMIx server.
+    /// Descendants of ranks that were told to end.
+    descendants_to_end: Vec<OwnedFd>,
+    /// The MPI that they have loaded, once one has connected to the PMIx server.
     mpi: Option<Mpi>,
 }
 
-/// Where a rank's pidfd stands in the loop's set, by the rank.
+/// Marks the epoll token of a rank's pidfd; the rank is added to it.
 pub(super) const TOKEN: u64 = 1 << 32;
 
 impl Ranks {
-    /// Starts one.
+    /// Starts a rank.
     ///
     /// # Errors
-    /// The system's, of the program.
+    /// The system's error for the program.
     pub(super) fn start(
         &mut self,
         start: &Start<'_>,
@@ -132,14 +134,14 @@ impl Ranks {
             bind_to_processors(&mut command, start.processors);
         }
         let mut child = command.spawn()?;
-        outputs.listen(&mut child, rank)?;
+        outputs.forward(&mut child, rank)?;
         let pid = child.id();
         let pidfd = open_pidfd(pid)?;
         epoll.add(pidfd.as_fd(), TOKEN | u64::from(rank))?;
         let running = Running {
             pid,
             pidfd,
-            visits: Visits::default(),
+            connections: Connections::default(),
             status: None,
             signal: None,
             sent: 0,
@@ -148,12 +150,12 @@ impl Ranks {
         Ok(())
     }
 
-    /// The rank has come to the PMIx server; the MPI of the ranks, if that is news.
+    /// A rank has connected to the PMIx server. Returns the MPI of the ranks if that is new.
     pub(super) fn note_connected(&mut self, rank: u32) -> Option<Mpi> {
         let running = self.running.get_mut(&rank)?;
-        running.visits.come();
-        // What has come before may have been a program that a script runs before that of MPI.
-        if self.mpi.is_some_and(|mpi| mpi != Mpi::Unseen) {
+        running.connections.connect();
+        // The earlier connection may have been that of a program that a script runs before the MPI program.
+        if self.mpi.is_some_and(|mpi| mpi != Mpi::NotFound) {
             return None;
         }
         let before = self.mpi;
@@ -163,32 +165,34 @@ impl Ranks {
 
     pub(super) fn note_finalized(&mut self, rank: u32) {
         if let Some(running) = self.running.get_mut(&rank) {
-            running.visits.leave();
+            running.connections.disconnect();
         }
     }
 
-    /// The MPI of the ranks, if one has come to the PMIx server.
+    /// The MPI of the ranks, if one has connected to the PMIx server.
     pub(super) fn mpi(&self) -> Option<Mpi> {
         self.mpi
     }
 
-    /// Whether one has come to the PMIx server.
+    /// Whether one has connected to the PMIx server.
     pub(super) fn any_connected(&self) -> bool {
-        self.running.values().any(|running| running.visits.any())
+        self.running
+            .values()
+            .any(|running| running.connections.any())
     }
 
-    /// Those that were never at the PMIx server.
+    /// Ranks that never connected to the PMIx server.
     pub(super) fn absent(&self) -> impl Iterator<Item = u32> {
         let absent = self
             .running
             .iter()
-            .filter(|(_, running)| !running.visits.any());
+            .filter(|(_, running)| !running.connections.any());
         absent.map(|(rank, _)| *rank)
     }
 
-    /// Looks who has ended. What such a rank has said before is in the channel by now: that it leaves in order is
-    /// acknowledged to it, and it waits for that.
-    pub(super) fn look(&mut self) {
+    /// Checks which ranks have ended. The PMIx requests of such a rank are in the channel by now: its
+    /// disconnection is acknowledged to it, and it waits for that.
+    pub(super) fn poll(&mut self) {
         for running in self.running.values_mut() {
             if running.status.is_none() {
                 running.status = match try_reap(running.pid) {
@@ -197,14 +201,15 @@ impl Ranks {
                         running.signal = killed.map(|status| libc::WTERMSIG(status));
                         status.map(shell_status)
                     }
-                    // It is nobody's child any more: how it ended is not known.
+                    // It is no longer a child of this process: its status is unknown.
                     Err(_) => Some(1),
                 };
             }
         }
     }
 
-    /// Those that had ended when that was looked for; what they had said must have been taken.
+    /// Removes and returns the ranks that had ended at the last check. Their PMIx requests must have been
+    /// taken.
     pub(super) fn reap(&mut self, epoll: &Epoll) -> Vec<Reaped> {
         let mut ended = Vec::new();
         self.running.retain(|rank, running| {
@@ -215,8 +220,8 @@ impl Ranks {
             let end = Ended {
                 rank: *rank,
                 status,
-                connected: running.visits.any(),
-                finalized: running.visits.are_over(status),
+                connected: running.connections.any(),
+                finalized: running.connections.are_over(status),
             };
             let (pid, sent) = (running.pid, running.sent);
             let signal = running.signal.filter(|signal| sent & bit(*signal) == 0);
@@ -230,40 +235,41 @@ impl Ranks {
         ended
     }
 
-    /// Sends a signal to all that run.
+    /// Sends a signal to all ranks that run.
     pub(super) fn signal(&self, signal: i32) {
         self.signal_some(&[], signal);
     }
 
-    /// Sends a signal that is to end them to all that run, and from now on waits for those they have started, too: one
-    /// may be a shell whose program takes its time.
+    /// Sends a signal that is to end them to all ranks that run. From now on their descendants are waited for,
+    /// too: a rank may be a shell whose program takes its time.
     pub(super) fn end(&mut self, signal: i32) {
-        self.follow(signal);
+        self.note_sent(signal);
         for running in self.running.values() {
             if running.status.is_none() {
                 let _ = send_signal(running.pid, signal);
             }
         }
-        for stray in &self.strays {
-            let _ = send_signal_by(stray.as_fd(), signal);
+        for descendant in &self.descendants_to_end {
+            let _ = send_signal_by(descendant.as_fd(), signal);
         }
     }
 
-    /// The same where others have sent it.
-    pub(super) fn follow(&mut self, signal: i32) {
+    /// Notes such a signal that another process has sent.
+    pub(super) fn note_sent(&mut self, signal: i32) {
         for running in self.running.values_mut() {
             if running.status.is_none() {
                 running.sent |= bit(signal);
                 let below = descendants(running.pid);
                 let opened = below.into_iter().filter_map(|pid| open_pidfd(pid).ok());
-                self.strays.extend(opened);
+                self.descendants_to_end.extend(opened);
             }
         }
-        self.strays.retain(|stray| !has_ended(stray));
+        self.descendants_to_end
+            .retain(|descendant| !has_ended(descendant));
     }
 
-    /// Sends a signal to those from one to another of these that run here, and what they have started; to all if none
-    /// is named.
+    /// Sends a signal to the ranks of these ranges that run here, and to their descendants; to all if there is
+    /// no range.
     pub(super) fn signal_some(&self, ranks: &[(u32, u32)], signal: i32) {
         let within = |rank: &u32| ranks.iter().any(|(from, to)| (from..=to).contains(&rank));
         let meant = |rank: &u32| ranks.is_empty() || within(rank);
@@ -272,27 +278,27 @@ impl Ranks {
                 for pid in descendants(running.pid) {
                     let _ = send_signal(pid, signal);
                 }
-                // Not reaped yet, so the pid is still its own.
+                // It is not reaped yet, so the pid is still its own.
                 let _ = send_signal(running.pid, signal);
             }
         }
     }
 
-    /// Whether all have ended, and what was to end with them.
+    /// Whether all ranks have ended, and the descendants that were to end with them.
     pub(super) fn is_empty(&self) -> bool {
-        self.running.is_empty() && self.strays.iter().all(has_ended)
+        self.running.is_empty() && self.descendants_to_end.iter().all(has_ended)
     }
 }
 
-fn has_ended(stray: &OwnedFd) -> bool {
-    readable(&[stray.as_fd()], Some(Duration::ZERO)).is_ok_and(|ready| ready[0])
+fn has_ended(descendant: &OwnedFd) -> bool {
+    readable(&[descendant.as_fd()], Some(Duration::ZERO)).is_ok_and(|ready| ready[0])
 }
 
 fn bit(signal: i32) -> u64 {
     1 << (signal & 63)
 }
 
-/// An end as a shell counts it.
+/// Converts a wait status to an exit status as a shell does.
 fn shell_status(status: i32) -> u8 {
     let number = if libc::WIFSIGNALED(status) {
         128 + libc::WTERMSIG(status)
@@ -303,8 +309,9 @@ fn shell_status(status: i32) -> u8 {
 }
 
 impl Killed {
-    /// A terminal or a scheduler sends such a one to all of its processes: soon this launcher hears of it, too.
-    pub(super) fn may_be_everybodys(&self) -> bool {
+    /// Whether this signal may be one that a terminal or a scheduler sends to all of its processes: then this
+    /// launcher soon gets it, too.
+    pub(super) fn may_be_sent_to_all(&self) -> bool {
         use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
         [SIGHUP, SIGINT, SIGQUIT, SIGTERM].contains(&self.signal)
     }
@@ -321,37 +328,41 @@ impl Killed {
 mod tests {
     use super::*;
 
-    /// In the words `C` for who comes and `L` for who leaves.
-    fn visits(text: &str) -> Visits {
-        let mut visits = Visits::default();
-        for letter in text.chars() {
-            match letter {
-                'C' => visits.come(),
-                _ => visits.leave(),
+    /// Builds connections from text: `C` connects and `L` disconnects.
+    fn connections(text: &str) -> Connections {
+        let mut connections = Connections::default();
+        for character in text.chars() {
+            match character {
+                'C' => connections.connect(),
+                _ => connections.disconnect(),
             }
         }
-        visits
+        connections
     }
 
     #[test]
-    fn a_rank_has_left_when_it_has_and_not_its_guest() {
-        for (text, status, left) in [
+    fn a_rank_has_left_only_when_it_has_disconnected_itself() {
+        for (text, status, disconnected) in [
             ("", 0, false),
             ("", 3, false),
             ("CL", 0, true),
             ("CL", 3, true),
             ("C", 0, false),
-            // Sessions.
+            // MPI Sessions.
             ("CLC", 0, false),
             ("CLCL", 0, true),
-            // A guest that leaves, and the rank after it, or not.
+            // A child process that disconnects, and the rank after it, or not.
             ("CCLL", 3, true),
             ("CCL", 137, false),
-            // A guest that ends without a word.
+            // A child process that ends without disconnecting.
             ("CCL", 0, true),
             ("CC", 0, false),
         ] {
-            assert_eq!(visits(text).are_over(status), left, "{text} {status}");
+            assert_eq!(
+                connections(text).are_over(status),
+                disconnected,
+                "{text} {status}"
+            );
         }
     }
 }

@@ -1,10 +1,10 @@
-//! What there is not under `muster run`: it is said once to people, however often a program asks for it.
+//! Requests that are not supported under `muster run`: each is reported once, however often a program makes it.
 
 use std::collections::BTreeSet;
 
 use super::node::Launcher;
 
-/// What has been said.
+/// The requests that were reported.
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
     tool: bool,
@@ -12,22 +12,21 @@ pub(super) struct Refusals {
 }
 
 impl Launcher {
-    /// A tool has come.
+    /// A PMIx tool has connected.
     pub(super) fn note_tool(&mut self) {
         if !std::mem::replace(&mut self.refusals.tool, true) {
-            self.say(
-                "a PMIx tool has connected; there is nothing for tools under muster run but the job's name and size, \
-                 and what else it asks for is refused (PMIX_ERR_NOT_SUPPORTED); muster members and muster events tell \
-                 of the job",
+            self.print(
+                "a PMIx tool has connected; muster run supports only queries of the job's name and size, and \
+                 refuses its other requests (PMIX_ERR_NOT_SUPPORTED); use muster members and muster events",
             );
         }
     }
 
-    /// A rank has asked for something that there is not.
+    /// A rank has made a request that is not supported.
     pub(super) fn note_refused(&mut self, rank: u32, what: &'static str) {
         if self.refusals.ranks.insert((rank, what)) {
-            self.say(&format!(
-                "rank {rank} has asked for {what}, which there is not under muster run; start all ranks at once"
+            self.print(&format!(
+                "rank {rank} has asked for {what}, which muster run does not support; start all ranks at once"
             ));
         }
     }

@@ -1,4 +1,4 @@
-//! Signals to a launcher, as flags and a descriptor that its loop waits for.
+//! Signals to a launcher, as flags and a descriptor for its loop.
 
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -8,49 +8,50 @@ use std::sync::{Arc, OnceLock};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 
-/// Those that a launcher takes for its ranks.
-const TAKEN: [i32; 5] = [SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2];
+/// The signals that a launcher handles.
+const HANDLED: [i32; 5] = [SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2];
 
-/// Whether signals set their flags. Set twice for one signal, a flag that was taken in between would be two.
-static IS_NOTED: OnceLock<()> = OnceLock::new();
+/// Whether the handlers that set the flags are installed. Installed twice, a signal could set its flag again after
+/// that was taken.
+static HAS_HANDLERS: OnceLock<()> = OnceLock::new();
 
-/// Which have come: one list of the process, so that whoever takes over from another misses none.
-fn come() -> &'static [(i32, Arc<AtomicBool>)] {
-    static COME: OnceLock<Vec<(i32, Arc<AtomicBool>)>> = OnceLock::new();
-    COME.get_or_init(|| TAKEN.map(|signal| (signal, Arc::default())).into())
+/// The flags: one list for the process, so that no signal is missed when one `Signals` replaces another.
+fn flags() -> &'static [(i32, Arc<AtomicBool>)] {
+    static FLAGS: OnceLock<Vec<(i32, Arc<AtomicBool>)>> = OnceLock::new();
+    FLAGS.get_or_init(|| HANDLED.map(|signal| (signal, Arc::default())).into())
 }
 
-/// From its making on, these signals end nothing by themselves.
+/// The handled signals. Once this exists, they do not end the process by themselves.
 #[derive(Debug)]
 pub struct Signals {
     wake: UnixStream,
 }
 
 impl Signals {
-    /// Takes them over.
+    /// Installs the handlers.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's error.
     pub fn new() -> std::io::Result<Self> {
         let (wake, end) = UnixStream::pair()?;
         wake.set_nonblocking(true)?;
-        for (signal, flag) in come() {
-            if IS_NOTED.get().is_none() {
+        for (signal, flag) in flags() {
+            if HAS_HANDLERS.get().is_none() {
                 signal_hook::flag::register(*signal, Arc::clone(flag))?;
             }
             signal_hook::low_level::pipe::register(*signal, end.try_clone()?)?;
         }
-        let _ = IS_NOTED.set(());
+        let _ = HAS_HANDLERS.set(());
         Ok(Self { wake })
     }
 
-    /// Those that have come since.
+    /// Returns the signals that have arrived since the last call.
     pub fn take(&self) -> Vec<i32> {
         let mut stream = &self.wake;
         while stream.read(&mut [0; 64]).is_ok_and(|count| count > 0) {}
-        let come = come().iter();
-        let come = come.filter(|(_, flag)| flag.swap(false, Ordering::AcqRel));
-        come.map(|(signal, _)| *signal).collect()
+        let flags = flags().iter();
+        let arrived = flags.filter(|(_, flag)| flag.swap(false, Ordering::AcqRel));
+        arrived.map(|(signal, _)| *signal).collect()
     }
 }
 

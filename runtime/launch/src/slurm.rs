@@ -1,6 +1,6 @@
-//! A step of Slurm: which nodes, which of them is this, and what its agents need to find each other (run-2).
+//! A Slurm step: its nodes, this launcher's place among them, and what its agents need to find each other (run-2).
 //!
-//! `srun --mpi=none` starts one launcher a node and tells it all of this by its environment.
+//! `srun --mpi=none` starts one launcher on each node and describes the step in its environment.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,21 +9,21 @@ use std::time::{Duration, Instant};
 use muster_config::{draw_key, leave_key};
 use muster_ipc::key_hash;
 
-/// Names in a list of nodes, at most.
+/// Most names in a list of nodes.
 const NODES_MAX: usize = 4096;
-/// The ports of the agents of different jobs lie apart, and from those of the plugin's jobs.
+/// Ports for agents. The agents of different jobs have different ports, and none that the plugin's jobs use.
 const PORTS: std::ops::Range<u32> = 26_000..32_000;
-/// What an agent takes of them, with one to spare.
+/// Ports of one job's agents, with one to spare.
 const PORTS_EACH: u32 = 4;
-/// What the names of the plugin's jobs begin with.
-const OF_THE_PLUGIN: &str = "slurm-";
-/// Between two looks for the key.
-const LOOK: Duration = Duration::from_millis(20);
+/// Prefix of the names of the plugin's jobs.
+const PLUGIN_PREFIX: &str = "slurm-";
+/// Pause between two checks for the key.
+const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A step, as one of its launchers sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
-    /// Job and step, as a name for Muster's job.
+    /// Job and step, as the name of Muster's job.
     pub job: String,
     /// The nodes, in Slurm's order.
     pub nodes: Vec<String>,
@@ -36,10 +36,11 @@ pub struct Step {
 }
 
 impl Step {
-    /// What `variable` says of the step that this process was started in by `srun`; none if it was not.
+    /// Reads the step in which `srun` started this process; `None` if it did not. `variable` returns an
+    /// environment variable.
     ///
     /// # Errors
-    /// A step that no launcher can work in, and which option of `srun` to change.
+    /// The step does not suit a launcher; the error names the option of `srun` to change.
     pub fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Self>, String> {
         let Some(list) = variable("SLURM_STEP_NODELIST") else {
             return Ok(None);
@@ -51,7 +52,7 @@ impl Step {
         };
         if variable("PMIX_NAMESPACE").is_some() || variable("PMI_RANK").is_some() {
             return Err(
-                "this step has Slurm's own PMI or PMIx, which would end it with its first rank; start it with \
+                "this step has Slurm's own PMI or PMIx, which would end the step with its first rank; start it with \
                  srun --mpi=none"
                     .into(),
             );
@@ -60,25 +61,28 @@ impl Step {
         let tasks = number("SLURM_STEP_NUM_TASKS")? as usize;
         if tasks != nodes.len() {
             return Err(format!(
-                "srun has started {tasks} launchers on {} nodes; start one a node with \
+                "srun has started {tasks} launchers on {} nodes; start one on each node with \
                  --ntasks-per-node=1, and give the ranks to muster run -n",
                 nodes.len()
             ));
         }
         let own = number("SLURM_NODEID")? as usize;
         if own >= nodes.len() {
-            return Err(format!("SLURM_NODEID is {own}, of {} nodes", nodes.len()));
+            return Err(format!(
+                "SLURM_NODEID is {own}, but the step has {} nodes",
+                nodes.len()
+            ));
         }
         let (job, step) = (number("SLURM_JOB_ID")?, number("SLURM_STEP_ID")?);
         let given = variable("MUSTER_JOB");
         if let Some(job) = given.as_ref().filter(|job| job.contains('/')) {
             return Err(format!(
-                "MUSTER_JOB is {job:?}; it becomes part of the names of files, so give one without a slash"
+                "MUSTER_JOB is {job:?}; it becomes part of file names, so give one without a slash"
             ));
         }
         let port = match &given {
             Some(job) => port_of(job),
-            // Of steps and jobs with neighbouring numbers, which are often on one node, none has another's.
+            // Steps and jobs with neighbouring numbers are often on one node and must not share ports.
             None => nth_port(job.wrapping_mul(31).wrapping_add(step)),
         };
         Ok(Some(Self {
@@ -90,43 +94,44 @@ impl Step {
         }))
     }
 
-    /// The job's key in a file that all nodes see: made by the first node's launcher, awaited by the others.
+    /// Returns the path of the job's key, a file that all nodes see. The first node's launcher creates it; the
+    /// others wait for it.
     ///
     /// # Errors
-    /// It cannot be made, or did not come in time.
-    pub fn key(&self, home: &Path, patience: Duration) -> Result<PathBuf, String> {
+    /// The file cannot be created, or did not appear in time.
+    pub fn key(&self, home: &Path, timeout: Duration) -> Result<PathBuf, String> {
         let path = home.join(format!(".muster-run-{}.key", self.job));
         if self.own != 0 {
-            let until = Instant::now() + patience;
-            while !is_whole(home, &path) {
+            let until = Instant::now() + timeout;
+            while !is_complete(home, &path) {
                 if Instant::now() > until {
                     return Err(format!(
-                        "{} has not come from {} within {} s; is it on a file system that all nodes share? \
-                         Else put a key there and name it with MUSTER_KEY_FILE",
+                        "{} has not appeared from {} within {} s; put it on a file system that all nodes share, \
+                         or put a key file on each node and name it with MUSTER_KEY_FILE",
                         path.display(),
                         self.nodes[0],
-                        patience.as_secs()
+                        timeout.as_secs()
                     ));
                 }
-                std::thread::sleep(LOOK);
+                std::thread::sleep(CHECK_INTERVAL);
             }
             return Ok(path);
         }
-        // Of a step of this number nobody else is there.
+        // No other process uses the file of this step.
         leave_key(&path, &draw_key()).map_err(|cause| cause.to_string())?;
         Ok(path)
     }
 }
 
-/// Whether the key is there. NFS remembers for a while that a name was not, until somebody opens its directory.
-fn is_whole(home: &Path, path: &Path) -> bool {
+/// Whether the key is there. NFS caches for a while that a name was missing, until its directory is opened.
+fn is_complete(home: &Path, path: &Path) -> bool {
     drop(fs::File::open(home));
     fs::metadata(path).is_ok_and(|data| data.len() > 64)
 }
 
-/// Whether this job is the plugin's: a step of it may have another one inside, with agents of its own.
+/// Whether this job is the plugin's: one of its steps may have another step inside, with agents of its own.
 pub(crate) fn is_of_the_plugin(job: &str) -> bool {
-    job.starts_with(OF_THE_PLUGIN)
+    job.starts_with(PLUGIN_PREFIX)
 }
 
 /// The first port of the agents of a job that has a name and no number.
@@ -173,7 +178,7 @@ mod tests {
 
     /// run-2.
     #[test]
-    fn steps_and_jobs_beside_each_other_have_ports_of_their_own() {
+    fn neighbouring_steps_and_jobs_have_different_ports() {
         let ports = (4700..4740).flat_map(|job| (0..31).map(move |step| (job, step)));
         let ports = ports.map(|(job, number): (u32, u32)| {
             let (job, number) = (job.to_string(), number.to_string());
@@ -190,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_the_user_gives_is_the_jobs() {
+    fn a_name_from_the_user_is_the_jobs() {
         let named = |job| step(&[("MUSTER_JOB", Some(job))]).unwrap().unwrap();
         assert_eq!(
             (&*named("mine").job, &*named("yours").job),
@@ -198,11 +203,11 @@ mod tests {
         );
         assert_ne!(named("mine").port, named("yours").port);
         assert!(PORTS.contains(&named("mine").port));
-        // The plugin's agents have that name and these ports.
+        // The plugin's agents use that name and these ports.
     }
 
     #[test]
-    fn a_step_that_does_not_fit_names_the_option() {
+    fn an_unsuitable_step_is_refused_with_the_option_to_change() {
         for (name, value, text) in [
             ("PMIX_NAMESPACE", Some("slurm.pmix.1.0"), "--mpi=none"),
             ("SLURM_STEP_NUM_TASKS", Some("8"), "--ntasks-per-node=1"),

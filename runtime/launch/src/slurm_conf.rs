@@ -1,26 +1,27 @@
-//! What of Slurm's configuration a launcher in a step goes by: nothing in its environment tells it.
+//! The parts of Slurm's configuration that a launcher in a step depends on: its environment does not contain them.
 
 use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Where it is, besides what `SLURM_CONF` names: as sites keep it, and as slurmd keeps what it was sent.
+/// Paths of the configuration besides that in `SLURM_CONF`: the usual one, and the one where slurmd keeps what it
+/// was sent.
 const FILES: [&str; 2] = ["/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf"];
-/// Slurm's own default of `KillWait`.
+/// Slurm's default of `KillWait`.
 const KILL_WAIT: Duration = Duration::from_secs(30);
 
-/// How Slurm ends and signals steps here.
+/// How Slurm ends and signals steps on this node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SlurmHabits {
-    /// A signal to a step is sent to all processes of its tasks, ranks among them. With cgroups, as at most sites,
-    /// only what Slurm itself has started gets it: the launcher.
+pub struct SlurmConf {
+    /// A signal to a step is sent to all processes of its tasks, including ranks. With cgroups, as at most
+    /// sites, only the process that Slurm itself has started gets it: the launcher.
     pub(super) signals_all: bool,
     /// How long processes that were asked to end have before Slurm kills them.
     pub kill_wait: Duration,
 }
 
-impl SlurmHabits {
-    /// Of the Slurm whose step this process is in; none outside of one.
+impl SlurmConf {
+    /// Reads the configuration of the Slurm whose step this process is in; `None` outside of a step.
     #[must_use]
     pub fn here() -> Option<Self> {
         let given = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
@@ -56,7 +57,7 @@ mod tests {
 
     /// run-4.
     #[test]
-    fn what_is_not_said_is_as_slurm_has_it() {
+    fn missing_settings_have_slurms_defaults() {
         for (text, signals_all, seconds) in [
             ("", false, 30),
             ("ProctrackType=proctrack/cgroup\nKillWait=120\n", false, 120),
@@ -68,7 +69,7 @@ mod tests {
             ("ProctrackType=proctrack/pgid\n", true, 30),
             ("#ProctrackType=proctrack/pgid\nKillWait=soon\n", false, 30),
         ] {
-            let read = SlurmHabits::read(text);
+            let read = SlurmConf::read(text);
             assert_eq!(
                 (read.signals_all, read.kill_wait.as_secs()),
                 (signals_all, seconds),

@@ -1,4 +1,5 @@
-//! What a launcher hears from whoever started it on its host (`cli::run::remote`), and that this one is gone.
+//! Control channel of stdin: what the parent on the launcher's host (`cli::run::remote`) reports to the launcher,
+//! and the loss of that parent.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -11,24 +12,25 @@ use muster_sys::process::send_signal;
 static CUT: AtomicBool = AtomicBool::new(false);
 static LOST: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
 
-/// Nobody is at the other end any more.
+/// Notes that the parent is gone.
 pub fn cut() {
     CUT.store(true, Ordering::Release);
-    // The loop waits for signals, among other things; once the cord is cut it takes this one for nothing else.
+    // Wakes the loop, which waits for signals among other things. Once the channel is cut it ignores this
+    // signal.
     let _ = send_signal(std::process::id(), SIGHUP);
 }
 
-/// Whether somebody has said so.
+/// Whether the parent is gone.
 pub(super) fn is_cut() -> bool {
     CUT.load(Ordering::Acquire)
 }
 
-/// The launcher of this node was not started, or is lost.
+/// Notes that the launcher of this node was not started, or is lost.
 pub fn lose(node: usize) {
     nodes().insert(node);
 }
 
-/// Nodes of which that was said.
+/// The nodes for which that was noted.
 pub(super) fn lost() -> Vec<usize> {
     nodes().iter().copied().collect()
 }

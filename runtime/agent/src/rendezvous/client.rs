@@ -1,52 +1,54 @@
-//! One who takes part comes to the server, and waits for the list.
+//! The client of the gossip server: a participant joins, and waits for the list of all participants.
 
-use super::{Entry, LINE_MAX, Talk, VERSION, nonce, read_line};
+use super::{Entry, Exchange, LINE_MAX, VERSION, nonce, read_line};
 use muster_protocol::age::config::PARTICIPANTS_MAX;
 use std::io::{self, BufReader, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 use thiserror::Error;
 
-/// For the connection, and for each word but the last.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// For the list; then it is asked for again, in case the server is no more.
-const PATIENCE_FOR_ALL: Duration = Duration::from_secs(60);
-/// The longest list, before its proof is looked at.
+/// For the connection, and for each line but the last.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// For the list. The agent then joins again, in case the server has gone.
+const LIST_TIMEOUT: Duration = Duration::from_secs(60);
+/// The longest list that is read before its proof is checked.
 const LIST_MAX: usize = 64 << 20;
 
 /// Why there is no list yet.
 #[derive(Debug, Error)]
 pub(crate) enum JoinError {
-    /// The server is not reached, or has gone.
+    /// The server cannot be reached, or has gone.
     #[error("{server}: {source}")]
     Io {
-        /// Its address as given.
+        /// The address as given.
         server: String,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// The server does not take us.
+    /// The server refuses this node.
     #[error("{server} refuses this node: {why}")]
     Refused {
-        /// Its address as given.
+        /// The address as given.
         server: String,
-        /// Its words.
+        /// The server's reason.
         why: String,
     },
-    /// What it says is no roster of this job.
-    #[error("{server} is no gossip server of this job: {why}; is it given the same key?")]
+    /// The peer is not a gossip server of this job.
+    #[error(
+        "{server} is not a gossip server of this job: {why}; give it the same key (--key-file)"
+    )]
     Foreign {
-        /// Its address as given.
+        /// The address as given.
         server: String,
         /// What is wrong.
         why: &'static str,
     },
 }
 
-/// Joins, and waits until all have.
+/// Joins, and waits until all participants have.
 ///
 /// # Errors
-/// Why there is no list. The server may have noted us; joining again is no harm.
+/// Why there is no list. The server may have registered this node; joining again is safe.
 pub(crate) fn join(server: &str, key: &[u8; 32], own: &Entry) -> Result<Vec<Entry>, JoinError> {
     let io = |source| JoinError::Io {
         server: server.to_owned(),
@@ -57,29 +59,30 @@ pub(crate) fn join(server: &str, key: &[u8; 32], own: &Entry) -> Result<Vec<Entr
         why,
     };
     let stream = connect(server).map_err(io)?;
-    stream.set_read_timeout(Some(PATIENCE)).map_err(io)?;
-    stream.set_write_timeout(Some(PATIENCE)).map_err(io)?;
+    stream.set_read_timeout(Some(TIMEOUT)).map_err(io)?;
+    stream.set_write_timeout(Some(TIMEOUT)).map_err(io)?;
     let mut reader = BufReader::new(stream.try_clone().map_err(io)?);
     let greeting = read_line(&mut reader, LINE_MAX).map_err(io)?;
     let greeting = greeting
         .strip_prefix("roster ")
         .and_then(|rest| rest.split_once(' '));
-    let (version, theirs) = greeting.ok_or(foreign("it does not greet as one"))?;
+    let (version, server_nonce) =
+        greeting.ok_or(foreign("its first line is not a gossip server's"))?;
     if version != VERSION {
-        return Err(foreign("it is of another release"));
+        return Err(foreign(
+            "its protocol version differs; run one release of Muster",
+        ));
     }
-    let ours = nonce();
-    let talk = Talk {
+    let client_nonce = nonce();
+    let exchange = Exchange {
         key,
-        server: theirs,
-        client: &ours,
+        server: server_nonce,
+        client: &client_nonce,
     };
     let line = own.line();
-    let said = format!("join {ours} {line} {}\n", talk.proof(&line));
-    (&stream).write_all(said.as_bytes()).map_err(io)?;
-    stream
-        .set_read_timeout(Some(PATIENCE_FOR_ALL))
-        .map_err(io)?;
+    let request = format!("join {client_nonce} {line} {}\n", exchange.proof(&line));
+    (&stream).write_all(request.as_bytes()).map_err(io)?;
+    stream.set_read_timeout(Some(LIST_TIMEOUT)).map_err(io)?;
     let answer = read_line(&mut reader, LINE_MAX).map_err(io)?;
     if let Some(why) = answer.strip_prefix("refused ") {
         return Err(JoinError::Refused {
@@ -90,15 +93,17 @@ pub(crate) fn join(server: &str, key: &[u8; 32], own: &Entry) -> Result<Vec<Entr
     let answer = answer
         .strip_prefix("list ")
         .and_then(|rest| rest.split_once(' '));
-    let (count, proof) = answer.ok_or(foreign("it answers something else"))?;
+    let (count, proof) = answer.ok_or(foreign("its answer is neither a list nor a refusal"))?;
     let count = count
         .parse()
         .ok()
         .filter(|count| *count <= PARTICIPANTS_MAX);
-    let count = count.ok_or(foreign("it tells of too many"))?;
-    read_list(&mut reader, count, &talk, proof).map_err(|error| match error {
+    let count = count.ok_or(foreign("its list has too many participants"))?;
+    read_list(&mut reader, count, &exchange, proof).map_err(|error| match error {
         ListError::Io(error) => io(error),
-        ListError::Foreign => foreign("its list is not proven, or cannot be read"),
+        ListError::Foreign => {
+            foreign("the proof of its list is wrong, or the list cannot be parsed")
+        }
     })
 }
 
@@ -110,7 +115,7 @@ enum ListError {
 fn read_list(
     reader: &mut impl Read,
     count: usize,
-    talk: &Talk<'_>,
+    exchange: &Exchange<'_>,
     proof: &str,
 ) -> Result<Vec<Entry>, ListError> {
     let mut list = String::new();
@@ -121,7 +126,7 @@ fn read_list(
             return Err(ListError::Foreign);
         }
     }
-    if !talk.is_proof(&list, proof) {
+    if !exchange.is_proof(&list, proof) {
         return Err(ListError::Foreign);
     }
     let entries: Option<Vec<Entry>> = list.lines().map(Entry::read).collect();
@@ -131,7 +136,7 @@ fn read_list(
 fn connect(server: &str) -> io::Result<TcpStream> {
     let mut last = io::Error::other("the name has no address");
     for address in server.to_socket_addrs()? {
-        match TcpStream::connect_timeout(&address, PATIENCE) {
+        match TcpStream::connect_timeout(&address, TIMEOUT) {
             Ok(stream) => return Ok(stream),
             Err(error) => last = error,
         }

@@ -1,20 +1,21 @@
-//! The roster: a gossip server at a well-known address, where the participants of age gossip find each other
+//! Rendezvous: a gossip server at a well-known address, where the participants of age gossip find each other
 //! (BG-04).
 //!
-//! Whoever takes part says its NIDs there and waits. When as many as were expected have come, each is told all
-//! of them, the same list in the same order; from then on only an agent that starts needs the server, and not one
-//! that takes over from a worker that crashed: that worker has left it the list. The server keeps its list in memory
-//! alone: one that is started again waits for all of them to come again. It has no word in who is alive.
+//! Each participant sends its NIDs and waits. When the expected number has joined, the server sends all of them the
+//! same list in the same order. After that only an agent that starts needs the server. A worker that takes over
+//! from a crashed one does not: the crashed worker has left it the list. The server keeps its list in memory only,
+//! so a restarted server waits for all participants to join again. The server has no part in deciding which members
+//! are alive.
 //!
 //! ```text
 //! server: roster 1 NONCE
 //! client: join NONCE NIDS GROUP NAME PROOF      GROUP is - for none
 //! server: list COUNT PROOF, and COUNT lines NIDS GROUP NAME
-//!         refused WORDS
+//!         refused REASON
 //! ```
-//! A proof is a keyed BLAKE3, by the job's key, of both nonces and what was said, so that neither side believes
-//! one who is not of the job, nor what was said another time. Who is refused is told without a proof, since it
-//! may have another key; it believes nothing by it.
+//! A proof is a keyed BLAKE3 hash, with the job's key, of both nonces and the payload. It protects both sides from
+//! peers outside of the job and from replays. A refusal has no proof, since the refused client may have another
+//! key; the client takes no data from it.
 
 mod client;
 mod server;
@@ -25,19 +26,19 @@ pub use server::Server;
 use muster_config::draw_key;
 use std::io::{self, Read};
 
-/// The version of what is said.
+/// Version of the protocol.
 const VERSION: &str = "1";
 /// The longest line: NIDs, a group, a nonce and a proof.
 const LINE_MAX: usize = 512;
 
-/// One who takes part.
+/// A participant.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Entry {
-    /// Its NIDs with commas between, the first one first.
+    /// Its NIDs, separated by commas, the first one first.
     pub(crate) nids: String,
     /// Its group; empty for none.
     pub(crate) group: String,
-    /// What it is called.
+    /// Its name.
     pub(crate) name: String,
 }
 
@@ -52,8 +53,8 @@ impl Entry {
     }
 
     fn read(line: &str) -> Option<Self> {
-        let words: Vec<&str> = line.split(' ').collect();
-        let [nids, group, name] = words[..] else {
+        let fields: Vec<&str> = line.split(' ').collect();
+        let [nids, group, name] = fields[..] else {
             return None;
         };
         Some(Self {
@@ -63,33 +64,33 @@ impl Entry {
         })
     }
 
-    /// What it is found by.
+    /// The NID that identifies it.
     fn first_nid(&self) -> &str {
         self.nids.split(',').next().unwrap_or_default()
     }
 }
 
-/// The job's key, and both nonces.
-struct Talk<'a> {
+/// The job's key and both nonces of one connection.
+struct Exchange<'a> {
     key: &'a [u8; 32],
     server: &'a str,
     client: &'a str,
 }
 
-impl Talk<'_> {
-    /// Proves that one of the job has said this in this talk.
-    fn proof(&self, said: &str) -> String {
+impl Exchange<'_> {
+    /// Returns the proof that a process of the job sent this payload on this connection.
+    fn proof(&self, payload: &str) -> String {
         let mut hasher = blake3::Hasher::new_keyed(self.key);
-        for part in ["muster roster", self.server, self.client, said] {
+        for part in ["muster roster", self.server, self.client, payload] {
             hasher.update(&(part.len() as u64).to_le_bytes());
             hasher.update(part.as_bytes());
         }
         hex(&hasher.finalize().as_bytes()[..16])
     }
 
-    fn is_proof(&self, said: &str, proof: &str) -> bool {
-        // In constant time, whatever was sent.
-        let own = blake3::hash(self.proof(said).as_bytes());
+    fn is_proof(&self, payload: &str, proof: &str) -> bool {
+        // Comparing hashes takes constant time, whatever was sent.
+        let own = blake3::hash(self.proof(payload).as_bytes());
         own == blake3::hash(proof.as_bytes())
     }
 }
@@ -102,8 +103,8 @@ fn nonce() -> String {
     hex(&draw_key()[..16])
 }
 
-/// Reads one line of at most so many bytes, without its end.
-fn read_line(from: &mut impl Read, most: usize) -> io::Result<String> {
+/// Reads one line of at most `max` bytes, without its line feed.
+fn read_line(from: &mut impl Read, max: usize) -> io::Result<String> {
     let mut line = Vec::new();
     let mut byte = [0];
     loop {
@@ -111,8 +112,8 @@ fn read_line(from: &mut impl Read, most: usize) -> io::Result<String> {
         if byte == *b"\n" {
             return String::from_utf8(line).map_err(io::Error::other);
         }
-        if line.len() == most {
-            return Err(io::Error::other("a line is too long"));
+        if line.len() == max {
+            return Err(io::Error::other("the line is too long"));
         }
         line.push(byte[0]);
     }

@@ -1,6 +1,7 @@
-//! The server: it greets, notes who comes, and tells all when all are there. One thread, nobody is waited for.
+//! The server: sends a greeting, registers participants, and sends all of them the list when all have joined. It
+//! has one thread and waits for no single client.
 
-use super::{Entry, LINE_MAX, Talk, VERSION, nonce};
+use super::{Entry, Exchange, LINE_MAX, VERSION, nonce};
 use muster_protocol::AgeConfig;
 use muster_protocol::age::Participant;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -10,16 +11,16 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 use tracing::{info, warn};
 
-/// Connections beyond the number of participants: those who come again, and strangers.
-const GUESTS_MORE: usize = 256;
-/// Who has said nothing for so long, or takes so long to read, is hung up on.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// Connections that are told the list at the same time: each has a copy.
-const TOLD_AT_ONCE: usize = 64;
-/// After a connection could not be taken.
-const REST: Duration = Duration::from_millis(100);
-/// How often it is looked for them.
-const LOOK: Timespec = Timespec {
+/// Connections beyond the number of participants: for those that join again, and for unauthenticated senders.
+const SPARE_CONNECTIONS: usize = 256;
+/// A connection that sends nothing, or does not read, for this long is closed.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Connections that are sent the list at a time: each has a copy of it.
+const SENDING_MAX: usize = 64;
+/// Pause after a failed accept.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Longest wait for an event, so that time-outs are checked.
+const POLL_INTERVAL: Timespec = Timespec {
     tv_sec: 1,
     tv_nsec: 0,
 };
@@ -28,10 +29,10 @@ const LOOK: Timespec = Timespec {
 pub struct Server {
     listener: TcpListener,
     key: [u8; 32],
-    /// How many take part.
+    /// Number of participants.
     expected: usize,
     joined: BTreeMap<String, Entry>,
-    /// Lines of all who take part, once all have come.
+    /// The lines of all participants, once all have joined.
     list: Option<String>,
     registrants: Vec<Registrant>,
 }
@@ -40,9 +41,9 @@ pub struct Server {
 struct Registrant {
     stream: TcpStream,
     nonce: String,
-    heard: Vec<u8>,
-    /// What it is told, and how much of that it has been.
-    told: Vec<u8>,
+    received: Vec<u8>,
+    /// What it is sent, and how much of that has been.
+    outgoing: Vec<u8>,
     sent: usize,
     stage: Stage,
     since: Instant,
@@ -50,16 +51,16 @@ struct Registrant {
 
 #[derive(Debug, PartialEq, Eq)]
 enum Stage {
-    /// It has not said who it is.
+    /// It has not joined yet.
     New,
-    /// It waits for the list, which is proven with its nonce.
+    /// It waits for the list, whose proof includes this nonce of the client.
     Waiting(String),
-    /// It is told the last.
+    /// It is sent its last message.
     Leaving,
 }
 
 impl Server {
-    /// A server for so many participants of the job with this key.
+    /// Opens a server for this many participants of the job with this key.
     ///
     /// # Errors
     /// The address cannot be listened at.
@@ -76,28 +77,28 @@ impl Server {
         })
     }
 
-    /// Where it listens.
+    /// The address at which it listens.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
-    /// How many have come.
+    /// How many participants have joined.
     #[must_use]
     pub fn joined(&self) -> usize {
         self.joined.len()
     }
 
-    /// Waits for something, for a second at most, and does it.
+    /// Waits for events for at most a second, and handles them.
     ///
     /// # Errors
-    /// The wait failed. What happens to one connection ends that one.
+    /// The wait failed. An error on one connection only closes that connection.
     pub fn turn(&mut self) -> io::Result<()> {
         let mut waited = vec![PollFd::new(&self.listener, PollFlags::IN)];
         waited.extend(self.registrants.iter().map(|registrant| {
-            let writes = registrant.sent < registrant.told.len();
+            let writes = registrant.sent < registrant.outgoing.len();
             let wanted = if writes {
                 PollFlags::OUT
             } else {
@@ -105,41 +106,41 @@ impl Server {
             };
             PollFd::new(&registrant.stream, wanted)
         }));
-        match poll(&mut waited, Some(&LOOK)) {
+        match poll(&mut waited, Some(&POLL_INTERVAL)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
         drop(waited);
-        self.let_in();
+        self.accept();
         let mut registrants = std::mem::take(&mut self.registrants);
         registrants.retain_mut(|registrant| self.serve(registrant));
         self.registrants = registrants;
-        self.tell_all();
+        self.send_list();
         Ok(())
     }
 
-    fn let_in(&mut self) {
+    fn accept(&mut self) {
         loop {
             let stream = match self.listener.accept() {
                 Ok((stream, _)) => stream,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) => {
-                    warn!(%error, "a connection could not be taken");
-                    // The system may have no descriptors left: those who have been served leave some.
-                    return std::thread::sleep(REST);
+                    warn!(%error, "cannot accept a connection; pausing");
+                    // The system may be out of descriptors: connections that end free some.
+                    return std::thread::sleep(ACCEPT_PAUSE);
                 }
             };
-            let is_full = self.registrants.len() >= self.expected + GUESTS_MORE;
+            let is_full = self.registrants.len() >= self.expected + SPARE_CONNECTIONS;
             if is_full || stream.set_nonblocking(true).is_err() {
-                warn!("a connection was turned away");
+                warn!("closed a connection: too many are open, or it cannot be made non-blocking");
                 continue;
             }
             let nonce = nonce();
             self.registrants.push(Registrant {
                 stream,
-                told: format!("roster {VERSION} {nonce}\n").into_bytes(),
+                outgoing: format!("roster {VERSION} {nonce}\n").into_bytes(),
                 nonce,
-                heard: Vec::new(),
+                received: Vec::new(),
                 sent: 0,
                 stage: Stage::New,
                 since: Instant::now(),
@@ -147,26 +148,26 @@ impl Server {
         }
     }
 
-    /// Writes and reads what there is. Whether the connection stays.
+    /// Writes and reads what is possible. Returns whether the connection stays open.
     fn serve(&mut self, registrant: &mut Registrant) -> bool {
         if !registrant.write() {
             return false;
         }
-        let is_told = registrant.sent == registrant.told.len();
-        if registrant.stage == Stage::Leaving && is_told {
+        let is_sent = registrant.sent == registrant.outgoing.len();
+        if registrant.stage == Stage::Leaving && is_sent {
             return false;
         }
-        let may_wait = matches!(registrant.stage, Stage::Waiting(_)) && is_told;
-        if !may_wait && registrant.since.elapsed() > PATIENCE {
+        let may_wait = matches!(registrant.stage, Stage::Waiting(_)) && is_sent;
+        if !may_wait && registrant.since.elapsed() > TIMEOUT {
             return false;
         }
         match registrant.read() {
-            Heard::Nothing => true,
-            Heard::End => false,
-            // Whoever waits has said all there is to say.
-            Heard::Line(_) if registrant.stage != Stage::New => false,
-            Heard::Line(line) => {
-                match self.note(registrant, &line) {
+            Received::Nothing => true,
+            Received::End => false,
+            // A client that waits has nothing more to send.
+            Received::Line(_) if registrant.stage != Stage::New => false,
+            Received::Line(line) => {
+                match self.register(registrant, &line) {
                     Ok(nonce) => registrant.stage = Stage::Waiting(nonce),
                     Err(why) => registrant.refuse(&why),
                 }
@@ -175,37 +176,42 @@ impl Server {
         }
     }
 
-    /// Somebody says who it is. Its nonce, or why it is not taken.
-    fn note(&mut self, registrant: &Registrant, line: &str) -> Result<String, String> {
-        let words: Vec<&str> = line.split(' ').collect();
-        let ["join", client, nids, group, name, proof] = words[..] else {
-            return Err("it says something else than who it is".into());
+    /// Handles a join request. Returns the client's nonce, or why it is refused.
+    fn register(&mut self, registrant: &Registrant, line: &str) -> Result<String, String> {
+        let fields: Vec<&str> = line.split(' ').collect();
+        let ["join", client, nids, group, name, proof] = fields[..] else {
+            return Err("its line is not a join request".into());
         };
-        let talk = Talk {
+        let exchange = Exchange {
             key: &self.key,
             server: &registrant.nonce,
             client,
         };
-        let said = format!("{nids} {group} {name}");
-        if !talk.is_proof(&said, proof) {
-            warn!(nids, "one with another key was refused");
-            return Err("it has another key than the server (--key-file)".into());
+        let payload = format!("{nids} {group} {name}");
+        if !exchange.is_proof(&payload, proof) {
+            warn!(
+                nids,
+                "refused a participant: it has another key; give it and the server one key (--key-file)"
+            );
+            return Err(
+                "it has another key than the server; give both the same key (--key-file)".into(),
+            );
         }
-        let entry = Entry::read(&said).ok_or("it names no NID")?;
+        let entry = Entry::read(&payload).ok_or("its entry cannot be parsed")?;
         let known = self.joined.get(entry.first_nid());
         if self.list.is_some() && known != Some(&entry) {
             warn!(
                 nids,
-                group, "one who is not in the list came after all others"
+                group, "refused a participant that is not in the complete list"
             );
             return Err(format!(
-                "{} participants have come, and it is not one of them with these NIDs, this group and this \
-                 name; start the server anew for others",
+                "{} participants have joined, and it is not one of them with these NIDs, this group and this \
+                 name; restart the server for other participants",
                 self.expected
             ));
         }
         if known.is_some_and(|known| *known != entry) {
-            return Err("another participant has its first NID".into());
+            return Err("another participant has the same first NID; give each its own".into());
         }
         if self
             .joined
@@ -213,13 +219,13 @@ impl Server {
             .is_none()
         {
             let (joined, expected) = (self.joined.len(), self.expected);
-            info!(nids, group, joined, expected, "one has joined");
+            info!(nids, group, joined, expected, "a participant joined");
         }
         Ok(client.to_owned())
     }
 
-    /// All are there: whoever waits is told.
-    fn tell_all(&mut self) {
+    /// If all have joined, sends the list to those that wait.
+    fn send_list(&mut self) {
         if self.list.is_none() && self.joined.len() == self.expected {
             match self.check() {
                 Ok(()) => {
@@ -228,7 +234,10 @@ impl Server {
                     info!(participants = self.expected, "the list is complete");
                 }
                 Err(why) => {
-                    warn!(why, "these participants cannot gossip; they are forgotten");
+                    warn!(
+                        why,
+                        "these participants cannot gossip; the server forgets them"
+                    );
                     self.joined.clear();
                     for registrant in &mut self.registrants {
                         if matches!(registrant.stage, Stage::Waiting(_)) {
@@ -239,9 +248,9 @@ impl Server {
             }
         }
         let Some(list) = &self.list else { return };
-        let is_told = |registrant: &&Registrant| registrant.stage == Stage::Leaving;
-        let told = self.registrants.iter().filter(is_told).count();
-        let mut room = TOLD_AT_ONCE.saturating_sub(told);
+        let is_sent = |registrant: &&Registrant| registrant.stage == Stage::Leaving;
+        let outgoing = self.registrants.iter().filter(is_sent).count();
+        let mut room = SENDING_MAX.saturating_sub(outgoing);
         for registrant in &mut self.registrants {
             let Stage::Waiting(client) = &registrant.stage else {
                 continue;
@@ -250,19 +259,19 @@ impl Server {
                 break;
             }
             room -= 1;
-            let talk = Talk {
+            let exchange = Exchange {
                 key: &self.key,
                 server: &registrant.nonce,
                 client,
             };
-            let head = format!("list {} {}\n", self.expected, talk.proof(list));
-            registrant.told.extend(head.bytes().chain(list.bytes()));
+            let head = format!("list {} {}\n", self.expected, exchange.proof(list));
+            registrant.outgoing.extend(head.bytes().chain(list.bytes()));
             registrant.stage = Stage::Leaving;
             registrant.since = Instant::now();
         }
     }
 
-    /// What the engine says of these participants: all on one net, with names that can be.
+    /// Checks the participants as the engine does: all on one net, with valid names.
     fn check(&self) -> Result<(), String> {
         let participants = self.joined.values().map(|entry| Participant {
             group: entry.group.clone(),
@@ -275,17 +284,17 @@ impl Server {
     }
 }
 
-enum Heard {
+enum Received {
     Nothing,
     Line(String),
     End,
 }
 
 impl Registrant {
-    /// Writes what it is to be told. Whether the connection stands.
+    /// Writes what is pending. Returns whether the connection stays open.
     fn write(&mut self) -> bool {
-        while self.sent < self.told.len() {
-            match self.stream.write(&self.told[self.sent..]) {
+        while self.sent < self.outgoing.len() {
+            match self.stream.write(&self.outgoing[self.sent..]) {
                 Ok(0) => return false,
                 Ok(count) => self.sent += count,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return true,
@@ -296,34 +305,34 @@ impl Registrant {
         true
     }
 
-    fn read(&mut self) -> Heard {
+    fn read(&mut self) -> Received {
         let mut bytes = [0; LINE_MAX];
         match self.stream.read(&mut bytes) {
-            Ok(0) => return Heard::End,
-            Ok(count) => self.heard.extend(&bytes[..count]),
+            Ok(0) => return Received::End,
+            Ok(count) => self.received.extend(&bytes[..count]),
             Err(error)
                 if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) =>
             {
-                return Heard::Nothing;
+                return Received::Nothing;
             }
-            Err(_) => return Heard::End,
+            Err(_) => return Received::End,
         }
-        let Some(end) = self.heard.iter().position(|byte| *byte == b'\n') else {
-            let is_too_long = self.heard.len() > LINE_MAX;
+        let Some(end) = self.received.iter().position(|byte| *byte == b'\n') else {
+            let is_too_long = self.received.len() > LINE_MAX;
             return if is_too_long {
-                Heard::End
+                Received::End
             } else {
-                Heard::Nothing
+                Received::Nothing
             };
         };
-        let line = self.heard.drain(..=end).take(end).collect();
-        String::from_utf8(line).map_or(Heard::End, Heard::Line)
+        let line = self.received.drain(..=end).take(end).collect();
+        String::from_utf8(line).map_or(Received::End, Received::Line)
     }
 
     fn refuse(&mut self, why: &str) {
-        // One line, whatever it quotes.
+        // One line, whatever text it quotes.
         let why: String = why.chars().filter(|c| !c.is_control()).take(400).collect();
-        self.told.extend(format!("refused {why}\n").bytes());
+        self.outgoing.extend(format!("refused {why}\n").bytes());
         self.stage = Stage::Leaving;
         self.since = Instant::now();
     }

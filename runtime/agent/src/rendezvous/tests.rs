@@ -9,7 +9,7 @@ use std::thread;
 
 const KEY: [u8; 32] = [7; 32];
 
-/// A server in a thread of its own, until it is dropped.
+/// A server in a thread, until it is dropped.
 struct Running {
     address: SocketAddr,
     is_over: Arc<AtomicBool>,
@@ -21,9 +21,9 @@ impl Running {
         let mut server = Server::open("127.0.0.1:0".parse().unwrap(), expected, KEY).unwrap();
         let address = server.address().unwrap();
         let is_over = Arc::new(AtomicBool::new(false));
-        let told = is_over.clone();
+        let stop = is_over.clone();
         let thread = thread::spawn(move || {
-            while !told.load(Ordering::Acquire) {
+            while !stop.load(Ordering::Acquire) {
                 server.turn().unwrap();
             }
             server.joined()
@@ -41,7 +41,7 @@ impl Running {
         thread::spawn(move || join(&server, &key, &own))
     }
 
-    /// How many had joined at the end.
+    /// Stops the server; returns how many had joined.
     fn end(mut self) -> usize {
         self.is_over.store(true, Ordering::Release);
         self.thread.take().unwrap().join().unwrap()
@@ -56,9 +56,9 @@ fn entry(nids: &str) -> Entry {
     }
 }
 
-/// BG-04: all are told the same list when all have come; one that comes again is told it, too.
+/// BG-04: all get the same list when all have joined; a participant that joins again gets it, too.
 #[test]
-fn all_are_told_when_all_have_come() {
+fn all_get_the_list_when_all_have_joined() {
     let server = Running::new(3);
     let names = [
         "10.0.0.2@udp0,10.1.0.2@udp1",
@@ -74,21 +74,21 @@ fn all_are_told_when_all_have_come() {
     assert!(lists.iter().all(|list| *list == sorted), "{lists:?}");
     let again = server.join(KEY, names[1]).join().unwrap().unwrap();
     assert_eq!(again, sorted);
-    // A fourth one is not in the list, and a known one has other NIDs now.
+    // A fourth participant is not in the list, and a known one has other NIDs now.
     for nids in ["10.0.0.4@udp0", "10.0.0.1@udp0,10.1.0.1@udp1"] {
         let refused = server.join(KEY, nids).join().unwrap().unwrap_err();
         assert!(
-            refused.to_string().contains("3 participants have come"),
+            refused.to_string().contains("3 participants have joined"),
             "{refused}"
         );
     }
     assert_eq!(server.end(), 3);
 }
 
-/// One with another key is refused, and believes no server with another key; who is on another net makes all
-/// of them start again, and all are told who (BG-04).
+/// A participant with another key is refused and trusts no server. A participant on another net makes all of them
+/// join again, and the refusal names the reason (BG-04).
 #[test]
-fn who_does_not_belong_is_refused() {
+fn participants_of_another_job_or_net_are_refused() {
     let server = Running::new(2);
     let refused = server.join([8; 32], "10.0.0.1@udp0").join().unwrap();
     assert!(refused.unwrap_err().to_string().contains("another key"));
@@ -104,9 +104,9 @@ fn who_does_not_belong_is_refused() {
     assert_eq!(server.end(), 2);
 }
 
-/// Whatever is said: long lines, no lines, other words; the server goes on.
+/// Invalid input (long lines, no lines, other requests) is refused, and the server goes on.
 #[test]
-fn nonsense_is_hung_up_on() {
+fn invalid_input_is_refused() {
     use std::io::Write;
     let server = Running::new(2);
     for nonsense in [
@@ -117,10 +117,10 @@ fn nonsense_is_hung_up_on() {
     ] {
         let mut stream = TcpStream::connect(server.address).unwrap();
         let _ = stream.write_all(nonsense);
-        let mut said = String::new();
-        // Refused with words, or hung up on.
-        let _ = stream.read_to_string(&mut said);
-        assert!(!said.contains("list "), "{said}");
+        let mut answer = String::new();
+        // Refused, or closed without an answer.
+        let _ = stream.read_to_string(&mut answer);
+        assert!(!answer.contains("list "), "{answer}");
     }
     let waiting = ["10.0.0.1@udp0", "10.0.0.2@udp0"].map(|nids| server.join(KEY, nids));
     for one in waiting {
@@ -129,13 +129,13 @@ fn nonsense_is_hung_up_on() {
     assert_eq!(server.end(), 2);
 }
 
-/// A list that is not proven is not believed.
+/// A list without a valid proof is rejected.
 #[test]
-fn a_server_of_another_job_is_not_believed() {
+fn a_list_without_a_valid_proof_is_rejected() {
     use std::io::Write;
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    let liar = thread::spawn(move || {
+    let impostor = thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         stream.write_all(b"roster 1 00\n").unwrap();
         read_line(&mut stream, LINE_MAX).unwrap();
@@ -144,6 +144,9 @@ fn a_server_of_another_job_is_not_believed() {
             .unwrap();
     });
     let refused = join(&address, &KEY, &entry("10.0.0.1@udp0")).unwrap_err();
-    assert!(refused.to_string().contains("not proven"), "{refused}");
-    liar.join().unwrap();
+    assert!(
+        refused.to_string().contains("proof of its list is wrong"),
+        "{refused}"
+    );
+    impostor.join().unwrap();
 }

@@ -1,9 +1,8 @@
-//! How the agents of a job find each other and come by the job's key.
+//! Bootstrap: how the agents of a job learn each other's addresses and the job's key.
 //!
-//! An agent that starts knows its own rails and nobody else. Somebody who knows the job hands it
-//! the addresses of some others and the key; after that the protocol finds the rest. Here that
-//! somebody is a rank whose launcher speaks PMIx ([`pmix`]). Nothing here sends a message to
-//! another node by itself.
+//! An agent that starts knows its own rails only. A rank whose launcher speaks PMIx ([`pmix`]) gives it the
+//! addresses of some other agents and the key; the membership protocol finds the remaining ones. This module sends
+//! no message to another node itself.
 
 pub mod pmix;
 
@@ -11,8 +10,8 @@ use std::sync::Arc;
 
 use crate::PmixHooks;
 
-/// The porch that fits how this process was started: none where there is nothing to do, so that
-/// its library thread is not woken for nothing. `feed_mpi` as for [`pmix::PmixIntegration::new`].
+/// Returns the PMIx integration for this process, or `None` if it has nothing to do, so that the library thread
+/// does not wake needlessly. `feed_mpi` as for [`pmix::PmixIntegration::new`].
 pub fn pmix_integration(feed_mpi: bool) -> Option<Arc<dyn PmixHooks>> {
     let wanted = feed_mpi || pmix::launched_by_pmix();
     wanted.then(|| Arc::new(pmix::PmixIntegration::new(feed_mpi)) as Arc<dyn PmixHooks>)

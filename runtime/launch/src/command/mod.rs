@@ -13,7 +13,7 @@ mod step;
 pub use arguments::{foreign, with_mpirun};
 
 use crate::{
-    Bind, Error, ExitPolicy, Hosts, Layout, OnLoss, Output, Plan, SlurmHabits, Step, node, programs,
+    Bind, Error, ExitPolicy, Hosts, Layout, OnLoss, Output, Plan, SlurmConf, Step, node, programs,
 };
 use clap::Args;
 use muster_config::parse_rails;
@@ -79,7 +79,7 @@ pub struct RunArgs {
     /// Startup timeout, of launchers and then of ranks.
     #[arg(long, value_name = "SECONDS", default_value_t = 120)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=86400))]
-    patience: u64,
+    start_timeout: u64,
     /// Time that ranks have to end [default: 2; in Slurm its KillWait].
     #[arg(long, value_name = "SECONDS")]
     #[arg(value_parser = clap::value_parser!(u64).range(..=86400))]
@@ -206,7 +206,7 @@ fn run_job(args: &RunArgs) -> Result<u8, CliError> {
         }
     }
     let slurm = match &role {
-        Role::Step(_) if !args.here => SlurmHabits::here(),
+        Role::Step(_) if !args.here => SlurmConf::here(),
         _ => None,
     };
     let plan = Plan {
@@ -217,7 +217,7 @@ fn run_job(args: &RunArgs) -> Result<u8, CliError> {
         on_loss: args.on_loss,
         export,
         output,
-        patience: Duration::from_secs(args.patience),
+        timeout: Duration::from_secs(args.start_timeout),
         grace: match (args.grace, slurm) {
             (Some(seconds), _) => Duration::from_secs(seconds),
             (None, Some(slurm)) => slurm.kill_wait,

@@ -82,14 +82,14 @@ pub(super) fn run(
     let mut statuses = Vec::new();
     let mut end_deadline: Option<Instant> = None;
     let mut shutdown = Shutdown::default();
-    let mut start_deadline = Some(Instant::now() + plan.patience);
+    let mut start_deadline = Some(Instant::now() + plan.timeout);
     let mut ready = Vec::new();
     let mut output_reader = None;
     loop {
         launchers.take_events();
         if start_deadline.is_some_and(|at| Instant::now() >= at) {
             start_deadline = None;
-            launchers.end_unstarted(plan.patience);
+            launchers.end_unstarted(plan.timeout);
         }
         for signal in signals.take() {
             launchers.forward_signal(signal);
@@ -111,7 +111,7 @@ pub(super) fn run(
             let timeout = if shutdown.any() {
                 plan.grace
             } else {
-                plan.patience
+                plan.timeout
             };
             let output_reader = output_reader.get_or_insert_with(|| OutputReader::new(now));
             if shutdown.kill_at().is_none() && output_reader.keeps_waiting(timeout, now) {
@@ -128,7 +128,7 @@ pub(super) fn run(
             launchers.finish(if shutdown.any() {
                 plan.grace
             } else {
-                plan.patience
+                plan.timeout
             });
             return Ok(match shutdown.first() {
                 // A second signal has ended the job, also if launchers were killed and have no status.

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGUSR1, SIGUSR2};
 
-use crate::ECHO;
+use crate::DUPLICATE_SIGNAL_WINDOW;
 
 /// Time in which launchers that were asked twice must kill their ranks and end.
 const KILL_AFTER: Duration = Duration::from_secs(5);
@@ -28,7 +28,7 @@ impl Shutdown {
         }
         match self.first {
             None => self.first = Some((signal, now)),
-            Some((_, at)) if now.saturating_duration_since(at) > ECHO => {
+            Some((_, at)) if now.saturating_duration_since(at) > DUPLICATE_SIGNAL_WINDOW => {
                 self.kill_at.get_or_insert(now + KILL_AFTER);
             }
             Some(_) => {}
@@ -62,12 +62,15 @@ mod tests {
         shutdown.note_at(SIGUSR1, start);
         assert!(!shutdown.any());
         shutdown.note_at(SIGINT, start);
-        shutdown.note_at(SIGINT, start + ECHO);
-        shutdown.note_at(SIGUSR2, start + 2 * ECHO);
+        shutdown.note_at(SIGINT, start + DUPLICATE_SIGNAL_WINDOW);
+        shutdown.note_at(SIGUSR2, start + 2 * DUPLICATE_SIGNAL_WINDOW);
         assert_eq!((shutdown.first(), shutdown.kill_at()), (Some(SIGINT), None));
         for later in [2, 3] {
-            shutdown.note_at(SIGTERM, start + later * ECHO);
-            assert_eq!(shutdown.kill_at(), Some(start + 2 * ECHO + KILL_AFTER));
+            shutdown.note_at(SIGTERM, start + later * DUPLICATE_SIGNAL_WINDOW);
+            assert_eq!(
+                shutdown.kill_at(),
+                Some(start + 2 * DUPLICATE_SIGNAL_WINDOW + KILL_AFTER)
+            );
         }
         assert_eq!(shutdown.first(), Some(SIGINT));
     }

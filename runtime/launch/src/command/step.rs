@@ -43,7 +43,7 @@ pub(super) fn run(plan: &Plan, step: &Step, arguments: &[OsString]) -> Result<u8
     }
     let home = std::env::var_os("HOME").map_or_else(std::env::temp_dir, PathBuf::from);
     let refused = |why: String| CliError::new("run: key of the job", why);
-    let shared = step.key(&home, plan.patience).map_err(refused)?;
+    let shared = step.key(&home, plan.timeout).map_err(refused)?;
     let key = read_key_file(&shared).map_err(|why| refused(why.to_string()))?;
     let own = keep_key(step, &key).inspect_err(|_| {
         // The first launcher has created the file.

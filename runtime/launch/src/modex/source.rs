@@ -1,111 +1,112 @@
-//! What the ranks of a node have put, and which of it lies beside the bell (run-3).
+//! The data that this node's ranks have put, and the part of it that is stored in attributes (run-3).
 //!
-//! There is not room for all of it always. What somebody lacks goes first, and what nobody lacks at the moment is taken
-//! away for it: whoever wants it later says so, and it is laid out again.
+//! There is not always room for all of it. Data that other launchers request comes first, and data that none
+//! requests at the moment is withdrawn for it. A launcher that needs withdrawn data requests it, and it is stored
+//! again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use super::{BYTES_MAX, Blob};
 
-/// Pauses before a server is asked again.
-const PAUSE_LEAST: Duration = Duration::from_millis(50);
+/// Least and greatest pause before the server is asked again.
+const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
-/// How long the server may take for a rank that has ended: it has read all of it by then.
+/// How long the server may take for a rank that has ended: by then it has read all of the rank's data.
 const LAST_OUTPUT: Duration = Duration::from_secs(1);
 
 /// A rank's data.
 #[derive(Debug, Default)]
 pub(super) struct Source {
-    /// Grows when the rank has put more.
+    /// Increases when the rank has put more.
     pub(super) version: u32,
     pub(super) data: Vec<u8>,
-    /// The server was asked, and has not answered.
-    asked: Option<Instant>,
-    /// It was asked after the rank's end.
-    asked_after_end: bool,
+    /// When the server was asked, if it has not answered.
+    requested: Option<Instant>,
+    /// The server was asked after the rank's end.
+    requested_after_end: bool,
     /// When the rank's end was first seen.
     ended: Option<Instant>,
     next: Option<Instant>,
     pause: Duration,
     pub(super) last: bool,
-    /// What lies beside the bell: version and size.
-    pub(super) laid: Option<(u32, usize)>,
-    /// The newest version that ever did.
-    told: u32,
-    /// It is more than a node may lay out.
+    /// What is stored in attributes: version and size.
+    pub(super) stored: Option<(u32, usize)>,
+    /// The newest version that was ever stored.
+    newest_stored: u32,
+    /// The data is larger than a node may store.
     pub(super) too_much: bool,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Step {
     Ask,
-    Rest,
+    Idle,
     Wait,
 }
 
-/// What changes beside the bell.
+/// A change of what is stored.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Move {
-    /// The rank's data is laid out.
-    Lay(u32),
-    /// It is taken away.
-    Away(u32),
-    /// It will not be laid out.
+pub(super) enum Change {
+    /// Store the rank's data.
+    Store(u32),
+    /// Withdraw it.
+    Withdraw(u32),
+    /// It will not be stored.
     TooMuch(u32),
 }
 
-/// How much may lie beside the bell.
+/// How much may be stored.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Room {
     pub(super) bytes: usize,
-    /// So many when fences that are over here are so everywhere.
+    /// Bytes when the fences that are over on this node are over on all nodes.
     pub(super) later: usize,
     pub(super) ranks: usize,
 }
 
 impl Source {
-    /// It is what a lost node had.
-    pub(super) fn lend(&mut self, version: u32, data: Vec<u8>) {
+    /// Sets the data of a lost node's rank.
+    pub(super) fn replicate(&mut self, version: u32, data: Vec<u8>) {
         (self.version, self.data) = (version, data);
     }
 
-    /// What is to be done; `wanted` is the newest version that somebody has and finds too old.
+    /// Returns the next step; `wanted` is the newest version that a requester has and finds too old.
     pub(super) fn step(&mut self, wanted: Option<u32>, has_ended: bool, now: Instant) -> Step {
         if has_ended {
             self.ended.get_or_insert(now);
         }
         if self.last || self.too_much || wanted.is_none() && self.version > 0 {
-            return Step::Rest;
+            return Step::Idle;
         }
-        if let Some(asked) = self.asked {
-            let since = self.ended.map(|ended| ended.max(asked));
+        if let Some(requested) = self.requested {
+            let since = self.ended.map(|ended| ended.max(requested));
             if since.is_none_or(|since| now.duration_since(since) < LAST_OUTPUT) {
                 return Step::Wait;
             }
-        } else if !has_ended || !self.asked_after_end {
+        } else if !has_ended || !self.requested_after_end {
             if self.version > wanted.unwrap_or(0) && !has_ended {
-                return Step::Rest;
+                return Step::Idle;
             }
             if self.next.is_some_and(|next| now < next) {
                 return Step::Wait;
             }
-            self.asked = Some(now);
-            self.asked_after_end = has_ended;
+            self.requested = Some(now);
+            self.requested_after_end = has_ended;
             return Step::Ask;
         }
-        self.asked = None;
+        self.requested = None;
         self.last = true;
         self.version = self.version.max(1);
-        Step::Rest
+        Step::Idle
     }
 
-    /// The server has answered.
+    /// Takes the server's answer.
     pub(super) fn take(&mut self, data: Vec<u8>, now: Instant) {
-        self.asked = None;
+        self.requested = None;
         let is_new = self.version == 0 || self.data != data;
-        let pause = if is_new { PAUSE_LEAST } else { self.pause * 2 };
-        self.pause = pause.clamp(PAUSE_LEAST, PAUSE_MAX);
+        let pause = if is_new { PAUSE_MIN } else { self.pause * 2 };
+        self.pause = pause.clamp(PAUSE_MIN, PAUSE_MAX);
         self.next = Some(now + self.pause);
         if is_new {
             self.version += 1;
@@ -113,37 +114,37 @@ impl Source {
         }
     }
 
-    /// The newest lies beside the bell.
-    pub(super) fn lay(&mut self) {
-        self.laid = Some((self.version, self.data.len()));
-        self.told = self.version;
+    /// Notes that the newest version is stored.
+    pub(super) fn store(&mut self) {
+        self.stored = Some((self.version, self.data.len()));
+        self.newest_stored = self.version;
     }
 
-    /// There is no room; it is tried again when somebody lacks it.
-    pub(super) fn put_off(&mut self) {
-        self.told = self.version;
+    /// Notes that there is no room; the data is stored when it is requested.
+    pub(super) fn postpone(&mut self) {
+        self.newest_stored = self.version;
     }
 
-    /// It stays away; an older version may lie there still. Whether this is new.
+    /// Gives the newest version up; an older one may stay stored. Returns whether this is new.
     pub(super) fn give_up(&mut self) -> bool {
-        self.laid.get_or_insert((self.version, 0));
+        self.stored.get_or_insert((self.version, 0));
         !std::mem::replace(&mut self.too_much, true)
     }
 
-    /// Whether who has this version, and finds it too old, has still to hear of it.
-    pub(super) fn is_news(&self, after: u32) -> bool {
+    /// Whether a requester that has this version, and finds it too old, has still to be told something.
+    pub(super) fn has_news_for(&self, after: u32) -> bool {
         self.version > after || self.last || self.too_much
     }
 
-    /// The newest is not laid out.
+    /// Whether the newest version is still to be stored.
     pub(super) fn is_due(&self) -> bool {
-        let laid = self.laid.map(|(version, _)| version);
-        let is_told = self.too_much && laid.is_some();
-        self.version > 0 && !is_told && laid != Some(self.version)
+        let stored = self.stored.map(|(version, _)| version);
+        let is_reported = self.too_much && stored.is_some();
+        self.version > 0 && !is_reported && stored != Some(self.version)
     }
 
     pub(super) fn blob(&self, rank: u32) -> Option<Blob> {
-        let (version, size) = self.laid?;
+        let (version, size) = self.stored?;
         Some(Blob {
             rank,
             version,
@@ -154,23 +155,24 @@ impl Source {
     }
 }
 
-/// How many bytes lie there.
-pub(super) fn laid_bytes(sources: &BTreeMap<u32, Source>) -> usize {
-    let sizes = sources.values().filter_map(|source| source.laid);
+/// How many bytes are stored.
+pub(super) fn stored_bytes(sources: &BTreeMap<u32, Source>) -> usize {
+    let sizes = sources.values().filter_map(|source| source.stored);
     sizes.map(|(_, size)| size).sum()
 }
 
-/// What is to be taken away, of what nobody lacks, so that at most so many bytes lie there.
+/// Ranks whose data no launcher requests and which are to be withdrawn, so that at most this many bytes stay
+/// stored.
 pub(super) fn idle(
     sources: &BTreeMap<u32, Source>,
-    lacked: &BTreeSet<u32>,
+    needed: &BTreeSet<u32>,
     most: usize,
 ) -> Vec<u32> {
-    let mut bytes = laid_bytes(sources);
+    let mut bytes = stored_bytes(sources);
     let mut ranks = Vec::new();
-    for (rank, source) in sources.iter().filter(|(rank, _)| !lacked.contains(rank)) {
+    for (rank, source) in sources.iter().filter(|(rank, _)| !needed.contains(rank)) {
         if bytes > most
-            && let Some((_, size)) = source.laid
+            && let Some((_, size)) = source.stored
         {
             bytes -= size;
             ranks.push(*rank);
@@ -179,65 +181,65 @@ pub(super) fn idle(
     ranks
 }
 
-/// What is to change so that what others lack lies there, and of the rest what there is room for. What they lack and
-/// there is no room for yet is tried again.
-pub(super) fn moves(
+/// Returns the changes that store the requested data, and other data as far as there is room. Requested data
+/// without room is tried again later.
+pub(super) fn changes(
     sources: &BTreeMap<u32, Source>,
-    lacked: &BTreeSet<u32>,
+    needed: &BTreeSet<u32>,
     room: Room,
-) -> Vec<Move> {
-    let mut moves = Vec::new();
-    let mut bytes = laid_bytes(sources);
-    let laid = sources.iter().filter(|(_, source)| source.laid.is_some());
-    let mut ranks = laid.clone().count();
-    let mut idle = laid.filter(|(rank, _)| !lacked.contains(rank));
-    let mut free = |bytes: &mut usize, ranks: &mut usize, moves: &mut Vec<Move>| {
+) -> Vec<Change> {
+    let mut changes = Vec::new();
+    let mut bytes = stored_bytes(sources);
+    let stored = sources.iter().filter(|(_, source)| source.stored.is_some());
+    let mut ranks = stored.clone().count();
+    let mut idle = stored.filter(|(rank, _)| !needed.contains(rank));
+    let mut free = |bytes: &mut usize, ranks: &mut usize, changes: &mut Vec<Change>| {
         let Some((rank, source)) = idle.next() else {
             return false;
         };
-        *bytes -= source.laid.map_or(0, |(_, size)| size);
+        *bytes -= source.stored.map_or(0, |(_, size)| size);
         *ranks -= 1;
-        moves.push(Move::Away(*rank));
+        changes.push(Change::Withdraw(*rank));
         true
     };
-    while ranks > room.ranks && free(&mut bytes, &mut ranks, &mut moves) {}
+    while ranks > room.ranks && free(&mut bytes, &mut ranks, &mut changes) {}
     let most = room.bytes.min(BYTES_MAX);
-    let due = |lacks: bool| {
+    let due = |is_needed: bool| {
         let due = sources.iter().filter(|(_, source)| source.is_due());
-        due.filter(move |(rank, _)| lacked.contains(rank) == lacks)
+        due.filter(move |(rank, _)| needed.contains(rank) == is_needed)
     };
     for (rank, source) in due(true) {
         let size = source.data.len();
         if size > room.later.min(BYTES_MAX) || source.too_much {
-            moves.push(Move::TooMuch(*rank));
+            changes.push(Change::TooMuch(*rank));
             continue;
         }
         if size > most {
             continue;
         }
-        let (before, more) = source.laid.map_or((0, 1), |(_, size)| (size, 0));
+        let (before, more) = source.stored.map_or((0, 1), |(_, size)| (size, 0));
         let fits = |bytes: usize, ranks: usize| {
             bytes - before + size <= most && ranks + more <= room.ranks.max(1)
         };
-        while !fits(bytes, ranks) && free(&mut bytes, &mut ranks, &mut moves) {}
+        while !fits(bytes, ranks) && free(&mut bytes, &mut ranks, &mut changes) {}
         if fits(bytes, ranks) {
             bytes = bytes - before + size;
             ranks += more;
-            moves.push(Move::Lay(*rank));
+            changes.push(Change::Store(*rank));
         }
     }
-    let is_new = |source: &Source| source.version > source.told && !source.too_much;
+    let is_new = |source: &Source| source.version > source.newest_stored && !source.too_much;
     for (rank, source) in due(false).filter(|(_, source)| is_new(source)) {
         let size = source.data.len();
-        // One that was laid out before may have been taken away above.
-        let is_free = source.laid.is_none();
+        // Data that was stored before may have been withdrawn above.
+        let is_free = source.stored.is_none();
         if is_free && bytes + size <= most && ranks < room.ranks {
             bytes += size;
             ranks += 1;
-            moves.push(Move::Lay(*rank));
+            changes.push(Change::Store(*rank));
         }
     }
-    moves
+    changes
 }
 
 #[cfg(test)]
@@ -246,15 +248,15 @@ mod tests {
 
     /// run-3.
     #[test]
-    fn a_server_is_asked_once_and_again_only_for_what_is_newer() {
+    fn a_server_is_asked_again_only_for_newer_data() {
         let now = Instant::now();
         let mut source = Source::default();
         assert_eq!(source.step(None, false, now), Step::Ask);
         assert_eq!(source.step(Some(0), false, now), Step::Wait);
         source.take(b"one".to_vec(), now);
         assert_eq!(source.version, 1);
-        assert_eq!(source.step(None, false, now), Step::Rest);
-        assert_eq!(source.step(Some(0), false, now), Step::Rest);
+        assert_eq!(source.step(None, false, now), Step::Idle);
+        assert_eq!(source.step(Some(0), false, now), Step::Idle);
         assert_eq!(source.step(Some(1), false, now), Step::Wait);
         let mut at = now;
         let mut pauses = Vec::new();
@@ -266,50 +268,50 @@ mod tests {
             source.take(b"one".to_vec(), at);
             assert_eq!(source.version, 1);
         }
-        assert_eq!(pauses[..2], [PAUSE_LEAST, 2 * PAUSE_LEAST]);
+        assert_eq!(pauses[..2], [PAUSE_MIN, 2 * PAUSE_MIN]);
         assert_eq!(pauses.last(), Some(&PAUSE_MAX));
         source.take(b"two".to_vec(), at);
-        assert_eq!((source.pause, source.version), (PAUSE_LEAST, 2));
+        assert_eq!((source.pause, source.version), (PAUSE_MIN, 2));
     }
 
     #[test]
-    fn of_a_rank_that_has_ended_it_is_asked_once_more_and_then_no_more() {
+    fn a_server_is_asked_once_after_the_end_of_a_rank() {
         let now = Instant::now();
         let mut source = Source::default();
         assert_eq!(source.step(Some(0), true, now), Step::Ask);
         source.take(Vec::new(), now);
-        assert_eq!(source.step(Some(1), true, now), Step::Rest);
+        assert_eq!(source.step(Some(1), true, now), Step::Idle);
         assert!(source.last && source.version == 1);
-        assert_eq!(source.step(Some(1), true, now), Step::Rest);
+        assert_eq!(source.step(Some(1), true, now), Step::Idle);
         // A rank that has put nothing: the server never answers.
         let mut source = Source::default();
         assert_eq!(source.step(Some(0), false, now), Step::Ask);
         assert_eq!(source.step(Some(0), true, now), Step::Wait);
-        assert_eq!(source.step(Some(0), true, now + LAST_OUTPUT), Step::Rest);
+        assert_eq!(source.step(Some(0), true, now + LAST_OUTPUT), Step::Idle);
         assert!(source.last && source.version == 1);
     }
 
     #[test]
-    fn a_rank_that_ends_long_after_the_question_has_time_for_last_words() {
-        let asked = Instant::now();
+    fn the_server_has_time_after_the_end_of_a_rank() {
+        let requested = Instant::now();
         let mut source = Source::default();
-        assert_eq!(source.step(Some(0), false, asked), Step::Ask);
-        let ended = asked + 10 * LAST_OUTPUT;
+        assert_eq!(source.step(Some(0), false, requested), Step::Ask);
+        let ended = requested + 10 * LAST_OUTPUT;
         assert_eq!(source.step(Some(0), true, ended), Step::Wait);
         assert!(!source.last);
         source.take(b"late".to_vec(), ended);
         assert_eq!((source.version, &source.data[..]), (1, &b"late"[..]));
-        // And so has the server when the end was seen long before the question.
+        // The server has that time also if the end was seen long before it was asked.
         let mut source = Source::default();
-        source.step(None, false, asked);
-        source.take(b"one".to_vec(), asked);
-        assert_eq!(source.step(None, true, asked), Step::Rest);
+        source.step(None, false, requested);
+        source.take(b"one".to_vec(), requested);
+        assert_eq!(source.step(None, true, requested), Step::Idle);
         assert_eq!(source.step(Some(1), true, ended), Step::Ask);
         assert_eq!(source.step(Some(1), true, ended), Step::Wait);
         assert!(!source.last);
     }
 
-    /// Sources of ranks with so many bytes each, and a way to carry out what is to change.
+    /// Sources of ranks with data of these sizes, and the room that there will be later.
     struct Table(BTreeMap<u32, Source>, usize);
 
     impl Table {
@@ -322,41 +324,41 @@ mod tests {
             Self((0..).zip(sizes.iter().map(source)).collect(), 0)
         }
 
-        fn turn(&mut self, lacked: &[u32], bytes: usize, ranks: usize) -> Vec<Move> {
-            let lacked = lacked.iter().copied().collect();
+        fn turn(&mut self, needed: &[u32], bytes: usize, ranks: usize) -> Vec<Change> {
+            let needed = needed.iter().copied().collect();
             let later = bytes.max(self.1);
             let room = Room {
                 bytes,
                 later,
                 ranks,
             };
-            let moves = moves(&self.0, &lacked, room);
-            for one in &moves {
+            let changes = changes(&self.0, &needed, room);
+            for one in &changes {
                 match one {
-                    Move::Lay(rank) => self.0.get_mut(rank).unwrap().lay(),
-                    Move::Away(rank) => self.0.get_mut(rank).unwrap().laid = None,
-                    Move::TooMuch(rank) => _ = self.0.get_mut(rank).unwrap().give_up(),
+                    Change::Store(rank) => self.0.get_mut(rank).unwrap().store(),
+                    Change::Withdraw(rank) => self.0.get_mut(rank).unwrap().stored = None,
+                    Change::TooMuch(rank) => _ = self.0.get_mut(rank).unwrap().give_up(),
                 }
             }
-            assert!(laid_bytes(&self.0) <= bytes.min(BYTES_MAX));
-            moves
+            assert!(stored_bytes(&self.0) <= bytes.min(BYTES_MAX));
+            changes
         }
 
-        fn laid(&self) -> Vec<u32> {
-            let laid = self.0.iter().filter(|(_, source)| source.laid.is_some());
-            laid.map(|(rank, _)| *rank).collect()
+        fn stored(&self) -> Vec<u32> {
+            let stored = self.0.iter().filter(|(_, source)| source.stored.is_some());
+            stored.map(|(rank, _)| *rank).collect()
         }
     }
 
     /// run-3.
     #[test]
-    fn what_others_lack_goes_before_what_is_only_spread() {
+    fn requested_data_goes_before_other_data() {
         let mut table = Table::new(&[40, 40, 40, 40]);
         table.turn(&[3], 100, 9);
         assert_eq!(
-            table.laid(),
+            table.stored(),
             [0, 3],
-            "the rest has to wait, and is not over"
+            "the others wait, and are not given up"
         );
         assert!(
             table
@@ -364,17 +366,23 @@ mod tests {
                 .values()
                 .all(|source| !source.too_much && !source.last)
         );
-        assert_eq!(table.turn(&[2, 3], 100, 9), [Move::Away(0), Move::Lay(2)]);
-        // Nothing makes room for a third as long as two are lacked.
+        assert_eq!(
+            table.turn(&[2, 3], 100, 9),
+            [Change::Withdraw(0), Change::Store(2)]
+        );
+        // There is no room for a third one while two are requested.
         assert_eq!(table.turn(&[1, 2, 3], 100, 9), []);
-        assert_eq!(table.turn(&[1], 100, 9), [Move::Away(2), Move::Lay(1)]);
-        // What was taken away comes back when it is lacked, and not before.
+        assert_eq!(
+            table.turn(&[1], 100, 9),
+            [Change::Withdraw(2), Change::Store(1)]
+        );
+        // Withdrawn data is stored again when it is requested, and not before.
         assert_eq!(table.turn(&[], 200, 9), []);
-        assert_eq!(table.turn(&[0], 200, 9), [Move::Lay(0)]);
+        assert_eq!(table.turn(&[0], 200, 9), [Change::Store(0)]);
     }
 
     #[test]
-    fn a_version_that_is_too_long_leaves_the_older_one_there() {
+    fn a_version_that_is_too_large_leaves_the_older_one_stored() {
         let mut table = Table::new(&[40]);
         table.turn(&[0], 100, 9);
         table
@@ -382,47 +390,47 @@ mod tests {
             .get_mut(&0)
             .unwrap()
             .take(vec![8; 101], Instant::now());
-        assert_eq!(table.turn(&[], 100, 9), [], "nobody wants it");
-        assert_eq!(table.turn(&[0], 100, 9), [Move::TooMuch(0)]);
+        assert_eq!(table.turn(&[], 100, 9), [], "it is not requested");
+        assert_eq!(table.turn(&[0], 100, 9), [Change::TooMuch(0)]);
         let source = &table.0[&0];
         let blob = source.blob(0).unwrap();
         assert_eq!((blob.version, blob.size), (1, 40));
-        assert!(blob.too_much && !blob.last && source.is_news(2));
-        assert_eq!(table.turn(&[0], 100, 9), [], "it is said once");
-        assert_eq!(table.turn(&[], 100, 0), [Move::Away(0)]);
+        assert!(blob.too_much && !blob.last && source.has_news_for(2));
+        assert_eq!(table.turn(&[0], 100, 9), [], "it is reported once");
+        assert_eq!(table.turn(&[], 100, 0), [Change::Withdraw(0)]);
         assert_eq!(table.turn(&[], 100, 9), []);
-        // Who asks later has to hear of it as well.
-        assert_eq!(table.turn(&[0], 100, 9), [Move::TooMuch(0)]);
+        // A later request must be told of it as well.
+        assert_eq!(table.turn(&[0], 100, 9), [Change::TooMuch(0)]);
         assert!(table.0[&0].blob(0).unwrap().too_much);
         let mut table = Table::new(&[BYTES_MAX + 1]);
-        assert_eq!(table.turn(&[0], usize::MAX, 9), [Move::TooMuch(0)]);
+        assert_eq!(table.turn(&[0], usize::MAX, 9), [Change::TooMuch(0)]);
         assert_eq!(table.0[&0].blob(0).unwrap().size, 0);
     }
 
     #[test]
-    fn what_has_room_after_a_fence_waits_for_its_end() {
+    fn data_that_has_room_after_a_fence_waits_for_its_end() {
         let mut table = Table::new(&[40, 60]);
         table.1 = 100;
-        assert_eq!(table.turn(&[1], 50, 9), [Move::Lay(0)]);
+        assert_eq!(table.turn(&[1], 50, 9), [Change::Store(0)]);
         assert_eq!(table.turn(&[1], 50, 9), []);
-        assert_eq!(table.turn(&[1], 100, 9), [Move::Lay(1)]);
+        assert_eq!(table.turn(&[1], 100, 9), [Change::Store(1)]);
         table.1 = 50;
         table.turn(&[], 100, 0);
-        assert_eq!(table.turn(&[1], 50, 9), [Move::TooMuch(1)]);
+        assert_eq!(table.turn(&[1], 50, 9), [Change::TooMuch(1)]);
     }
 
     #[test]
-    fn what_nobody_lacks_is_taken_away_for_a_fence_as_far_as_that_needs_it() {
+    fn unrequested_data_is_withdrawn_for_a_fence_as_needed() {
         let mut table = Table::new(&[40, 40, 40]);
         table.turn(&[], 200, 9);
-        let lacked = |ranks: &[u32]| ranks.iter().copied().collect();
-        assert!(idle(&table.0, &lacked(&[]), 120).is_empty());
-        assert_eq!(idle(&table.0, &lacked(&[0]), 90), [1]);
-        assert_eq!(idle(&table.0, &lacked(&[0, 2]), 0), [1]);
+        let needed = |ranks: &[u32]| ranks.iter().copied().collect();
+        assert!(idle(&table.0, &needed(&[]), 120).is_empty());
+        assert_eq!(idle(&table.0, &needed(&[0]), 90), [1]);
+        assert_eq!(idle(&table.0, &needed(&[0, 2]), 0), [1]);
     }
 
     #[test]
-    fn a_grown_version_takes_the_place_of_the_older_one() {
+    fn a_larger_version_replaces_the_older_one() {
         let mut table = Table::new(&[40, 40]);
         table.turn(&[], 100, 9);
         table
@@ -430,20 +438,20 @@ mod tests {
             .get_mut(&1)
             .unwrap()
             .take(vec![8; 60], Instant::now());
-        assert_eq!(table.turn(&[1], 100, 9), [Move::Lay(1)]);
-        assert_eq!(table.0[&1].laid, Some((2, 60)));
+        assert_eq!(table.turn(&[1], 100, 9), [Change::Store(1)]);
+        assert_eq!(table.0[&1].stored, Some((2, 60)));
     }
 
     #[test]
-    fn there_are_no_more_than_the_bell_has_room_for() {
+    fn the_number_of_blobs_is_bounded() {
         let mut table = Table::new(&[1; 9]);
         table.turn(&[], 100, 5);
-        assert_eq!(table.laid(), [0, 1, 2, 3, 4]);
+        assert_eq!(table.stored(), [0, 1, 2, 3, 4]);
         table.turn(&[8], 100, 5);
-        assert_eq!(table.laid(), [1, 2, 3, 4, 8]);
+        assert_eq!(table.stored(), [1, 2, 3, 4, 8]);
         table.turn(&[8], 100, 2);
-        assert_eq!(table.laid(), [4, 8]);
+        assert_eq!(table.stored(), [4, 8]);
         table.turn(&[7], 100, 0);
-        assert_eq!(table.laid(), [7], "one at a time in any case");
+        assert_eq!(table.stored(), [7], "at least one at a time");
     }
 }

@@ -1,7 +1,7 @@
-//! What the launcher says of ranks that ended badly: to the agent, as evidence.
+//! Launcher reports: passes the launcher's events about ranks that ended badly to the agent, as evidence.
 //!
-//! It is a rumour from this process's own PMIx, of a rank that runs on this process's node as the launcher
-//! sees it: of ranks elsewhere their own nodes speak.
+//! A report comes from this process's own PMIx and is unconfirmed. Only reports about ranks on this process's node,
+//! as the launcher maps them, are passed on: the ranks of other nodes pass on their own.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -10,10 +10,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::AgentLink;
 use muster_pmix::{Error, Job, Session};
 
-/// Words that wait to be passed on; a job that ends its ranks by the thousand says little by each.
-const WORDS_MAX: usize = 1024;
+/// Most reports that wait to be passed on. A job that ends its ranks by the thousand loses little by a dropped one.
+const REPORTS_MAX: usize = 1024;
 
-/// What was heard, shared with libpmix's thread, which waits for none of our other locks.
+/// The reports. They are shared with libpmix's thread, which waits for none of the other locks of this module.
 #[derive(Default)]
 pub(super) struct LauncherReports {
     shared: Arc<Shared>,
@@ -21,24 +21,24 @@ pub(super) struct LauncherReports {
 
 #[derive(Default)]
 struct Shared {
-    /// Ranks, and whether the agent is still to be told.
-    words: Mutex<VecDeque<(u32, bool)>>,
-    /// How many ranks the job has as the launcher says it.
+    /// Each report's rank, and whether the agent still has to be told.
+    reports: Mutex<VecDeque<(u32, bool)>>,
+    /// Number of ranks of the job, as the launcher states it.
     job_size: AtomicU32,
     counts: Arc<Counts>,
 }
 
-/// What was heard, counted: to be read without waiting for who hears.
+/// Counters of reports, which are read without a lock.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
-    /// Words that were heard.
+    /// Reports that were received.
     pub(super) heard: AtomicU64,
-    /// Words that found no room.
+    /// Reports that were dropped because the queue was full.
     pub(super) dropped: AtomicU64,
 }
 
 impl LauncherReports {
-    /// Listens to the launcher from now on.
+    /// Registers for the launcher's events.
     pub(super) fn listen(
         &self,
         session: &Session,
@@ -48,55 +48,56 @@ impl LauncherReports {
         let shared = Arc::clone(&self.shared);
         let nodes = job.node_of_rank.clone();
         let own = session.rank();
-        // A job has fewer ranks than fit a rank's number.
+        // A job has at most as many ranks as fit into a rank's number.
         let job_size = nodes.len() as u32;
         self.shared.job_size.store(job_size, Ordering::Relaxed);
         session.listen(Box::new(move |rank| {
             let node = |rank: u32| nodes.get(rank as usize);
             let is_here = node(rank).is_some() && node(rank) == node(own);
             if rank != own {
-                let untold = is_here && !link.send_aborted(rank, 0, job_size);
-                shared.hear(rank, untold);
-                if untold {
+                let unsent = is_here && !link.send_aborted(rank, 0, job_size);
+                shared.push(rank, unsent);
+                if unsent {
                     link.wake();
                 }
             }
         }))
     }
 
-    /// The ranks of which was heard. What the agent was not told is told now, if it can be.
+    /// Returns the ranks of all reports. Sends those that the agent has not been told yet; keeps those that
+    /// cannot be sent.
     pub(super) fn take(&self, link: Option<&AgentLink>) -> Vec<u32> {
         let job_size = self.shared.job_size.load(Ordering::Relaxed);
-        let mut words = self.shared.words();
-        let mut ranks = Vec::with_capacity(words.len());
-        words.retain(|(rank, untold)| {
+        let mut reports = self.shared.reports();
+        let mut ranks = Vec::with_capacity(reports.len());
+        reports.retain(|(rank, unsent)| {
             ranks.push(*rank);
-            *untold && !link.is_some_and(|link| link.send_aborted(*rank, 0, job_size))
+            *unsent && !link.is_some_and(|link| link.send_aborted(*rank, 0, job_size))
         });
         ranks
     }
 
-    /// Whether the agent is still to be told something.
+    /// Whether reports wait.
     pub(super) fn waits(&self) -> bool {
-        !self.shared.words().is_empty()
+        !self.shared.reports().is_empty()
     }
 
-    /// What counts, shared with whoever reads the counts.
+    /// Returns the counters, which their reader shares.
     pub(super) fn counts(&self) -> Arc<Counts> {
         Arc::clone(&self.shared.counts)
     }
 }
 
 impl Shared {
-    fn words(&self) -> MutexGuard<'_, VecDeque<(u32, bool)>> {
-        self.words.lock().unwrap_or_else(PoisonError::into_inner)
+    fn reports(&self) -> MutexGuard<'_, VecDeque<(u32, bool)>> {
+        self.reports.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn hear(&self, rank: u32, untold: bool) {
+    fn push(&self, rank: u32, unsent: bool) {
         self.counts.heard.fetch_add(1, Ordering::Relaxed);
-        let mut words = self.words();
-        if words.len() < WORDS_MAX {
-            words.push_back((rank, untold));
+        let mut reports = self.reports();
+        if reports.len() < REPORTS_MAX {
+            reports.push_back((rank, unsent));
         } else {
             self.counts.dropped.fetch_add(1, Ordering::Relaxed);
         }
@@ -107,22 +108,22 @@ impl Shared {
 mod tests {
     use super::*;
 
-    /// What the agent could not be told stays until it can; all else is taken once. A full list drops and
+    /// A report that could not be sent to the agent stays; all others are taken once. A full queue drops and
     /// counts.
     #[test]
-    fn words_wait_for_an_agent_and_no_longer() {
+    fn unsent_reports_wait_for_an_agent() {
         let launcher_reports = LauncherReports::default();
-        launcher_reports.shared.hear(3, false);
-        launcher_reports.shared.hear(4, true);
+        launcher_reports.shared.push(3, false);
+        launcher_reports.shared.push(4, true);
         assert_eq!(launcher_reports.take(None), [3, 4]);
         assert_eq!(launcher_reports.take(None), [4]);
-        for rank in 0..WORDS_MAX as u32 {
-            launcher_reports.shared.hear(rank, true);
+        for rank in 0..REPORTS_MAX as u32 {
+            launcher_reports.shared.push(rank, true);
         }
         assert!(launcher_reports.waits());
         let counts = launcher_reports.counts();
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        assert_eq!(count(&counts.heard), WORDS_MAX as u64 + 2);
+        assert_eq!(count(&counts.heard), REPORTS_MAX as u64 + 2);
         assert_eq!(count(&counts.dropped), 1);
     }
 }

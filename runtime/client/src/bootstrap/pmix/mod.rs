@@ -1,19 +1,18 @@
-//! The porch: a rank of the job brings its agent together with the others, through MPI's PMIx.
+//! PMIx integration: a rank of the job connects its node's agent with the others, through MPI's PMIx.
 //!
-//! Picture a village where every house has one spokesman. He nails his house's address to the
-//! village board (`PMIx_Put`), reads those of the others when they appear, and hands them in at
-//! his own door; the spokesman of the first house also nails up the key. Nobody waits for
-//! everybody (no fence), and nobody is asked before the village exists (MPI_Init).
+//! The lowest rank of each node is the node's bootstrap publisher ([`publisher`]). It publishes its agent's rails
+//! (`PMIx_Put`), requests those of the other publishers and hands them to its own agent. Rank 0 publishes the job's
+//! key as well. There is no fence: no publisher waits for all others. Nothing is requested before MPI_Init has set
+//! up PMIx.
 //!
-//! The spokesman of a node is its lowest rank. The other ranks use the porch for one thing only:
-//! what is said in their own PMIx of the state of ranks: by us ([`notifier`]), by the launcher ([`launcher_reports`]).
+//! The other ranks use this module only for events about the state of ranks in their own PMIx: those that Muster
+//! raises ([`notifier`]) and those that the launcher raises ([`launcher_reports`]).
 //!
-//! What it is not: it does not wait, anywhere, and it is not woken by PMIx: it says when it wants
-//! to look again, at first every few milliseconds, and never once all questions are answered.
+//! This module never blocks, and PMIx does not wake it. It states when it wants to be called again: first after a
+//! few milliseconds, with growing pauses, and never once all requests are answered.
 //!
-//! An address that is asked for before it is there is asked for again, with growing pauses: a
-//! PRRTE server looks again only every two seconds, but answers "not found" at once if told to
-//! refresh.
+//! An address that is requested before it is published is requested again, with growing pauses. A PRRTE server
+//! would look again only every two seconds by itself, but answers "not found" at once if it is told to refresh.
 
 mod launcher_reports;
 mod notifier;
@@ -33,26 +32,27 @@ use launcher_reports::LauncherReports;
 use notifier::EventNotifier;
 use publisher::PmixSession;
 
-/// How often to look whether MPI has come up, in a process that a PMIx launcher started: at first,
-/// and at last.
-const LOOK_FIRST_US: u64 = 5_000;
-const LOOK_MOST_US: u64 = 1_000_000;
-/// How long calls of the application may be of no use while MPI has not come up.
-const KNOCK_MOST_US: u64 = 50_000;
+/// First and longest interval between two checks whether MPI has started PMIx, in a process that a PMIx launcher
+/// started.
+const CHECK_FIRST_US: u64 = 5_000;
+const CHECK_MAX_US: u64 = 1_000_000;
+/// How long calls of the application are ignored at most while MPI has not started PMIx.
+const IGNORE_CALLS_MAX_US: u64 = 50_000;
 
-/// A process that a PMIx launcher started and that has no libpmix after this long has an MPI that
-/// brings none: nobody else will tell the agent where the others are.
-const LIBPMIX_PATIENCE_US: u64 = 30_000_000;
+/// After this long without a libpmix, a process that a PMIx launcher started has an MPI that brings none. Then
+/// nothing tells the agent the addresses of the others.
+const LIBPMIX_TIMEOUT_US: u64 = 30_000_000;
 
-/// The porch of a process whose launcher may speak PMIx. Give it to the client's options.
+/// The PMIx integration of a process whose launcher may speak PMIx. It is passed in the client's options.
 pub struct PmixIntegration {
     state: Mutex<State>,
-    /// Read by threads that may not wait for the state: one of libpmix's may be waited for by its holder.
-    said: Arc<notifier::Counts>,
-    heard: Arc<launcher_reports::Counts>,
-    /// Up to this time on the monotonic clock a call of the application is of no use.
+    /// Counters, outside the mutex: a thread of libpmix reads them, and the holder of the mutex may wait for
+    /// that thread.
+    notifier_counts: Arc<notifier::Counts>,
+    report_counts: Arc<launcher_reports::Counts>,
+    /// Up to this time on the monotonic clock a call of the application has nothing to do.
     quiet_until_us: AtomicU64,
-    /// The application asked late for deaths to be told to MPI, which was not seen to yet.
+    /// Set when the application has turned on feeding MPI after the start; cleared when that is done.
     feed_wanted: AtomicBool,
 }
 
@@ -60,29 +60,29 @@ struct State {
     launched_by_pmix: bool,
     notifier: EventNotifier,
     launcher_reports: LauncherReports,
-    /// The board that the last events were about.
+    /// The state table of the last events.
     table: Option<TableView>,
     link: Option<AgentLink>,
     pmix_session: Option<PmixSession>,
-    /// The job data cannot be read, or this process has left: nothing is tried any more.
+    /// Nothing is tried any more: the job data cannot be read, or this process has detached.
     done: bool,
-    /// When to wake for the next look, on the monotonic clock; `None` for only when called.
+    /// Time of the next wake-up on the monotonic clock; `None`: only when called.
     next_us: Option<u64>,
     /// Calls before this time do nothing.
     not_before_us: u64,
-    look_us: u64,
-    /// When libpmix was looked for first; `None` again once its absence was complained about.
-    looking_since_us: Option<u64>,
+    check_us: u64,
+    /// When libpmix was first looked for; `None` once the warning about its absence is written.
+    missing_since_us: Option<u64>,
 }
 impl PmixIntegration {
-    /// A porch that has looked at nothing yet. `feed_mpi` says whether confirmed deaths are told
-    /// to this process's MPI, which cannot take them back.
+    /// Creates the integration; it looks at nothing yet. `feed_mpi`: report confirmed failures to this
+    /// process's MPI, which cannot take them back.
     pub fn new(feed_mpi: bool) -> Self {
-        let say_words = std::env::var_os("MUSTER_PMIX_EVENTS").is_none_or(|value| value != "0");
-        let state = State::new(launched_by_pmix(), feed_mpi, say_words);
+        let notify_states = std::env::var_os("MUSTER_PMIX_EVENTS").is_none_or(|value| value != "0");
+        let state = State::new(launched_by_pmix(), feed_mpi, notify_states);
         Self {
-            said: state.notifier.counts(),
-            heard: state.launcher_reports.counts(),
+            notifier_counts: state.notifier.counts(),
+            report_counts: state.launcher_reports.counts(),
             state: Mutex::new(state),
             quiet_until_us: AtomicU64::new(0),
             feed_wanted: AtomicBool::new(false),
@@ -94,7 +94,7 @@ impl PmixIntegration {
     }
 }
 
-/// Whether this process has a PMIx server to talk to.
+/// Whether this process has a PMIx server to connect to.
 pub(super) fn launched_by_pmix() -> bool {
     std::env::var_os("PMIX_NAMESPACE").is_some()
 }
@@ -120,7 +120,7 @@ impl PmixHooks for PmixIntegration {
     }
 
     fn on_call(&self) {
-        // Whoever is in there does what there is to do; an application is not kept waiting.
+        // A thread that holds the lock does the same work; the application's thread does not wait for it.
         if let Ok(mut state) = self.state.try_lock() {
             if self.feed_wanted.swap(false, Ordering::AcqRel) {
                 state.feed_mpi();
@@ -153,10 +153,10 @@ impl PmixHooks for PmixIntegration {
     fn counters(&self) -> Vec<(&'static str, u64)> {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         vec![
-            ("pmix_notified", count(&self.said.notified)),
-            ("pmix_refused", count(&self.said.refused)),
-            ("pmix_heard", count(&self.heard.heard)),
-            ("pmix_heard_dropped", count(&self.heard.dropped)),
+            ("pmix_notified", count(&self.notifier_counts.notified)),
+            ("pmix_refused", count(&self.notifier_counts.refused)),
+            ("pmix_heard", count(&self.report_counts.heard)),
+            ("pmix_heard_dropped", count(&self.report_counts.dropped)),
         ]
     }
 
@@ -171,10 +171,10 @@ impl PmixHooks for PmixIntegration {
 }
 
 impl State {
-    fn new(launched_by_pmix: bool, feed_mpi: bool, say_words: bool) -> Self {
+    fn new(launched_by_pmix: bool, feed_mpi: bool, notify_states: bool) -> Self {
         Self {
             launched_by_pmix,
-            notifier: EventNotifier::new(feed_mpi, say_words),
+            notifier: EventNotifier::new(feed_mpi, notify_states),
             launcher_reports: LauncherReports::default(),
             table: None,
             link: None,
@@ -182,12 +182,12 @@ impl State {
             done: false,
             next_us: None,
             not_before_us: 0,
-            look_us: LOOK_FIRST_US,
-            looking_since_us: Some(u64::MAX),
+            check_us: CHECK_FIRST_US,
+            missing_since_us: Some(u64::MAX),
         }
     }
 
-    /// Has MPI told of deaths, late.
+    /// Turns on the reporting of failures to MPI after the start.
     fn feed_mpi(&mut self) {
         if self.notifier.feed_mpi(self.table.as_ref()) {
             self.notify_process();
@@ -199,43 +199,44 @@ impl State {
             .as_ref()
             .map(|pmix_session| pmix_session.session.rank());
         if let (Some(ours), Some(in_mpi)) = (link, in_mpi) {
-            complain_of_numbers(ours, in_mpi);
+            warn_of_rank_mismatch(ours, in_mpi);
         }
     }
 
-    /// Says what there is to say, if MPI is up; before that it is kept.
+    /// Raises the pending events if MPI's PMIx is up; until then they are kept.
     fn notify_process(&mut self) {
         let Some(pmix_session) = &self.pmix_session else {
             return;
         };
-        // MPI is told of them all the same, by the board: not every word of the launcher's means a death
-        // to it, and to hear of one twice is no harm.
+        // MPI learns of these deaths from the state table as well: MPI does not take every event of the
+        // launcher for a death, and a second report of one death does no harm.
         let _ = self.launcher_reports.take(self.link.as_ref());
         let is_busy = (self.notifier).notify_process(
             &pmix_session.session,
             &pmix_session.job,
             self.table.as_ref(),
         );
-        // Another agent is told at once when it has let us in.
+        // The reports that wait are sent to a new agent as soon as this process has attached to it.
         let has_agent = self.link.as_ref().is_some_and(AgentLink::is_connected);
         if is_busy || (has_agent && self.launcher_reports.waits()) {
-            let soon_us = clock::monotonic_ns() / 1000 + LOOK_FIRST_US;
+            let soon_us = clock::monotonic_ns() / 1000 + CHECK_FIRST_US;
             self.next_us = Some(self.next_us.map_or(soon_us, |next_us| next_us.min(soon_us)));
             self.not_before_us = self.not_before_us.min(soon_us);
         }
     }
 
-    /// A call of the application is of use only until MPI's PMIx is found: then the porch wakes itself.
+    /// A call of the application is needed only until MPI's PMIx is found; after that this module has its own
+    /// wake-ups.
     fn quiet_until_us(&self) -> u64 {
         match self.done || self.pmix_session.is_some() {
             true => u64::MAX,
-            // A program that asks for events all the time must not keep the library thread awake.
-            false => self.not_before_us + self.look_us.min(KNOCK_MOST_US),
+            // A program that polls for events must not keep the library thread awake.
+            false => self.not_before_us + self.check_us.min(IGNORE_CALLS_MAX_US),
         }
     }
 
-    /// Does what can be done now: takes a reference to PMIx if MPI has come up, publishes, asks,
-    /// hands on what came; and says when it wants to be called again.
+    /// Does what is due: takes a reference to PMIx if MPI has started it, publishes, sends requests, and hands
+    /// answers to the agent. Sets the time of the next call.
     fn advance(&mut self, now_us: u64) {
         if self.done || now_us < self.not_before_us {
             self.next_us = self.next_us.filter(|_| !self.done);
@@ -244,21 +245,21 @@ impl State {
         let Some(link) = self.link.clone() else {
             return;
         };
-        if self.pmix_session.is_none() && !self.enter() {
-            // A process that no PMIx launcher started is not woken for this.
+        if self.pmix_session.is_none() && !self.open_session() {
+            // A process that no PMIx launcher started does not wake for this.
             self.next_us = self
                 .launched_by_pmix
-                .then(|| now_us.saturating_add(self.look_us));
-            self.not_before_us = now_us.saturating_add(LOOK_FIRST_US);
-            self.look_us = (self.look_us * 2).min(LOOK_MOST_US);
-            self.complain_if_missing(now_us);
+                .then(|| now_us.saturating_add(self.check_us));
+            self.not_before_us = now_us.saturating_add(CHECK_FIRST_US);
+            self.check_us = (self.check_us * 2).min(CHECK_MAX_US);
+            self.warn_if_missing(now_us);
             return;
         }
         let Some(pmix_session) = &mut self.pmix_session else {
             return;
         };
-        self.next_us = if pmix_session.speaks() {
-            pmix_session.speak(now_us, &link)
+        self.next_us = if pmix_session.is_publisher() {
+            pmix_session.run(now_us, &link)
         } else {
             None
         };
@@ -266,8 +267,8 @@ impl State {
         self.notify_process();
     }
 
-    /// Becomes a guest of MPI's PMIx, if that is there. `false`: not yet, or never (`done`).
-    fn enter(&mut self) -> bool {
+    /// Opens a PMIx session if MPI's PMIx is up. `false`: not yet, or never (`done`).
+    fn open_session(&mut self) -> bool {
         let Some(pmix) = Pmix::find().filter(Pmix::initialized) else {
             return false;
         };
@@ -278,7 +279,8 @@ impl State {
         };
         match session.job() {
             Ok(job) => {
-                // Where it is refused the kernels and the agents are left, as with most launchers.
+                // If the registration is refused, the kernel and the agents still detect failures,
+                // as with most launchers.
                 let is_alike = self.is_numbered_alike(session.rank());
                 let link = self.link.clone().filter(|_| is_alike);
                 let _ = link.map(|link| self.launcher_reports.listen(&session, &job, link));
@@ -290,48 +292,45 @@ impl State {
         true
     }
 
-    /// Whether this process has one number in Muster's job and in MPI's. One that was spawned and joined
-    /// its parents' job has not: who failed there is somebody else here, so neither tells the other.
+    /// Whether this process has the same rank number in Muster's job and in MPI's. A spawned process that
+    /// joined its parents' job has not; the same number then names different processes, so neither side is told
+    /// of the other's failures.
     fn is_numbered_alike(&mut self, in_mpi: u32) -> bool {
         let ours = self.link.as_ref().and_then(AgentLink::rank);
         let Some(ours) = ours.filter(|ours| *ours != in_mpi) else {
             return true;
         };
-        if self.notifier.fall_silent() {
-            complain_of_numbers(ours, in_mpi);
+        if self.notifier.disable() {
+            warn_of_rank_mismatch(ours, in_mpi);
         }
         false
     }
 
     fn give_up(&mut self, error: &Error) -> bool {
         self.done = true;
-        print_cli_error(&format!(
-            "PMIx does not tell this process about its job ({error})"
-        ));
+        warn(&format!("PMIx gives this process no job data ({error})"));
         false
     }
 
-    /// Says once that an MPI without libpmix leaves the agent alone.
-    fn complain_if_missing(&mut self, now_us: u64) {
-        let Some(since_us) = self.looking_since_us else {
+    /// Warns once that an MPI without libpmix leaves the agent without addresses.
+    fn warn_if_missing(&mut self, now_us: u64) {
+        let Some(since_us) = self.missing_since_us else {
             return;
         };
         let since_us = since_us.min(now_us);
-        self.looking_since_us = Some(since_us);
-        if self.launched_by_pmix && now_us - since_us > LIBPMIX_PATIENCE_US {
-            self.looking_since_us = None;
+        self.missing_since_us = Some(since_us);
+        if self.launched_by_pmix && now_us - since_us > LIBPMIX_TIMEOUT_US {
+            self.missing_since_us = None;
             if Pmix::find().is_none() {
-                print_cli_error(
-                    "a PMIx launcher started this process, but no libpmix is loaded in it",
-                );
+                warn("a PMIx launcher started this process, but no libpmix is loaded in it");
             }
         }
     }
 }
 
-/// MPI was to be told of failures, and numbers its ranks otherwise.
-fn complain_of_numbers(ours: u32, in_mpi: u32) {
-    // At once, since others may say the same. Nobody may be reading, which must not end the library thread.
+/// Warns that MPI was to be told of failures but numbers its ranks differently.
+fn warn_of_rank_mismatch(ours: u32, in_mpi: u32) {
+    // In one write, since other ranks may print the same. A closed stderr must not end the library thread.
     let line = format!(
         "muster: this process is rank {ours} of its job (MUSTER_RANK) and rank {in_mpi} to MPI: \
          MPI is not told of failures; unset MUSTER_RANK, and MUSTER_JOB if the job is not MPI's\n"
@@ -339,9 +338,9 @@ fn complain_of_numbers(ours: u32, in_mpi: u32) {
     let _ = io::stderr().write_all(line.as_bytes());
 }
 
-/// The one thing that a library may say on standard error: the job is split into single nodes.
-fn print_cli_error(why: &str) {
-    // At once, since others may say the same. Nobody may be reading, which must not end the library thread.
+/// Prints to standard error that the job is split into single nodes.
+fn warn(why: &str) {
+    // In one write, since other ranks may print the same. A closed stderr must not end the library thread.
     let line = format!(
         "muster: {why}: the agents of the other nodes will not be found; use an MPI with a shared \
          libpmix, or set MUSTER_SEEDS and MUSTER_KEY_FILE\n"
@@ -353,23 +352,23 @@ fn print_cli_error(why: &str) {
 mod tests {
     use super::*;
 
-    /// Without MPI there is no PMIx: nothing happens, nothing is given up, nobody is told.
+    /// Without MPI there is no PMIx: nothing is raised and nothing is given up.
     #[test]
-    fn before_mpi_the_porch_waits() {
+    fn nothing_happens_before_mpi_has_started() {
         let mut state = State::new(true, true, true);
         state.notify_process();
-        assert!(!state.enter() && !state.done);
+        assert!(!state.open_session() && !state.done);
     }
 
-    /// The complaint comes once, and not before its time.
+    /// The warning is written once, after the time-out.
     #[test]
-    fn a_missing_libpmix_is_complained_about_once() {
+    fn a_missing_libpmix_is_warned_about_once() {
         let mut state = State::new(true, false, true);
-        state.complain_if_missing(5);
-        assert_eq!(state.looking_since_us, Some(5));
-        state.complain_if_missing(LIBPMIX_PATIENCE_US);
-        assert_eq!(state.looking_since_us, Some(5));
-        state.complain_if_missing(LIBPMIX_PATIENCE_US + 6);
-        assert_eq!(state.looking_since_us, None);
+        state.warn_if_missing(5);
+        assert_eq!(state.missing_since_us, Some(5));
+        state.warn_if_missing(LIBPMIX_TIMEOUT_US);
+        assert_eq!(state.missing_since_us, Some(5));
+        state.warn_if_missing(LIBPMIX_TIMEOUT_US + 6);
+        assert_eq!(state.missing_since_us, None);
     }
 }

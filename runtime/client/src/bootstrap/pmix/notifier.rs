@@ -1,12 +1,12 @@
-//! The crier: says in this process's PMIx what has become of the ranks of the job.
+//! The event notifier: raises events in this process's PMIx about the state of the job's ranks.
 //!
-//! Two things are cried, both inside this process only. *Words* (suspect, degraded, hung, failed, back)
-//! are for whoever registered a handler for their codes; they follow the states on the board, so that a
-//! reader who is slow hears the last word and not every one. *Deaths* are for MPI, where the application
-//! asked for it; MPI cannot take them back, so they follow from confirmed verdicts alone, each rank once.
+//! There are two kinds, and both stay inside this process. *State events* (suspect, degraded, hung, failed, back)
+//! go to the handlers that are registered for their codes. They follow the states in the state table, so a slow
+//! reader receives the latest state and not every change. *Deaths* are for MPI, where the application has requested
+//! them. MPI cannot take a death back, so deaths follow from confirmed verdicts alone, each rank once.
 //!
-//! What it is not: it waits for nothing. What libpmix cannot take now is said later; what it refuses
-//! (PMIx was finalized) is counted and not said again.
+//! The notifier never blocks. An event for which libpmix is too busy is raised later; one that libpmix refuses
+//! (PMIx was finalized) is counted and dropped.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,42 +15,42 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use muster_pmix::{Error, Job, Session, StatusCode};
 use muster_shm::{Cause, Event, EventKind, NO_RANK, NodeState, RankState, TableView};
 
-/// What there is to say, and what was said.
+/// What is to be raised, and what was raised.
 #[derive(Default)]
 pub(super) struct EventNotifier {
     feed_mpi: bool,
-    say_words: bool,
-    /// Nothing is said, whoever asks.
-    is_silent: bool,
-    /// Ranks that are dead for MPI: it was told of them or shall be, or has told us.
+    notify_states: bool,
+    /// No event is raised.
+    is_disabled: bool,
+    /// Ranks that are dead for MPI: MPI was told of them or will be, or has told Muster.
     dead: BTreeSet<u32>,
-    /// Those of them of whom it is still to be told.
+    /// Those of them that MPI is still to be told of.
     pending: Vec<u32>,
-    /// Names of failed nodes whose ranks are to be looked up in the launcher's map, but for those that the board
-    /// knows elsewhere: names may lie.
+    /// Names of failed nodes, whose ranks are still to be looked up in the launcher's map. Each has the ranks
+    /// that the state table knows on other nodes; those are left out, since a node name may be wrong.
     dead_nodes: BTreeMap<String, BTreeSet<u32>>,
-    /// Ranks that may have another state than was said last.
-    moved: BTreeSet<u32>,
-    said: BTreeMap<u32, StatusCode>,
-    /// Ranks that were on no board and have died with their node, of whom it is still to be said.
-    buried: BTreeSet<u32>,
+    /// Ranks whose state may differ from the last one raised.
+    changed: BTreeSet<u32>,
+    raised: BTreeMap<u32, StatusCode>,
+    /// Ranks without a state in the table that died with their node and are still to be reported.
+    lost_with_node: BTreeSet<u32>,
     counts: Arc<Counts>,
 }
 
-/// What was said, counted: to be read without waiting for the crier.
+/// Counters, which are read without a lock.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
-    /// Events that PMIx took.
+    /// Events that libpmix accepted.
     pub(super) notified: AtomicU64,
-    /// Events that it did not.
+    /// Events that libpmix refused.
     pub(super) refused: AtomicU64,
 }
 
 impl EventNotifier {
-    pub(super) fn new(feed_mpi: bool, say_words: bool) -> Self {
+    pub(super) fn new(feed_mpi: bool, notify_states: bool) -> Self {
         Self {
             feed_mpi,
-            say_words,
+            notify_states,
             ..Self::default()
         }
     }
@@ -59,101 +59,101 @@ impl EventNotifier {
         Arc::clone(&self.counts)
     }
 
-    /// Notes what follows from an event; an overflow means that all may have changed.
+    /// Notes what follows from an event; an overflow means that every state may have changed.
     pub(super) fn note(&mut self, event: &Event, table: &TableView) {
         match event.kind {
             EventKind::RankFailed if event.rank != NO_RANK && event.cause == Cause::NodeFailed => {
                 self.lose_rank(event.rank, table);
             }
             EventKind::RankFailed if event.rank != NO_RANK => {
-                self.condemn(event.rank);
-                self.moved.insert(event.rank);
+                self.mark_dead(event.rank);
+                self.changed.insert(event.rank);
             }
             EventKind::RankUp | EventKind::RankHung | EventKind::RankResumed => {
-                self.moved.insert(event.rank);
+                self.changed.insert(event.rank);
             }
-            // An agent came back with a new incarnation before it was missed: its predecessor is
-            // dead, the ranks of the node are not.
+            // A new incarnation of the agent joined before its predecessor was missed: the predecessor
+            // is dead, the ranks of the node are not.
             EventKind::NodeFailed if event.cause == Cause::Joined => {}
-            EventKind::NodeFailed => self.lose(event.node, table),
-            // Of ranks that are told of, each is told by itself.
+            EventKind::NodeFailed => self.lose_node(event.node, table),
+            // Ranks that have a state get an event each.
             EventKind::NodeUp => {
                 let is_unknown = |rank: &u32| table.rank_state(*rank) == RankState::Unknown;
                 let ranks = ranks_on(table, event.node).into_iter();
-                self.moved.extend(ranks.filter(is_unknown));
+                self.changed.extend(ranks.filter(is_unknown));
             }
             EventKind::NodeSuspect | EventKind::NodeDegraded | EventKind::NodeRecovered => {
-                self.moved.extend(ranks_on(table, event.node));
+                self.changed.extend(ranks_on(table, event.node));
             }
-            // What was missed is in the states.
-            EventKind::Overflow => self.look_at_all(table),
+            // The states contain what was missed.
+            EventKind::Overflow => self.note_all(table),
             _ => {}
         }
     }
 
-    /// Has MPI told of the dead from now on, of those on the board first. `false` if nothing may be said.
+    /// Turns on the deaths for MPI, first those in the state table. Returns `false` if events are disabled.
     pub(super) fn feed_mpi(&mut self, table: Option<&TableView>) -> bool {
-        if self.is_silent || self.feed_mpi {
-            return !self.is_silent;
+        if self.is_disabled || self.feed_mpi {
+            return !self.is_disabled;
         }
         self.feed_mpi = true;
         if let Some(table) = table {
-            self.look_at_all(table);
+            self.note_all(table);
         }
         true
     }
 
-    /// Says nothing any more, and forgets what it was about to. Says whether MPI was to be fed.
-    pub(super) fn fall_silent(&mut self) -> bool {
+    /// Disables all events and forgets the pending ones. Returns whether MPI was to be told of deaths.
+    pub(super) fn disable(&mut self) -> bool {
         let was_fed = self.feed_mpi;
         *self = Self {
             counts: self.counts(),
-            is_silent: true,
+            is_disabled: true,
             ..Self::default()
         };
         was_fed
     }
 
-    /// Whatever became of whom, it is in the states. A node that a new agent takes over does not look failed.
-    fn look_at_all(&mut self, table: &TableView) {
+    /// Notes the states of all ranks and nodes. A node whose agent was replaced does not look failed.
+    fn note_all(&mut self, table: &TableView) {
         for rank in 0..table.rank_count() {
-            self.moved.insert(rank);
+            self.changed.insert(rank);
             if table.rank_state(rank) == RankState::Failed {
-                self.condemn(rank);
+                self.mark_dead(rank);
             }
         }
         for node in (0..table.node_count()).filter(|node| Some(*node) != table.own_node()) {
             if table.node_state(node) == NodeState::Failed {
-                self.lose(node, table);
+                self.lose_node(node, table);
             }
         }
     }
 
-    /// A node is dead, and all its ranks.
-    fn lose(&mut self, node: u32, table: &TableView) {
+    /// A node has failed, and all its ranks with it.
+    fn lose_node(&mut self, node: u32, table: &TableView) {
         for rank in ranks_on(table, node) {
             self.lose_rank(rank, table);
         }
-        self.bury(node, table);
+        self.note_dead_node(node, table);
     }
 
     fn lose_rank(&mut self, rank: u32, table: &TableView) {
-        self.condemn(rank);
-        self.moved.insert(rank);
-        // Age gossip tells nothing of ranks but where they are.
+        self.mark_dead(rank);
+        self.changed.insert(rank);
+        // With age gossip a rank has a node and no state.
         if table.rank_state(rank) == RankState::Unknown {
-            self.buried.insert(rank);
+            self.lost_with_node.insert(rank);
         }
     }
 
-    fn condemn(&mut self, rank: u32) {
+    fn mark_dead(&mut self, rank: u32) {
         if self.feed_mpi && self.dead.insert(rank) {
             self.pending.push(rank);
         }
     }
 
-    /// Ranks that never attached are known to the launcher alone.
-    fn bury(&mut self, node: u32, table: &TableView) {
+    /// Notes a failed node for the lookup in the launcher's map: ranks that never attached are only there.
+    fn note_dead_node(&mut self, node: u32, table: &TableView) {
         let Some(name) = table.node_name(node) else {
             return;
         };
@@ -162,7 +162,7 @@ impl EventNotifier {
         self.dead_nodes.insert(name, elsewhere);
     }
 
-    /// Says what there is to say. `true` if libpmix has its hands full: again soon.
+    /// Raises all pending events. `true`: libpmix is busy, call again soon.
     pub(super) fn notify_process(
         &mut self,
         session: &Session,
@@ -172,17 +172,17 @@ impl EventNotifier {
         for (name, elsewhere) in std::mem::take(&mut self.dead_nodes) {
             for rank in job.ranks_on(&name) {
                 if !elsewhere.contains(&rank) && rank != session.rank() {
-                    self.condemn(rank);
-                    self.buried.insert(rank);
+                    self.mark_dead(rank);
+                    self.lost_with_node.insert(rank);
                 }
             }
         }
-        self.tell_deaths(session, job)
-            || self.say_burials(session)
-            || self.say_words(session, job, table)
+        self.notify_deaths(session, job)
+            || self.notify_lost_with_node(session)
+            || self.notify_states(session, job, table)
     }
 
-    fn tell_deaths(&mut self, session: &Session, job: &Job) -> bool {
+    fn notify_deaths(&mut self, session: &Session, job: &Job) -> bool {
         let own = session.rank();
         self.pending.retain(|rank| *rank != own && *rank < job.size);
         while let Some(rank) = self.pending.last() {
@@ -194,40 +194,40 @@ impl EventNotifier {
         false
     }
 
-    fn say_words(&mut self, session: &Session, job: &Job, table: Option<&TableView>) -> bool {
-        let Some(table) = table.filter(|_| self.say_words) else {
-            self.moved.clear();
+    fn notify_states(&mut self, session: &Session, job: &Job, table: Option<&TableView>) -> bool {
+        let Some(table) = table.filter(|_| self.notify_states) else {
+            self.changed.clear();
             return false;
         };
-        while let Some(rank) = self.moved.pop_first() {
-            let word = word_for(rank, table).filter(|_| rank < job.size);
-            let Some(word) = word.filter(|word| self.is_new(rank, *word)) else {
+        while let Some(rank) = self.changed.pop_first() {
+            let status = status_of(rank, table).filter(|_| rank < job.size);
+            let Some(status) = status.filter(|status| self.is_new(rank, *status)) else {
                 continue;
             };
-            if !self.say(session, rank, word) {
-                self.moved.insert(rank);
+            if !self.notify_state(session, rank, status) {
+                self.changed.insert(rank);
                 return true;
             }
         }
         false
     }
 
-    fn is_new(&self, rank: u32, word: StatusCode) -> bool {
-        self.said.get(&rank).copied().unwrap_or(StatusCode::Back) != word
+    fn is_new(&self, rank: u32, status: StatusCode) -> bool {
+        self.raised.get(&rank).copied().unwrap_or(StatusCode::Back) != status
     }
 
-    /// Says a word; `false` if libpmix has its hands full.
-    fn say(&mut self, session: &Session, rank: u32, word: StatusCode) -> bool {
-        let is_over = self.notify(session, word, rank);
-        if is_over {
-            self.said.insert(rank, word);
+    /// Raises a state event; `false` if libpmix is busy.
+    fn notify_state(&mut self, session: &Session, rank: u32, status: StatusCode) -> bool {
+        let is_done = self.notify(session, status, rank);
+        if is_done {
+            self.raised.insert(rank, status);
         }
-        is_over
+        is_done
     }
 
-    /// `false` if libpmix has its hands full.
-    fn notify(&self, session: &Session, word: StatusCode, rank: u32) -> bool {
-        let count = match session.notify(word, rank) {
+    /// Raises an event; `false` if libpmix is busy.
+    fn notify(&self, session: &Session, status: StatusCode, rank: u32) -> bool {
+        let count = match session.notify(status, rank) {
             Ok(()) => &self.counts.notified,
             Err(Error::Busy) => return false,
             Err(_) => &self.counts.refused,
@@ -236,12 +236,12 @@ impl EventNotifier {
         true
     }
 
-    /// A rank that is on no board has died with its node.
-    fn say_burials(&mut self, session: &Session) -> bool {
-        while let Some(rank) = self.buried.pop_first() {
-            let is_new = self.say_words && self.is_new(rank, StatusCode::NodeFailed);
-            if is_new && !self.say(session, rank, StatusCode::NodeFailed) {
-                self.buried.insert(rank);
+    /// Reports ranks without a state that died with their node.
+    fn notify_lost_with_node(&mut self, session: &Session) -> bool {
+        while let Some(rank) = self.lost_with_node.pop_first() {
+            let is_new = self.notify_states && self.is_new(rank, StatusCode::NodeFailed);
+            if is_new && !self.notify_state(session, rank, StatusCode::NodeFailed) {
+                self.lost_with_node.insert(rank);
                 return true;
             }
         }
@@ -249,14 +249,14 @@ impl EventNotifier {
     }
 }
 
-/// The ranks whose last known place is this node.
+/// The ranks whose last known node is this one.
 fn ranks_on(table: &TableView, node: u32) -> Vec<u32> {
     let on_it = |rank: &u32| table.rank_node(*rank) == Some(node);
     (0..table.rank_count()).filter(on_it).collect()
 }
 
-/// What the states say of a rank; none for one that left, or that nobody knows.
-fn word_for(rank: u32, table: &TableView) -> Option<StatusCode> {
+/// Returns the status that a rank's and its node's states amount to; `None` for a rank that left or is unknown.
+fn status_of(rank: u32, table: &TableView) -> Option<StatusCode> {
     let node = table.rank_node(rank).map(|node| table.node_state(node));
     match (table.rank_state(rank), node?) {
         (RankState::Left, _) => None,
@@ -277,7 +277,8 @@ mod tests {
 
     /// Ranks 0 and 1 on node 0, ranks 2 and 3 on node 1.
     fn table() -> TableWriter {
-        let mut table = TableWriter::create(TableLimits::default()).expect("memory for a board");
+        let mut table =
+            TableWriter::create(TableLimits::default()).expect("memory for a state table");
         for (node, ranks) in [("nodea", [0, 1]), ("nodeb", [2, 3])] {
             let node = table.add_node(node).expect("room for a node");
             table.set_node_state(node, NodeState::Alive);
@@ -298,7 +299,7 @@ mod tests {
         }
     }
 
-    fn condemned(table: &TableWriter, events: &[Event]) -> Vec<u32> {
+    fn pending_deaths(table: &TableWriter, events: &[Event]) -> Vec<u32> {
         let mut notifier = EventNotifier::new(true, true);
         for event in events {
             notifier.note(event, &table.view());
@@ -306,33 +307,33 @@ mod tests {
         notifier.pending
     }
 
-    /// What MPI is told can never be taken back, so it is told confirmed deaths, each rank once.
+    /// MPI cannot take a death back, so it is told confirmed deaths only, each rank once.
     #[test]
-    fn only_confirmed_deaths_are_told() {
+    fn mpi_is_told_of_confirmed_deaths_only() {
         let mut table = table();
         let killed = event(EventKind::RankFailed, Cause::KernelFutex, 1, 3);
         let lost = event(EventKind::NodeFailed, Cause::Silence, 1, NO_RANK);
-        assert_eq!(condemned(&table, &[killed, lost, lost]), vec![3, 2]);
+        assert_eq!(pending_deaths(&table, &[killed, lost, lost]), vec![3, 2]);
 
         let suspected = event(EventKind::NodeSuspect, Cause::Silence, 1, NO_RANK);
         let hung = event(EventKind::RankHung, Cause::Stopped, 1, 2);
         let left = event(EventKind::RankLeft, Cause::Announced, 1, 2);
         let restarted = event(EventKind::NodeFailed, Cause::Joined, 1, NO_RANK);
-        assert!(condemned(&table, &[suspected, hung, left, restarted]).is_empty());
+        assert!(pending_deaths(&table, &[suspected, hung, left, restarted]).is_empty());
 
         table.set_rank_state(1, RankState::Failed);
         let missed = Event::new(EventKind::Overflow, Cause::Unspecified);
-        assert_eq!(condemned(&table, &[missed]), vec![1]);
+        assert_eq!(pending_deaths(&table, &[missed]), vec![1]);
         let mut silent = EventNotifier::new(false, true);
         silent.note(&missed, &table.view());
         assert!(
             silent.pending.is_empty(),
-            "MPI is told where it was asked for"
+            "MPI is told of deaths only on request"
         );
     }
 
-    /// A failed node is looked up in the launcher's map for the ranks that never attached: when it fails,
-    /// and by who attaches later, once each.
+    /// A failed node is looked up in the launcher's map for ranks that never attached: when it fails, and by a
+    /// process that attaches later, once each.
     #[test]
     fn failed_nodes_are_looked_up() {
         let mut table = table();
@@ -355,22 +356,22 @@ mod tests {
                 (&looked_up, &[2, 3][..])
             );
         }
-        // One that nobody knew a rank of, too.
+        // A failed node without known ranks is looked up, too.
         let unknown = table.add_node("nodec").expect("room for a node");
         table.set_node_state(unknown, NodeState::Failed);
         late.note(&attached, &view);
         assert_eq!((late.dead_nodes.len(), late.pending.len()), (2, 2));
-        // What its agent says of its own node is another matter.
+        // The agent's own node is never reported.
         table.set_own_node(1);
         let mut own = EventNotifier::new(true, true);
         own.note(&attached, &view);
         assert!(own.pending.is_empty());
     }
 
-    /// With age gossip a rank has a place and no state, and may get its place when its node has failed: told as ever,
-    /// or found by who attaches or asks later, once.
+    /// With age gossip a rank has a node and no state, and may get its node after that node has failed. It is
+    /// reported as usual, or found by a process that attaches or turns on deaths later, once.
     #[test]
-    fn ranks_that_are_placed_late_are_told() {
+    fn ranks_whose_node_is_known_late_are_reported() {
         let mut table = table();
         let view = table.view();
         table.set_node_state(1, NodeState::Failed);
@@ -386,7 +387,7 @@ mod tests {
             &view,
         );
         assert_eq!(
-            (&notifier.pending[..], &notifier.buried),
+            (&notifier.pending[..], &notifier.lost_with_node),
             (&[2, 3, 4][..], &BTreeSet::from([4]))
         );
         notifier.note(&Event::new(EventKind::Overflow, Cause::Unspecified), &view);
@@ -397,9 +398,9 @@ mod tests {
         assert_eq!(late.pending, [2, 3, 4]);
     }
 
-    /// MPI is told of who died before it was asked for, once; who fell silent stays that.
+    /// MPI is told once of ranks that died before deaths were turned on. A disabled notifier stays disabled.
     #[test]
-    fn who_asks_late_is_told_of_all() {
+    fn a_late_request_gets_all_deaths() {
         let mut table = table();
         let mut notifier = EventNotifier::new(false, true);
         notifier.note(
@@ -423,58 +424,58 @@ mod tests {
             &table.view(),
         );
         assert_eq!(notifier.pending, [2, 3, 1]);
-        assert!(notifier.fall_silent() && !notifier.feed_mpi(Some(&table.view())));
+        assert!(notifier.disable() && !notifier.feed_mpi(Some(&table.view())));
         assert!(notifier.pending.is_empty());
     }
 
-    /// A word follows from the states, and is the worst that can be said.
+    /// The status follows from the states; the worst one wins.
     #[test]
-    fn words_follow_the_states() {
+    fn the_status_follows_the_states() {
         let mut table = table();
         let view = table.view();
-        assert_eq!(word_for(2, &view), Some(StatusCode::Back));
+        assert_eq!(status_of(2, &view), Some(StatusCode::Back));
         table.set_node_state(1, NodeState::Degraded);
-        assert_eq!(word_for(2, &view), Some(StatusCode::Degraded));
+        assert_eq!(status_of(2, &view), Some(StatusCode::Degraded));
         table.set_node_state(1, NodeState::Suspect);
-        assert_eq!(word_for(2, &view), Some(StatusCode::Suspect));
+        assert_eq!(status_of(2, &view), Some(StatusCode::Suspect));
         table.set_rank_state(2, RankState::Hung);
-        assert_eq!(word_for(2, &view), Some(StatusCode::Hung));
+        assert_eq!(status_of(2, &view), Some(StatusCode::Hung));
         table.set_rank_state(2, RankState::Failed);
-        assert_eq!(word_for(2, &view), Some(StatusCode::RankFailed));
+        assert_eq!(status_of(2, &view), Some(StatusCode::RankFailed));
         table.set_node_state(1, NodeState::Failed);
-        assert_eq!(word_for(2, &view), Some(StatusCode::NodeFailed));
+        assert_eq!(status_of(2, &view), Some(StatusCode::NodeFailed));
         table.set_rank_state(2, RankState::Left);
-        assert_eq!(word_for(2, &view), None);
-        assert_eq!(word_for(9, &view), None, "a rank that nobody knows");
+        assert_eq!(status_of(2, &view), None);
+        assert_eq!(status_of(9, &view), None, "an unknown rank");
     }
 
-    /// With age gossip a rank has a place and no state: what is said of it is what becomes of its node.
+    /// With age gossip a rank has a node and no state: its status follows from its node.
     #[test]
     fn ranks_without_a_state_follow_their_node() {
         let mut table = table();
         table.set_rank_node(4, 1);
         let view = table.view();
-        assert_eq!(word_for(4, &view), Some(StatusCode::Back));
+        assert_eq!(status_of(4, &view), Some(StatusCode::Back));
         table.set_node_state(1, NodeState::Suspect);
-        assert_eq!(word_for(4, &view), Some(StatusCode::Suspect));
+        assert_eq!(status_of(4, &view), Some(StatusCode::Suspect));
         let mut notifier = EventNotifier::new(true, true);
         table.set_node_state(1, NodeState::Failed);
         let lost = event(EventKind::NodeFailed, Cause::Silence, 1, NO_RANK);
         notifier.note(&lost, &view);
         assert!(notifier.pending.contains(&4));
-        assert_eq!(notifier.buried, BTreeSet::from([4]));
-        notifier.moved.clear();
+        assert_eq!(notifier.lost_with_node, BTreeSet::from([4]));
+        notifier.changed.clear();
         table.set_node_state(1, NodeState::Alive);
         notifier.note(&event(EventKind::NodeUp, Cause::Joined, 1, NO_RANK), &view);
-        assert_eq!(notifier.moved, BTreeSet::from([4]));
+        assert_eq!(notifier.changed, BTreeSet::from([4]));
     }
 
-    /// Nothing is said of a rank that was always well, and nothing twice.
+    /// A rank that was always well raises no event, and no event is raised twice.
     #[test]
-    fn only_what_is_new_is_said() {
+    fn only_new_states_are_raised() {
         let mut notifier = EventNotifier::new(false, true);
         assert!(!notifier.is_new(1, StatusCode::Back) && notifier.is_new(1, StatusCode::Hung));
-        notifier.said.insert(1, StatusCode::Hung);
+        notifier.raised.insert(1, StatusCode::Hung);
         assert!(notifier.is_new(1, StatusCode::Back) && !notifier.is_new(1, StatusCode::Hung));
     }
 }
