@@ -348,7 +348,7 @@ impl Launcher {
                 .map(|program| program.ranks)
                 .collect(),
             own: self.own,
-            seats: seats.clone().unwrap_or_default(),
+            bindings: seats.clone().unwrap_or_default(),
             directory: session.directory.clone(),
         };
         let all = self.all_programs(&files);
@@ -724,7 +724,7 @@ impl Launcher {
     fn say_for(&self, text: LogMessage) {
         let plan = &self.plan;
         let node = plan.layout.name(self.own);
-        for (stream, said) in &text.said {
+        for (stream, said) in &text.texts {
             (plan.output).say_for(text.rank, (node, &plan.job), *stream, said);
         }
         text.succeed();
