@@ -27,7 +27,7 @@ const WATCHED_MAX: usize = 256;
 impl Client {
     /// Writes an attribute of this node: a key of 1 to 255 bytes, a value of at most 65536. It is
     /// readable here at once and on the other nodes within milliseconds, in the order of writing.
-    /// Attributes live as long as the agent; they survive a restart of its worker.
+    /// Attributes exist as long as the agent and survive a restart of its worker.
     ///
     /// # Errors
     /// [`Error::Limit`] if key, value or all attributes of the node (1 MiB, 64 bytes a key
@@ -204,7 +204,7 @@ impl Client {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Err(Error::Deadline {
-                    socket: inner.setting.place.socket(),
+                    socket: inner.setting.agent_directory.socket(),
                     waited_ms: ANSWER_DEADLINE.as_millis() as u64,
                     last: "waited for the answer to a query about attributes".into(),
                 });

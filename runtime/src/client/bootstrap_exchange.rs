@@ -52,7 +52,7 @@ impl Client {
         let first = self.required_rank()? == 0;
         let address = self.await_link(until, |inner| inner.link.address())?;
         let address = address.ok_or_else(|| Error::Deadline {
-            socket: self.inner.setting.place.socket(),
+            socket: self.inner.setting.agent_directory.socket(),
             waited_ms: deadline.as_millis() as u64,
             last: "the agent has not sent its address".into(),
         })?;
@@ -98,7 +98,7 @@ impl Client {
         let until = Instant::now() + HAND_OVER_DEADLINE;
         let done = self.await_link(until, |inner| inner.send_learned().then_some(()))?;
         done.map(|()| count).ok_or_else(|| Error::Deadline {
-            socket: inner.setting.place.socket(),
+            socket: inner.setting.agent_directory.socket(),
             waited_ms: HAND_OVER_DEADLINE.as_millis() as u64,
             last: "the agent's socket is full".into(),
         })

@@ -29,7 +29,7 @@ impl Client {
     /// [`Error::Deadline`], [`Error::System`]: a change may have been made.
     pub fn control(&self, request: &str) -> Result<String, Error> {
         self.table()?;
-        let path = self.inner.setting.place.directory().join(SOCKET);
+        let path = self.inner.setting.agent_directory.directory().join(SOCKET);
         let line = format!("{MARK}{PROTOCOL} {request}\n");
         let received = stream::ask(
             &path,

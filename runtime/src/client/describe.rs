@@ -152,7 +152,7 @@ fn reason(event: &Event) -> Option<String> {
     match event.cause {
         Cause::Unspecified | Cause::Joined => None,
         Cause::KernelFutex | Cause::Pidfd | Cause::CoreDump => Some(match event.code {
-            0 => format!("its process ended ({cause_name})"),
+            0 => format!("its process died ({cause_name})"),
             signal if signal > 0 => format!("killed by signal {signal} ({cause_name})"),
             exit => format!("ended with exit code {} ({cause_name})", -exit),
         }),

@@ -83,7 +83,7 @@ pub struct Client {
 /// The settings of an attached process.
 #[derive(Debug)]
 struct Setting {
-    place: AgentDirectory,
+    agent_directory: AgentDirectory,
     options: Options,
     environment: Environment,
     rank: Option<u32>,
@@ -159,7 +159,7 @@ impl Client {
     pub fn attach(options: Options) -> Result<Self, Error> {
         options.check()?;
         let rank = options.own_rank()?;
-        let place = AgentDirectory::find(
+        let agent_directory = AgentDirectory::find(
             options.job.as_deref(),
             options.node.as_deref(),
             options.directory.as_deref(),
@@ -172,7 +172,7 @@ impl Client {
         let stopping = AtomicBool::new(false);
         let feeds_mpi = AtomicBool::new(options.ulfm);
         let setting = Setting {
-            place,
+            agent_directory,
             rank,
             options,
             environment,

@@ -75,7 +75,7 @@ pub(super) fn attach(
                 let waited_ms = setting.options.deadline.as_millis() as u64;
                 let last = "the agent closed the connection during the attach".into();
                 return Err(Error::Deadline {
-                    socket: setting.place.socket(),
+                    socket: setting.agent_directory.socket(),
                     waited_ms,
                     last,
                 });
@@ -93,7 +93,7 @@ fn attach_on(
 ) -> Result<Option<(Attached, TableView)>, Error> {
     let attach_request = Attach {
         pid: std::process::id(),
-        key: setting.place.key().to_owned(),
+        key: setting.agent_directory.key().to_owned(),
         rank: setting.rank,
         job_size: setting.options.job_size,
         threadless: !setting.options.thread,
@@ -137,13 +137,13 @@ fn attach_on(
                 if left.is_zero() {
                     // An agent that has just been started may be busy loading libfabric.
                     let waited_ms = begun.elapsed().as_millis() as u64;
-                    let log = setting.place.log();
+                    let log = setting.agent_directory.log();
                     let last = format!(
                         "it accepts connections and does not answer; see {}",
                         log.display()
                     );
                     return Err(Error::Deadline {
-                        socket: setting.place.socket(),
+                        socket: setting.agent_directory.socket(),
                         waited_ms,
                         last,
                     });
@@ -264,7 +264,7 @@ impl Session {
             if let Some((_, reason)) = &self.dismissed {
                 let reason = reason.clone();
                 let until = Instant::now() + ATTEMPT_TIME.min(left);
-                if start::is_agent_present(&inner.setting.place)
+                if start::is_agent_present(&inner.setting.agent_directory)
                     && self.attach_again(inner, false, until).is_ok()
                 {
                     return;

@@ -157,9 +157,12 @@ fn busy_error(options: &Options, begun: Instant) -> Error {
         directory,
         ..
     } = options;
-    let place = AgentDirectory::find(job.as_deref(), node.as_deref(), directory.as_deref());
+    let agent_directory =
+        AgentDirectory::find(job.as_deref(), node.as_deref(), directory.as_deref());
     Error::Deadline {
-        socket: place.map(|place| place.socket()).unwrap_or_default(),
+        socket: agent_directory
+            .map(|agent_directory| agent_directory.socket())
+            .unwrap_or_default(),
         waited_ms: begun.elapsed().as_millis() as u64,
         last: "another thread of this process attaches or detaches".into(),
     }

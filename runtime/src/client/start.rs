@@ -43,14 +43,14 @@ pub(super) fn connect(
     may_start: Option<Start>,
     until: Instant,
 ) -> Result<Packets, Error> {
-    let place = &setting.place;
+    let agent_directory = &setting.agent_directory;
     // Before any message is sent there: the agent must be one of this user.
-    place.inspect()?;
+    agent_directory.inspect()?;
     let begun = Instant::now();
     let (mut pause, mut busy) = (Pause::of(PAUSE_MAX), Pause::of(PAUSE_BUSY));
     let mut last = String::from("no process listens there");
     loop {
-        let found = try_connect(place, &mut last)?;
+        let found = try_connect(agent_directory, &mut last)?;
         let is_busy = matches!(found, Found::Busy);
         match found {
             Found::Agent(socket) => return Ok(socket),
@@ -70,7 +70,7 @@ pub(super) fn connect(
         if Instant::now() >= until {
             let waited_ms = begun.elapsed().as_millis() as u64;
             return Err(Error::Deadline {
-                socket: place.socket(),
+                socket: agent_directory.socket(),
                 waited_ms,
                 last,
             });
@@ -83,9 +83,10 @@ pub(super) fn connect(
 }
 
 /// Whether an agent of this user that can be trusted listens there now.
-pub(super) fn is_agent_present(place: &AgentDirectory) -> bool {
+pub(super) fn is_agent_present(agent_directory: &AgentDirectory) -> bool {
     let found = |found| !matches!(found, Found::Absent);
-    place.inspect().is_ok() && try_connect(place, &mut String::new()).is_ok_and(found)
+    agent_directory.inspect().is_ok()
+        && try_connect(agent_directory, &mut String::new()).is_ok_and(found)
 }
 
 /// The process that listens at a socket.
@@ -105,11 +106,11 @@ impl Found {
     }
 }
 
-fn try_connect(place: &AgentDirectory, last: &mut String) -> Result<Found, Error> {
-    match Packets::connect(&place.socket()) {
+fn try_connect(agent_directory: &AgentDirectory, last: &mut String) -> Result<Found, Error> {
+    match Packets::connect(&agent_directory.socket()) {
         Ok(socket) if socket.peer().is_ok_and(Peer::is_trusted) => Ok(Found::Agent(socket)),
         Ok(_) => {
-            let path = place.socket();
+            let path = agent_directory.socket();
             let why = "a process of another user listens there".into();
             Err(DirectoryError::Unsafe { path, why }.into())
         }
@@ -137,15 +138,15 @@ fn try_start(
     until: Instant,
     last: &mut String,
 ) -> Result<Option<Packets>, Error> {
-    let place = &setting.place;
+    let agent_directory = &setting.agent_directory;
     if setting.environment.lacks_plugin {
         // An agent of our own would have another key and find no other agent.
         return Err(Error::PluginMissing {
-            socket: place.socket(),
+            socket: agent_directory.socket(),
         });
     }
-    place.prepare()?;
-    let held = match lock::try_lock(&place.start_lock()) {
+    agent_directory.prepare()?;
+    let held = match lock::try_lock(&agent_directory.start_lock()) {
         Ok(held) => held.map(StartLock),
         // An ending agent removes the directory: try again from the beginning.
         Err(cause) if cause.kind() == io::ErrorKind::NotFound => None,
@@ -156,19 +157,21 @@ fn try_start(
         return Ok(None);
     }
     // The process that had the lock before this one may have started an agent.
-    match try_connect(place, last)? {
+    match try_connect(agent_directory, last)? {
         Found::Agent(socket) => return Ok(Some(socket)),
         Found::Busy => return Ok(None),
         Found::Absent => {}
     }
     let started = find(setting).and_then(|path| start(setting, what, path));
-    let mut started = started.inspect_err(|_| place.leave())?;
+    let mut started = started.inspect_err(|_| agent_directory.leave())?;
     let mut pause = Pause::of(PAUSE_MAX);
     while Instant::now() < until {
-        let socket = try_connect(place, last)?.agent();
+        let socket = try_connect(agent_directory, last)?.agent();
         // The program detaches before it listens, so the child has ended or is just about to. It must be reaped, or it
         // would stay a zombie of this process.
-        let detached = started.has_detached().inspect_err(|_| place.leave())?;
+        let detached = started
+            .has_detached()
+            .inspect_err(|_| agent_directory.leave())?;
         if let Some(socket) = socket.filter(|_| detached) {
             return Ok(Some(socket));
         }
@@ -177,7 +180,7 @@ fn try_start(
     *last = format!(
         "{} was started and does not listen; see {}",
         started.path.display(),
-        place.log().display()
+        agent_directory.log().display()
     );
     Ok(None)
 }
@@ -243,7 +246,7 @@ impl Started {
 }
 
 fn start(setting: &Setting, what: Start, path: PathBuf) -> Result<Started, Error> {
-    let place = &setting.place;
+    let agent_directory = &setting.agent_directory;
     let failed = |cause: io::Error| {
         let reason =
             format!("{cause}; set MUSTER_AGENT to the path of a musterd that can be executed");
@@ -252,11 +255,11 @@ fn start(setting: &Setting, what: Start, path: PathBuf) -> Result<Started, Error
             reason,
         }
     };
-    let directory = place.directory().as_os_str();
+    let directory = agent_directory.directory().as_os_str();
     let arguments_text = [
         "musterd".as_ref(),
         "--job".as_ref(),
-        OsStr::new(place.key()),
+        OsStr::new(agent_directory.key()),
         "--dir".as_ref(),
     ];
     // The other nodes may have declared this one failed meanwhile, and reported that to MPI.
@@ -353,7 +356,7 @@ fn find(setting: &Setting) -> Result<PathBuf, Error> {
             .map(|path| path.display().to_string());
         let searched = beside.collect::<Vec<_>>().join(", ") + ", PATH";
         Error::AgentMissing {
-            socket: setting.place.socket(),
+            socket: setting.agent_directory.socket(),
             searched,
         }
     })

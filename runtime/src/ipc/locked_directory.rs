@@ -52,7 +52,7 @@ impl LockedDirectory {
             }
             if !is_own(path) {
                 let why =
-                    "it is not a directory of yours; remove it, or name another place by TMPDIR";
+                    "it is not a directory of yours; remove it, or set TMPDIR to another directory";
                 return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
             }
             match try_lock(&lock_of(path)) {
@@ -123,7 +123,7 @@ impl LockedDirectory {
         &self.path
     }
 
-    /// Notes an agent directory. If its agent is dead, it is removed together with this directory.
+    /// Notes an agent directory. If its agent does not run, it is removed together with this directory.
     pub(crate) fn note_agent(&self, directory: &AgentDirectory) -> io::Result<()> {
         let note = self.path.join(AGENT);
         let _ = fs::remove_file(&note);

@@ -98,7 +98,7 @@ impl Pmix {
     ///
     /// # Errors
     /// [`Error::NotInitialized`] while MPI is not up (try again later), [`Error::Held`] if a
-    /// [`Session`] lives already, [`Error::Refused`] if PMIx refuses. No reference is held then.
+    /// [`Session`] exists already, [`Error::Refused`] if PMIx refuses. No reference is held then.
     pub fn hold(self) -> Result<Session, Error> {
         let mut holder = lock(&HOLDER);
         if holder.is_some() && HOLDER_PID.load(Ordering::Acquire) == std::process::id() {

@@ -86,8 +86,8 @@ impl TableView {
         self.0.rank_count().max(ended.min(self.limits().ranks))
     }
 
-    /// Waits until `check` returns a value, at most until `deadline`. Checks again after every change of a state, and at
-    /// `deadline` at the latest. The change that `check` found is complete when this returns.
+    /// Waits until `check` returns a value, at most until `deadline`. Checks again after every change of a state, and
+    /// at `deadline` at the latest. The change that `check` found is complete when this returns.
     pub fn await_change<T>(
         &self,
         deadline: Instant,

@@ -499,7 +499,7 @@ mod tests {
             }
             done.store(true, Ordering::Release);
         });
-        // Writing the same state is no change. A change that a dead writer left unfinished ends with its successor.
+        // Writing the same state is no change. The successor of a failed writer completes its change.
         let epoch = view.epoch();
         writer.together(|writer| writer.set_rank_state(0, RankState::Hung));
         assert_eq!(view.epoch(), epoch);
