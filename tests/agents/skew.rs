@@ -74,8 +74,8 @@ fn an_agent_refuses_a_library_of_another_release() {
             panic!("it was not refused");
         };
         assert_eq!(code, RefusalCode::Version);
-        let theirs = format!("protocol {protocol} and board layout {table}");
-        let ours = format!("protocol {VERSION} and board layout {layout}");
+        let theirs = format!("protocol {protocol} and state table layout {table}");
+        let ours = format!("protocol {VERSION} and state table layout {layout}");
         let pid = job.agent(1).pair().1.to_string();
         assert_says(&text, &[&theirs, &ours, "MUSTER_AGENT", &pid]);
     }

@@ -267,7 +267,7 @@ static int open_among(const char *process, unsigned long inode)
         if (stat(path, &is) == 0 && is.st_ino == inode && S_ISREG(is.st_mode)) {
             ssize_t length = readlink(path, folder, sizeof folder - 1);
             folder[length < 0 ? 0 : length] = 0;
-            if (strncmp(folder, "/memfd:muster-board", 19) == 0)
+            if (strncmp(folder, "/memfd:muster-table", 19) == 0)
                 file = open(path, O_RDWR | O_CLOEXEC);
             snprintf(folder, sizeof folder, "/proc/%s/fd", process);
         }
@@ -318,14 +318,14 @@ static void scribble(void)
     size_t size = 0;
     unsigned long inode = 0;
     muster_ctx_t *context = attach(SCRIBBLER);
-    char *start = board("memfd:muster-board ", &size, &inode);
+    char *start = board("memfd:muster-table ", &size, &inode);
     CHECK(context != NULL && start != NULL && size > 0);
     if (context && start) {
         check_sealed(inode, size);
         /* What the agent believes is its own. */
         CHECK(mprotect(start, size, PROT_READ | PROT_WRITE) < 0 && errno == EACCES);
     }
-    start = board("memfd:muster-board-clients", &size, &inode);
+    start = board("memfd:muster-table-clients", &size, &inode);
     CHECK(start != NULL && size > 0);
     if (context && start)
         check_sealed(inode, size);

@@ -3,7 +3,7 @@
 //!
 //! The descriptors of the process are counted, so these tests run one after the other, in a program of their own.
 
-use muster_agent::ipc_server::{GREETING_DEADLINE, IpcServer, Request};
+use muster_agent::ipc_server::{ATTACH_DEADLINE, IpcServer, Request};
 use muster_agent::watch::Watch;
 use muster_ipc::{AgentDirectory, Ask, Attach, Listener, ToAgent, ToClient};
 use muster_shm::{TableLimits, TableWriter};
@@ -145,12 +145,12 @@ fn who_never_says_hello_is_put_out() {
     silent[1]
         .send(&house.attach_request(), None)
         .expect("room for a word");
-    let before = begun + GREETING_DEADLINE - Duration::from_millis(1);
-    assert!(!house.ipc_server.is_somebody_late(before));
-    let after = begun + GREETING_DEADLINE;
-    assert!(house.ipc_server.is_somebody_late(after));
+    let before = begun + ATTACH_DEADLINE - Duration::from_millis(1);
+    assert!(!house.ipc_server.is_attach_overdue(before));
+    let after = begun + ATTACH_DEADLINE;
+    assert!(house.ipc_server.is_attach_overdue(after));
     assert_eq!(house.serve_at(after), 1, "one was heard");
-    assert!(!house.ipc_server.is_somebody_late(after));
+    assert!(!house.ipc_server.is_attach_overdue(after));
     let counters = house.ipc_server.counters();
     let all = u64::from(SLOTS) + 64;
     assert_eq!((counters.silent, counters.attached), (all - 1, 1));
@@ -210,7 +210,7 @@ fn a_flood_is_served_in_small_parts() {
     let idle = poll::readable(&[house.ipc_server.descriptor()], Some(Duration::ZERO));
     assert!(!idle.expect("poll")[0], "nobody is woken for it");
     let due = house.ipc_server.due().expect("a time");
-    assert!(now < due && due < now + GREETING_DEADLINE);
+    assert!(now < due && due < now + ATTACH_DEADLINE);
     while house.serve_once(due, &mut requests) {}
     let later = house.ipc_server.counters().turned_away as usize;
     assert!(later > turned_away && later - turned_away <= AT_ONCE);

@@ -1,8 +1,8 @@
-//! Attributes: what nodes say about themselves in a few words, readable on every node.
+//! Attributes: keys and values that a node publishes, readable on every node.
 //!
-//! Any process of a node writes the node's attributes; there is one map a node, and the last
-//! writer of a key wins. Reading asks the agent of the own node, which holds everybody's: a round
-//! trip within the node, not through the network.
+//! Any process of a node writes the node's attributes. Each node has one map, in which the last writer of a key wins.
+//! Reading queries the agent of this node, which holds the attributes of all nodes: a round trip within the node, not
+//! through the network.
 
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -16,10 +16,10 @@ use muster_sys::socket::{Packets, Received};
 
 /// How long the agent may take to answer.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(5);
-/// How Muster's own keys begin, and the one that a process may write: it makes its node a monitor.
+/// Prefix of Muster's own keys, and the one such key that a process may write: it makes its node a monitor.
 const RESERVED: &[u8] = b"muster.";
 const MONITOR_KEY: &[u8] = b"muster.monitor";
-/// After how long a question that got no answer is asked again.
+/// The pause before a query without an answer is sent again.
 const ASK_PAUSE: Duration = Duration::from_millis(20);
 /// Most keys that one process watches.
 const WATCHED_MAX: usize = 256;
@@ -27,7 +27,7 @@ const WATCHED_MAX: usize = 256;
 impl Client {
     /// Writes an attribute of this node: a key of 1 to 255 bytes, a value of at most 65536. It is
     /// readable here at once and on the other nodes within milliseconds, in the order of writing.
-    /// Attributes live as long as the agent; they survive a restart of its worker.
+    /// Attributes exist as long as the agent and survive a restart of its worker.
     ///
     /// # Errors
     /// [`Error::Limit`] if key, value or all attributes of the node (1 MiB, 64 bytes a key
@@ -45,8 +45,8 @@ impl Client {
         self.ask(&Ask::Publish { key, value }).map(|_| ())
     }
 
-    /// Deletes an attribute of this node. Whether there was one, or may have been: where the agent's worker was lost
-    /// before it had answered, the attribute may be gone by its hand.
+    /// Deletes an attribute of this node. Returns whether it existed, or may have existed: if the agent's worker
+    /// failed before it answered, it may have deleted the attribute already.
     ///
     /// # Errors
     /// As [`Client::publish`].
@@ -56,8 +56,8 @@ impl Client {
         Ok(reply == Reply::Done || is_again)
     }
 
-    /// The value of an attribute of the node with this index, as far as it has come here; `None`
-    /// if there is none, or the node has left or failed.
+    /// The value of an attribute of the node with this index, as far as this node has received it; `None` if there is
+    /// none, or the node has left or failed.
     ///
     /// # Errors
     /// [`Error::NoSuchNode`], [`Error::Limit`], [`Error::Unanswered`], [`Error::Deadline`], [`Error::AgentLost`],
@@ -71,10 +71,11 @@ impl Client {
         }
     }
 
-    /// From now on changes of this key, on whatever node, are events of this process
-    /// (`EventKind::Attribute`, with the key's [`key_hash`]). What changed before is no event: look
-    /// once with [`Client::attribute_get`] after this. Survives restarts of the agent, and of its worker, where an
-    /// [`EventKind::Overflow`](crate::board::EventKind::Overflow) says that one may have been missed: look again.
+    /// From now on, changes of this key on any node are events of this process (`EventKind::Attribute`, with the
+    /// key's [`key_hash`]). Earlier changes are no events: read the value once with [`Client::attribute_get`] after
+    /// this call. Survives restarts of the agent and of its worker; an
+    /// [`EventKind::Overflow`](crate::shm::EventKind::Overflow) then reports that a change may have been missed: read
+    /// the value again.
     ///
     /// # Errors
     /// [`Error::Limit`] beyond 256 keys. Others: as [`Client::attribute_get`]; nothing is watched then.
@@ -89,20 +90,20 @@ impl Client {
                     "a process watches at most {WATCHED_MAX} keys"
                 )));
             }
-            // An agent that comes meanwhile is told, too.
+            // An agent that this client attaches to meanwhile receives it, too.
             watched.insert(key_hash)
         };
-        let told = self.ask(&Ask::Watch { key_hash });
-        if told.is_err() && is_new {
+        let result = self.ask(&Ask::Watch { key_hash });
+        if result.is_err() && is_new {
             lock(&self.inner.watched).remove(&key_hash);
         }
-        told.map(|_| ())
+        result.map(|_| ())
     }
 
-    /// From now on they are no events of this process any more. Whether they were.
+    /// From now on, changes of this key are no events of this process. Returns whether they were.
     ///
     /// # Errors
-    /// As [`Client::attribute_get`]; then, too, they are no events here.
+    /// As [`Client::attribute_get`]; even then, they are no events of this process any more.
     pub fn unwatch(&self, key: &[u8]) -> Result<bool, Error> {
         check_key(key)?;
         let key_hash = key_hash(key);
@@ -115,8 +116,8 @@ impl Client {
         Ok(was)
     }
 
-    /// The keys of the attributes of the node with this index, in order, as far as they have come here.
-    /// One that is written meanwhile may be missing.
+    /// The keys of the attributes of the node with this index, in order, as far as this node has received them. A key
+    /// that is written meanwhile may be missing.
     ///
     /// # Errors
     /// As [`Client::attribute_get`].
@@ -125,7 +126,7 @@ impl Client {
         loop {
             let after = keys.last().map_or(&[][..], Vec::as_slice);
             let more = match self.ask(&Ask::Keys { node, after })? {
-                Reply::Value(value) => keys_of(&value).filter(|more| is_behind(after, more)),
+                Reply::Value(value) => keys_of(&value).filter(|more| is_after(after, more)),
                 Reply::NoNode => return Err(self.no_such_node(node)),
                 Reply::Done | Reply::Absent => None,
             };
@@ -147,22 +148,22 @@ impl Client {
         Error::NoSuchNode { index, known }
     }
 
-    /// Asks, and asks again while there is no answer: the agent's worker may just be replaced, or have too much to do,
-    /// or the agent be gone, which shows only when another was looked for. To write or watch the same twice is no
-    /// harm.
+    /// Sends a query, and again while there is no answer: the agent's worker may be restarting, the agent may have
+    /// too many queries, or it may have ended, which is certain only after a search for another one. To write or
+    /// watch a key twice does no harm.
     fn ask(&self, ask: &Ask<'_>) -> Result<Reply, Error> {
         self.ask_counted(ask).map(|(reply, _)| reply)
     }
 
-    /// The same; whether it was handed over more than once.
+    /// As [`Client::ask`]; also returns whether the query was sent more than once.
     fn ask_counted(&self, ask: &Ask<'_>) -> Result<(Reply, bool), Error> {
         let until = Instant::now() + ANSWER_DEADLINE;
-        let (mut is_again, mut was_handed) = (false, false);
+        let (mut is_again, mut was_sent) = (false, false);
         loop {
-            is_again |= was_handed;
-            match self.ask_once(ask, until, &mut was_handed) {
+            is_again |= was_sent;
+            match self.ask_once(ask, until, &mut was_sent) {
                 Err(Error::Unanswered(_)) if self.inner.phase() == Phase::Lost => {
-                    // Without the thread nobody else looks whether there is one again.
+                    // Without the library thread, only this thread searches for another agent.
                     if self.inner.setting.options.thread
                         || self.dispatch_until(Some(until)).is_err()
                     {
@@ -180,16 +181,11 @@ impl Client {
         }
     }
 
-    fn ask_once(
-        &self,
-        ask: &Ask<'_>,
-        until: Instant,
-        was_handed: &mut bool,
-    ) -> Result<Reply, Error> {
+    fn ask_once(&self, ask: &Ask<'_>, until: Instant, was_sent: &mut bool) -> Result<Reply, Error> {
         self.table()?;
         let inner = &self.inner;
-        let socket = inner.put(ask)?;
-        *was_handed = true;
+        let socket = inner.send_query(ask)?;
+        *was_sent = true;
         let mut buffer = vec![0; ASK_MAX];
         loop {
             let received = socket
@@ -200,7 +196,7 @@ impl Client {
                     return Reply::read(buffer.get(..length).unwrap_or_default());
                 }
                 Received::HungUp => {
-                    let reason = "it went away, or has too much to do";
+                    let reason = "it closed the connection: it has ended, or has too many queries";
                     return Err(Error::Unanswered(reason.into()));
                 }
                 Received::Nothing => {}
@@ -208,9 +204,9 @@ impl Client {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Err(Error::Deadline {
-                    socket: inner.setting.place.socket(),
+                    socket: inner.setting.agent_directory.socket(),
                     waited_ms: ANSWER_DEADLINE.as_millis() as u64,
-                    last: "an attribute was asked for".into(),
+                    last: "waited for the answer to a query about attributes".into(),
                 });
             }
             poll::readable(&[socket.as_fd()], Some(left))
@@ -220,8 +216,8 @@ impl Client {
 }
 
 impl Inner {
-    /// Hands a question to the agent; the answer will come out of the socket.
-    fn put(&self, ask: &Ask<'_>) -> Result<Packets, Error> {
+    /// Sends a query to the agent. The answer arrives on the returned socket.
+    fn send_query(&self, ask: &Ask<'_>) -> Result<Packets, Error> {
         let (ours, theirs) = Packets::pair().map_err(Error::system("make a pair of sockets"))?;
         ours.send(&ask.encode(), None)
             .map_err(Error::system("send to the agent"))?;
@@ -229,12 +225,12 @@ impl Inner {
         Ok(ours)
     }
 
-    /// Another agent does not know what is watched. Whether anything is.
+    /// Sends the watched keys to another agent, which does not know them. Returns whether there are any.
     pub(super) fn watch_again(&self) -> bool {
         let watched = lock(&self.watched).clone();
         for key_hash in &watched {
-            // An agent that is lost again is told again. Nobody waits for the answer.
-            let _ = self.put(&Ask::Watch {
+            // If that agent is lost as well, the next one receives them. The answer is not awaited.
+            let _ = self.send_query(&Ask::Watch {
                 key_hash: *key_hash,
             });
         }
@@ -242,7 +238,7 @@ impl Inner {
     }
 }
 
-/// An answer that is no error.
+/// An answer that is not an error.
 #[derive(Debug, PartialEq, Eq)]
 enum Reply {
     Done,
@@ -268,13 +264,13 @@ impl Reply {
     }
 }
 
-/// Whether these come in order behind that one, so that asking for more has an end.
-fn is_behind(after: &[u8], more: &[Vec<u8>]) -> bool {
+/// Whether `more` is in order and after `after`, so that the loop of queries ends.
+fn is_after(after: &[u8], more: &[Vec<u8>]) -> bool {
     let first = more.first().is_none_or(|first| first.as_slice() > after);
     first && more.is_sorted_by(|one, next| one < next)
 }
 
-/// A key that is the application's to write.
+/// Checks a key that the application writes.
 fn check_own_key(key: &[u8]) -> Result<(), Error> {
     if key.starts_with(RESERVED) && key != MONITOR_KEY {
         return Err(Error::Reserved(String::from_utf8_lossy(key).into_owned()));

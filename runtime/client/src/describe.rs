@@ -1,8 +1,8 @@
-//! Sentences about events, for people.
+//! Descriptions of events for people, one line each.
 //!
-//! An event says who, what, how that is known, and how long it took: "rank 3 on nodeb FAILED:
-//! killed by signal 9 (kernel futex), 0.2 ms". The words follow from the numbers alone, so a
-//! program may keep events and describe them later.
+//! A description names the subject, the event, the evidence, and how long it took: "rank 3 on nodeb FAILED: killed by
+//! signal 9 (kernel futex), 0.2 ms". It follows from the numbers of the event alone, so a program may keep events and
+//! describe them later.
 
 use std::fmt::Write as _;
 
@@ -11,15 +11,15 @@ use muster_shm::{Cause, Event, EventKind, NO_NODE, NO_RANK, TableView, setting};
 use muster_sys::clock;
 
 impl Client {
-    /// One line about an event: "rank 3 on nodeb FAILED: killed by signal 9 (kernel futex), 0.2 ms", where the time
-    /// is how long the silence was, or how long ago the agent knew.
+    /// One line about an event: "rank 3 on nodeb FAILED: killed by signal 9 (kernel futex), 0.2 ms". The time is the
+    /// length of the silence, or the time since the agent's verdict.
     pub fn event_describe(&self, event: &Event) -> Result<String, Error> {
         self.table()
             .map(|table| on_table(event, clock::monotonic_ns(), table))
     }
 }
 
-/// One line about an event that was handed out at this time, with the names on a board.
+/// One line about an event that was delivered at this time, with the names of a state table.
 pub fn on_table(event: &Event, delivered_ns: u64, table: &TableView) -> String {
     let nodes = table.event_nodes(event);
     let group = nodes.first().and_then(|node| table.node_group(*node));
@@ -27,7 +27,7 @@ pub fn on_table(event: &Event, delivered_ns: u64, table: &TableView) -> String {
     line(event, delivered_ns, &together, |node| table.node_name(node))
 }
 
-/// The nodes an event is about, and the group of the first one.
+/// The nodes of an event, and the group of the first one.
 #[derive(Debug, Default)]
 pub struct Together {
     /// Its group.
@@ -36,10 +36,10 @@ pub struct Together {
     pub nodes: Vec<u32>,
 }
 
-/// Most nodes of a group that are named.
+/// Most nodes of a group that are listed by name.
 const NAMED_MAX: usize = 8;
 
-/// One line about an event that was handed out at this time; `node_name` answers the name of a node's index.
+/// One line about an event that was delivered at this time; `node_name` returns the name of a node's index.
 pub fn line(
     event: &Event,
     delivered_ns: u64,
@@ -49,7 +49,7 @@ pub fn line(
     let node = |index: u32| node_name(index).unwrap_or_else(|| format!("#{index}"));
     let mut text = match event.kind {
         EventKind::Overflow if event.cause == Cause::NewAgent => {
-            return "the agent was started anew; read states and node indices again".to_owned();
+            return "the agent was restarted; read states and node indices again".to_owned();
         }
         EventKind::Overflow if event.lost == 0 => {
             return "events were lost; read the states again".to_owned();
@@ -70,24 +70,30 @@ pub fn line(
             return text;
         }
         EventKind::Minority => {
-            let then = if event.code == 1 { "holds" } else { "goes on" };
+            let then = if event.code == 1 {
+                "holds"
+            } else {
+                "continues"
+            };
             let (count, total) = (event.count, event.total);
-            return format!("this node is with the FEW, {count} of {total} nodes, and {then}");
+            return format!("this node is in the MINORITY, {count} of {total} nodes, and {then}");
         }
         EventKind::Majority => {
             let (count, total) = (event.count, event.total);
-            return format!("this node is with the many again, {count} of {total} nodes");
+            return format!("this node is in the majority again, {count} of {total} nodes");
         }
         EventKind::NodeRefused => {
-            let who = if event.node == NO_NODE {
+            let subject = if event.node == NO_NODE {
                 "a node of another release".to_owned()
             } else {
                 format!("node {}", node(event.node))
             };
             let setting = setting(event.code);
-            return format!("{who} is REFUSED: its {setting} differs; give all nodes the same");
+            return format!(
+                "{subject} is REFUSED: its {setting} differs; give all nodes the same value"
+            );
         }
-        EventKind::Outcast => "this node was declared FAILED by the others".to_owned(),
+        EventKind::Outcast => "this node was declared FAILED by the other nodes".to_owned(),
         kind => format!("{} {}", subject(event, node), verb(kind)),
     };
     if let Some(how) = reason(event) {
@@ -140,7 +146,7 @@ fn verb(kind: EventKind) -> &'static str {
     }
 }
 
-/// How it is known; nothing where the verb says it all.
+/// The evidence; `None` if the verb includes it.
 fn reason(event: &Event) -> Option<String> {
     let cause_name = event.cause.name();
     match event.cause {
@@ -160,7 +166,7 @@ fn reason(event: &Event) -> Option<String> {
     }
 }
 
-/// How long it took: the silence, or from the agent's verdict to here.
+/// How long it took: the silence, or the time from the agent's verdict to the delivery.
 fn latency_us(event: &Event, delivered_ns: u64) -> Option<u64> {
     match event.cause {
         Cause::Silence => (event.silent_us > 0).then_some(u64::from(event.silent_us)),
@@ -193,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_and_a_side() {
+    fn a_failed_group_and_a_minority() {
         let mut group = event(EventKind::GroupFailed, Cause::Silence);
         (group.count, group.total) = (2, 3);
         let together = Together {
@@ -208,12 +214,12 @@ mod tests {
         (few.count, few.total, few.code) = (3, 12, 1);
         assert_eq!(
             line(&few, named),
-            "this node is with the FEW, 3 of 12 nodes, and holds"
+            "this node is in the MINORITY, 3 of 12 nodes, and holds"
         );
         few.kind = EventKind::Majority;
         assert_eq!(
             line(&few, named),
-            "this node is with the many again, 3 of 12 nodes"
+            "this node is in the majority again, 3 of 12 nodes"
         );
     }
 
@@ -254,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_needs_no_reason() {
+    fn events_without_a_reason() {
         assert_eq!(
             line(&event(EventKind::NodeUp, Cause::Joined), named),
             "node nodeb is up"

@@ -1,4 +1,4 @@
-//! What can go wrong for a client, each with what it did to the state and what to do about it.
+//! The errors of a client. Each states its effect and the remedy.
 
 use std::io;
 use std::path::PathBuf;
@@ -9,49 +9,49 @@ use muster_shm::TableError;
 /// Why a call of the client failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// There is no place to meet an agent. Not attached.
+    /// The agent directory cannot be used. Not attached.
     #[error(transparent)]
     AgentDirectory(#[from] DirectoryError),
     /// A setting that cannot be used. Not attached.
     #[error("{variable} is {value:?}: {why}")]
     Setting {
-        /// The variable, or the option of that meaning.
+        /// The variable, or the name of the option with the same meaning.
         variable: &'static str,
-        /// What it holds.
+        /// Its value.
         value: String,
-        /// What is wrong with it, and what is right.
+        /// What is wrong with it, and what is allowed.
         why: &'static str,
     },
-    /// The agent's board cannot be used. Not attached, or still on the earlier board.
+    /// The agent's state table cannot be used. Not attached, or still attached to the earlier state table.
     #[error(transparent)]
     StateTable(#[from] TableError),
-    /// The agent does not let us in. Not attached.
+    /// The agent refuses this process. Not attached.
     #[error("the agent refuses this process: {reason}")]
     Refused {
-        /// Why, for a program.
+        /// The reason, for a program.
         code: RefusalCode,
-        /// Why, for a person.
+        /// The reason, for a person.
         reason: String,
     },
-    /// There is no `musterd` to start. Not attached.
+    /// No agent is running and no `musterd` was found. Not attached.
     #[error(
         "no agent is running at {socket} and no musterd was found to start one (looked at \
          {searched}); set MUSTER_AGENT to its path"
     )]
     AgentMissing {
-        /// Where an agent would listen.
+        /// The socket of an agent.
         socket: PathBuf,
-        /// Where a program was looked for.
+        /// The paths that were searched.
         searched: String,
     },
-    /// `srun --muster` should have started an agent, and could not. Not attached.
+    /// `srun --muster` should have started an agent, but the plugin is not loaded. Not attached.
     #[error(
-        "no agent is running at {socket}: srun was told --muster, and Slurm has not loaded the plugin on this \
+        "no agent is running at {socket}: srun was given --muster, but Slurm has not loaded the plugin on this \
          node; put its line into plugstack.conf on all nodes, with a plugin that was built for their Slurm \
-         (slurmd's log says what was left out)"
+         (slurmd's log states the reason)"
     )]
     PluginMissing {
-        /// Where an agent would listen.
+        /// The socket of an agent.
         socket: PathBuf,
     },
     /// `musterd` could not be started, or ended at once. Not attached.
@@ -59,61 +59,60 @@ pub enum Error {
     AgentStart {
         /// The program.
         path: PathBuf,
-        /// What happened.
+        /// The reason.
         reason: String,
     },
     /// No agent answered in time. Not attached, or still without an agent.
     #[error("no agent answered at {socket} within {waited_ms} ms (last: {last})")]
     Deadline {
-        /// Where it should listen.
+        /// The socket of the agent.
         socket: PathBuf,
-        /// How long it was waited for.
+        /// How long this process waited, in milliseconds.
         waited_ms: u64,
-        /// What the last attempt said.
+        /// The result of the last attempt.
         last: String,
     },
-    /// The agent is gone and none came in its place. States stay readable as they were last;
-    /// `dispatch` tries again.
+    /// The agent is lost and was not replaced. The states stay readable as they were; `dispatch` tries again.
     #[error(
         "the agent is lost after {attempts} attempts to find or start another (last: {reason}); the \
          states are those of the moment it was lost, dispatch tries again"
     )]
     AgentLost {
-        /// How often another was tried to be found or started.
+        /// Number of attempts to find or start another agent.
         attempts: u64,
-        /// What the last attempt said.
+        /// The result of the last attempt.
         reason: String,
     },
-    /// The agent of this node gave no answer, or half of one: it has just gone, or has too much to do.
-    /// What was asked for may have been done.
-    #[error("no answer from the agent of this node: {0}; ask again")]
+    /// The agent of this node gave no answer, or an incomplete one: it has just ended, or has too many queries. The
+    /// request may have been carried out.
+    #[error("no answer from the agent of this node: {0}; try again")]
     Unanswered(String),
     /// This process has no rank in its job. Nothing was done.
     #[error("this process has no rank; give it one (MUSTER_RANK, or the option of that name)")]
     NoRank,
-    /// A card that no process has written. Nothing was handed over.
+    /// Bytes that are not a bootstrap record. Nothing was passed on.
     #[error(
-        "{0}; each process brings one of MUSTER_BOOTSTRAP_RECORD_SIZE bytes, as muster_bootstrap_record wrote it"
+        "{0}; pass one record of MUSTER_BOOTSTRAP_RECORD_SIZE bytes per process, as muster_bootstrap_record wrote it"
     )]
     BootstrapRecord(String),
-    /// The agent has put this process out: it was ended on purpose, or cannot go on. No other is
-    /// started for that. States stay readable as they were last; `dispatch` looks for another.
+    /// The agent has dismissed this process: it was ended on request, or cannot continue. No other agent is started
+    /// for that reason. The states stay readable as they were; `dispatch` searches for another agent.
     #[error(
-        "the agent of this node has put this process out: {reason}; no other is started, the \
-         states are those of that moment, dispatch looks whether there is one again"
+        "the agent of this node has dismissed this process: {reason}; no other agent is started, the states are \
+         those of that moment, dispatch searches for another agent"
     )]
     Dismissed {
-        /// Its words.
+        /// The agent's text.
         reason: String,
     },
-    /// A key, a value or all of them together are too long, or too many. Nothing was done.
+    /// A key, a value or all of them together exceed a limit. Nothing was done.
     #[error("{0}")]
     Limit(String),
-    /// The agent refused what it was asked for at its control socket. Nothing was done.
-    #[error("the agent says: {0}")]
+    /// The agent declined a request at its control socket. Nothing was done.
+    #[error("the agent declined the request: {0}")]
     Declined(String),
     /// There is no node with that index. Nothing was done.
-    #[error("no node with the index {index} is known; {known} are")]
+    #[error("there is no node with index {index}; {known} nodes are known")]
     NoSuchNode {
         /// The index.
         index: u32,
@@ -121,34 +120,37 @@ pub enum Error {
         known: u32,
     },
     /// A key that only the agent may write. Nothing was done.
-    #[error("key {0:?} begins with \"muster.\", as Muster's own do; choose another")]
+    #[error(
+        "key {0:?} begins with \"muster.\", which is reserved for Muster's own keys; choose another"
+    )]
     Reserved(String),
-    /// The other nodes declared this one failed, or its agent has left: it speaks for nobody.
-    /// Nothing was done.
-    #[error("this node is no member any more; its attributes cannot be changed")]
+    /// The other nodes declared this one failed, or its agent has left: it is not a member. Nothing was done.
+    #[error("this node is not a member any more; its attributes cannot be changed")]
     Outcast,
     /// `finalize` was called before. Nothing was done.
     #[error("this client has left; attach again before any other call")]
     Finalized,
     /// This process is a forked child of the one that attached. Nothing was done.
     #[error(
-        "this process was forked from the one that attached; only its parent may use the client"
+        "this process was forked from the one that attached; only the parent process may use the client"
     )]
     Forked,
-    /// The other side does not speak the protocol. The connection was closed.
-    #[error("the agent answered with {found} where {expected} was expected")]
+    /// The agent's message does not follow the protocol. The connection was closed.
+    #[error(
+        "the agent sent {found} where {expected} was expected; use the musterd and the libmuster of one release"
+    )]
     Protocol {
-        /// What came.
+        /// What was received.
         found: String,
-        /// What should have come.
+        /// What was expected.
         expected: &'static str,
     },
-    /// The system refused.
+    /// A system call failed.
     #[error("cannot {what}: {cause}")]
     System {
-        /// What was tried.
+        /// The operation.
         what: &'static str,
-        /// The system's answer.
+        /// The error of the system call.
         cause: io::Error,
     },
 }

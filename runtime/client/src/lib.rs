@@ -1,9 +1,8 @@
-//! The client: what a rank has of Muster in its own process.
+//! The client: Muster in the process of a rank.
 //!
-//! Intuition: a window onto the node's notice board. Attaching finds (or starts) the agent of this
-//! job on this node, gets a place on the board and ties the kernel's string to it; from then on
-//! every question is answered from shared memory, and at most one thread of the library sleeps
-//! until the agent has news.
+//! Attaching finds (or starts) the agent of this job on this node, gets a slot in the state table and holds its
+//! robust futex, which the kernel releases when the process ends. From then on, every state is read from shared
+//! memory, and at most one thread of the library waits for messages of the agent.
 //!
 //! ```no_run
 //! use crate::{Client, Options};
@@ -16,16 +15,17 @@
 //! # Ok::<(), crate::Error>(())
 //! ```
 //!
-//! Dropping a client does not leave: a process that ends without `finalize` counts as failed,
-//! which is the point. Nothing here needs anything but the C library.
+//! Dropping a client does not detach: a process that ends without `finalize` counts as failed, on purpose. The client
+//! needs only the C library.
 //!
-//! Methods have the words of the C API, whose pages in section 3 of the manual are theirs too. Other words are
-//! Rust's own: `attach` and `Options` (`deadline`, `job_size`) for `muster_init` and its settings, `descriptor` for
-//! `muster_get_fd`, `name()` of kinds, causes and states, `Error` for codes and messages. An index that is not known is
-//! `Unknown` or `None`, where C has an error. Callbacks are a thread of yours with [`Client::wait_event`].
+//! Methods are named after the functions of the C API, whose manual pages (section 3) also document them. Names that
+//! are specific to Rust: `attach` and `Options` (`deadline`, `job_size`) for `muster_init` and its settings,
+//! `descriptor` for `muster_get_fd`, `name()` of kinds, causes and states, `Error` for codes and messages. For an
+//! index that is not known they return `Unknown` or `None`, where the C API returns an error. Instead of callbacks,
+//! use a thread of your own with [`Client::wait_event`].
 //!
-//! **What is absent on purpose:** no callback on a thread of the library but the porch's, no
-//! signal handler, no exit handler, no environment variable is set.
+//! **Not done, on purpose:** no callback on a thread of the library except those of [`PmixHooks`], no signal handler,
+//! no exit handler, and no environment variable is set.
 #![forbid(unsafe_code)]
 
 mod attributes;
@@ -70,11 +70,11 @@ use reader::Reader;
 use session::Session;
 use start::Environment;
 pub use start::SPANK_KEY;
-use tables::Boards;
+use tables::StateTables;
 pub use traffic::PIGGYBACK_MAX;
 pub use view::Snapshot;
 
-/// How long `finalize` waits for the library thread, whose own waits are shorter.
+/// How long `finalize` waits for the library thread, which itself waits for less time.
 const LEAVE_DEADLINE: Duration = Duration::from_secs(10);
 
 /// An attached process. Clones are the same client.
@@ -83,18 +83,18 @@ pub struct Client {
     inner: Arc<Inner>,
 }
 
-/// What does not change while attached.
+/// The settings of an attached process.
 #[derive(Debug)]
 struct Setting {
-    place: AgentDirectory,
+    agent_directory: AgentDirectory,
     options: Options,
     environment: Environment,
     rank: Option<u32>,
     /// Raised while there may be events for the application.
     event: EventFd,
-    /// Failures are fed to MPI: asked for by the options, or later.
+    /// Failures are reported to MPI: requested by the options, or later.
     feeds_mpi: AtomicBool,
-    /// Wakes whoever deals with the agent: to leave, or to look for a lost agent again.
+    /// Wakes the thread that runs the session: to detach, or to search for another agent.
     command: Arc<EventFd>,
     stopping: AtomicBool,
 }
@@ -103,50 +103,51 @@ struct Setting {
 struct Inner {
     setting: Setting,
     fork: u32,
-    tables: Boards,
+    tables: StateTables,
     link: AgentLink,
-    /// The application's place among the events.
+    /// The application's position among the events.
     reader: Mutex<Reader>,
-    /// Without a library thread: the dealings, for whoever dispatches. With one: the thread's own.
+    /// Without a library thread: the session, used by the thread that dispatches. With one, that thread has it.
     session: Mutex<Option<Session>>,
-    /// With a library thread: tells that it has ended.
-    over: Mutex<Option<Receiver<()>>>,
+    /// With a library thread: signals its end.
+    thread_end: Mutex<Option<Receiver<()>>>,
     phase: AtomicU8,
     exit_code: AtomicI32,
-    /// Why the agent is lost; none before it was for the first time.
+    /// Why the agent is lost; none until it is lost for the first time.
     loss: Mutex<Option<Loss>>,
     reattached: AtomicU64,
-    /// Hashes of the keys whose changes the application wants.
+    /// Hashes of the keys whose changes the application watches.
     watched: Mutex<BTreeSet<u64>>,
-    /// Some of these changes may have come before the next worker knew of the wish.
+    /// A watched change may have been missed, because it came before a new worker knew of the watch.
     missed: AtomicBool,
-    /// Held by who changes them here and at the agent, so that both agree in the end.
+    /// Held while the watched keys are changed here and at the agent, so that both agree in the end.
     watching: Mutex<()>,
-    /// Likewise by who asks for the feed to MPI, and by who meets another agent.
+    /// Held likewise while the report of failures to MPI is requested, and while this client attaches to another
+    /// agent.
     feeding: Mutex<()>,
-    /// What marks statements of this process in its slot. Written before the slot; one that is marked with another's
-    /// is none.
+    /// The mark of this process's statements in its slot. It is written before the slot; a statement with the mark of
+    /// another slot is not valid.
     mark: AtomicU64,
-    /// Slot and generation in one word.
+    /// Slot and generation, packed into one number.
     slot: AtomicU64,
-    /// How often this process promised to tick; 0 for never.
+    /// The period of the promised ticks; 0 for no promise.
     tick_period_ms: Mutex<u32>,
-    /// What the records of the other processes said.
+    /// The content of the bootstrap records of the other processes.
     learned: Mutex<bootstrap_exchange::Learned>,
-    /// How many threads wait for events.
+    /// Number of threads that wait for events.
     waiting: AtomicU32,
 }
 
 /// Why a client has no agent.
 #[derive(Debug, Clone)]
 enum Loss {
-    /// None was found or could be started, in so many attempts; what the last one said.
+    /// No agent was found or could be started: the number of attempts, and the result of the last one.
     Gone(u64, String),
-    /// It has put the client out, with these words.
+    /// The agent has dismissed this client: the agent's text.
     Dismissed(String),
 }
 
-/// Where a client stands.
+/// The state of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 enum Phase {
@@ -156,12 +157,12 @@ enum Phase {
 }
 
 impl Client {
-    /// Attaches this process: finds the agent, or starts one, within the options' deadline. On
-    /// error nothing stays behind but possibly the started agent, which ends by itself.
+    /// Attaches this process: finds the agent, or starts one, within the options' deadline. On error nothing remains,
+    /// except possibly the started agent, which ends by itself.
     pub fn attach(options: Options) -> Result<Self, Error> {
         options.check()?;
         let rank = options.own_rank()?;
-        let place = AgentDirectory::find(
+        let agent_directory = AgentDirectory::find(
             options.job.as_deref(),
             options.node.as_deref(),
             options.directory.as_deref(),
@@ -174,7 +175,7 @@ impl Client {
         let stopping = AtomicBool::new(false);
         let feeds_mpi = AtomicBool::new(options.ulfm);
         let setting = Setting {
-            place,
+            agent_directory,
             rank,
             options,
             environment,
@@ -183,26 +184,26 @@ impl Client {
             command: Arc::new(command),
             stopping,
         };
-        let greeted = session::greet(&setting, None, setting.options.start_agent, until)?;
-        let session = Session::new(&greeted.attached, &greeted.table);
-        let mark = greeted.attached.mark;
+        let attachment = session::attach(&setting, None, setting.options.start_agent, until)?;
+        let session = Session::new(&attachment.attached, &attachment.table);
+        let mark = attachment.attached.mark;
         let link = AgentLink(Arc::new(LinkState::new(
             setting.rank,
             Arc::clone(&setting.command),
         )));
         link.0.connect(
-            greeted.socket,
-            greeted.attached.publish,
-            greeted.attached.address,
+            attachment.socket,
+            attachment.attached.publish,
+            attachment.attached.address,
         );
         let inner = Arc::new(Inner {
             setting,
             fork,
-            reader: Mutex::new(Reader::new(&greeted.table)),
-            tables: Boards::new(greeted.table),
+            reader: Mutex::new(Reader::new(&attachment.table)),
+            tables: StateTables::new(attachment.table),
             link,
             session: Mutex::new(None),
-            over: Mutex::new(None),
+            thread_end: Mutex::new(None),
             phase: AtomicU8::new(Phase::Attached as u8),
             exit_code: AtomicI32::new(0),
             loss: Mutex::default(),
@@ -219,37 +220,37 @@ impl Client {
         });
         inner.note_slot(session.slot, session.generation, mark);
         if inner.setting.options.thread {
-            *lock(&inner.over) = Some(thread::start(&inner, session)?);
+            *lock(&inner.thread_end) = Some(thread::start(&inner, session)?);
         } else {
             session.hold(&inner)?;
-            session.introduce(&inner);
+            session.report_attached(&inner);
             *lock(&inner.session) = Some(session);
         }
         Ok(Self { inner })
     }
 
-    /// Whether both are one client (clones of each other).
+    /// Whether both are the same client (clones of each other).
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
 
-    /// How many nodes are known; their indices are below it.
+    /// Number of known nodes; their indices are below it.
     pub fn node_count(&self) -> Result<u32, Error> {
         self.table().map(TableView::node_count)
     }
 
-    /// How many ranks are known; their numbers are below it.
+    /// Number of known ranks; their numbers are below it.
     pub fn rank_count(&self) -> Result<u32, Error> {
         self.table().map(TableView::rank_count)
     }
 
-    /// The state of a node: one load. `Unknown` for an index that is not on the board.
+    /// The state of a node: one load. `Unknown` for an index that is not in the state table.
     #[inline]
     pub fn node_state(&self, node: u32) -> Result<NodeState, Error> {
         self.table().map(|table| table.node_state(node))
     }
 
-    /// The state of a rank: one load. `Unknown` for a rank that is not on the board.
+    /// The state of a rank: one load. `Unknown` for a rank that is not in the state table.
     #[inline]
     pub fn rank_state(&self, rank: u32) -> Result<RankState, Error> {
         self.table().map(|table| table.rank_state(rank))
@@ -260,18 +261,18 @@ impl Client {
         self.table().map(|table| table.rank_node(rank))
     }
 
-    /// The name of a node, if there is one of this index.
+    /// The name of a node; `None` for an index that is not known.
     pub fn node_name(&self, node: u32) -> Result<Option<String>, Error> {
         self.table().map(|table| table.node_name(node))
     }
 
-    /// What a node shares with those that may fail together with it; empty for nothing.
+    /// The failure group of a node: it may fail together with the other nodes of the group. Empty if it has none.
     pub fn node_group(&self, node: u32) -> Result<Option<String>, Error> {
         self.table().map(|table| table.node_group(node))
     }
 
-    /// The nodes an event is about: the list of a failed group, until a later one lists them; else
-    /// the one it names.
+    /// The nodes of an event: the list of a failed group, until a later event lists them; otherwise the node that it
+    /// names.
     pub fn event_nodes(&self, event: &Event) -> Result<Vec<u32>, Error> {
         self.table().map(|table| table.event_nodes(event))
     }
@@ -286,13 +287,13 @@ impl Client {
         self.table().map(TableView::own_node)
     }
 
-    /// Grows with every change of a state on the board, also over restarts of the agent.
+    /// Incremented with every change of a state in the state table, also over restarts of the agent.
     pub fn epoch(&self) -> Result<u64, Error> {
         self.table().map(TableView::epoch)
     }
 
-    /// The next event, `None` if there is none now. Never blocks. An overflow says how many were
-    /// lost: look at the states then. Once all events are taken, a lost agent is an error.
+    /// The next event, `None` if there is none now. Never blocks. An overflow reports how many events were lost: read
+    /// the states then. After all events are taken, a lost agent is an error.
     pub fn next_event(&self) -> Result<Option<Event>, Error> {
         self.table()?;
         let inner = &self.inner;
@@ -300,19 +301,19 @@ impl Client {
         if let Some(event) = inner.next_wanted(&mut reader) {
             return Ok(Some(event));
         }
-        // First drained, then looked again: what comes in between raises it anew.
+        // Drain first, then check again: an event that arrives in between raises the eventfd again.
         inner.setting.event.drain();
         if let Some(event) = inner.next_wanted(&mut reader) {
             inner.setting.event.raise();
             return Ok(Some(event));
         }
-        // What was drained may have said that it is over, and is not said again: so to all who still wait.
+        // The drained signal may have been that of finalize, which is raised only once: pass it on to other waiters.
         if inner.phase() == Phase::Finalized {
             inner.setting.event.raise();
             return Err(Error::Finalized);
         }
         drop(reader);
-        self.knock();
+        self.wake_for_hooks();
         if inner.phase() == Phase::Lost {
             Err(inner.lost())
         } else {
@@ -320,21 +321,21 @@ impl Client {
         }
     }
 
-    /// A descriptor that is readable while there may be events: from the first one until
-    /// `next_event` has answered `None`. The same over restarts of the agent.
+    /// A descriptor that is readable while there may be events: from the first one until `next_event` has returned
+    /// `None`. It stays the same over restarts of the agent.
     pub fn descriptor(&self) -> Result<BorrowedFd<'_>, Error> {
         self.table().map(|_| self.inner.setting.event.as_fd())
     }
 
-    /// Sees to what is due: without a library thread everything (messages of the agent, its
-    /// restart, for which it may take the time of the options' deadline, the porch); with one only a
-    /// lost agent, for which it makes the thread try again. A client that its agent
-    /// has put out looks for another and starts none.
+    /// Does the work that is due. Without a library thread, that is everything: messages of the agent, its restart,
+    /// which may take as long as the options' deadline, and the hooks. With a library thread, it only makes that
+    /// thread search again for a lost agent. A client that its agent has dismissed searches for another one and
+    /// starts none.
     pub fn dispatch(&self) -> Result<(), Error> {
         self.dispatch_until(None)
     }
 
-    /// As [`Client::dispatch`], for as long as that or until `end`.
+    /// As [`Client::dispatch`], for at most the options' deadline and until `end`.
     fn dispatch_until(&self, end: Option<Instant>) -> Result<(), Error> {
         self.table()?;
         let inner = &self.inner;
@@ -343,19 +344,19 @@ impl Client {
                 inner.setting.command.raise();
                 return Err(inner.lost());
             }
-            self.knock();
+            self.wake_for_hooks();
             return Ok(());
         }
-        // Another thread that is at it sees to everything.
+        // If another thread holds the session, that thread does all of it.
         if let Some(mut session) = try_lock(&inner.session) {
             let session = session.as_mut().ok_or(Error::Finalized)?;
-            session.hear(inner);
+            session.receive(inner);
             if !inner.link.is_connected() {
-                let most = Instant::now() + inner.setting.options.deadline;
-                let end = end.map_or(most, |end| end.min(most));
-                session.mend(inner, session::ATTEMPTS, Some(end));
+                let latest = Instant::now() + inner.setting.options.deadline;
+                let end = end.map_or(latest, |end| end.min(latest));
+                session.reattach(inner, session::ATTEMPTS, Some(end));
             }
-            session.feed(inner);
+            session.report_events(inner);
         }
         if inner.phase() == Phase::Lost {
             Err(inner.lost())
@@ -364,30 +365,30 @@ impl Client {
         }
     }
 
-    /// Has the library thread give the porch a moment, if there is both: the application is not kept
-    /// waiting for what the porch does. Cheap when that has nothing to do.
-    fn knock(&self) {
+    /// Wakes the library thread for the hooks, if there are both and the hooks want a call: the application does not
+    /// wait for them. Cheap when they want none.
+    fn wake_for_hooks(&self) {
         let setting = &self.inner.setting;
         let pmix_integration = setting.options.pmix_integration.as_ref();
         let wanted = setting.options.thread
             && pmix_integration.is_some_and(|pmix_integration| pmix_integration.wants_call());
-        // While an agent is looked for the thread comes round by itself.
+        // During the search for an agent, the thread calls the hooks by itself.
         if wanted && self.inner.link.is_connected() {
             setting.command.raise();
         }
     }
 
-    /// Has confirmed failures told to this process's MPI from now on, those of before included; MPI cannot take
-    /// them back. Without a library thread that is done at the next [`Client::dispatch`]. Nothing changes where it
-    /// was asked for before.
+    /// Requests that confirmed failures are reported to this process's MPI from now on, including those before; MPI
+    /// cannot take them back. Without a library thread this is done in the next [`Client::dispatch`]. Has no effect
+    /// if it was requested before.
     ///
     /// # Errors
-    /// That nobody in this process could tell MPI; or that the agent takes no message now, so ask again. Nothing
-    /// has changed then, here or at the agent.
+    /// There is no extension in this process that can report to MPI; or the agent takes no message now: try again. In
+    /// both cases nothing has changed, here or at the agent.
     pub fn feed_mpi(&self) -> Result<(), Error> {
         self.table()?;
         let setting = &self.inner.setting;
-        // Who asks meanwhile is answered the same, and no other agent is met between the question and the note.
+        // Concurrent requests get the same result. No other agent is attached to between the message and the flag.
         let _feeding = lock(&self.inner.feeding);
         if setting.feeds_mpi.load(Ordering::Acquire) {
             return Ok(());
@@ -397,13 +398,13 @@ impl Client {
             pmix_integration.filter(|pmix_integration| pmix_integration.can_feed_mpi())
         else {
             return Err(Error::Setting {
-                variable: "the feed to MPI",
-                value: "asked for late".into(),
-                why: "this process was connected without it before, and no PMIx launcher started it; ask for it at \
+                variable: "the report of failures to MPI",
+                value: "requested after the attach".into(),
+                why: "this process was connected without it before, and no PMIx launcher started it; request it at \
                       the first connection, or set MUSTER_ULFM=1",
             });
         };
-        // First the agent: it must take no death back that MPI is told of.
+        // First the agent: it must not take back a failure that was reported to MPI.
         self.tell_feed()?;
         setting.feeds_mpi.store(true, Ordering::Release);
         pmix_integration.feed_mpi();
@@ -411,7 +412,7 @@ impl Client {
         Ok(())
     }
 
-    /// Tells the agent, which must not take a death back from now on; one that comes later hears it in the greeting.
+    /// Tells the agent that it must not take back failures from now on; a later agent learns it from `Attach`.
     fn tell_feed(&self) -> Result<(), Error> {
         let link = &self.inner.link;
         match link.0.send(&ToAgent::Feeds) {
@@ -420,9 +421,9 @@ impl Client {
         }
     }
 
-    /// Leaves in order: the agent is told first, then the hold is given back, so that the end of
-    /// this process is no failure. Waits for the agent for at most two seconds; without one the
-    /// mark on the board has to do. In a forked child it does nothing but say so.
+    /// Detaches: the agent is informed first, then the futex is released, so that the end of this process is no
+    /// failure. Waits at most two seconds for the agent; without an agent, the statement in the slot has the same
+    /// effect. In a forked child it only returns an error.
     pub fn finalize(&self, exit_code: i32) -> Result<(), Error> {
         let inner = &self.inner;
         self.table()?;
@@ -430,22 +431,22 @@ impl Client {
             return Err(Error::Finalized);
         }
         inner.exit_code.store(exit_code, Ordering::Release);
-        let over = lock(&inner.over).take();
+        let thread_end = lock(&inner.thread_end).take();
         let session = lock(&inner.session).take();
-        if let Some(over) = over {
+        if let Some(thread_end) = thread_end {
             inner.setting.command.raise();
-            if over.recv_timeout(LEAVE_DEADLINE).is_err() {
-                inner.leave_for_the_thread(exit_code);
+            if thread_end.recv_timeout(LEAVE_DEADLINE).is_err() {
+                inner.announce_leave_for_the_thread(exit_code);
             }
         } else if let Some(mut session) = session
             && session.leave(inner, exit_code)
         {
-            // Another thread of this process is still linked into the board.
+            // Another thread of this process is still linked to the state table.
             std::mem::forget(Arc::clone(inner));
         }
         let table = inner.tables.current();
         inner.phase.store(Phase::Finalized as u8, Ordering::Release);
-        // Other threads may wait for states or events, for which there is no more to come.
+        // Other threads may wait for states or events, of which there will be no more.
         table.wake_sleepers();
         self.wake_takers();
         Ok(())
@@ -456,17 +457,17 @@ impl Client {
         self.table().map(|_| self.inner.link.clone())
     }
 
-    /// How often this client came back to an agent that was restarted.
+    /// How often this client attached to a restarted agent.
     pub fn reattached(&self) -> u64 {
         self.inner.reattached.load(Ordering::Relaxed)
     }
 
-    /// Whether a thread of the library deals with the agent.
+    /// Whether a thread of the library runs the session.
     pub fn has_thread(&self) -> bool {
         self.inner.setting.options.thread
     }
 
-    /// What this process's side has done and could not do, by name.
+    /// The counters of this process, by name.
     pub fn counters(&self) -> Vec<(&'static str, u64)> {
         let pmix_integration = self.inner.setting.options.pmix_integration.as_ref();
         let mut all =
@@ -480,13 +481,13 @@ impl Client {
         self.inner.phase() == Phase::Lost
     }
 
-    /// This process's slot on the board and the slot's generation.
+    /// This process's slot in the state table and the slot's generation.
     pub fn slot(&self) -> (u32, u32) {
-        let word = self.inner.slot.load(Ordering::Acquire);
-        (word as u32, (word >> 32) as u32)
+        let packed = self.inner.slot.load(Ordering::Acquire);
+        (packed as u32, (packed >> 32) as u32)
     }
 
-    /// The board, if this process may look at it.
+    /// The state table, if this process may read it.
     #[inline]
     pub fn table(&self) -> Result<&TableView, Error> {
         if fork::current() != self.inner.fork {
@@ -522,7 +523,8 @@ impl Inner {
         }
     }
 
-    /// The next event for the application: attributes that others of this node watch are not.
+    /// The next event for the application, without changes of attributes that only other processes of this node
+    /// watch.
     fn next_wanted(&self, reader: &mut Reader) -> Option<Event> {
         if self.missed.swap(false, Ordering::AcqRel) {
             return Some(Event::new(EventKind::Overflow, Cause::Unspecified));
@@ -541,11 +543,11 @@ impl Inner {
         self.exit_code.load(Ordering::Acquire)
     }
 
-    /// The library thread has not left in time, or is gone: a panic in the porch may have ended it.
-    /// Then at least the mark says that what follows is in order.
-    fn leave_for_the_thread(&self, exit_code: i32) {
-        let word = self.slot.load(Ordering::Acquire);
-        let (number, generation) = (word as u32, (word >> 32) as u32);
+    /// For a library thread that has not detached in time, or has ended: a panic in the hooks may have ended it. At
+    /// least the statement in the slot then marks the end of this process as orderly.
+    fn announce_leave_for_the_thread(&self, exit_code: i32) {
+        let packed = self.slot.load(Ordering::Acquire);
+        let (number, generation) = (packed as u32, (packed >> 32) as u32);
         let Some(slot) = self.tables.current().slot(number) else {
             return;
         };
@@ -573,20 +575,20 @@ impl Inner {
 
     fn note_slot(&self, slot: u32, generation: u32, mark: u64) {
         self.mark.store(mark, Ordering::Release);
-        let word = u64::from(slot) | u64::from(generation) << 32;
-        self.slot.store(word, Ordering::Release);
+        let packed = u64::from(slot) | u64::from(generation) << 32;
+        self.slot.store(packed, Ordering::Release);
     }
 
-    /// Notes that there is an agent again. A finalized client stays that.
+    /// Notes that there is an agent again. A finalized client stays finalized.
     fn note_found(&self) {
         self.reattached.fetch_add(1, Ordering::Relaxed);
         self.change(Phase::Lost, Phase::Attached);
     }
 
-    /// Notes that no agent was found. Whoever waits for events learns it from `next_event`.
+    /// Notes that no agent was found. Threads that wait for events learn it from `next_event`.
     fn note_lost(&self, loss: Loss) {
         *lock(&self.loss) = Some(loss);
-        // A search in vain later on is no news.
+        // A later search without success is no change.
         if self.change(Phase::Attached, Phase::Lost) {
             self.setting.event.raise();
         }
@@ -602,9 +604,9 @@ impl Inner {
 }
 
 impl Drop for Inner {
-    /// Without a library thread the handle can go while a thread of the application is still
-    /// linked into the board: the kernel and the C library follow that link when the thread ends,
-    /// so the mapping stays for the life of the process.
+    /// Without a library thread, the handle can be dropped while a thread of the application is still linked to the
+    /// state table. The kernel and the C library follow that link when the thread ends, so the mapping stays as long
+    /// as the process.
     fn drop(&mut self) {
         if self.phase() != Phase::Finalized {
             std::mem::forget(self.tables.current().clone());
@@ -612,7 +614,7 @@ impl Drop for Inner {
     }
 }
 
-/// None if another thread has it.
+/// `None` if another thread holds the lock.
 fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     match mutex.try_lock() {
         Ok(guard) => Some(guard),

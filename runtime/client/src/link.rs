@@ -1,5 +1,5 @@
-//! The connection to the agent as everybody in this process may use it, and the porch: whoever
-//! else in this process wants to know (the PMIx bootstrap, the feed to MPI).
+//! The connection to the agent, shared by all threads of this process, and the hooks for extensions of the client
+//! inside the process: the PMIx integration (bootstrap, report of failures to MPI).
 
 use std::io::ErrorKind;
 use std::os::fd::BorrowedFd;
@@ -13,57 +13,57 @@ use muster_shm::{Event, TableView};
 use muster_sys::descriptor::EventFd;
 use muster_sys::socket::Packets;
 
-/// An extension of the client inside its process. All methods run on the library thread, or in
-/// `attach`, `dispatch` and `finalize` where there is none; only `wants_call`, `can_feed_mpi`,
-/// `feed_mpi` and `counters` run on threads of the application. None may block for long, and none may
-/// call back into the client's `dispatch` or `finalize`.
+/// An extension of the client inside its process. All methods run on the library thread, or in `attach`, `dispatch`
+/// and `finalize` without one; only `wants_call`, `can_feed_mpi`, `feed_mpi` and `counters` run on threads of the
+/// application. None may block for long, and none may call the client's `dispatch` or `finalize`.
 pub trait PmixHooks: Send + Sync {
-    /// The process was let in, for the first time or by another agent.
+    /// The process was attached, for the first time or by another agent.
     fn on_attached(&self, link: &AgentLink) {
         let _ = link;
     }
 
-    /// These events have come; the board is the one that they are about. An overflow is among them
-    /// if some were lost, and comes first of all: what was before is in the states.
+    /// New events, and the state table that they belong to. If events were lost, an overflow is among them; one is
+    /// also the first event of all: the states include what happened before.
     fn on_events(&self, events: &[Event], table: &TableView) {
         let _ = (events, table);
     }
 
-    /// The application called, or a message of the agent came, or the wake-up asked for is due:
-    /// a moment to try what was not yet possible.
+    /// The application made a call, a message of the agent arrived, or the time of `next_wake` has come: an
+    /// opportunity to retry what was not possible before.
     fn on_call(&self) {}
 
-    /// Whether a call of the application is worth an `on_call`, for which the library thread is woken. Asked
-    /// often, on any thread: it must not wait for anything.
+    /// Whether a call of the application requires an `on_call`, for which the library thread is woken. Called often,
+    /// on any thread: it must not wait for anything.
     fn wants_call(&self) -> bool {
         false
     }
 
-    /// When the next `on_call` is wanted even if nothing happens; `None` for never (an idle
-    /// application is not woken).
+    /// The time until the next `on_call` even if nothing happens; `None` for never (an idle application is not
+    /// woken).
     fn next_wake(&self) -> Option<Duration> {
         None
     }
 
-    /// The process is about to leave.
+    /// The process is about to detach.
     fn before_detach(&self) {}
 
-    /// Whether it can have confirmed deaths told to this process's MPI. On a thread of the application.
+    /// Whether confirmed failures can be reported to this process's MPI. Called on a thread of the application.
     fn can_feed_mpi(&self) -> bool {
         false
     }
 
-    /// The application wants that from now on, for the deaths of before, too; asked of one that can, once. Runs on a
-    /// thread of the application, so it must not wait for anything; an `on_call` follows.
+    /// The application requests that report from now on, and for the failures before. Called at most once, and only
+    /// if `can_feed_mpi`. Runs on a thread of the application, so it must not wait for anything; an `on_call`
+    /// follows.
     fn feed_mpi(&self) {}
 
-    /// What it did and could not do, by name.
+    /// The extension's counters, by name.
     fn counters(&self) -> Vec<(&'static str, u64)> {
         Vec::new()
     }
 }
 
-/// Names of the counters that a process has which PMIx started.
+/// Names of the counters of a process that PMIx started.
 pub const PMIX_COUNTERS: [&str; 4] = [
     "pmix_notified",
     "pmix_refused",
@@ -93,26 +93,26 @@ impl AgentLink {
         self.0.rank
     }
 
-    /// Tells the agent where another agent can be reached. `false` if it could not be handed over
-    /// now (no agent, its queue is full, or more than 255 bytes): try again later.
+    /// Sends the agent the address of another agent. `false` if it cannot be sent now (no agent, its socket is full,
+    /// or more than 255 bytes): try again later.
     pub fn send_seed(&self, address: &str) -> bool {
         address.len() <= ADDRESS_MAX && self.0.send(&ToAgent::Seed(address.to_owned())).is_ok()
     }
 
-    /// Tells the agent the job's key. `false` if it could not be handed over now.
+    /// Sends the agent the job's key. `false` if it cannot be sent now.
     pub fn send_key(&self, key: [u8; 32]) -> bool {
         self.0.send(&ToAgent::Key(key)).is_ok()
     }
 
-    /// Tells the agent that this process's launcher says that a rank ended badly: the signal that killed it, minus its
-    /// exit code, or 0 if the launcher does not say how. `job_size` is how many ranks the job has. `false` if it could
-    /// not be handed over now. Waits for nothing.
+    /// Sends the agent a report of this process's launcher that a rank ended abnormally: with the signal that killed
+    /// it, its negative exit code, or 0 if the launcher states neither. `job_size` is the number of ranks of the job.
+    /// `false` if it cannot be sent now. Does not wait.
     pub fn send_aborted(&self, rank: u32, how: i32, job_size: u32) -> bool {
         self.0.send(&ToAgent::Aborted(rank, how, job_size)).is_ok()
     }
 
-    /// Tells the agent that these ranks run on the node of this name, or of these NIDs. `false` if not all could
-    /// be handed over now: try again with all.
+    /// Sends the agent the ranks that run on the node of this name, or of these NIDs. `false` if not all could be
+    /// sent now: try again with all of them.
     pub fn send_placed(&self, node: &str, ranks: &[u32]) -> bool {
         let send = |ranks: &[u32]| {
             let message = ToAgent::Placed(node.to_owned(), ranks.to_vec());
@@ -121,7 +121,7 @@ impl AgentLink {
         node.len() <= ADDRESS_MAX && ranks.chunks(PLACED_MAX).all(send)
     }
 
-    /// Calls the porch soon, from whatever thread.
+    /// Makes the library thread call the hooks soon. Any thread may call it.
     pub fn wake(&self) {
         self.0.command.iter().for_each(|command| command.raise());
     }
@@ -131,17 +131,17 @@ impl AgentLink {
         Some(lock(&self.0.address).clone()).filter(|address| !address.is_empty())
     }
 
-    /// The key that the agent made for the job, if this process is to publish it.
+    /// The key that the agent created for the job, if this process is to publish it.
     pub fn key_for_publication(&self) -> Option<[u8; 32]> {
         *lock(&self.0.key)
     }
 
-    /// Whether the agent asked this process to publish its address.
+    /// Whether the agent requested that this process publishes its address.
     pub fn is_publisher_wanted(&self) -> bool {
         self.0.publish.load(Ordering::Acquire)
     }
 
-    /// Whether there is an agent at the other end, as far as known.
+    /// Whether the connection to an agent is open, as far as known.
     pub fn is_connected(&self) -> bool {
         self.0.socket().is_some()
     }
@@ -160,19 +160,19 @@ impl LinkState {
         self.send_with(message, None)
     }
 
-    /// Sends a message and a descriptor with it.
+    /// Sends a message together with a descriptor.
     pub(super) fn send_with(
         &self,
         message: &ToAgent,
         descriptor: Option<BorrowedFd<'_>>,
     ) -> Result<(), Error> {
         let Some(socket) = self.socket() else {
-            return Err(Error::Unanswered("there is none now".into()));
+            return Err(Error::Unanswered("there is no agent now".into()));
         };
         socket
             .send(&message.encode(), descriptor)
             .map_err(|cause| match cause.kind() {
-                // It has just gone, which nobody here has noticed yet, or takes no more now.
+                // The agent has just ended, which this process has not noticed yet, or its socket is full.
                 ErrorKind::BrokenPipe | ErrorKind::ConnectionReset | ErrorKind::WouldBlock => {
                     Error::Unanswered(cause.to_string())
                 }

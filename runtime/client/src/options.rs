@@ -1,4 +1,4 @@
-//! How a process wants to attach.
+//! The options of `Client::attach`.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -6,36 +6,36 @@ use std::time::Duration;
 
 use super::{Error, PmixHooks};
 
-/// How a process wants to attach. The default asks the environment for everything.
+/// How a process attaches. The defaults come from the environment.
 #[derive(Clone)]
 pub struct Options {
-    /// The job; else `MUSTER_JOB`, the PMIx namespace or Slurm's job and step.
+    /// The job; otherwise `MUSTER_JOB`, the PMIx namespace or Slurm's job and step.
     pub job: Option<String>,
-    /// This node's name; else `MUSTER_NODE`, Slurm's node name or the host's name.
+    /// This node's name; otherwise `MUSTER_NODE`, Slurm's node name or the host's name.
     pub node: Option<String>,
-    /// Where sockets live; else `MUSTER_DIR` or /tmp/muster-UID.
+    /// The base of the agent directories; otherwise `MUSTER_DIR` or /tmp/muster-UID.
     pub directory: Option<PathBuf>,
-    /// This process's rank; else `MUSTER_RANK`, `PMIX_RANK` or, under plain Slurm, `SLURM_PROCID`.
-    /// A process without a rank is a client all the same.
+    /// This process's rank; otherwise `MUSTER_RANK`, `PMIX_RANK` or, under plain Slurm, `SLURM_PROCID`. A process
+    /// without a rank can be a client, too.
     pub rank: Option<u32>,
-    /// This process is none of the job's ranks, whatever its environment says: a launcher's describes
-    /// the launchers.
+    /// This process is not a rank of the job, whatever its environment states: in a launcher's environment the rank
+    /// is that of the launcher.
     pub rankless: bool,
-    /// How many ranks the job has, 0 if not known.
+    /// The number of ranks of the job, 0 if not known.
     pub job_size: u32,
-    /// Have a library thread (asleep until news comes). Without one, restarts of the agent and
-    /// the porch are seen to in `dispatch` and waits only; the end of the attaching thread is no
-    /// failure: the process is followed from then on, and a promise of ticks is over.
+    /// Start a library thread, which waits for messages. Without one, restarts of the agent and the hooks are handled
+    /// only in `dispatch` and in waits. The end of the attaching thread is no failure then: the process is watched
+    /// from then on, and a promise of ticks ends.
     pub thread: bool,
-    /// Tell the agent that failures are fed to MPI (then a death is never taken back).
+    /// Tell the agent that failures are reported to MPI (a failure is then never taken back).
     pub ulfm: bool,
     /// Start an agent if there is none.
     pub start_agent: bool,
-    /// The program to start; else `MUSTER_AGENT`, beside this library or program, or in PATH.
+    /// The program to start; otherwise `MUSTER_AGENT`, or a `musterd` beside this library or program, or in PATH.
     pub agent: Option<PathBuf>,
     /// How long attaching may take.
     pub deadline: Duration,
-    /// Who else is told of attaching and of events inside this process.
+    /// Extension inside this process that is informed of attaching and of events.
     pub pmix_integration: Option<Arc<dyn PmixHooks>>,
 }
 
@@ -73,14 +73,14 @@ impl std::fmt::Debug for Options {
 }
 
 impl Options {
-    /// This process's rank, if it has one. What a user set is taken or refused; what launchers set
-    /// for themselves may mean something else and is passed over then.
+    /// This process's rank, if it has one. An unusable value of the user is an error; an unusable value of a launcher
+    /// is ignored, because the launcher may mean something else by it.
     pub(super) fn own_rank(&self) -> Result<Option<u32>, Error> {
         if self.rankless {
             return Ok(None);
         }
-        let said = variable("MUSTER_RANK");
-        let rank = match (self.rank, &said) {
+        let value = variable("MUSTER_RANK");
+        let rank = match (self.rank, &value) {
             (Some(rank), _) => Some(rank),
             (None, Some(text)) => Some(text.parse().map_err(|_| wrong_rank(text))?),
             (None, None) => ["PMIX_RANK", "SLURM_PROCID"]
@@ -93,20 +93,20 @@ impl Options {
         }
     }
 
-    /// Refuses what `default` could not.
+    /// Checks the variables that `default` reads and cannot refuse.
     pub(super) fn check(&self) -> Result<(), Error> {
         match variable("MUSTER_ULFM").as_deref() {
             None | Some("0" | "1") => Ok(()),
             Some(value) => Err(Error::Setting {
                 variable: "MUSTER_ULFM",
                 value: value.to_owned(),
-                why: "set it to 1 to feed failures to MPI, or to 0",
+                why: "set it to 1 to report failures to MPI, or to 0",
             }),
         }
     }
 }
 
-/// What a variable holds; empty counts as not given.
+/// The value of a variable; an empty one counts as unset.
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }

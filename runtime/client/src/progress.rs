@@ -1,7 +1,7 @@
-//! Progress that a process promises to make: ticks, on the board.
+//! Ticks: the progress that a process promises to make, noted in the state table.
 //!
-//! A process that computes cannot say that it is stuck in a loop or a deadlock; it can promise to say
-//! now and then that it is not. One store a tick, and the agent looks.
+//! A process that computes cannot report that it is stuck in a loop or a deadlock. It can promise to report regularly
+//! that it is not. A tick is one store; the agent checks the ticks.
 
 use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
@@ -9,8 +9,8 @@ use std::sync::atomic::Ordering;
 use super::{Client, Error, Inner, lock};
 
 impl Client {
-    /// Says that this process makes progress: one store, no system call. Any thread may; two that do
-    /// at one moment count as one.
+    /// Notes that this process makes progress: one store, no system call. Any thread may call it; two ticks at the
+    /// same moment count as one.
     #[inline]
     pub fn tick(&self) -> Result<(), Error> {
         self.table()?
@@ -18,9 +18,9 @@ impl Client {
         Ok(())
     }
 
-    /// Promises a tick at least every `period_ms` milliseconds from now on; 0 takes the promise back.
-    /// Who breaks it is hung, on every node, until it ticks again: an event, and nothing else is done.
-    /// Survives restarts of the agent. Below 20 ms the agent may notice a quarter of that later.
+    /// Promises a tick at least every `period_ms` milliseconds from now on; 0 ends the promise. A process that breaks
+    /// it is reported as hung on every node until it ticks again: an event, with no other effect. Survives restarts
+    /// of the agent. Below 20 ms, the agent may notice it later by a quarter of that time.
     pub fn tick_every(&self, period_ms: u32) -> Result<(), Error> {
         self.table()?;
         let mut promised = lock(&self.inner.tick_period_ms);
@@ -31,13 +31,13 @@ impl Client {
 }
 
 impl Inner {
-    /// Writes the promise on the present board, unless the slot there is another's by now: then the
-    /// next agent is told. Whoever changes board and slot holds the promise meanwhile, too.
+    /// Writes the promise into the current state table, unless the slot there belongs to another process by now: then
+    /// the next agent gets it. A thread that changes the state table and the slot holds the lock of the promise, too.
     pub(super) fn write_promise(&self, period_ms: &MutexGuard<'_, u32>) {
         let table = self.tables.current();
-        let word = self.slot.load(Ordering::Acquire);
-        let (number, generation) = (word as u32, (word >> 32) as u32);
-        // Not by the pid: in a container this process has another one for itself than for the agent.
+        let packed = self.slot.load(Ordering::Acquire);
+        let (number, generation) = (packed as u32, (packed >> 32) as u32);
+        // Compares the generation, not the pid: in a container this process has another pid for itself.
         let slot = table.slot(number);
         if let Some(slot) = slot.filter(|slot| slot.facts().generation == generation) {
             table.tick(number);

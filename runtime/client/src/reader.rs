@@ -1,20 +1,20 @@
-//! A reader's place among the events, over all boards that a client sees.
+//! `Reader` is a position among the events, over all state tables of a client.
 
-use super::tables::Boards;
+use super::tables::StateTables;
 use muster_shm::{Cause, Cursor, Event, EventKind, TableView};
 
-/// Where a reader is.
+/// The position of a reader.
 #[derive(Debug)]
 pub(super) struct Reader {
     cursor: Cursor,
-    /// The number of the board that it belongs to.
+    /// The index of the state table that the cursor belongs to.
     table: usize,
-    /// What another agent had told before this reader came to its board, and must not be missed.
+    /// An `Outcast` event from before this reader came to its state table, which must be returned.
     before: Option<Event>,
 }
 
 impl Reader {
-    /// One that sees what is written from now on, on the first board.
+    /// A reader of the events that are written from now on, in the first state table.
     pub(super) fn new(table: &TableView) -> Self {
         Self {
             cursor: table.cursor(),
@@ -23,9 +23,9 @@ impl Reader {
         }
     }
 
-    /// The next event. Another board is an overflow with nothing lost: what was told there before is in its
-    /// states, but for the verdict of the others on this node, of which no state speaks.
-    pub(super) fn next(&mut self, tables: &Boards) -> Option<Event> {
+    /// The next event. Another state table is an overflow with no lost events: its states include the events before.
+    /// Only the verdict of the other nodes on this one (`Outcast`) is in no state, so it is returned afterwards.
+    pub(super) fn next(&mut self, tables: &StateTables) -> Option<Event> {
         let (index, table) = tables.latest();
         if self.table == index {
             return self
@@ -35,8 +35,8 @@ impl Reader {
         }
         self.table = index;
         self.cursor = table.first_cursor();
-        let told = std::iter::from_fn(|| table.next_event(&mut self.cursor));
-        self.before = told
+        let earlier = std::iter::from_fn(|| table.next_event(&mut self.cursor));
+        self.before = earlier
             .take(table.limits().events as usize)
             .filter(|event| event.kind == EventKind::Outcast)
             .last();
@@ -49,9 +49,9 @@ mod tests {
     use super::*;
     use muster_shm::{TableLimits, TableWriter};
 
-    /// The agent was told that its node was buried before its first client was there.
+    /// The agent learned that its node was declared failed before its first client attached.
     #[test]
-    fn a_verdict_on_the_node_is_not_missed_with_another_board() {
+    fn an_outcast_event_is_kept_when_the_state_table_changes() {
         let limits = TableLimits {
             nodes: 4,
             ranks: 8,
@@ -59,7 +59,7 @@ mod tests {
             events: 16,
         };
         let [mut first, mut second] = [0; 2].map(|_| TableWriter::create(limits).unwrap());
-        let tables = Boards::new(first.view());
+        let tables = StateTables::new(first.view());
         let mut reader = Reader::new(&first.view());
         let kinds = |reader: &mut Reader| -> Vec<EventKind> {
             std::iter::from_fn(|| reader.next(&tables))

@@ -1,8 +1,8 @@
-//! A client's dealings with its agent: the greeting, the hold, messages, restarts, the farewell.
+//! The session of a client with its agent: attach, hold of the robust futex, messages, restarts, detach.
 //!
-//! One thread at a time deals: the library thread, or, where there is none, whoever calls
-//! `dispatch`. In the first case it is also the thread that holds the word, so its end would tell
-//! the agent that something is wrong while the process lives (`Detached`).
+//! One thread at a time runs the session: the library thread, or, without one, the thread that calls `dispatch`. The
+//! library thread also holds the robust futex, so its end would tell the agent that something is wrong while the
+//! process is alive (`Detached`).
 
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
@@ -17,54 +17,54 @@ use muster_shm::{Event, EventKind, Hold, Slot, TableView};
 use muster_sys::poll;
 use muster_sys::socket::{Packets, Received};
 
-/// How long a leaving client waits for the farewell. The mark on the board counts anyway.
-const FAREWELL: Duration = Duration::from_secs(2);
-/// How often another agent is looked for before it is called lost, and the first pause between.
+/// How long a detaching client waits for the agent's `Detach`. The statement in the slot counts without it.
+const DETACH_WAIT: Duration = Duration::from_secs(2);
+/// Attempts to find another agent before it is reported as lost, and the first pause between two of them.
 pub(super) const ATTEMPTS: u32 = 5;
-const BACK_OFF: Duration = Duration::from_millis(50);
-/// How long one attempt may take; leaving waits for it.
-const ATTEMPT: Duration = Duration::from_secs(3);
-/// The most events handed to the porch at once.
+const PAUSE_FIRST: Duration = Duration::from_millis(50);
+/// How long one attempt may take; a detach waits for it.
+const ATTEMPT_TIME: Duration = Duration::from_secs(3);
+/// Most events passed to the hooks at once.
 const BATCH: usize = 64;
 
-/// What a client holds, and how far its porch has read.
+/// The slot of a client, and the position of its hooks among the events.
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) slot: u32,
     pub(super) generation: u32,
-    /// The reader of the porch.
+    /// The reader of the hooks.
     reader: Reader,
-    /// The agent told us to go: none is started again for us.
+    /// The agent has dismissed this client: no other agent is started for it.
     pub(super) dismissed: Option<(RefusalCode, String)>,
     pub(super) attempts: u64,
 }
 
-/// A connection on which the greeting has succeeded.
-pub(super) struct Greeted {
+/// A connection on which the attach has succeeded.
+pub(super) struct Attachment {
     pub(super) socket: Packets,
     pub(super) attached: Attached,
     pub(super) table: TableView,
 }
 
-/// Connects and greets until `until`. An agent that hangs up during the greeting is on its way
-/// out: the next one is looked for.
-pub(super) fn greet(
+/// Connects and attaches until `until`. An agent that closes the connection during the attach is about to end: the
+/// next one is searched for.
+pub(super) fn attach(
     setting: &super::Setting,
     held: Option<Held>,
     may_start: bool,
     until: Instant,
-) -> Result<Greeted, Error> {
-    let what = match held {
+) -> Result<Attachment, Error> {
+    let start = match held {
         Some(_) => Start::Again,
         None => Start::First,
     };
-    let may_start = may_start.then_some(what);
+    let may_start = may_start.then_some(start);
     let mut pause = start::Pause::busy();
     loop {
         let socket = start::connect(setting, may_start, until)?;
-        match greet_on(setting, &socket, held, until)? {
+        match attach_on(setting, &socket, held, until)? {
             Some((attached, table)) => {
-                return Ok(Greeted {
+                return Ok(Attachment {
                     socket,
                     attached,
                     table,
@@ -73,9 +73,9 @@ pub(super) fn greet(
             None if Instant::now() < until => pause.take(until),
             None => {
                 let waited_ms = setting.options.deadline.as_millis() as u64;
-                let last = "the agent hung up during the greeting".into();
+                let last = "the agent closed the connection during the attach".into();
                 return Err(Error::Deadline {
-                    socket: setting.place.socket(),
+                    socket: setting.agent_directory.socket(),
                     waited_ms,
                     last,
                 });
@@ -84,8 +84,8 @@ pub(super) fn greet(
     }
 }
 
-/// `None` if the agent hung up.
-fn greet_on(
+/// `None` if the agent closed the connection.
+fn attach_on(
     setting: &super::Setting,
     socket: &Packets,
     held: Option<Held>,
@@ -93,7 +93,7 @@ fn greet_on(
 ) -> Result<Option<(Attached, TableView)>, Error> {
     let attach_request = Attach {
         pid: std::process::id(),
-        key: setting.place.key().to_owned(),
+        key: setting.agent_directory.key().to_owned(),
         rank: setting.rank,
         job_size: setting.options.job_size,
         threadless: !setting.options.thread,
@@ -115,8 +115,8 @@ fn greet_on(
                     Ok(ToClient::Attached(attached)) => {
                         let [own, clients] = &descriptors[..] else {
                             return Err(Error::Protocol {
-                                found: "a welcome without a board".into(),
-                                expected: "a welcome with one",
+                                found: "an answer without a state table".into(),
+                                expected: "one with a state table",
                             });
                         };
                         let table = TableView::attach([own.as_fd(), clients.as_fd()])?;
@@ -125,25 +125,25 @@ fn greet_on(
                     Ok(ToClient::Refused(code, reason)) => Err(Error::Refused { code, reason }),
                     other => Err(Error::Protocol {
                         found: format!("{other:?}"),
-                        expected: "a welcome or a refusal",
+                        expected: "an answer to the attach request",
                     }),
                 };
             }
             Ok(Received::HungUp) => return Ok(None),
-            // It hung up before our first word, and had nothing to say.
+            // The agent closed the connection before the first message and sent no reason.
             Ok(Received::Nothing) if sent.is_err() => return Ok(None),
             Ok(Received::Nothing) => {
                 let left = until.saturating_duration_since(Instant::now());
                 if left.is_zero() {
-                    // One that has just been started may be busy loading libfabric.
+                    // An agent that has just been started may be busy loading libfabric.
                     let waited_ms = begun.elapsed().as_millis() as u64;
-                    let log = setting.place.log();
+                    let log = setting.agent_directory.log();
                     let last = format!(
                         "it accepts connections and does not answer; see {}",
                         log.display()
                     );
                     return Err(Error::Deadline {
-                        socket: setting.place.socket(),
+                        socket: setting.agent_directory.socket(),
                         waited_ms,
                         last,
                     });
@@ -157,7 +157,7 @@ fn greet_on(
             }
             Err(cause) => {
                 return Err(Error::System {
-                    what: "hear the agent",
+                    what: "receive from the agent",
                     cause,
                 });
             }
@@ -176,7 +176,7 @@ impl Session {
         }
     }
 
-    /// Takes the word on the current board for the calling thread and says so.
+    /// Takes the futex in the current state table for the calling thread and tells the agent.
     pub(super) fn hold(&self, inner: &Inner) -> Result<(), Error> {
         let slot = inner
             .tables
@@ -184,17 +184,17 @@ impl Session {
             .slot(self.slot)
             .ok_or_else(|| Error::Protocol {
                 found: format!("slot {}", self.slot),
-                expected: "a slot on the board",
+                expected: "a slot of the state table",
             })?;
         slot.hold(inner.hold())
-            .map_err(Error::system("hold the word on the board"))?;
-        // If this gets lost the agent is gone, and its successor is told again.
+            .map_err(Error::system("hold the robust futex in the state table"))?;
+        // If this gets lost, the agent has ended, and its successor receives it again.
         let _ = inner.link.0.send(&ToAgent::Armed);
         Ok(())
     }
 
-    /// Takes what the agent sent. Never blocks.
-    pub(super) fn hear(&mut self, inner: &Inner) {
+    /// Handles the messages of the agent. Never blocks.
+    pub(super) fn receive(&mut self, inner: &Inner) {
         let mut buffer = [0; MESSAGE_MAX];
         while let Some(socket) = inner.link.0.socket() {
             match socket.receive(&mut buffer) {
@@ -209,7 +209,7 @@ impl Session {
                             inner.link.0.disconnect();
                         }
                         Ok(ToClient::WakeUp | ToClient::Detach | ToClient::Attached(_)) => {}
-                        // Nothing of it can be believed, nor what follows.
+                        // Neither this message nor the following ones can be relied on.
                         Err(_) => inner.link.0.disconnect(),
                     }
                 }
@@ -218,8 +218,8 @@ impl Session {
         }
     }
 
-    /// Shows the porch in: the agent is there, and what happened before is in the states.
-    pub(super) fn introduce(&self, inner: &Inner) {
+    /// Reports to the hooks that the agent is there; the states include what happened before.
+    pub(super) fn report_attached(&self, inner: &Inner) {
         if let Some(pmix_integration) = &inner.setting.options.pmix_integration {
             pmix_integration.on_attached(&inner.link);
             let earlier = Event::new(EventKind::Overflow, muster_shm::Cause::NewAgent);
@@ -227,8 +227,8 @@ impl Session {
         }
     }
 
-    /// Hands new events to the porch, then gives it a moment.
-    pub(super) fn feed(&mut self, inner: &Inner) {
+    /// Passes new events to the hooks, then calls `on_call`.
+    pub(super) fn report_events(&mut self, inner: &Inner) {
         let Some(pmix_integration) = &inner.setting.options.pmix_integration else {
             return;
         };
@@ -247,23 +247,25 @@ impl Session {
         pmix_integration.on_call();
     }
 
-    /// Finds or starts another agent after a hang-up, in so many attempts. Waits between them, but
-    /// not when the client is about to leave, and until `end` at the latest: the library thread may
-    /// take its time, a thread of the application says how much. Done when connected, dismissed or lost.
+    /// Finds or starts another agent after its connection was closed, in at most `attempts` attempts. Waits between
+    /// them, but not when the client is about to detach, and at most until `end`: a thread of the application limits
+    /// the time, the library thread does not. Afterwards the client is connected, dismissed or lost.
     ///
-    /// Who was put out starts none: the agent was ended on purpose, or another would fare no
-    /// better. But it looks, once and without waiting, whether somebody else has started one.
-    pub(super) fn mend(&mut self, inner: &Inner, attempts: u32, end: Option<Instant>) {
+    /// A dismissed client starts no agent: the agent was ended on request, or another one would fail, too. It only
+    /// checks, once and without waiting, whether another process has started one.
+    pub(super) fn reattach(&mut self, inner: &Inner, attempts: u32, end: Option<Instant>) {
         let options = &inner.setting.options;
-        let mut pause = BACK_OFF;
-        let mut last = String::from("the client leaves");
+        let mut pause = PAUSE_FIRST;
+        let mut last = String::from("the client detaches");
         for attempt in 0..attempts {
-            let left = end.map_or(ATTEMPT, |end| end.saturating_duration_since(Instant::now()));
+            let left = end.map_or(ATTEMPT_TIME, |end| {
+                end.saturating_duration_since(Instant::now())
+            });
             if let Some((_, reason)) = &self.dismissed {
                 let reason = reason.clone();
-                let until = Instant::now() + ATTEMPT.min(left);
-                if start::is_anybody_there(&inner.setting.place)
-                    && self.greet_again(inner, false, until).is_ok()
+                let until = Instant::now() + ATTEMPT_TIME.min(left);
+                if start::is_agent_present(&inner.setting.agent_directory)
+                    && self.attach_again(inner, false, until).is_ok()
                 {
                     return;
                 }
@@ -279,8 +281,8 @@ impl Session {
                 pause *= 2;
             }
             self.attempts += 1;
-            let until = Instant::now() + options.deadline.min(ATTEMPT).min(left);
-            match self.greet_again(inner, options.start_agent, until) {
+            let until = Instant::now() + options.deadline.min(ATTEMPT_TIME).min(left);
+            match self.attach_again(inner, options.start_agent, until) {
                 Ok(()) => return,
                 Err(Error::Refused { code, reason }) => {
                     self.dismissed = Some((code, reason.clone()));
@@ -292,33 +294,39 @@ impl Session {
         inner.note_lost(Loss::Gone(self.attempts, last));
     }
 
-    fn greet_again(&mut self, inner: &Inner, may_start: bool, until: Instant) -> Result<(), Error> {
+    fn attach_again(
+        &mut self,
+        inner: &Inner,
+        may_start: bool,
+        until: Instant,
+    ) -> Result<(), Error> {
         let before = inner.tables.current().identity();
         let held = Held {
             table: before,
             slot: self.slot,
             generation: self.generation,
         };
-        let greeted = greet(&inner.setting, Some(held), may_start, until)?;
+        let attachment = attach(&inner.setting, Some(held), may_start, until)?;
         self.dismissed = None;
-        let attached = greeted.attached;
-        let same_board = greeted.table.identity() == before;
+        let attached = attachment.attached;
+        let same_table = attachment.table.identity() == before;
         let same =
-            same_board && (attached.slot, attached.generation) == (held.slot, held.generation);
+            same_table && (attached.slot, attached.generation) == (held.slot, held.generation);
         if !same && inner.hold() == Hold::Mutex {
             let table = inner.tables.current();
             let slot = table.slot(self.slot);
             if slot.is_some_and(|slot| slot.release(Hold::Mutex).is_err()) {
-                // Another thread is the holder, and stays linked into this board for its life.
+                // Another thread is the holder, and stays linked to this state table until its end.
                 std::mem::forget(table.clone());
             }
         }
         let promised = lock(&inner.tick_period_ms);
         let old = inner.tables.current();
-        // Before the board: who is told by that of a state is not told that the agent is lost, and counts it.
+        // Before the state table changes: a thread that learns a state from the new one must not get an error that the
+        // agent is lost, and must see the counter incremented.
         inner.note_found();
-        if !same_board && !inner.tables.replace(greeted.table) {
-            let reason = "this process has outlived too many agents".to_owned();
+        if !same_table && !inner.tables.replace(attachment.table) {
+            let reason = "this process has lost too many agents; restart it".to_owned();
             return Err(Error::Refused {
                 code: RefusalCode::Closing,
                 reason,
@@ -328,16 +336,16 @@ impl Session {
         inner.note_slot(self.slot, self.generation, attached.mark);
         inner.write_promise(&promised);
         drop(promised);
-        if !same_board {
-            // Nobody else will wake those who wait for a state there.
+        if !same_table {
+            // No other process wakes the threads that wait for a state in the old state table.
             old.wake_sleepers();
         }
         {
             let _feeding = lock(&inner.feeding);
             let link = &inner.link.0;
-            link.connect(greeted.socket, attached.publish, attached.address);
+            link.connect(attachment.socket, attached.publish, attached.address);
             if inner.setting.feeds_mpi.load(Ordering::Acquire) {
-                // It may have been asked for after the greeting was written.
+                // It may have been requested after the attach request was written.
                 let _ = link.send(&ToAgent::Feeds);
             }
         }
@@ -346,13 +354,13 @@ impl Session {
         } else {
             self.hold(inner)?;
         }
-        if inner.watch_again() && same_board {
+        if inner.watch_again() && same_table {
             inner.missed.store(true, Ordering::Release);
         }
-        // A socket that is full so soon is that of an agent in trouble; others find it all the same.
-        let _ = inner.tell_learned();
-        // Whoever waits for events has to look: at the states of a new board, or at what was written on
-        // the old one while no agent could nudge us.
+        // An agent whose socket is full so soon is in trouble; other agents find it without these messages, too.
+        let _ = inner.send_learned();
+        // Threads that wait for events have to check: the states of a new state table, or what was written to the old
+        // one while no agent could send wake-ups.
         inner.setting.event.raise();
         if let Some(pmix_integration) = &inner.setting.options.pmix_integration {
             pmix_integration.on_attached(&inner.link);
@@ -360,10 +368,10 @@ impl Session {
         Ok(())
     }
 
-    /// Leaves in order: mark, let go, say so, wait for the farewell. Says whether the slot stayed
-    /// linked into another thread, in which case the board must stay mapped.
+    /// Detaches: states it in the slot, releases the futex, tells the agent, waits for its `Detach`. Returns whether
+    /// the slot is still linked to another thread, in which case the state table must stay mapped.
     pub(super) fn leave(&mut self, inner: &Inner, exit_code: i32) -> bool {
-        // First of all: the porch may take its time, and an end meanwhile is in order.
+        // First of all: the hooks may take some time, and an end of the process meanwhile is orderly.
         let linked = self.own_slot(inner).is_some_and(|slot| {
             let linked = !slot.is_held_here() && !slot.is_released();
             slot.announce_leave(inner.mark(), linked, exit_code);
@@ -375,22 +383,22 @@ impl Session {
         if let Some(slot) = self.own_slot(inner).filter(Slot::is_held_here) {
             let _ = slot.release(inner.hold());
         }
-        // From here on the slot may be another's: nothing on it is touched again.
+        // From here on the slot may belong to another process: it is not touched again.
         if inner.link.0.send(&ToAgent::Leaving(exit_code)).is_ok() {
-            self.await_farewell(inner);
+            self.await_detach(inner);
         }
         inner.link.0.disconnect();
         linked
     }
 
-    /// None if the agent was replaced by one that did not know us.
+    /// `None` if the agent was replaced by one that does not know this client.
     fn own_slot<'a>(&self, inner: &'a Inner) -> Option<Slot<'a>> {
         let slot = inner.tables.current().slot(self.slot)?;
         (slot.facts().generation == self.generation).then_some(slot)
     }
 
-    fn await_farewell(&self, inner: &Inner) {
-        let until = Instant::now() + FAREWELL;
+    fn await_detach(&self, inner: &Inner) {
+        let until = Instant::now() + DETACH_WAIT;
         let mut buffer = [0; MESSAGE_MAX];
         let Some(socket) = inner.link.0.socket() else {
             return;

@@ -1,8 +1,8 @@
-//! The one client of a process, counted: an application and its libraries may each attach and
-//! leave, and only the last one out leaves for the process.
+//! The one client of a process, with a count of users: an application and its libraries may each attach and detach,
+//! and only the last one detaches the process.
 //!
-//! Attaching and leaving take time. Meanwhile nobody holds the lock: who comes then waits, no longer
-//! than it said it would, for the one that is at it.
+//! Attaching and detaching take time. No thread holds the lock meanwhile: a thread that calls in between waits for
+//! the one that is doing it, at most for its own deadline.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -12,13 +12,13 @@ use super::{Client, Error, Options};
 use muster_ipc::AgentDirectory;
 use muster_sys::fork;
 
-/// Where this process stands.
+/// The state of this process.
 enum State {
     /// Not attached.
     Out,
-    /// A thread attaches or leaves.
+    /// A thread attaches or detaches.
     Busy,
-    /// Attached, and how many users there are.
+    /// Attached, with the number of users.
     In(Client, u32),
 }
 
@@ -27,10 +27,10 @@ struct Shared {
     changed: Condvar,
 }
 
-/// Generations of forks that have a state of their own; later ones share the last.
+/// Fork generations that have a state of their own; later ones share the last one.
 const GENERATIONS: usize = 64;
 
-/// One for each fork generation: a child may find its parent's in the hands of a thread that it does
+/// One for each fork generation: in a child, the state of its parent may be locked by a thread that the child does
 /// not have.
 static SHARED: [Shared; GENERATIONS] = [const {
     Shared {
@@ -41,8 +41,8 @@ static SHARED: [Shared; GENERATIONS] = [const {
 /// The fork generation that is attached, plus one; zero if none is.
 static OWNER: AtomicU32 = AtomicU32::new(0);
 
-/// Attaches, or counts one more user of what is attached. Then of the options only the deadline is looked at,
-/// and `ulfm`: what one user asks for is done for the process.
+/// Attaches, or counts one more user of the attached client. In the second case only the options `deadline` and
+/// `ulfm` have an effect: the report of failures to MPI, requested by one user, applies to the process.
 pub fn init(options: Options) -> Result<Client, Error> {
     let shared = shared()?;
     let begun = Instant::now();
@@ -60,7 +60,7 @@ pub fn init(options: Options) -> Result<Client, Error> {
             State::Busy => {
                 let left = options.deadline.saturating_sub(begun.elapsed());
                 if left.is_zero() {
-                    return Err(too_late(&options, begun));
+                    return Err(busy_error(&options, begun));
                 }
                 state = (shared.changed.wait_timeout(state, left))
                     .unwrap_or_else(PoisonError::into_inner)
@@ -75,7 +75,7 @@ pub fn init(options: Options) -> Result<Client, Error> {
     Ok(client)
 }
 
-/// The attached client, without counting.
+/// The attached client, without counting a user.
 pub fn current() -> Result<Client, Error> {
     match &*shared()?.lock() {
         State::In(client, _) => Ok(client.clone()),
@@ -83,13 +83,13 @@ pub fn current() -> Result<Client, Error> {
     }
 }
 
-/// One user less; the last one leaves. Says how many remain. In a forked child it does nothing.
+/// Removes one user; the last one detaches. Returns how many remain. Returns an error in a forked child.
 pub fn finalize(exit_code: i32) -> Result<u32, Error> {
     finalize_after(exit_code, |_| {})
 }
 
-/// As [`finalize`]; the last one calls `before` when it is known to be that and still attached. Who attaches
-/// meanwhile waits for both.
+/// As [`finalize`]; the last user calls `before` while it is still attached. A thread that attaches meanwhile waits
+/// for both.
 pub fn finalize_after(exit_code: i32, before: impl FnOnce(&Client)) -> Result<u32, Error> {
     let shared = shared()?;
     let mut state = shared.lock();
@@ -109,7 +109,7 @@ pub fn finalize_after(exit_code: i32, before: impl FnOnce(&Client)) -> Result<u3
     left.map(|()| 0)
 }
 
-/// This process's, unless it is a forked child of one that is attached.
+/// The state of this process; an error in a forked child of an attached process.
 fn shared() -> Result<&'static Shared, Error> {
     let generation = fork::generation();
     let owner = OWNER.load(Ordering::Acquire);
@@ -125,7 +125,7 @@ impl Shared {
     }
 }
 
-/// The time in which one thread attaches or leaves. What does not end well ends outside.
+/// The time in which one thread attaches or detaches. If it is dropped without `end`, the state is `Out`.
 struct Turn(&'static Shared);
 
 impl Turn {
@@ -150,17 +150,20 @@ impl Drop for Turn {
     }
 }
 
-fn too_late(options: &Options, begun: Instant) -> Error {
+fn busy_error(options: &Options, begun: Instant) -> Error {
     let Options {
         job,
         node,
         directory,
         ..
     } = options;
-    let place = AgentDirectory::find(job.as_deref(), node.as_deref(), directory.as_deref());
+    let agent_directory =
+        AgentDirectory::find(job.as_deref(), node.as_deref(), directory.as_deref());
     Error::Deadline {
-        socket: place.map(|place| place.socket()).unwrap_or_default(),
+        socket: agent_directory
+            .map(|agent_directory| agent_directory.socket())
+            .unwrap_or_default(),
         waited_ms: begun.elapsed().as_millis() as u64,
-        last: "another thread of this process attaches or leaves".into(),
+        last: "another thread of this process attaches or detaches".into(),
     }
 }

@@ -1,8 +1,8 @@
-//! Finding the agent of this place, or starting one.
+//! Finds the agent of an agent directory, or starts one.
 //!
-//! Intuition: many ranks arrive at an empty house at once. Whoever gets the key (a file lock)
-//! starts the servant, the others wait at the door. The lock dies with its holder, so a rank that
-//! is killed while it starts an agent blocks nobody.
+//! Many ranks arrive at a node without an agent at the same time. The one that gets a file lock starts the agent, the
+//! others wait for its socket. The kernel releases the lock when its holder ends, so a rank that is killed while it
+//! starts an agent blocks no other.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
@@ -20,43 +20,43 @@ use muster_ipc::{AgentDirectory, DirectoryError};
 use muster_sys::socket::{Packets, Peer};
 use muster_sys::{lock, memory, process, spawn};
 
-/// The first and the longest pause between two looks for a socket.
+/// The first and the longest pause between two attempts to connect.
 const PAUSE_FIRST: Duration = Duration::from_millis(1);
-const PAUSE_LONGEST: Duration = Duration::from_millis(20);
-/// The longest pause where somebody listens and takes no more connections now.
+const PAUSE_MAX: Duration = Duration::from_millis(20);
+/// The longest pause while an agent listens but takes no more connections.
 const PAUSE_BUSY: Duration = Duration::from_millis(250);
-/// The most that is read of what a program said when it did not start, in bytes.
-const SAID_MAX: usize = 2048;
+/// Most bytes that are read from the error output of a program that did not start.
+const OUTPUT_MAX: usize = 2048;
 
-/// What an agent is started for.
+/// The reason for the start of an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Start {
-    /// There was none, as far as this process knows.
+    /// No agent was running, as far as this process knows.
     First,
-    /// This process had one, which was lost.
+    /// This process had an agent, which was lost.
     Again,
 }
 
-/// Connects to the agent, after starting one if there is none and that is allowed.
+/// Connects to the agent. Starts one first if none is running and that is allowed.
 pub(super) fn connect(
     setting: &Setting,
     may_start: Option<Start>,
     until: Instant,
 ) -> Result<Packets, Error> {
-    let place = &setting.place;
-    // Before anybody there is spoken to: it must be one of this user.
-    place.inspect()?;
+    let agent_directory = &setting.agent_directory;
+    // Before any message is sent there: the agent must be one of this user.
+    agent_directory.inspect()?;
     let begun = Instant::now();
-    let (mut pause, mut busy) = (Pause::of(PAUSE_LONGEST), Pause::of(PAUSE_BUSY));
-    let mut last = String::from("nobody listens");
+    let (mut pause, mut busy) = (Pause::of(PAUSE_MAX), Pause::of(PAUSE_BUSY));
+    let mut last = String::from("no process listens there");
     loop {
-        let found = try_connect(place, &mut last)?;
+        let found = try_connect(agent_directory, &mut last)?;
         let is_busy = matches!(found, Found::Busy);
         match found {
             Found::Agent(socket) => return Ok(socket),
-            // Another one could not listen there.
+            // A second agent could not listen there.
             Found::Busy => {}
-            Found::Nobody => {
+            Found::Absent => {
                 if let Some(start) = may_start
                     && let Some(socket) = try_start(setting, start, until, &mut last)?
                 {
@@ -70,7 +70,7 @@ pub(super) fn connect(
         if Instant::now() >= until {
             let waited_ms = begun.elapsed().as_millis() as u64;
             return Err(Error::Deadline {
-                socket: place.socket(),
+                socket: agent_directory.socket(),
                 waited_ms,
                 last,
             });
@@ -82,35 +82,36 @@ pub(super) fn connect(
     }
 }
 
-/// Whether somebody listens there now, and may be trusted to be an agent of this user.
-pub(super) fn is_anybody_there(place: &AgentDirectory) -> bool {
-    let found = |found| !matches!(found, Found::Nobody);
-    place.inspect().is_ok() && try_connect(place, &mut String::new()).is_ok_and(found)
+/// Whether an agent of this user that can be trusted listens there now.
+pub(super) fn is_agent_present(agent_directory: &AgentDirectory) -> bool {
+    let found = |found| !matches!(found, Found::Absent);
+    agent_directory.inspect().is_ok()
+        && try_connect(agent_directory, &mut String::new()).is_ok_and(found)
 }
 
-/// Who listens at a place.
+/// The process that listens at a socket.
 enum Found {
     Agent(Packets),
-    /// Somebody whose queue of connections is full.
+    /// A process whose queue of connections is full.
     Busy,
-    Nobody,
+    Absent,
 }
 
 impl Found {
     fn agent(self) -> Option<Packets> {
         match self {
             Self::Agent(socket) => Some(socket),
-            Self::Busy | Self::Nobody => None,
+            Self::Busy | Self::Absent => None,
         }
     }
 }
 
-fn try_connect(place: &AgentDirectory, last: &mut String) -> Result<Found, Error> {
-    match Packets::connect(&place.socket()) {
+fn try_connect(agent_directory: &AgentDirectory, last: &mut String) -> Result<Found, Error> {
+    match Packets::connect(&agent_directory.socket()) {
         Ok(socket) if socket.peer().is_ok_and(Peer::is_trusted) => Ok(Found::Agent(socket)),
         Ok(_) => {
-            let path = place.socket();
-            let why = "somebody else listens there".into();
+            let path = agent_directory.socket();
+            let why = "a process of another user listens there".into();
             Err(DirectoryError::Unsafe { path, why }.into())
         }
         Err(cause) => match cause.raw_os_error() {
@@ -120,7 +121,7 @@ fn try_connect(place: &AgentDirectory, last: &mut String) -> Result<Found, Error
             }
             Some(libc::ENOENT | libc::ECONNREFUSED | libc::EINTR) => {
                 *last = cause.to_string();
-                Ok(Found::Nobody)
+                Ok(Found::Absent)
             }
             _ => Err(Error::System {
                 what: "connect to the agent",
@@ -130,45 +131,47 @@ fn try_connect(place: &AgentDirectory, last: &mut String) -> Result<Found, Error
     }
 }
 
-/// Starts an agent if the lock is free, and waits for it. `None` if somebody else is starting one.
+/// Starts an agent if the lock is free, and waits for it. `None` if another process is starting one.
 fn try_start(
     setting: &Setting,
     what: Start,
     until: Instant,
     last: &mut String,
 ) -> Result<Option<Packets>, Error> {
-    let place = &setting.place;
+    let agent_directory = &setting.agent_directory;
     if setting.environment.lacks_plugin {
-        // One of our own would have another key, and meet nobody.
+        // An agent of our own would have another key and find no other agent.
         return Err(Error::PluginMissing {
-            socket: place.socket(),
+            socket: agent_directory.socket(),
         });
     }
-    place.prepare()?;
-    let held = match lock::try_lock(&place.start_lock()) {
+    agent_directory.prepare()?;
+    let held = match lock::try_lock(&agent_directory.start_lock()) {
         Ok(held) => held.map(StartLock),
-        // An agent that ends takes the directory away: once more from the beginning.
+        // An ending agent removes the directory: try again from the beginning.
         Err(cause) if cause.kind() == io::ErrorKind::NotFound => None,
         Err(cause) => return Err(Error::system("lock start.lock")(cause)),
     };
     if held.is_none() {
-        *last = "somebody else is starting an agent".into();
+        *last = "another process is starting an agent".into();
         return Ok(None);
     }
-    // Whoever had the lock before us may have been successful.
-    match try_connect(place, last)? {
+    // The process that had the lock before this one may have started an agent.
+    match try_connect(agent_directory, last)? {
         Found::Agent(socket) => return Ok(Some(socket)),
         Found::Busy => return Ok(None),
-        Found::Nobody => {}
+        Found::Absent => {}
     }
     let started = find(setting).and_then(|path| start(setting, what, path));
-    let mut started = started.inspect_err(|_| place.leave())?;
-    let mut pause = Pause::of(PAUSE_LONGEST);
+    let mut started = started.inspect_err(|_| agent_directory.leave())?;
+    let mut pause = Pause::of(PAUSE_MAX);
     while Instant::now() < until {
-        let socket = try_connect(place, last)?.agent();
-        // It detaches before it listens, so the child is over or just about to be; it is waited
-        // for, as it would stay a zombie in this process.
-        let detached = started.has_detached().inspect_err(|_| place.leave())?;
+        let socket = try_connect(agent_directory, last)?.agent();
+        // The program detaches before it listens, so the child has ended or is just about to. It must be reaped, or it
+        // would stay a zombie of this process.
+        let detached = started
+            .has_detached()
+            .inspect_err(|_| agent_directory.leave())?;
         if let Some(socket) = socket.filter(|_| detached) {
             return Ok(Some(socket));
         }
@@ -177,13 +180,13 @@ fn try_start(
     *last = format!(
         "{} was started and does not listen; see {}",
         started.path.display(),
-        place.log().display()
+        agent_directory.log().display()
     );
     Ok(None)
 }
 
-/// Given back as soon as this process has done with it: a child that another thread forks meanwhile
-/// has the same open file, and would keep it.
+/// The lock of the start. It is released explicitly: a child that another thread forks meanwhile has the same open
+/// file and would keep the lock.
 struct StartLock(File);
 
 impl Drop for StartLock {
@@ -197,12 +200,12 @@ struct Started {
     path: PathBuf,
     pid: u32,
     detached: bool,
-    /// Where it says why it does not start.
+    /// Its error output, with the reason why it does not start.
     errors: File,
 }
 
 impl Started {
-    /// Whether it has detached; an error if it gave up.
+    /// Whether it has detached; an error if it failed.
     fn has_detached(&mut self) -> Result<bool, Error> {
         if self.detached {
             return Ok(true);
@@ -214,8 +217,8 @@ impl Started {
                 Some(format!("killed by signal {}", libc::WTERMSIG(status)))
             }
             Ok(Some(status)) => Some(format!("exit code {}", libc::WEXITSTATUS(status))),
-            // The application reaps all children itself: what was said has to do.
-            Err(_) if self.said().is_empty() => None,
+            // The application reaps all children itself: decide by the error output.
+            Err(_) if self.output().is_empty() => None,
             Err(_) => Some("its exit code is not known".into()),
         };
         let Some(ended) = ended else {
@@ -224,16 +227,16 @@ impl Started {
         };
         Err(Error::AgentStart {
             path: self.path.clone(),
-            reason: match self.said() {
-                said if said.is_empty() => format!("it ended ({ended}) and said nothing"),
-                said => format!("{said} ({ended})"),
+            reason: match self.output() {
+                output if output.is_empty() => format!("it ended ({ended}) without a message"),
+                output => format!("{output} ({ended})"),
             },
         })
     }
 
-    /// What it said, on one line and without its name.
-    fn said(&self) -> String {
-        let mut bytes = [0; SAID_MAX];
+    /// Its error output, on one line and without the name of the program.
+    fn output(&self) -> String {
+        let mut bytes = [0; OUTPUT_MAX];
         let length = self.errors.read_at(&mut bytes, 0).unwrap_or(0);
         let text = String::from_utf8_lossy(&bytes[..length]);
         let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
@@ -243,26 +246,29 @@ impl Started {
 }
 
 fn start(setting: &Setting, what: Start, path: PathBuf) -> Result<Started, Error> {
-    let place = &setting.place;
+    let agent_directory = &setting.agent_directory;
     let failed = |cause: io::Error| {
-        let reason = format!("{cause}; set MUSTER_AGENT to the path of a musterd that can be run");
+        let reason =
+            format!("{cause}; set MUSTER_AGENT to the path of a musterd that can be executed");
         Error::AgentStart {
             path: path.clone(),
             reason,
         }
     };
-    let directory = place.directory().as_os_str();
-    let texts = [
+    let directory = agent_directory.directory().as_os_str();
+    let arguments_text = [
         "musterd".as_ref(),
         "--job".as_ref(),
-        OsStr::new(place.key()),
+        OsStr::new(agent_directory.key()),
         "--dir".as_ref(),
     ];
-    // The others may have buried this node meanwhile, and MPI with them.
+    // The other nodes may have declared this one failed meanwhile, and reported that to MPI.
     let again = what == Start::Again && setting.feeds_mpi.load(Ordering::Acquire);
     let again = again.then_some("--again".as_ref());
-    let texts = texts.into_iter().chain([directory]).chain(again);
-    let arguments: Result<Vec<_>, _> = texts.map(|text| CString::new(text.as_bytes())).collect();
+    let arguments_text = arguments_text.into_iter().chain([directory]).chain(again);
+    let arguments: Result<Vec<_>, _> = arguments_text
+        .map(|text| CString::new(text.as_bytes()))
+        .collect();
     let arguments = arguments.map_err(|cause| failed(cause.into()))?;
     let errors = memory::create_file(c"muster-start").map_err(failed)?;
     let environment = &setting.environment.lines;
@@ -275,21 +281,21 @@ fn start(setting: &Setting, what: Start, path: PathBuf) -> Result<Started, Error
     })
 }
 
-/// What the environment says about agents to start. Taken once, by the thread that attaches: the library
-/// thread must not look at what the application may be changing.
+/// The variables that matter for an agent to start. Read once, by the thread that attaches: the library thread must
+/// not read the environment while the application may be changing it.
 #[derive(Debug)]
 pub(super) struct Environment {
     /// `MUSTER_AGENT`.
     agent: Option<PathBuf>,
     /// `PATH`.
     path: OsString,
-    /// What an agent gets.
+    /// The environment of the agent.
     lines: Vec<CString>,
-    /// The job's key that srun has sent is still there: nobody has taken it for an agent.
+    /// The job's key that srun has sent is still there: no plugin has passed it to an agent.
     lacks_plugin: bool,
 }
 
-/// As the plugin of Slurm calls it.
+/// The variable of the Slurm plugin that holds the job's key.
 pub const SPANK_KEY: &str = "SLURM_MUSTER_KEY";
 
 impl Environment {
@@ -304,8 +310,8 @@ impl Environment {
     }
 }
 
-/// This process's environment without what would make the agent part of it (preloaded libraries
-/// and the identity of an MPI process) and without empty settings, which count as not given.
+/// This process's environment without the variables that would make the agent part of the rank (preloaded libraries
+/// and the identity of an MPI process) and without empty settings, which count as unset.
 fn environment(variables: impl Iterator<Item = (OsString, OsString)>) -> Vec<CString> {
     let of_the_rank = |name: &OsStr| {
         let name = name.as_bytes();
@@ -319,7 +325,7 @@ fn environment(variables: impl Iterator<Item = (OsString, OsString)>) -> Vec<CSt
     lines.filter_map(Result::ok).collect()
 }
 
-/// The program to start: what was asked for, else beside the library or the program, else in PATH.
+/// The program to start: the given one, otherwise beside the library or the program, otherwise in PATH.
 fn find(setting: &Setting) -> Result<PathBuf, Error> {
     let environment = &setting.environment;
     let given = setting
@@ -350,20 +356,20 @@ fn find(setting: &Setting) -> Result<PathBuf, Error> {
             .map(|path| path.display().to_string());
         let searched = beside.collect::<Vec<_>>().join(", ") + ", PATH";
         Error::AgentMissing {
-            socket: setting.place.socket(),
+            socket: setting.agent_directory.socket(),
             searched,
         }
     })
 }
 
-/// A pause that doubles up to its longest. Who waits differs by chance, so that many do not come back at once.
+/// A pause that doubles up to a maximum. It is partly random, so that many processes do not retry at the same time.
 pub(super) struct Pause {
     next: Duration,
     longest: Duration,
 }
 
 impl Pause {
-    /// The first one is a millisecond.
+    /// The first pause is a millisecond.
     pub(super) fn of(longest: Duration) -> Self {
         Self {
             next: PAUSE_FIRST,
@@ -371,7 +377,7 @@ impl Pause {
         }
     }
 
-    /// For who was hung up on: the agent has no room for it now, or ends.
+    /// For a client whose connection was closed: the agent has no room for it now, or ends.
     pub(super) fn busy() -> Self {
         Self::of(PAUSE_BUSY)
     }
@@ -382,7 +388,7 @@ impl Pause {
         std::thread::sleep(self.draw(chance()).min(left));
     }
 
-    /// Half of it, and of the other half as much as chance (0 to 1) has it.
+    /// Half of the pause, plus a random part (`chance`, 0 to 1) of the other half.
     fn draw(&mut self, chance: f64) -> Duration {
         let pause = self.next;
         self.next = (pause * 2).min(self.longest);
@@ -390,7 +396,7 @@ impl Pause {
     }
 }
 
-/// Between 0 and 1; of no strength.
+/// A random number between 0 and 1, not for cryptography.
 fn chance() -> f64 {
     let drawn = RandomState::new().build_hasher().finish();
     f64::from(drawn as u32) / f64::from(u32::MAX)
@@ -401,7 +407,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_turned_away_comes_back_later_and_later_and_not_all_at_once() {
+    fn pauses_grow_and_differ_between_processes() {
         let mut pause = Pause::busy();
         let mut waited = Duration::ZERO;
         for _ in 0..20 {
@@ -422,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn the_agent_does_not_inherit_what_makes_a_process_a_rank() {
+    fn the_agent_does_not_inherit_the_variables_of_a_rank() {
         let names = [
             "LD_PRELOAD",
             "PMIX_RANK",

@@ -1,10 +1,10 @@
-//! The view as a whole: states of all, and who is where.
+//! Queries over all nodes and ranks: their states, and which rank runs where.
 
 use super::{Client, Error, PMIX_COUNTERS};
 use muster_shm::{Event, NodeState, RankState, TableView};
 use std::time::Duration;
 
-/// The states of all, by index, as they all were at one epoch.
+/// The states of all nodes or ranks, by index, of one epoch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Snapshot<T> {
     /// The states.
@@ -14,24 +14,24 @@ pub struct Snapshot<T> {
 }
 
 impl Client {
-    /// The states of all nodes. `None` if the view changed faster than it could be copied.
+    /// The states of all nodes. `None` if they changed faster than they could be copied.
     pub fn node_states(&self) -> Result<Option<Snapshot<NodeState>>, Error> {
         self.table()
             .map(|table| snapshot(table, TableView::node_count, TableView::copy_node_states))
     }
 
-    /// The states of all ranks. `None` if the view changed faster than it could be copied.
+    /// The states of all ranks. `None` if they changed faster than they could be copied.
     pub fn rank_states(&self) -> Result<Option<Snapshot<RankState>>, Error> {
         self.table()
             .map(|table| snapshot(table, TableView::rank_count, TableView::copy_rank_states))
     }
 
-    /// How many nodes are in a state.
+    /// Number of nodes in a state.
     pub fn nodes_in_state(&self, state: NodeState) -> Result<u32, Error> {
         self.table().map(|table| table.nodes_in_state(state))
     }
 
-    /// How many ranks are in a state.
+    /// Number of ranks in a state.
     pub fn ranks_in_state(&self, state: RankState) -> Result<u32, Error> {
         self.table().map(|table| table.ranks_in_state(state))
     }
@@ -41,22 +41,22 @@ impl Client {
         self.table().map(|table| table.node_find(name))
     }
 
-    /// The ranks that run on a node, in order. None for an index that is not on the board.
+    /// The ranks that run on a node, in order. Empty for an index that is not in the state table.
     pub fn node_ranks(&self, node: u32) -> Result<Vec<u32>, Error> {
         self.table().map(|table| table.node_ranks(node).collect())
     }
 
-    /// Takes up to `most` events, and waits for the first at most so long. See [`Client::wait_event`].
-    pub fn poll_events(&self, most: usize, deadline: Duration) -> Result<Vec<Event>, Error> {
+    /// Takes up to `events_max` events, and waits up to `deadline` for the first one. See [`Client::wait_event`].
+    pub fn poll_events(&self, events_max: usize, deadline: Duration) -> Result<Vec<Event>, Error> {
         let mut taken = Vec::new();
-        if most == 0 {
+        if events_max == 0 {
             return Ok(taken);
         }
         let mut next = self.wait_event(deadline)?;
         while let Some(event) = next {
             taken.push(event);
-            // What goes wrong from now on is said by the next call.
-            let wanted = taken.len() < most;
+            // The next call reports an error that occurs from now on.
+            let wanted = taken.len() < events_max;
             next = match wanted {
                 true => self.next_event().unwrap_or(None),
                 false => None,
@@ -65,19 +65,19 @@ impl Client {
         Ok(taken)
     }
 
-    /// A counter of this process's side by its name. `None` if none has that name.
+    /// A counter of this process by its name. `None` if there is no counter of that name.
     pub fn counter(&self, name: &str) -> Option<u64> {
         let all = self.counters();
         let found = all.iter().find(|(known, _)| *known == name);
         let of_pmix = PMIX_COUNTERS.contains(&name);
-        // Not started by PMIx: there was nothing to count.
+        // A process without PMIx has no PMIx counters: they are zero.
         found
             .map(|(_, count)| *count)
             .or_else(|| of_pmix.then_some(0))
     }
 
-    /// Leaves in order, with the exit code that the process will end with: another word for
-    /// [`Client::finalize`], the one that the C API has.
+    /// Detaches, with the exit code that the process will end with: another name of [`Client::finalize`], the one of
+    /// the C API.
     pub fn leave(&self, exit_code: i32) -> Result<(), Error> {
         self.finalize(exit_code)
     }
@@ -88,7 +88,7 @@ fn snapshot<T: From<u8>>(
     count: impl Fn(&TableView) -> u32,
     copy: impl Fn(&TableView, &mut [u8]) -> Option<(u32, u64)>,
 ) -> Option<Snapshot<T>> {
-    // Some may come between the count and the copy: again with room for them.
+    // The number may grow between the count and the copy: then copy again with more room.
     let mut bytes = vec![0; count(table) as usize];
     loop {
         let (known, epoch) = copy(table, &mut bytes)?;

@@ -1,4 +1,4 @@
-//! Waiting for a state, with a deadline: on the board, so that any number of threads may.
+//! Waits for a state, with a deadline: on the state table, so that any number of threads may wait.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -8,33 +8,34 @@ use muster_shm::{Event, NodeState, RankState, TableView};
 use muster_sys::poll;
 use std::os::fd::AsFd;
 
-/// Without a library thread a waiting one sees to what is due this often. With one nobody wakes for nothing.
-const NAP: Duration = Duration::from_millis(250);
-/// How long those who wait for events are given to find out that it is over.
-const STIR_DEADLINE: Duration = Duration::from_secs(1);
+/// Without a library thread, a waiting thread dispatches this often. With one, no thread wakes without a reason.
+const DISPATCH_PERIOD: Duration = Duration::from_millis(250);
+/// How long [`Client::wake_takers`] waits for the threads that wait for events.
+const WAKE_DEADLINE: Duration = Duration::from_secs(1);
 
 impl Client {
-    /// Waits until the node of this index is in one of these states, and says in which. `None` if it
-    /// was in none of them before the deadline; an index that is not known yet is `Unknown`. Another agent that
-    /// comes meanwhile may number the nodes otherwise: it is waited for the node that had the index at first, by
-    /// its name.
+    /// Waits until the node of this index is in one of these states, and returns the state. `None` if it was in none
+    /// of them before the deadline; an index that is not known yet is `Unknown`. Another agent that starts meanwhile
+    /// may number the nodes differently: the wait is for the node that had the index at first, by its name.
     ///
-    /// Without a library thread this dispatches as well. A lost agent is no error here: another one
-    /// may come before the deadline.
+    /// Without a library thread this dispatches as well. A lost agent is no error here: another one may start before
+    /// the deadline.
     pub fn wait_node(
         &self,
         node: u32,
         states: &[NodeState],
         deadline: Duration,
     ) -> Result<Option<NodeState>, Error> {
-        let mut meant = Meant::new(node);
+        let mut named_node = NamedNode::new(node);
         self.await_table(deadline, |table| {
-            let state = meant.on(table).map(|node| table.node_state(node));
+            let state = named_node
+                .index_in(table)
+                .map(|node| table.node_state(node));
             Some(state.unwrap_or(NodeState::Unknown)).filter(|state| states.contains(state))
         })
     }
 
-    /// As [`Client::wait_node`], of a rank.
+    /// As [`Client::wait_node`], for a rank.
     pub fn wait_rank(
         &self,
         rank: u32,
@@ -46,8 +47,8 @@ impl Client {
         })
     }
 
-    /// Waits until at least so many ranks are in one of these states, and says how many are. `None` if
-    /// there were fewer up to the deadline.
+    /// Waits until at least `count` ranks are in one of these states, and returns their number. `None` if there were
+    /// fewer up to the deadline.
     pub fn wait_ranks(
         &self,
         count: u32,
@@ -62,18 +63,18 @@ impl Client {
         })
     }
 
-    /// The next event; waits for one if there is none. `None` if none came before the deadline. Without
-    /// a library thread this dispatches as well. With a lost agent it waits for another one, and for its
-    /// events, up to the deadline.
+    /// The next event; waits for one if there is none. `None` if none came before the deadline. Without a library
+    /// thread this dispatches as well. If the agent is lost, it waits for another one, and for its events, up to the
+    /// deadline.
     ///
     /// # Errors
-    /// As [`Client::next_event`]; that the agent is lost, at the deadline only.
+    /// As [`Client::next_event`]; a lost agent is reported at the deadline only.
     pub fn wait_event(&self, deadline: Duration) -> Result<Option<Event>, Error> {
         self.wait_event_while(deadline, || true)
     }
 
-    /// As [`Client::wait_event`], as long as `goes_on` says so, which is asked before and after each look and
-    /// after [`Client::wake_takers`]. `None` also when it does not.
+    /// As [`Client::wait_event`], as long as `goes_on` returns true. It is called before and after each check for
+    /// events and after [`Client::wake_takers`]. Returns `None` also when it returns false.
     ///
     /// # Errors
     /// As [`Client::wait_event`].
@@ -95,12 +96,12 @@ impl Client {
                 Ok(None) if Instant::now() >= until => return Ok(None),
                 Ok(None) | Err(_) => {}
             }
-            // The look takes back what was raised: who was to be waked by it asks before it sleeps.
+            // The check drains the eventfd. If it was raised to end this wait, `goes_on` returns false now.
             if !goes_on() {
                 break;
             }
             let left = self
-                .nap_until(until)
+                .sleep_until(until)
                 .saturating_duration_since(Instant::now());
             poll::readable(&[self.inner.setting.event.as_fd()], Some(left))
                 .map_err(Error::system("wait for events"))?;
@@ -111,40 +112,40 @@ impl Client {
         Ok(None)
     }
 
-    /// Makes all who wait for events in [`Client::wait_event_while`] ask whether they still shall, and
-    /// returns when they have.
+    /// Makes all threads that wait for events in [`Client::wait_event_while`] call `goes_on` again, and returns when
+    /// they have.
     pub fn wake_takers(&self) {
-        let until = Instant::now() + STIR_DEADLINE;
-        // One who takes events may take back what is raised for another: again until nobody is left.
+        let until = Instant::now() + WAKE_DEADLINE;
+        // A thread that takes events may drain the signal for another thread: repeat until none waits.
         while self.inner.waiting.load(Ordering::Acquire) > 0 && Instant::now() < until {
             self.inner.setting.event.raise();
             std::thread::sleep(Duration::from_millis(1));
         }
     }
 
-    /// How long a waiting thread may sleep.
-    fn nap_until(&self, until: Instant) -> Instant {
+    /// Until when a waiting thread may sleep.
+    fn sleep_until(&self, until: Instant) -> Instant {
         if self.inner.setting.options.thread {
             until
         } else {
-            until.min(Instant::now() + NAP)
+            until.min(Instant::now() + DISPATCH_PERIOD)
         }
     }
 
     fn await_table<T>(
         &self,
         deadline: Duration,
-        mut look: impl FnMut(&TableView) -> Option<T>,
+        mut check: impl FnMut(&TableView) -> Option<T>,
     ) -> Result<Option<T>, Error> {
         let until = end_of(deadline);
         loop {
             let table = self.table()?;
-            let found = table.await_change(self.nap_until(until), |table| {
-                // Another board counts by now, or none at all.
+            let found = table.await_change(self.sleep_until(until), |table| {
+                // Another state table is current by now, or none.
                 if !self.table().is_ok_and(|now| std::ptr::eq(now, table)) {
                     return Some(None);
                 }
-                look(table).map(Some)
+                check(table).map(Some)
             });
             match found {
                 Some(Some(found)) => return Ok(Some(found)),
@@ -161,16 +162,16 @@ impl Client {
     }
 }
 
-/// The node that somebody means by an index.
-struct Meant {
-    /// Its name, once there was a node of that index.
+/// A node that a caller has given by an index.
+struct NamedNode {
+    /// Its name, as soon as there is a node of that index.
     name: Option<String>,
-    /// Where it is, and on which board; none if it is not on that one yet.
+    /// The identity of a state table and the node's index in it; none if it is not in that one yet.
     found: Option<(u64, u32)>,
     index: u32,
 }
 
-impl Meant {
+impl NamedNode {
     fn new(index: u32) -> Self {
         Self {
             name: None,
@@ -179,8 +180,8 @@ impl Meant {
         }
     }
 
-    /// Its index on this board.
-    fn on(&mut self, table: &TableView) -> Option<u32> {
+    /// The node's index in this state table.
+    fn index_in(&mut self, table: &TableView) -> Option<u32> {
         let identity = table.identity();
         if let Some((_, node)) = self.found.filter(|(of, _)| *of == identity) {
             return Some(node);
@@ -197,7 +198,7 @@ impl Meant {
     }
 }
 
-/// One that waits for events, counted while it does.
+/// A thread that waits for events; counted until it is dropped.
 struct Waiting<'a>(&'a AtomicU32);
 
 impl<'a> Waiting<'a> {
@@ -213,10 +214,10 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// When a wait ends that begins now.
+/// The end of a wait that begins now.
 fn end_of(deadline: Duration) -> Instant {
     let now = Instant::now();
-    // What no clock can count is a very long time.
+    // A time beyond the range of the clock becomes a very long one.
     now.checked_add(deadline)
         .unwrap_or(now + Duration::from_secs(1 << 32))
 }

@@ -1,8 +1,8 @@
-//! Questions with an answer: what a client wants of the attributes, and what the agent says.
+//! Queries of a client about attributes, and the agent's answers.
 //!
-//! A client makes a pair of sockets, writes its question into one end and hands the agent the
-//! other; the answer comes back the same way. So an answer belongs to its question whatever else
-//! is said meanwhile, any thread may ask, and an agent that goes is a hang-up at once. A question
+//! A client makes a pair of sockets, writes its query into one end and passes the other one to the agent; the answer
+//! comes back the same way. An answer therefore belongs to its query whatever other messages are sent meanwhile, any
+//! thread may send a query, and a client notices the end of an agent at once, because the connection closes. A query
 //! is one packet, with at most one key and one value.
 
 use super::DecodeError;
@@ -11,51 +11,51 @@ use super::DecodeError;
 pub const ATTRIBUTE_KEY_MAX: usize = 255;
 /// Longest value of an attribute, in bytes.
 pub const ATTRIBUTE_VALUE_MAX: usize = 65_536;
-/// The longest question or answer, in bytes.
+/// The longest query or answer, in bytes.
 pub const ASK_MAX: usize = 1 + 4 + 1 + ATTRIBUTE_KEY_MAX + ATTRIBUTE_VALUE_MAX;
 
-/// What a client asks.
+/// A query of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ask<'a> {
-    /// Write an attribute of this node.
+    /// Writes an attribute of this node.
     Publish {
         /// Its key.
         key: &'a [u8],
         /// Its value.
         value: &'a [u8],
     },
-    /// Delete an attribute of this node.
+    /// Deletes an attribute of this node.
     Withdraw {
         /// Its key.
         key: &'a [u8],
     },
-    /// The value of a node's attribute.
+    /// Returns the value of a node's attribute.
     Get {
-        /// Index of the node on the board.
+        /// Index of the node in the state table.
         node: u32,
         /// The key.
         key: &'a [u8],
     },
-    /// Changes of this key, of whatever node, are to be told as events from now on.
+    /// Reports changes of this key, of any node, as events from now on.
     Watch {
         /// [`key_hash`] of the key.
         key_hash: u64,
     },
-    /// And no more.
+    /// Ends these reports.
     Unwatch {
         /// [`key_hash`] of the key.
         key_hash: u64,
     },
-    /// The keys of a node's attributes, in order, as many as fit: [`keys_of`] the answer.
+    /// Returns the keys of a node's attributes, in order, as many as fit: [`keys_of`] the answer.
     Keys {
-        /// Index of the node on the board.
+        /// Index of the node in the state table.
         node: u32,
-        /// Only those behind this one; empty for all.
+        /// Only keys after this one; empty for all.
         after: &'a [u8],
     },
 }
 
-/// What the agent answers.
+/// An answer of the agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer<'a> {
     /// It is done.
@@ -66,14 +66,14 @@ pub enum Answer<'a> {
     Absent,
     /// There is no such node.
     NoNode,
-    /// It would exceed a limit; which one says the text.
+    /// It would exceed a limit, which the text names.
     Limit(&'a str),
-    /// The agent speaks for nobody any more: it left, or was declared failed.
+    /// The agent is no longer a member: it left, or was declared failed.
     Stopped,
 }
 
-/// The number by which events name a key (64-bit FNV-1a). Two keys of one application have the
-/// same number about never; a program that must be sure gets the value and looks.
+/// The number by which events name a key (64-bit FNV-1a). Two keys of one application practically never have the same
+/// number; a program that must be sure reads the value and compares.
 #[must_use]
 pub fn key_hash(key: &[u8]) -> u64 {
     key.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
@@ -82,7 +82,7 @@ pub fn key_hash(key: &[u8]) -> u64 {
 }
 
 impl<'a> Ask<'a> {
-    /// As bytes. Keys and values beyond their limits make a question that the agent refuses.
+    /// The query as bytes. The agent refuses keys and values beyond their limits.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         match self {
@@ -117,10 +117,10 @@ impl<'a> Ask<'a> {
         out
     }
 
-    /// From bytes of whatever origin.
+    /// A query from untrusted bytes.
     ///
     /// # Errors
-    /// The bytes are no question.
+    /// The bytes are not a query.
     pub fn decode(bytes: &'a [u8]) -> Result<Self, DecodeError> {
         let kind = bytes.first().copied().unwrap_or(0);
         Self::read(bytes).ok_or(DecodeError::Malformed { kind })
@@ -161,7 +161,7 @@ impl<'a> Ask<'a> {
     }
 }
 
-/// Keys as an answer's value, as many of them as fit.
+/// Encodes keys as an answer's value, as many of them as fit.
 pub fn listed<'a>(keys: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
     let mut out = Vec::new();
     for key in keys {
@@ -173,7 +173,7 @@ pub fn listed<'a>(keys: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
     out
 }
 
-/// The keys in such a value; `None` if it is none.
+/// The keys in such a value; `None` if it is malformed.
 pub fn keys_of(mut value: &[u8]) -> Option<Vec<Vec<u8>>> {
     let mut keys = Vec::new();
     while !value.is_empty() {
@@ -185,7 +185,7 @@ pub fn keys_of(mut value: &[u8]) -> Option<Vec<Vec<u8>>> {
 }
 
 impl<'a> Answer<'a> {
-    /// As bytes.
+    /// The answer as bytes.
     pub fn encode(&self) -> Vec<u8> {
         let (kind, rest): (u8, &[u8]) = match self {
             Self::Done => (1, &[]),
@@ -198,10 +198,10 @@ impl<'a> Answer<'a> {
         [&[kind], rest].concat()
     }
 
-    /// From bytes of whatever origin.
+    /// An answer from untrusted bytes.
     ///
     /// # Errors
-    /// The bytes are no answer.
+    /// The bytes are not an answer.
     pub fn decode(bytes: &'a [u8]) -> Result<Self, DecodeError> {
         let kind = bytes.first().copied().unwrap_or(0);
         let malformed = DecodeError::Malformed { kind };
@@ -237,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn questions_and_answers_come_out_as_they_went_in() {
+    fn queries_and_answers_survive_encoding() {
         let key = [7; ATTRIBUTE_KEY_MAX];
         let value = vec![9; ATTRIBUTE_VALUE_MAX];
         let asks = [
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_short_or_too_long_is_refused() {
+    fn truncated_and_overlong_bytes_are_refused() {
         let whole = Ask::Get {
             node: 5,
             key: b"key",

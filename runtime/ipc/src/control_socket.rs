@@ -1,9 +1,9 @@
-//! Where an agent's control socket is, and the version of the protocol spoken there (`muster-protocol(7)`): what both a
-//! process of a job and the agent have to know.
+//! The name of an agent's control socket and the version of its protocol (`muster-protocol(7)`), which both the
+//! processes of a job and the agent need.
 
 /// Name of the control socket in the agent directory.
 pub const SOCKET: &str = "control";
-/// How the name of the control socket of a member without a job ends, in the base directory.
+/// Suffix of the name of the control socket of a member without a job, in the base directory.
 pub const MEMBER_SUFFIX: &str = ".control";
 /// Version of the protocol.
 pub const PROTOCOL: u32 = 1;

@@ -1,12 +1,13 @@
-//! Where client and agent meet: the key of "this job on this node" and the directory that follows.
+//! `AgentDirectory` is the key of one job on one node and the directory that follows from it, in which clients find
+//! their agent.
 //!
-//! Key = user id + job + node. The job is `MUSTER_JOB`, else the PMIx namespace, else Slurm's job
-//! and step; without any of them the user's processes on this node share one agent (`solo`). The
-//! node is `MUSTER_NODE`, else Slurm's node name, else the host name. Several emulated nodes share
-//! one /tmp, so the node is part of the key and not only of the machine.
+//! Key = user id + job + node. The job is `MUSTER_JOB`, otherwise the PMIx namespace, otherwise Slurm's job and step;
+//! without any of them the user's processes on this node share one agent (`solo`). The node is `MUSTER_NODE`,
+//! otherwise Slurm's node name, otherwise the host name. The node is part of the key because several emulated nodes
+//! may share one /tmp.
 //!
-//! The directory's name is a hash of the key (a socket's path has 107 bytes), and every client
-//! says its key when it knocks: a collision is refused, never joined.
+//! The directory's name is a hash of the key (a socket's path has at most 107 bytes). Every client states its key
+//! when it attaches, so two keys with one hash are never mixed: the client is refused.
 
 use std::env::VarError;
 use std::ffi::OsString;
@@ -25,10 +26,10 @@ pub const JOB_MAX: usize = 255;
 /// The longest key: user id, job and node with two colons.
 pub const KEY_MAX: usize = 10 + 1 + JOB_MAX + 1 + NODE_NAME_MAX;
 
-/// How often a directory is made that others take away again and again.
-const REMAKES_MAX: u32 = 1000;
+/// How often a directory is created again that other processes keep removing.
+const CREATE_TRIES_MAX: u32 = 1000;
 
-/// The variables that say where: each is a text, or it is refused and not passed over.
+/// The variables that the directory depends on. A value that is not UTF-8 is refused, not ignored.
 const VARIABLES: [&str; 6] = [
     "MUSTER_JOB",
     "MUSTER_NODE",
@@ -38,7 +39,7 @@ const VARIABLES: [&str; 6] = [
     "MUSTER_RANK",
 ];
 
-/// Why there is no place to meet. Nothing but empty directories was created.
+/// Why there is no usable directory. At most empty directories were created.
 #[derive(Debug, thiserror::Error)]
 pub enum DirectoryError {
     /// A name that cannot be used.
@@ -47,9 +48,9 @@ pub enum DirectoryError {
     Name {
         /// Job or node.
         what: &'static str,
-        /// What it is.
+        /// The name.
         value: String,
-        /// Where it came from.
+        /// The variable or option that it came from.
         from: &'static str,
         /// The most bytes allowed.
         most: usize,
@@ -62,19 +63,19 @@ pub enum DirectoryError {
     Character {
         /// Job or node.
         what: &'static str,
-        /// What it is.
+        /// The name.
         value: String,
-        /// Where it came from.
+        /// The variable or option that it came from.
         from: &'static str,
-        /// The first one that is not allowed.
+        /// The first character that is not allowed.
         character: char,
     },
-    /// A variable that is no text.
+    /// A variable that is not UTF-8.
     #[error("{variable} is not UTF-8: {value:?}; set it to a text, or unset it")]
     NoText {
         /// Its name.
         variable: &'static str,
-        /// What it holds.
+        /// Its value.
         value: OsString,
     },
     /// The socket's path would be too long.
@@ -87,29 +88,29 @@ pub enum DirectoryError {
         /// The most bytes allowed.
         most: usize,
     },
-    /// Somebody else could change what is in the directory.
+    /// Another user could change the content of the directory.
     #[error("{path} is not safe: {why}; remove it, or set MUSTER_DIR to a directory of your own")]
     Unsafe {
         /// The directory.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
-    /// Nobody outside knows whose process this is.
+    /// The user id of this process outside of its user namespace is not known.
     #[error(
-        "this process is in a user namespace that does not map its user id, so it cannot be told whose \
-         agent to meet; map it (unshare --map-user or --map-root-user, or your container's setting for \
+        "this process is in a user namespace that does not map its user id, so the user whose agent it should \
+         attach to is not known; map it (unshare --map-user or --map-root-user, or your container's setting for \
          that)"
     )]
     Unmapped,
-    /// The system refused.
+    /// A system call failed.
     #[error(
         "cannot use directory {path}: {cause}; set MUSTER_DIR to a directory that can be written"
     )]
     System {
         /// The directory.
         path: PathBuf,
-        /// The system's answer.
+        /// The error of the system call.
         cause: io::Error,
     },
 }
@@ -130,18 +131,18 @@ pub struct AgentDirectory {
 }
 
 impl AgentDirectory {
-    /// The place that this process's environment says.
+    /// The directory that follows from this process's environment.
     pub fn from_environment() -> Result<Self, DirectoryError> {
         Self::find(None, None, None)
     }
 
-    /// As the environment says, but for what is given.
+    /// The directory that follows from the environment and the given values, which take precedence.
     pub fn find(
         job: Option<&str>,
         node: Option<&str>,
         base: Option<&Path>,
     ) -> Result<Self, DirectoryError> {
-        variables_are_texts()?;
+        check_variables()?;
         let (job, job_from) = match job {
             Some(job) => (job.to_owned(), "MUSTER_JOB"),
             None => job_of(variable),
@@ -153,7 +154,7 @@ impl AgentDirectory {
         checked("job name", &job, job_from, JOB_MAX)?;
         checked("node name", &node, node_from, NODE_NAME_MAX)?;
         without_colon("node name", &node, node_from)?;
-        // As the others of this node know it, whatever it is called in a container.
+        // The user id as other processes of this node see it, whatever it is in a container.
         let user = process::outer_user_id().ok_or(DirectoryError::Unmapped)?;
         let base =
             base.map(Path::to_owned)
@@ -162,7 +163,7 @@ impl AgentDirectory {
                     _ => PathBuf::from(format!("/tmp/muster-{user}")),
                 });
         let key = format!("{user}:{job}:{node}");
-        // An agent outlives this process's working directory.
+        // An agent may run on after this process's working directory is removed.
         let base = absolute(&base)?;
         let directory = base.join(hash(&key));
         Self {
@@ -174,7 +175,7 @@ impl AgentDirectory {
         .with_fitting_path()
     }
 
-    /// For an agent that was started with `--job KEY --dir DIRECTORY`: exactly these.
+    /// For an agent that was started with `--job KEY --dir DIRECTORY`: exactly these values.
     pub fn from_key(key: &str, directory: &Path) -> Result<Self, DirectoryError> {
         checked("key", key, "--job", KEY_MAX)?;
         let node = key.rsplit(':').next().unwrap_or_default().to_owned();
@@ -210,27 +211,27 @@ impl AgentDirectory {
         self.directory.join("sock")
     }
 
-    /// Held by the agent while any of its processes lives.
+    /// Held by the agent while any of its processes runs.
     pub fn lock(&self) -> PathBuf {
         self.directory.join("lock")
     }
 
-    /// What the agent has to say for itself.
+    /// The agent's log.
     pub fn log(&self) -> PathBuf {
         self.directory.join("log")
     }
 
-    /// The job's key, where it was brought by whoever started the agent.
+    /// The job's key, if the process that started the agent passed it on.
     pub fn key_file(&self) -> PathBuf {
         self.directory.join("key")
     }
 
-    /// The number of the agent's life, where what becomes of it matters to one that is started in its place.
+    /// The file with the agent's incarnation, for an agent that has to continue with a higher one after a restart.
     pub fn incarnation(&self) -> PathBuf {
         self.directory.join("life")
     }
 
-    /// Takes away what agents that were killed have left here, but for a log. Not while one may live.
+    /// Removes the files that killed agents have left here, except for a log. Not while an agent may run.
     pub fn sweep(&self) {
         let socket = self.socket();
         for file in [
@@ -248,7 +249,7 @@ impl AgentDirectory {
         let _ = fs::remove_dir(&self.directory);
     }
 
-    /// The same of an agent's directory, with its log, if there is one and no process is the agent there.
+    /// Removes an agent directory with its log, if it is one and no agent runs there.
     pub fn sweep_dead(directory: &Path) {
         let Ok(directory) = Self::from_key("::dead", directory) else {
             return;
@@ -256,16 +257,16 @@ impl AgentDirectory {
         if directory.inspect().is_err() || !directory.lock().is_file() {
             return;
         }
-        // Held until all is gone: who comes meanwhile waits for it.
+        // Held until all files are removed: a process that starts an agent meanwhile waits for it.
         if let Ok(Some(_held)) = try_lock(&directory.lock()) {
             let _ = fs::remove_file(directory.log());
             directory.sweep();
         }
     }
 
-    /// Takes the directory away again if there is nothing in it but the lock of who starts an agent.
+    /// Removes the directory if it holds nothing but the lock of the process that starts an agent.
     pub fn leave(&self) {
-        // With an agent's files in it the directory stays, and the lock is made anew when it is wanted.
+        // With an agent's files in it the directory stays; the next process that needs the lock creates it again.
         let _ = fs::remove_file(self.start_lock());
         let _ = fs::remove_dir(&self.directory);
     }
@@ -275,12 +276,12 @@ impl AgentDirectory {
         self.directory.join("start.lock")
     }
 
-    /// Makes the directory if it is missing and checks that nobody else can change it.
+    /// Creates the directory if it is missing and checks that no other user can change it.
     pub fn prepare(&self) -> Result<(), DirectoryError> {
         let user = process::user_id();
         prepare_base(&self.base, user)?;
-        // An agent that ends takes the directory away, maybe just now: then it is made again.
-        for _ in 1..REMAKES_MAX {
+        // An agent that ends removes the directory, perhaps at this moment: then it is created again.
+        for _ in 1..CREATE_TRIES_MAX {
             create(&self.directory)?;
             match metadata(&self.directory) {
                 Err(error) if error.is_missing() => {}
@@ -290,8 +291,8 @@ impl AgentDirectory {
         check_own(&self.directory, &metadata(&self.directory)?, user)
     }
 
-    /// Checks, without making anything, that nobody else can have put a socket there. A directory
-    /// that does not exist is safe: nobody listens in it.
+    /// Checks, without creating anything, that no other user can have put a socket there. A directory that does not
+    /// exist is safe, because no process listens in it.
     pub fn inspect(&self) -> Result<(), DirectoryError> {
         let user = process::user_id();
         for (path, check) in [
@@ -330,10 +331,10 @@ impl AgentDirectory {
     }
 }
 
-/// The job's name where there is no job.
+/// The job's name outside of a job.
 const SOLO: &str = "solo";
 
-/// The directory under which all places of this user lie, made and checked.
+/// The directory that contains all agent directories of this user, created and checked.
 pub fn base_directory() -> Result<PathBuf, DirectoryError> {
     let directory = AgentDirectory::find(Some(SOLO), Some("base"), None)?;
     prepare_base(&directory.base, process::user_id())?;
@@ -353,7 +354,7 @@ fn check_own(path: &Path, own: &fs::Metadata, user: u32) -> Result<(), Directory
 }
 
 fn check_base(path: &Path, base: &fs::Metadata, user: u32) -> Result<(), DirectoryError> {
-    // A directory that everybody may write to (as /tmp) protects ours by its sticky bit.
+    // In a directory that all users may write to (as /tmp), the sticky bit protects this user's files.
     let writable_by_others = base.mode() & 0o022 != 0 && base.mode() & 0o1000 == 0;
     if ![user, 0].contains(&base.uid()) || writable_by_others || !base.is_dir() {
         return Err(not_safe(path, base, user));
@@ -409,14 +410,14 @@ fn checked(
     })
 }
 
-/// A key's last part is the node: what follows its last colon.
+/// The last part of a key, after its last colon, is the node.
 fn without_colon(
     what: &'static str,
     value: &str,
     from: &'static str,
 ) -> Result<(), DirectoryError> {
-    let strange = |character: &char| !character.is_ascii_graphic() || *character == ':';
-    match value.chars().find(strange) {
+    let is_invalid = |character: &char| !character.is_ascii_graphic() || *character == ':';
+    match value.chars().find(is_invalid) {
         None => Ok(()),
         Some(character) => Err(DirectoryError::Character {
             what,
@@ -427,7 +428,7 @@ fn without_colon(
     }
 }
 
-fn variables_are_texts() -> Result<(), DirectoryError> {
+fn check_variables() -> Result<(), DirectoryError> {
     for variable in VARIABLES {
         if let Err(VarError::NotUnicode(value)) = std::env::var(variable) {
             return Err(DirectoryError::NoText { variable, value });
@@ -453,7 +454,7 @@ fn create(path: &Path) -> Result<(), DirectoryError> {
     }
 }
 
-/// Not through a symbolic link: somebody else may have put it there.
+/// Does not follow a symbolic link, which another user may have put there.
 fn metadata(path: &Path) -> Result<fs::Metadata, DirectoryError> {
     fs::symlink_metadata(path).map_err(|cause| DirectoryError::System {
         path: path.to_owned(),
@@ -466,17 +467,17 @@ fn not_safe(path: &Path, found: &fs::Metadata, user: u32) -> DirectoryError {
     let kind = if found.is_dir() {
         "directory"
     } else {
-        "no directory"
+        "not a directory"
     };
-    let why = format!("{kind}, owner {owner} (we are {user}), mode {mode:04o} (must be 0700)");
+    let why = format!("{kind}, owner {owner} (must be {user}), mode {mode:04o} (must be 0700)");
     DirectoryError::Unsafe {
         path: path.to_owned(),
         why,
     }
 }
 
-/// FNV-1a of 128 bits: the same in every release and on both sides, which the standard library's
-/// hash does not promise. It needs no strength: the key itself is compared at the door.
+/// FNV-1a of 128 bits: the same in every release and on both sides, which the standard library's hash does not
+/// guarantee. It need not be strong, because the ipc server compares the key itself.
 fn hash(text: &str) -> String {
     let mut state: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
     for byte in text.bytes() {
@@ -491,7 +492,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
-    fn the_job_is_taken_from_the_most_certain_source() {
+    fn the_job_name_comes_from_the_most_specific_source() {
         let all = |name: &str| Some(format!("value-of-{name}"));
         assert_eq!(job_of(all).0, "value-of-MUSTER_JOB");
         let slurm = |name: &str| name.starts_with("SLURM_JOB").then(|| "77".to_owned());
@@ -501,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn different_nodes_of_one_job_meet_in_different_places() {
+    fn nodes_of_one_job_have_different_directories() {
         let base = Path::new("/tmp/x");
         let one = AgentDirectory::find(Some("j"), Some("n1"), Some(base)).unwrap();
         let two = AgentDirectory::find(Some("j"), Some("n2"), Some(base)).unwrap();
@@ -524,7 +525,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_paths_that_do_not_fit_say_what_to_do() {
+    fn names_and_paths_that_do_not_fit_are_refused_with_the_remedy() {
         let long = "n".repeat(64);
         let text = AgentDirectory::find(Some("j"), Some(&long), None)
             .unwrap_err()
@@ -542,7 +543,7 @@ mod tests {
                 "{text}"
             );
         }
-        // What muster.h promises, and one more.
+        // The maximum that muster.h documents, and one byte more.
         let base = |length: usize| PathBuf::from("/").join("d".repeat(length - 1));
         let find = |base: PathBuf| AgentDirectory::find(Some("j"), Some("n"), Some(&base));
         assert!(find(base(78)).is_ok());
@@ -550,13 +551,13 @@ mod tests {
         assert!(text.contains("MUSTER_DIR"), "{text}");
     }
 
-    /// Agents that end take the directory away while others come.
+    /// Ending agents remove the directory while other processes prepare it.
     #[test]
-    fn a_directory_that_is_taken_away_is_made_again() {
+    fn a_removed_directory_is_created_again() {
         let base = tempfile::tempdir().unwrap();
         let directory = AgentDirectory::find(Some("j"), Some("n"), Some(base.path())).unwrap();
-        let over = std::sync::atomic::AtomicBool::new(false);
-        let done = || over.load(std::sync::atomic::Ordering::Relaxed);
+        let is_over = std::sync::atomic::AtomicBool::new(false);
+        let done = || is_over.load(std::sync::atomic::Ordering::Relaxed);
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !done() {
@@ -564,7 +565,7 @@ mod tests {
                 }
             });
             let prepared = (0..2000).try_for_each(|_| directory.prepare());
-            over.store(true, std::sync::atomic::Ordering::Relaxed);
+            is_over.store(true, std::sync::atomic::Ordering::Relaxed);
             prepared.unwrap();
         });
     }

@@ -1,4 +1,4 @@
-//! The agent's socket and its lock: whoever has them is the agent of this place.
+//! `Listener` is the agent's socket and its lock. The process that has them is the agent of its directory.
 
 use std::collections::VecDeque;
 use std::fs::{self, File, Metadata, Permissions};
@@ -14,49 +14,48 @@ use muster_sys::lock;
 use muster_sys::poll::readable;
 use muster_sys::socket::{PacketListener, Packets};
 
-/// Most refused clients whose connections are kept until they have heard why.
-const TOLD_MAX: usize = 256;
+/// Most refused clients whose connections are kept open until they have read the reason.
+const REFUSED_MAX: usize = 256;
 /// How long a predecessor that does not listen any more may take to end.
-const SUCCESSION: Duration = Duration::from_secs(2);
+const PREDECESSOR_WAIT: Duration = Duration::from_secs(2);
 
-/// Why this process cannot be the agent here. Nothing was changed.
+/// Why this process cannot be the agent of this directory. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenerError {
     /// The directory cannot be used.
     #[error(transparent)]
     AgentDirectory(#[from] DirectoryError),
-    /// There is one already.
+    /// Another agent is running.
     #[error("an agent is running already: it holds {lock}")]
     Running {
-        /// The lock it holds.
+        /// The lock that it holds.
         lock: PathBuf,
     },
-    /// The system refused.
+    /// A system call failed.
     #[error("cannot listen at {path}: {cause}")]
     System {
         /// The socket.
         path: PathBuf,
-        /// The system's answer.
+        /// The error of the system call.
         cause: io::Error,
     },
 }
 
-/// A listening socket with its lock. Forked workers share both with their keeper; connections
-/// that come while no worker lives wait in the socket's queue. Whoever cleans up under a living agent
-/// makes room for another; so each takes away only what is its own.
+/// A listening socket with its lock. Forked workers share both with their supervisor; connections that arrive while
+/// no worker runs wait in the socket's queue. Another agent may start when the files of a running one are removed, so
+/// each agent removes only its own files.
 #[derive(Debug)]
 pub struct Listener {
     listener: PacketListener,
     lock: File,
     path: PathBuf,
-    /// What it bound: as long as it listens, no other file has the same numbers.
+    /// The socket file that it bound: no other file has the same numbers as long as it listens.
     bound: FileNumbers,
 }
 
 impl Listener {
-    /// Prepares the directory, takes the lock and listens. A socket that a killed agent left is
-    /// replaced; a lock that one left is free, as its holder is gone. One that has taken its
-    /// socket away is on its way out: its lock is waited for.
+    /// Prepares the directory, takes the lock and listens. The socket of a killed agent is replaced; its lock is
+    /// free, as its holder has ended. An agent that has removed its socket is about to end: this waits for its lock.
     pub fn open(directory: &AgentDirectory) -> Result<Self, ListenerError> {
         directory.prepare()?;
         let path = directory.socket();
@@ -64,10 +63,10 @@ impl Listener {
             path: directory.socket(),
             cause,
         };
-        let until = Instant::now() + SUCCESSION;
+        let until = Instant::now() + PREDECESSOR_WAIT;
         let lock = loop {
             match lock::try_lock(&directory.lock()) {
-                // One that its holder has removed meanwhile is nobody's: the next one counts.
+                // A lock file that its holder has removed meanwhile does not count: take the next one.
                 Ok(Some(lock)) if is_own_lock(&lock, directory) => break lock,
                 Ok(Some(_)) => directory.prepare()?,
                 Ok(None) => {}
@@ -79,9 +78,9 @@ impl Listener {
                     lock: directory.lock(),
                 });
             }
-            std::thread::sleep(SUCCESSION / 400);
+            std::thread::sleep(PREDECESSOR_WAIT / 400);
         };
-        // Bound under another name first: a client never finds the path without a listener.
+        // Binds under another name first: a client never finds the path without a listener.
         let fresh = directory.directory().join("sock.new");
         let _ = fs::remove_file(&fresh);
         let listener = PacketListener::bind(&fresh).map_err(system)?;
@@ -96,10 +95,10 @@ impl Listener {
         })
     }
 
-    /// The same door once more, as a forked worker has it.
+    /// A copy of this listener, as a forked worker has it.
     ///
     /// # Errors
-    /// The system gives no more descriptors.
+    /// No descriptor is left.
     pub fn share(&self) -> io::Result<Self> {
         Ok(Self {
             listener: self.listener.as_fd().try_clone_to_owned()?.into(),
@@ -114,21 +113,21 @@ impl Listener {
         self.listener.as_fd()
     }
 
-    /// The lock's file.
+    /// The open lock file.
     pub fn lock(&self) -> BorrowedFd<'_> {
         self.lock.as_fd()
     }
 
-    /// Takes the socket away, so that the next client starts a new agent. For an agent that ends.
+    /// Removes the socket, so that the next client starts a new agent. For an agent that ends.
     pub fn close(self) {
-        self.take_away();
+        self.unlink();
     }
 
-    /// Takes everything away that this place has, the log too: nobody needs it after an orderly end.
-    /// To be called by the last process of an agent; whoever comes meanwhile begins anew. If the lock is
-    /// another agent's by now, so is the place. The log stays if somebody is going to read it.
+    /// Removes all files of the agent directory, after an orderly end. The last process of an agent calls it; a
+    /// client that connects meanwhile starts a new agent. If the lock is another agent's by now, the directory is,
+    /// too, and only the socket is removed. The log is removed only `with_log`: otherwise it is kept for a reader.
     pub fn clear_away(self, directory: &AgentDirectory, with_log: bool) {
-        self.take_away();
+        self.unlink();
         if !is_own_lock(&self.lock, directory) {
             return;
         }
@@ -138,42 +137,42 @@ impl Listener {
         directory.sweep();
     }
 
-    /// Takes the socket away; who is connected stays that.
-    pub fn take_away(&self) {
+    /// Removes the socket; existing connections continue.
+    pub fn unlink(&self) {
         let found = fs::symlink_metadata(&self.path);
         if found.is_ok_and(|found| numbers(&found) == self.bound) {
             let _ = fs::remove_file(&self.path);
         }
     }
 
-    /// Tells everybody who comes within two seconds why there will be no agent, and takes the
-    /// socket away. For an agent that cannot start: its clients would wait in vain.
+    /// Sends the reason why no agent starts to all clients that connect within two seconds, and removes the socket.
+    /// For an agent that cannot start: its clients would wait in vain.
     pub fn refuse_all(&self, reason: &str) {
-        const PATIENCE: Duration = Duration::from_secs(2);
+        const REFUSE_TIME: Duration = Duration::from_secs(2);
         let mut length = reason.len().min(REASON_MAX);
         while !reason.is_char_boundary(length) {
             length -= 1;
         }
         let reason = reason[..length].to_owned();
         let refusal = ToClient::Refused(RefusalCode::NoAgent, reason).encode();
-        let end = Instant::now() + PATIENCE;
-        // They hang up when they have heard it; whom we would hang up on might not.
-        let mut told = VecDeque::new();
+        let end = Instant::now() + REFUSE_TIME;
+        // The clients close the connections when they have read it. If this side did, they might not read it.
+        let mut refused = VecDeque::new();
         loop {
             while let Ok(Some(client)) = self.accept() {
                 // A client that has gone in the meantime needs no answer.
                 let _ = client.send(&refusal, None);
-                if told.len() == TOLD_MAX {
-                    told.pop_front();
+                if refused.len() == REFUSED_MAX {
+                    refused.pop_front();
                 }
-                told.push_back(client);
+                refused.push_back(client);
             }
-            let rest = end.saturating_duration_since(Instant::now());
-            if rest.is_zero() || readable(&[self.listener()], Some(rest)).is_err() {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() || readable(&[self.listener()], Some(left)).is_err() {
                 break;
             }
         }
-        self.take_away();
+        self.unlink();
     }
 
     /// Accepts a connection; `None` if none waits.
@@ -192,7 +191,7 @@ fn numbers(file: &Metadata) -> FileNumbers {
     (file.dev(), file.ino())
 }
 
-/// Whether this open file is the lock at the place.
+/// Whether this open file is the lock of the directory.
 fn is_own_lock(lock: &File, directory: &AgentDirectory) -> bool {
     match (lock.metadata(), fs::symlink_metadata(directory.lock())) {
         (Ok(ours), Ok(theirs)) => numbers(&ours) == numbers(&theirs),
@@ -205,13 +204,13 @@ mod tests {
     use super::*;
 
     fn directory(base: &tempfile::TempDir) -> AgentDirectory {
-        AgentDirectory::find(Some("door"), Some("n"), Some(base.path())).unwrap()
+        AgentDirectory::find(Some("job"), Some("n"), Some(base.path())).unwrap()
     }
 
-    /// Somebody cleans up under an agent, and another one comes: the end of the first must not take the
-    /// second one's socket, lock and log away.
+    /// The files of a running agent are removed and another agent starts: the end of the first one must not remove
+    /// the socket, lock and log of the second one.
     #[test]
-    fn an_agent_that_ends_leaves_what_is_anothers() {
+    fn an_ending_agent_keeps_the_files_of_another_agent() {
         let base = tempfile::tempdir().unwrap();
         let directory = directory(&base);
         let open = || Listener::open(&directory).unwrap();
@@ -227,12 +226,12 @@ mod tests {
             assert!(Packets::connect(&directory.socket()).is_ok(), "{orderly}");
             assert!(directory.log().exists() && is_own_lock(&second.lock, &directory));
             second.clear_away(&directory, true);
-            assert!(!directory.directory().exists(), "its own it takes away");
+            assert!(!directory.directory().exists(), "it removes its own files");
         }
     }
 
     #[test]
-    fn an_agent_whose_lock_was_taken_away_takes_its_socket_and_no_more() {
+    fn an_agent_without_its_lock_removes_only_its_socket() {
         let base = tempfile::tempdir().unwrap();
         let directory = directory(&base);
         let listener = Listener::open(&directory).unwrap();

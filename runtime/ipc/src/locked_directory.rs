@@ -27,7 +27,7 @@ use muster_sys::random;
 /// that it executes.
 const VARIABLE: &str = "MUSTER_RUN_LOCK";
 /// How long the removal of a directory may take.
-const SUCCESSION: Duration = Duration::from_secs(2);
+const REMOVAL_WAIT: Duration = Duration::from_secs(2);
 /// The file system for memory that the ranks of a node share.
 pub const SHARED_MEMORY: &str = "/dev/shm";
 
@@ -45,7 +45,7 @@ impl LockedDirectory {
     /// `ResourceBusy`: a living process holds it. `PermissionDenied`: it is not a directory of this user. Others: the
     /// system call failed.
     pub fn take(path: &Path) -> io::Result<Self> {
-        let until = Instant::now() + SUCCESSION;
+        let until = Instant::now() + REMOVAL_WAIT;
         loop {
             match DirBuilder::new().mode(0o700).create(path) {
                 Err(cause) if cause.kind() != io::ErrorKind::AlreadyExists => return Err(cause),
@@ -53,7 +53,7 @@ impl LockedDirectory {
             }
             if !is_own(path) {
                 let why =
-                    "it is not a directory of yours; remove it, or name another place by TMPDIR";
+                    "it is not a directory of yours; remove it, or set TMPDIR to another directory";
                 return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
             }
             match try_lock(&lock_of(path)) {
@@ -69,7 +69,7 @@ impl LockedDirectory {
                 Ok(Some(_)) => {}
                 Err(cause) if cause.kind() == io::ErrorKind::NotFound => {}
                 Err(cause) => return Err(cause),
-                Ok(None) => std::thread::sleep(SUCCESSION / 100),
+                Ok(None) => std::thread::sleep(REMOVAL_WAIT / 100),
             }
             if Instant::now() > until {
                 let why = "another process has it";
@@ -100,18 +100,21 @@ impl LockedDirectory {
     /// Hands the lock over to the program that this process executes by this command: [`Self::taken_over`].
     pub fn hand_over(&self, command: &mut Command) -> io::Result<()> {
         keep_on_exec(self.lock.as_fd())?;
-        let mut words = OsString::from(format!("{}:", self.lock.as_raw_fd()));
-        words.push(&self.path);
-        command.env(VARIABLE, words);
+        let mut handed_over = OsString::from(format!("{}:", self.lock.as_raw_fd()));
+        handed_over.push(&self.path);
+        command.env(VARIABLE, handed_over);
         Ok(())
     }
 
     /// The directory that the program before this one in the same process has handed over.
     pub fn taken_over() -> Option<Self> {
-        let words = std::env::var_os(VARIABLE)?.into_vec();
-        let colon = words.iter().position(|byte| *byte == b':')?;
-        let number = std::str::from_utf8(&words[..colon]).ok()?.parse().ok()?;
-        let path = PathBuf::from(OsString::from_vec(words[colon + 1..].to_vec()));
+        let handed_over = std::env::var_os(VARIABLE)?.into_vec();
+        let colon = handed_over.iter().position(|byte| *byte == b':')?;
+        let number = std::str::from_utf8(&handed_over[..colon])
+            .ok()?
+            .parse()
+            .ok()?;
+        let path = PathBuf::from(OsString::from_vec(handed_over[colon + 1..].to_vec()));
         let lock = lock::inherited(number, &lock_of(&path))?;
         Some(Self { path, lock })
     }
@@ -121,7 +124,7 @@ impl LockedDirectory {
         &self.path
     }
 
-    /// Notes an agent directory. If its agent is dead, it is removed together with this directory.
+    /// Notes an agent directory. If its agent does not run, it is removed together with this directory.
     pub fn note_agent(&self, directory: &AgentDirectory) -> io::Result<()> {
         let note = self.path.join(AGENT);
         let _ = fs::remove_file(&note);
@@ -142,8 +145,8 @@ impl Drop for LockedDirectory {
 
 /// Removes the abandoned directories of this user on this node.
 pub fn remove_abandoned() {
-    let places = [std::env::temp_dir(), PathBuf::from(SHARED_MEMORY)];
-    for directory in places {
+    let parents = [std::env::temp_dir(), PathBuf::from(SHARED_MEMORY)];
+    for directory in parents {
         let entries = fs::read_dir(directory).into_iter().flatten().flatten();
         let is_ours = |name: &OsStr| name.as_encoded_bytes().starts_with(b"muster-");
         for entry in entries.filter(|entry| is_ours(&entry.file_name())) {
@@ -175,7 +178,7 @@ fn remove_if_abandoned(path: &Path) {
     // Its holder on another machine may be about to write the text.
     let age = fs::symlink_metadata(&lock)
         .and_then(|found| found.modified()?.elapsed().map_err(io::Error::other));
-    if text.is_empty() && !age.is_ok_and(|age| age > SUCCESSION) {
+    if text.is_empty() && !age.is_ok_and(|age| age > REMOVAL_WAIT) {
         return;
     }
     let Ok(Some(lock)) = try_lock(&lock) else {
@@ -247,7 +250,7 @@ mod tests {
 
     /// run-2.
     #[test]
-    fn what_is_held_stays_and_what_nobody_holds_is_swept() {
+    fn a_held_directory_stays_and_an_abandoned_one_is_removed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("muster-run-x");
         let held = LockedDirectory::take(&path).unwrap();
@@ -256,26 +259,32 @@ mod tests {
         assert!(path.join("key").exists());
         let busy = LockedDirectory::take(&path).unwrap_err();
         assert_eq!(busy.kind(), io::ErrorKind::ResourceBusy);
-        // As a process that is killed lets go of it.
+        // As the kernel does when the process is killed.
         lock::unlock(&held.lock);
         let next = LockedDirectory::take(&path).unwrap();
-        assert!(!path.join("key").exists(), "the next begins anew");
+        assert!(
+            !path.join("key").exists(),
+            "the next holder gets an empty directory"
+        );
         lock::unlock(&next.lock);
         remove_if_abandoned(&path);
         assert!(!path.exists());
         let again = LockedDirectory::take(&path).unwrap();
         drop((held, next));
-        assert!(path.exists(), "it is another's by now");
+        assert!(path.exists(), "it belongs to another holder by now");
         lock::unlock(&again.lock);
         fs::write(lock_of(&path), "another-start another-machine").unwrap();
         remove_if_abandoned(&path);
-        assert!(path.exists(), "its lock says nothing here");
+        assert!(
+            path.exists(),
+            "a lock of another machine has no meaning here"
+        );
         drop(again);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 
     #[test]
-    fn what_has_no_lock_or_leads_elsewhere_is_left_alone() {
+    fn a_directory_without_a_lock_and_a_symbolic_link_are_not_touched() {
         let folder = tempfile::tempdir().unwrap();
         let other = folder.path().join("other");
         fs::create_dir(&other).unwrap();
@@ -298,24 +307,24 @@ mod tests {
     }
 
     #[test]
-    fn the_agent_of_a_dead_launcher_is_swept_with_it_unless_it_lives() {
+    fn the_agent_directory_of_a_dead_launcher_is_removed_unless_its_agent_runs() {
         let folder = tempfile::tempdir().unwrap();
         let directory = AgentDirectory::find(Some("hold"), Some("n"), Some(folder.path())).unwrap();
         let path = folder.path().join("muster-run-x");
-        for lives in [true, false] {
+        for runs in [true, false] {
             let held = LockedDirectory::take(&path).unwrap();
             held.note_agent(&directory).unwrap();
             directory.prepare().unwrap();
             fs::write(directory.key_file(), "secret").unwrap();
             let agent = try_lock(&directory.lock()).unwrap().unwrap();
-            if !lives {
+            if !runs {
                 lock::unlock(&agent);
             }
             lock::unlock(&held.lock);
             remove_if_abandoned(&path);
             assert_eq!(
                 (path.exists(), directory.key_file().exists()),
-                (false, lives)
+                (false, runs)
             );
         }
         assert!(!directory.directory().exists());

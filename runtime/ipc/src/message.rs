@@ -1,91 +1,90 @@
-//! What client and agent say to each other on the Unix socket: one message a packet.
+//! The messages between client and agent on the Unix socket, one message per packet.
 //!
-//! A kind byte, then fixed little-endian fields and texts with a two-byte length, each with its
-//! own limit. `Attach` begins with a magic number and the versions of this protocol and of the board, so
-//! that two releases that do not understand each other find that out before the client is given a place,
-//! which it could not leave in order. A decoder never allocates
-//! by a length it has not checked, and every message must be used up to its last byte.
+//! A message is a kind byte, then fixed little-endian fields and texts with a two-byte length, each with its own
+//! limit. `Attach` begins with a magic number and the versions of this protocol and of the state table. Two releases
+//! that are not compatible therefore detect it before the client gets a slot, which it could not release properly. A
+//! decoder never allocates by a length that it has not checked, and rejects a message with bytes after its end.
 
 use super::directory::KEY_MAX;
 use muster_shm::LAYOUT_VERSION;
 
 /// The version of this protocol.
 pub const VERSION: u8 = 7;
-/// The layout of the board that goes with it.
+/// The layout of the state table that belongs to this version.
 const LAYOUT: u8 = LAYOUT_VERSION as u8;
 const _: () = assert!(LAYOUT as u32 == LAYOUT_VERSION);
 /// The longest message, in bytes.
 pub const MESSAGE_MAX: usize = 1024;
 /// The longest address text, in bytes.
 pub const ADDRESS_MAX: usize = 255;
-/// Most ranks of one message that places them.
+/// Most ranks of one `Placed` message.
 pub const PLACED_MAX: usize = 160;
 /// The longest text of a refusal, in bytes.
 pub const REASON_MAX: usize = 512;
 const MAGIC: [u8; 4] = *b"MSTR";
 
-/// Why bytes are no message.
+/// Why bytes are not a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// Too short, too long, or a value that is not allowed.
     #[error("malformed message of kind {kind}")]
     Malformed {
-        /// Its first byte; 0 if it has none.
+        /// The first byte; 0 if there is none.
         kind: u8,
     },
-    /// A `Attach` of another release.
+    /// An `Attach` of another release.
     #[error(
-        "protocol {protocol} and board layout {layout}, where this side has protocol {VERSION} and board \
-         layout {LAYOUT}"
+        "protocol {protocol} and state table layout {layout}, where this side has protocol {VERSION} and state \
+         table layout {LAYOUT}"
     )]
     Version {
-        /// The version it was written in.
+        /// The protocol version of the message.
         protocol: u8,
-        /// The board that its writer knows.
+        /// The state table layout that its sender knows.
         layout: u8,
     },
 }
 
-/// What a client that lost its agent holds.
+/// The slot that a client without connection to an agent holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Held {
-    /// The board's number.
+    /// The identity of the state table.
     pub table: u64,
-    /// The slot on it.
+    /// The slot in it.
     pub slot: u32,
     /// The slot's generation.
     pub generation: u32,
 }
 
-/// The first words of a client. A descriptor goes with it: the eventfd of its application.
+/// The first message of a client. A descriptor can go with it: the eventfd of its application.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attach {
-    /// Its process, as itself sees it.
+    /// Its pid in its own pid namespace.
     pub pid: u32,
     /// `UID:JOB:NODE`.
     pub key: String,
     /// Its rank, if it has one.
     pub rank: Option<u32>,
-    /// How many ranks it believes the job has, 0 if it does not know.
+    /// The number of ranks of the job as the client knows it, 0 if it does not.
     pub job_size: u32,
     /// It has no library thread.
     pub threadless: bool,
-    /// Its application asked for failures to be fed to MPI.
+    /// Its application requested that failures are reported to MPI.
     pub ulfm: bool,
-    /// It wants a nudge at every event.
+    /// It wants a wake-up at every event.
     pub wants_wake_up: bool,
     /// What it holds from an earlier connection.
     pub held: Option<Held>,
 }
 
-/// What the agent answers to a client that is let in. The descriptors of the board's halves go with it.
+/// The answer to a client that is attached. The descriptors of the state table's halves go with it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attached {
     /// The client's slot.
     pub slot: u32,
     /// The slot's generation.
     pub generation: u32,
-    /// What the client marks its statements in the slot with.
+    /// The mark that the client combines its statements in the slot with.
     pub mark: u64,
     /// The agent wants its address published by this client.
     pub publish: bool,
@@ -93,7 +92,7 @@ pub struct Attached {
     pub address: String,
 }
 
-/// Why a client is not let in. The numbers are for programs; a text goes with each.
+/// Why a client is refused. The numbers are for programs; a text goes with each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum RefusalCode {
@@ -101,21 +100,21 @@ pub enum RefusalCode {
     Version = 1,
     /// Another user.
     User = 2,
-    /// The process cannot be seen from here (another pid namespace).
+    /// The process is not visible to the agent (another pid namespace).
     Invisible = 3,
     /// Another job or node.
     Job = 4,
     /// No slot is free.
     Full = 5,
-    /// Another process is that rank.
+    /// Another process has that rank.
     RankTaken = 6,
     /// The process is attached already.
     AlreadyAttached = 7,
-    /// The message made no sense.
+    /// The message could not be decoded or was not expected.
     Malformed = 8,
-    /// The agent is on its way out and must not be started again for this client.
+    /// The agent is ending and must not be started again for this client.
     Closing = 9,
-    /// A rank that cannot be.
+    /// A rank beyond the limit or beyond the size of the job.
     RankTooLarge = 10,
     /// The agent could not start.
     NoAgent = 11,
@@ -144,47 +143,47 @@ impl RefusalCode {
 /// From a client to the agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ToAgent {
-    /// First of all.
+    /// The first message.
     Attach(Attach),
-    /// It holds its word now.
+    /// The client holds its futex now.
     Armed,
     /// The address of another agent, found by the client's bootstrap.
     Seed(String),
     /// The job's key, found by the client's bootstrap.
     Key([u8; 32]),
-    /// It leaves; the mark on the board was set before.
+    /// The client leaves, with this exit code; it stated so in its slot before.
     Leaving(i32),
-    /// It asks something; the question is in the socket that goes with it.
+    /// The client has a query, which is in the socket that goes with it.
     Ask,
-    /// Its launcher says that this rank ended badly: by this signal, or with minus this exit code; 0 if not how. With
-    /// the number of ranks of the job.
+    /// The client's launcher reports that this rank ended abnormally: by this signal, or with this exit code as a
+    /// negative number; 0 if neither is known. With the number of ranks of the job.
     Aborted(u32, i32, u32),
-    /// Its bootstrap says that these ranks run on the node of this name, or of these NIDs; at most
+    /// The client's bootstrap reports that these ranks run on the node of this name, or of these NIDs; at most
     /// [`PLACED_MAX`] of them.
     Placed(String, Vec<u32>),
-    /// Its application wants failures to be fed to MPI, which it did not when it was let in.
+    /// The client's application requests that failures are reported to MPI; its `Attach` did not.
     Feeds,
 }
 
 /// From the agent to a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ToClient {
-    /// Let in.
+    /// The client is attached.
     Attached(Attached),
-    /// Not let in, or put out.
+    /// The client is refused, or its connection is ended by the agent.
     Refused(RefusalCode, String),
-    /// There is something new on the board.
+    /// The state table has changed.
     WakeUp,
     /// The agent's NID list has become known or has changed.
     Address(String),
-    /// The key that this agent made for the job, to be published.
+    /// The key that this agent created for the job, to be published.
     KeyForPublication([u8; 32]),
-    /// The leave was noted.
+    /// The agent has noted that the client leaves.
     Detach,
 }
 
 impl ToAgent {
-    /// As bytes. Texts beyond their limits make a message that the other side refuses.
+    /// The message as bytes. The receiver refuses texts beyond their limits.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(64);
         match self {
@@ -249,7 +248,7 @@ impl ToAgent {
         out
     }
 
-    /// From bytes of whatever origin.
+    /// A message from untrusted bytes.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(bytes)?;
         let message = match reader.kind {
@@ -261,16 +260,16 @@ impl ToAgent {
                 if (protocol, layout) != (VERSION, LAYOUT) {
                     return Err(DecodeError::Version { protocol, layout });
                 }
-                let pid = reader.word()?;
+                let pid = reader.number()?;
                 let key = reader.text(KEY_MAX)?;
-                let rank = Some(reader.word()?).filter(|rank| *rank != u32::MAX);
-                let job_size = reader.word()?;
+                let rank = Some(reader.number()?).filter(|rank| *rank != u32::MAX);
+                let job_size = reader.number()?;
                 let [flags] = reader.array()?;
                 let table = u64::from_le_bytes(reader.array()?);
                 let held = Held {
                     table,
-                    slot: reader.word()?,
-                    generation: reader.word()?,
+                    slot: reader.number()?,
+                    generation: reader.number()?,
                 };
                 Self::Attach(Attach {
                     pid,
@@ -289,16 +288,16 @@ impl ToAgent {
             5 => Self::Leaving(i32::from_le_bytes(reader.array()?)),
             6 => Self::Ask,
             7 => {
-                let (rank, how) = (reader.word()?, i32::from_le_bytes(reader.array()?));
-                Self::Aborted(rank, how, reader.word()?)
+                let (rank, how) = (reader.number()?, i32::from_le_bytes(reader.array()?));
+                Self::Aborted(rank, how, reader.number()?)
             }
             8 => {
-                let (node, count) = (reader.text(ADDRESS_MAX)?, reader.word()?);
+                let (node, count) = (reader.text(ADDRESS_MAX)?, reader.number()?);
                 if count as usize > PLACED_MAX {
                     return Err(reader.malformed());
                 }
                 let ranks: Result<Vec<u32>, DecodeError> =
-                    (0..count).map(|_| reader.word()).collect();
+                    (0..count).map(|_| reader.number()).collect();
                 Self::Placed(node, ranks?)
             }
             9 => Self::Feeds,
@@ -309,7 +308,7 @@ impl ToAgent {
 }
 
 impl ToClient {
-    /// As bytes. A refusal's text is cut at its limit.
+    /// The message as bytes. A refusal's text is cut at its limit.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(64);
         match self {
@@ -344,13 +343,13 @@ impl ToClient {
         out
     }
 
-    /// From bytes of whatever origin.
+    /// A message from untrusted bytes.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(bytes)?;
         let message = match reader.kind {
             65 => Self::Attached(Attached {
-                slot: reader.word()?,
-                generation: reader.word()?,
+                slot: reader.number()?,
+                generation: reader.number()?,
                 mark: u64::from_le_bytes(reader.array()?),
                 publish: reader.array::<1>()? != [0],
                 address: reader.text(ADDRESS_MAX)?,
@@ -376,9 +375,10 @@ fn put_text(out: &mut Vec<u8>, text: &str) {
 }
 
 fn bits(flags: [bool; 4]) -> u8 {
-    flags.iter().enumerate().fold(0, |bits, (directory, flag)| {
-        bits | u8::from(*flag) << directory
-    })
+    flags
+        .iter()
+        .enumerate()
+        .fold(0, |bits, (index, flag)| bits | u8::from(*flag) << index)
 }
 
 struct Reader<'a> {
@@ -404,7 +404,7 @@ impl<'a> Reader<'a> {
         Ok(*array)
     }
 
-    fn word(&mut self) -> Result<u32, DecodeError> {
+    fn number(&mut self) -> Result<u32, DecodeError> {
         self.array().map(u32::from_le_bytes)
     }
 
@@ -452,15 +452,15 @@ mod tests {
     }
 
     #[test]
-    fn every_message_comes_back_as_it_was() {
-        let solitary = Attach {
+    fn every_message_survives_encoding() {
+        let without_rank = Attach {
             rank: None,
             held: None,
             ..attach_request()
         };
         for message in [
             ToAgent::Attach(attach_request()),
-            ToAgent::Attach(solitary),
+            ToAgent::Attach(without_rank),
             ToAgent::Armed,
             ToAgent::Seed("10.0.0.1:7741@udp0".into()),
             ToAgent::Key([7; 32]),
@@ -494,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn another_version_is_told_from_nonsense() {
+    fn another_version_is_distinguished_from_garbage() {
         let mut bytes = ToAgent::Attach(attach_request()).encode();
         for (protocol, layout) in [(9, LAYOUT), (VERSION, 9)] {
             bytes[5..7].copy_from_slice(&[protocol, layout]);
@@ -511,7 +511,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_of_any_length_fits_and_can_be_read() {
+    fn a_refusal_text_is_cut_at_its_limit() {
         let text = "\u{e9}".repeat(1000);
         let bytes = ToClient::Refused(RefusalCode::Job, text).encode();
         assert!(bytes.len() <= MESSAGE_MAX && ToClient::decode(&bytes).is_ok());
@@ -519,7 +519,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn garbage_is_refused_or_is_exactly_a_message(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn garbage_is_refused_or_decodes_to_a_valid_message(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             if let Ok(message) = ToAgent::decode(&bytes) {
                 prop_assert!(ToAgent::decode(&message.encode()).is_ok());
             }
@@ -529,7 +529,7 @@ mod tests {
         }
 
         #[test]
-        fn a_cut_message_is_refused(cut in 0usize..60) {
+        fn a_truncated_message_is_refused(cut in 0usize..60) {
             let bytes = ToAgent::Attach(attach_request()).encode();
             if cut < bytes.len() {
                 prop_assert!(ToAgent::decode(&bytes[..cut]).is_err());

@@ -12,6 +12,7 @@
 //! `node` is the loop. The command starts emulated nodes, one launcher each (`cli::run`).
 //!
 //! Not supported: `MPI_Comm_spawn`, PMIx tools; both are refused.
+#![forbid(unsafe_code)]
 
 mod arrivals;
 mod binding;

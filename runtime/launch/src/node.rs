@@ -349,7 +349,7 @@ impl Launcher {
                 .map(|program| program.ranks)
                 .collect(),
             own: self.own,
-            seats: bindings.clone().unwrap_or_default(),
+            bindings: bindings.clone().unwrap_or_default(),
             directory: session.directory.clone(),
         };
         let all = self.all_programs(&files);
@@ -726,7 +726,7 @@ impl Launcher {
     fn print_for_rank(&self, text: LogMessage) {
         let plan = &self.plan;
         let node = plan.layout.name(self.own);
-        for (stream, bytes) in &text.said {
+        for (stream, bytes) in &text.texts {
             (plan.output).write_for_rank(text.rank, (node, &plan.job), *stream, bytes);
         }
         text.succeed();

@@ -1,8 +1,7 @@
-//! Reads the installed PMIx headers and writes the few types and constants that Muster uses.
+//! Generates bindings for the types and constants of the installed PMIx headers that Muster uses.
 //!
-//! Nothing is linked: the process must hold one libpmix only, the one that MPI brought, and that
-//! one is found at run time. The headers give layouts and numbers, which 4.x and 5.x share for
-//! everything on the list below.
+//! No library is linked: the process must hold only one libpmix, the one that MPI loaded, and that one is found at
+//! run time. The headers provide layouts and numbers; 4.x and 5.x agree on all of those listed below.
 
 use std::path::PathBuf;
 
@@ -167,7 +166,7 @@ fn main() {
     }
 }
 
-/// Ends the build with words that name the remedy, not with a backtrace.
+/// Ends the build with a message that names the remedy, not with a backtrace.
 fn stop(message: &str) -> ! {
     eprintln!("pmix-sys: {message}");
     std::process::exit(1);

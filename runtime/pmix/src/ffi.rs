@@ -1,9 +1,8 @@
 //! The calls into libpmix, looked up in the library that MPI loaded.
 //!
-//! Every function here takes and returns safe Rust values; what C needs (zero-terminated names,
-//! structs filled by hand, memory that outlives the call) is made here and nowhere else. None of
-//! PMIx's macros are imitated that would call into the library: a 4.x header and a 5.x library
-//! agree on layouts, not on those.
+//! Every function here takes and returns safe Rust values; what C needs (zero-terminated names, structs filled by
+//! hand, memory that outlives the call) is created only in this file. PMIx's macros that would call into the library
+//! are not reimplemented: a 4.x header and a 5.x library agree on layouts, not on those macros.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -15,7 +14,7 @@ use pmix_sys as sys;
 use super::inbox::{self, Ticket};
 use super::{Error, event_listener, lock};
 
-/// An answer of PMIx that is not success.
+/// A status of PMIx other than success.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Status(pub i32);
 
@@ -30,7 +29,7 @@ impl std::fmt::Display for Status {
     }
 }
 
-/// Marks the events that come from here, so that they are not heard as the launcher's.
+/// The key that marks events of this process's Muster, so that they are not taken for the launcher's.
 pub(super) const OURS: &CStr = c"muster.event";
 
 pub(super) const EVERY_RANK: u32 = sys::PMIX_RANK_WILDCARD;
@@ -38,15 +37,15 @@ pub(super) const JOB_SIZE: &CStr = sys::PMIX_JOB_SIZE;
 pub(super) const NODE_ID: &CStr = sys::PMIX_NODEID;
 pub(super) const HOST_NAME: &CStr = sys::PMIX_HOSTNAME;
 
-// SAFETY of a call: none; at any time.
+// SAFETY of a call: no requirement; may be called at any time.
 type Initialized = unsafe extern "C" fn() -> c_int;
-// SAFETY of a call: `proc` is writable, the infos are as many as is said or NULL.
+// SAFETY of a call: `proc` is writable; the infos are of the given number, or NULL.
 type Init = unsafe extern "C" fn(*mut sys::pmix_proc_t, *mut sys::pmix_info_t, usize) -> c_int;
-// SAFETY of a call: it matches one `Init`; the infos as there.
+// SAFETY of a call: it matches one `Init`; the infos as for `Init`.
 type Finalize = unsafe extern "C" fn(*const sys::pmix_info_t, usize) -> c_int;
 // SAFETY of a call: between `Init` and `Finalize`; key and value are valid for the call, which copies them.
 type Put = unsafe extern "C" fn(sys::pmix_scope_t, *const c_char, *mut sys::pmix_value_t) -> c_int;
-// SAFETY of a call: none; it answers an error before `Init`.
+// SAFETY of a call: no requirement; it returns an error before `Init`.
 type Commit = unsafe extern "C" fn() -> c_int;
 // SAFETY of a call: all pointers are valid for the call; the value is the caller's to free.
 type Get = unsafe extern "C" fn(
@@ -87,7 +86,7 @@ type RegisterHandler = unsafe extern "C" fn(
     sys::pmix_hdlr_reg_cbfunc_t,
     *mut c_void,
 ) -> c_int;
-// SAFETY of a call: between `Init` and `Finalize`; a reference that is none is an error.
+// SAFETY of a call: between `Init` and `Finalize`; an invalid reference returns an error.
 type DeregisterHandler = unsafe extern "C" fn(usize, sys::pmix_op_cbfunc_t, *mut c_void) -> c_int;
 
 /// The functions of one loaded libpmix. The library is pinned (never unloaded) once found.
@@ -106,7 +105,7 @@ pub(super) struct Library {
 }
 
 impl Library {
-    /// The loaded libpmix; if there should be several, the one that is initialised.
+    /// The loaded libpmix; if there are several, the one that is initialised.
     pub(super) fn find() -> Option<Self> {
         let found: Vec<Self> = loaded_paths()
             .iter()
@@ -121,7 +120,7 @@ impl Library {
 
     fn open_loaded(path: &CStr) -> Option<Self> {
         // SAFETY: `path` is zero-terminated; RTLD_NOLOAD runs no initialiser, it only counts a
-        // reference to what is loaded. The handle is kept for ever, which pins the library.
+        // reference to a loaded library. The handle is never closed, which pins the library.
         let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_LAZY) };
         if handle.is_null() {
             return None;
@@ -165,12 +164,12 @@ impl Library {
         unsafe { (self.initialized)() != 0 }
     }
 
-    /// One more reference; answers who this process is.
+    /// Takes one more reference; returns namespace and rank of this process.
     pub(super) fn init(&self) -> Result<(CString, u32), Error> {
         let mut me = process(c"", 0);
         // SAFETY: `me` is a pmix_proc_t to write to; no infos are passed.
         let status = unsafe { (self.init)(&raw mut me, std::ptr::null_mut(), 0) };
-        // A process without a launcher gets UNREACH from a library that works.
+        // In a process without a launcher, a working library returns UNREACH.
         if status != sys::PMIX_ERR_UNREACH {
             succeeded("PMIx_Init", status)?;
         }
@@ -178,12 +177,12 @@ impl Library {
     }
 
     pub(super) fn finalize(&self) {
-        // An application that finalized once too often has given back our reference too; libpmix would
+        // If an application finalized once too often, it has released this reference, too; libpmix would
         // count below zero.
         if !self.initialized() {
             return;
         }
-        // SAFETY: matches one successful `init`; no infos are passed. Its answer changes nothing.
+        // SAFETY: matches one successful `init`; no infos are passed. Its status changes nothing.
         let _ = unsafe { (self.finalize)(std::ptr::null(), 0) };
     }
 
@@ -202,23 +201,23 @@ impl Library {
     }
 
     pub(super) fn commit(&self) -> Result<(), Error> {
-        // SAFETY: takes nothing; before init it answers an error.
+        // SAFETY: takes nothing; before init it returns an error.
         let status = unsafe { (self.commit)() };
         succeeded("PMIx_Commit", status)
     }
 
-    /// A number from this process's own copy of the job data; asks no server.
+    /// A number from this process's own copy of the job data; sends no request to the server.
     pub(super) fn get_number(&self, namespace: &CStr, rank: u32, key: &CStr) -> Result<u32, Error> {
         self.get_own(namespace, rank, key, |value| {
             if u32::from(value.type_) != sys::PMIX_UINT32 {
                 return None;
             }
-            // SAFETY: the type tag says which member of the union was written.
+            // SAFETY: the type tag states which member of the union was written.
             Some(unsafe { value.data.uint32 })
         })
     }
 
-    /// A string from this process's own copy of the job data; asks no server.
+    /// A string from this process's own copy of the job data; sends no request to the server.
     pub(super) fn get_text(
         &self,
         namespace: &CStr,
@@ -239,8 +238,8 @@ impl Library {
         let name = key_of(key)?;
         let only_here = [flag(sys::PMIX_OPTIONAL)];
         let mut value: *mut sys::pmix_value_t = std::ptr::null_mut();
-        // SAFETY: all pointers are valid for the call, which does not keep them; PMIX_OPTIONAL
-        // makes it answer from local memory, so it does not wait for another process.
+        // SAFETY: all pointers are valid for the call, which does not keep them; with PMIX_OPTIONAL
+        // it returns data from local memory, so it does not wait for another process.
         let status = unsafe {
             (self.get)(
                 &raw const target,
@@ -251,7 +250,7 @@ impl Library {
             )
         };
         succeeded("PMIx_Get", status)?;
-        // SAFETY: success without a value would be NULL, which `as_ref` sorts out; else the value
+        // SAFETY: success without a value would be NULL, which `as_ref` detects; otherwise the value
         // is ours until it is freed below.
         let Some(answer) = (unsafe { value.as_ref() }) else {
             return Err(Error::Refused {
@@ -276,7 +275,7 @@ impl Library {
         })
     }
 
-    /// Asks for a string of another rank; [`inbox::deliver`] is called with the ticket.
+    /// Requests a string of another rank; [`inbox::deliver`] is called with the ticket.
     pub(super) fn get_nonblocking(
         &self,
         namespace: &CStr,
@@ -285,21 +284,21 @@ impl Library {
         refresh: bool,
         ticket: Ticket,
     ) -> Result<(), Error> {
-        let question = Box::new(Question {
+        let pending = Box::new(PendingGet {
             target: process(namespace, rank),
             key: key_of(key)?,
             infos: [flag(sys::PMIX_GET_REFRESH_CACHE)],
         });
-        let count = if refresh { question.infos.len() } else { 0 };
+        let count = if refresh { pending.infos.len() } else { 0 };
         let infos = if refresh {
-            question.infos.as_ptr()
+            pending.infos.as_ptr()
         } else {
             std::ptr::null()
         };
-        let (target, name) = (&raw const question.target, question.key.as_ptr());
-        // The library may read these until it calls back, so they live as long as the ticket does
-        // (or for ever, some 1.4 kB, if it never does).
-        lock(&QUESTIONS).insert(ticket, question);
+        let (target, name) = (&raw const pending.target, pending.key.as_ptr());
+        // The library may read these until it calls back, so they are kept as long as the ticket
+        // (or for ever, about 1.4 kB, if it never calls back).
+        lock(&PENDING_GETS).insert(ticket, pending);
         // SAFETY: what the pointers point to is boxed and kept until the callback; the callback's
         // argument is a number, not an address.
         let status = unsafe {
@@ -313,16 +312,16 @@ impl Library {
             )
         };
         succeeded("PMIx_Get_nb", status).inspect_err(|_| {
-            lock(&QUESTIONS).remove(&ticket);
+            lock(&PENDING_GETS).remove(&ticket);
         })
     }
 
-    /// An event about one process, for this process only and for no default handler: these end jobs.
+    /// Sends an event about one process, for this process only and not for default handlers: these end jobs.
     pub(super) fn notify(&self, code: i32, namespace: &CStr, rank: u32) -> Result<(), Error> {
         if !self.initialized() {
             return Err(Error::NotInitialized);
         }
-        let mut notice = Box::new(Notice {
+        let mut pending = Box::new(PendingNotification {
             affected: process(namespace, rank),
             infos: [
                 flag(sys::PMIX_EVENT_NON_DEFAULT),
@@ -330,12 +329,12 @@ impl Library {
                 flag(OURS),
             ],
         });
-        notice.infos[1].value.type_ = sys::PMIX_PROC as sys::pmix_data_type_t;
-        notice.infos[1].value.data.proc_ = &raw mut notice.affected;
-        let infos = notice.infos.as_ptr();
-        let count = notice.infos.len();
-        let number = notices_add(notice)?;
-        // SAFETY: the infos live in the box that `notices_add` keeps until `on_notified` (or the
+        pending.infos[1].value.type_ = sys::PMIX_PROC as sys::pmix_data_type_t;
+        pending.infos[1].value.data.proc_ = &raw mut pending.affected;
+        let infos = pending.infos.as_ptr();
+        let count = pending.infos.len();
+        let number = add_notification(pending)?;
+        // SAFETY: the infos are in the box that `add_notification` keeps until `on_notified` (or the
         // refusal below) removes it; the callback's argument is a number, not an address.
         let status = unsafe {
             (self.notify_event)(
@@ -349,8 +348,8 @@ impl Library {
             )
         };
         if status != sys::PMIX_SUCCESS as c_int {
-            // Done already (OPERATION_SUCCEEDED) or refused: either way no callback follows.
-            lock(&NOTICES).remove(&number);
+            // Done already (OPERATION_SUCCEEDED) or refused: in both cases no callback follows.
+            lock(&PENDING_NOTIFICATIONS).remove(&number);
         }
         if status == sys::PMIX_OPERATION_SUCCEEDED {
             return Ok(());
@@ -359,8 +358,8 @@ impl Library {
     }
 }
 
-/// The codes by which launchers tell of a process's end, each where it stays: libpmix may read one until
-/// its registration is answered.
+/// The codes by which launchers report the end of a process. Each is a static, because libpmix may read it until its
+/// registration is answered.
 static ENDS: [AtomicI32; 4] = [
     AtomicI32::new(sys::PMIX_ERR_PROC_ABORTED),
     AtomicI32::new(sys::PMIX_ERR_PROC_ABORTED_BY_SIG),
@@ -368,16 +367,17 @@ static ENDS: [AtomicI32; 4] = [
     AtomicI32::new(sys::PMIX_ERR_EXIT_NONZERO_TERM),
 ];
 
-/// The handlers that are registered, as libpmix refers to them.
+/// The registered handlers, by libpmix's references.
 static HANDLERS: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
 impl Library {
-    /// Asks for the launcher's word of processes that ended; [`event_listener::hear`] is called with each. One code at
-    /// a time: a launcher that refuses one refuses a whole list. Waits for no answer.
+    /// Requests the launcher's reports of ended processes; [`event_listener::report`] is called with each. Registers
+    /// one code at a time, because a launcher that refuses one code refuses a whole list. Does not wait for the
+    /// results.
     pub(super) fn listen(&self) {
         for code in &ENDS {
-            // SAFETY: the code is a static; no infos are passed; both functions stay loaded. Where the
-            // registration is refused the callback says so, or nothing comes.
+            // SAFETY: the code is a static; no infos are passed; both functions stay loaded. If the
+            // registration is refused, the callback gets a status, or is not called.
             let _ = unsafe {
                 (self.register_handler)(
                     code.as_ptr(),
@@ -392,11 +392,11 @@ impl Library {
         }
     }
 
-    /// Takes back what [`Self::listen`] asked for. Waits for no answer.
+    /// Withdraws the requests of [`Self::listen`]. Does not wait for the results.
     pub(super) fn stop_listening(&self) {
         let handlers = std::mem::take(&mut *lock(&HANDLERS));
         for handler in handlers.into_iter().filter(|_| self.initialized()) {
-            // SAFETY: a reference that libpmix gave out; with a callback the call does not wait.
+            // SAFETY: a reference that libpmix returned; with a callback the call does not wait.
             let _ = unsafe {
                 (self.deregister_handler)(handler, Some(on_deregistered), std::ptr::null_mut())
             };
@@ -412,8 +412,8 @@ extern "C" fn on_registered(status: sys::pmix_status_t, handler: usize, _data: *
 
 extern "C" fn on_deregistered(_status: sys::pmix_status_t, _data: *mut c_void) {}
 
-/// An event of the launcher, on libpmix's thread. Whoever else is registered for it, MPI's own handlers
-/// among them, decides what follows: we only listen.
+/// An event of the launcher, on libpmix's thread. Other registered handlers, MPI's own among them, decide what
+/// follows; this one only reports it.
 extern "C" fn on_event(
     _handler: usize,
     _status: sys::pmix_status_t,
@@ -422,10 +422,10 @@ extern "C" fn on_event(
     count: usize,
     _results: *mut sys::pmix_info_t,
     _results_count: usize,
-    go_on: sys::pmix_event_notification_cbfunc_fn_t,
+    continue_chain: sys::pmix_event_notification_cbfunc_fn_t,
     data: *mut c_void,
 ) {
-    // SAFETY: libpmix passes so many infos, or NULL, and a process, or NULL, valid until we return.
+    // SAFETY: libpmix passes this number of infos, or NULL, and a process, or NULL, valid for the call.
     let (infos, source) = unsafe {
         let infos = match infos.is_null() {
             true => &[],
@@ -436,13 +436,13 @@ extern "C" fn on_event(
     if let Some(ended) = affected(infos).or(source) {
         let ours = infos.iter().any(|info| has_key(info, OURS));
         if !ours {
-            event_listener::hear(&text(&ended.nspace), ended.rank);
+            event_listener::report(&text(&ended.nspace), ended.rank);
         }
     }
-    if let Some(go_on) = go_on {
+    if let Some(continue_chain) = continue_chain {
         // SAFETY: the callback of this event with its own data, called once; there are no results.
         unsafe {
-            go_on(
+            continue_chain(
                 sys::PMIX_EVENT_NO_ACTION_TAKEN,
                 std::ptr::null_mut(),
                 0,
@@ -462,7 +462,7 @@ fn affected(infos: &[sys::pmix_info_t]) -> Option<&sys::pmix_proc_t> {
     if u32::from(info.value.type_) != sys::PMIX_PROC {
         return None;
     }
-    // SAFETY: the type tag says that the pointer was written; it is NULL or points to a process.
+    // SAFETY: the type tag states that the pointer was written; it is NULL or points to a process.
     unsafe { info.value.data.proc_.as_ref() }
 }
 
@@ -470,8 +470,8 @@ fn has_key(info: &sys::pmix_info_t, key: &CStr) -> bool {
     text(&info.key).as_c_str() == key
 }
 
-/// Registers [`super::release`] to run at exit, once: a reference that a process takes to its
-/// grave makes `mpirun` report that it "exited improperly".
+/// Registers [`super::release`] to run at exit, once: if a process ends with a reference, `mpirun` reports that it
+/// "exited improperly".
 pub(super) fn release_at_exit() {
     extern "C" fn at_exit() {
         super::release();
@@ -479,49 +479,52 @@ pub(super) fn release_at_exit() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         // SAFETY: `at_exit` is a plain function of this library, which is never unloaded while a
-        // reference is held. Without room for it in the C library, mpirun will remark on the exit.
+        // reference is held. If the C library has no room for it, only mpirun's report is affected.
         unsafe { libc::atexit(at_exit) };
     });
 }
 
-/// What a running `PMIx_Get_nb` may still read.
-struct Question {
+/// The memory that a running `PMIx_Get_nb` may still read.
+struct PendingGet {
     target: sys::pmix_proc_t,
     key: Key,
     infos: [sys::pmix_info_t; 1],
 }
 
-// SAFETY: the only pointers inside are in unused parts of unions (null); nobody follows them.
-unsafe impl Send for Question {}
+// SAFETY: the only pointers inside are in unused parts of unions (null); they are never dereferenced.
+unsafe impl Send for PendingGet {}
 
-static QUESTIONS: Mutex<BTreeMap<Ticket, Box<Question>>> = Mutex::new(BTreeMap::new());
+static PENDING_GETS: Mutex<BTreeMap<Ticket, Box<PendingGet>>> = Mutex::new(BTreeMap::new());
 
-/// What a running `PMIx_Notify_event` may still read.
-struct Notice {
+/// The memory that a running `PMIx_Notify_event` may still read.
+struct PendingNotification {
     affected: sys::pmix_proc_t,
     infos: [sys::pmix_info_t; 3],
 }
 
 // SAFETY: the pointer inside points into the same box, which owns it.
-unsafe impl Send for Notice {}
+unsafe impl Send for PendingNotification {}
 
-static NOTICES: Mutex<BTreeMap<usize, Box<Notice>>> = Mutex::new(BTreeMap::new());
+static PENDING_NOTIFICATIONS: Mutex<BTreeMap<usize, Box<PendingNotification>>> =
+    Mutex::new(BTreeMap::new());
 
-/// Notices that libpmix may have in hand at a time, some 2 kB each.
-const NOTICES_MAX: usize = 1024;
+/// Most notifications that libpmix may be processing at a time, about 2 kB each.
+const PENDING_NOTIFICATIONS_MAX: usize = 1024;
 
-fn notices_add(notice: Box<Notice>) -> Result<usize, Error> {
-    let mut notices = lock(&NOTICES);
-    if notices.len() >= NOTICES_MAX {
+fn add_notification(pending: Box<PendingNotification>) -> Result<usize, Error> {
+    let mut pending_notifications = lock(&PENDING_NOTIFICATIONS);
+    if pending_notifications.len() >= PENDING_NOTIFICATIONS_MAX {
         return Err(Error::Busy);
     }
-    let number = notices.last_key_value().map_or(1, |(last, _)| last + 1);
-    notices.insert(number, notice);
+    let number = pending_notifications
+        .last_key_value()
+        .map_or(1, |(last, _)| last + 1);
+    pending_notifications.insert(number, pending);
     Ok(number)
 }
 
 extern "C" fn on_notified(_status: sys::pmix_status_t, number: *mut c_void) {
-    lock(&NOTICES).remove(&number.addr());
+    lock(&PENDING_NOTIFICATIONS).remove(&number.addr());
 }
 
 extern "C" fn on_value(
@@ -530,7 +533,7 @@ extern "C" fn on_value(
     ticket: *mut c_void,
 ) {
     let ticket = ticket.addr();
-    lock(&QUESTIONS).remove(&ticket);
+    lock(&PENDING_GETS).remove(&ticket);
     // SAFETY: libpmix passes NULL or a value that is its own and valid until this returns.
     let value = unsafe { value.as_ref() };
     let answer = if status == sys::PMIX_SUCCESS as c_int {
@@ -545,7 +548,7 @@ fn succeeded(call: &'static str, status: c_int) -> Result<(), Error> {
     if status == sys::PMIX_SUCCESS as c_int {
         return Ok(());
     }
-    // Finalized since we looked.
+    // PMIx was finalized after the check.
     if status == sys::PMIX_ERR_INIT {
         return Err(Error::NotInitialized);
     }
@@ -557,7 +560,7 @@ fn succeeded(call: &'static str, status: c_int) -> Result<(), Error> {
 
 type Key = [c_char; sys::PMIX_MAX_KEYLEN as usize + 1];
 
-/// A key as PMIx keeps it: the library may copy a whole `pmix_key_t` from the address it is given.
+/// A key in PMIx's own size: the library may copy a whole `pmix_key_t` from the address that it is given.
 fn key_of(key: &CStr) -> Result<Key, Error> {
     let bytes = key.to_bytes();
     if bytes.len() > sys::PMIX_MAX_KEYLEN as usize {
@@ -607,7 +610,7 @@ fn string_of(value: &sys::pmix_value_t) -> Option<String> {
     if u32::from(value.type_) != sys::PMIX_STRING {
         return None;
     }
-    // SAFETY: the type tag says that `string` was written; PMIx strings are NULL or terminated.
+    // SAFETY: the type tag states that `string` was written; PMIx strings are NULL or terminated.
     unsafe {
         let string = value.data.string;
         (!string.is_null()).then(|| CStr::from_ptr(string).to_string_lossy().into_owned())
@@ -634,7 +637,7 @@ pub(super) fn text(array: &[c_char]) -> CString {
 
 /// The paths of loaded libraries whose file name starts with `libpmix.so`.
 fn loaded_paths() -> Vec<CString> {
-    // SAFETY of a call: `info` is the loader's entry, `paths` a `Vec<CString>` that nobody else uses.
+    // SAFETY of a call: `info` is the loader's entry, `paths` a `Vec<CString>` without another user.
     unsafe extern "C" fn visit(
         info: *mut libc::dl_phdr_info,
         _size: usize,
@@ -654,13 +657,13 @@ fn loaded_paths() -> Vec<CString> {
             .next()
             .unwrap_or_default();
         if file.starts_with(b"libpmix.so") {
-            // SAFETY: `paths` is the vector that `loaded_paths` lends to this walk.
+            // SAFETY: `paths` is the vector that `loaded_paths` passes to this iteration.
             unsafe { (*paths.cast::<Vec<CString>>()).push(name.to_owned()) };
         }
         0
     }
     let mut paths: Vec<CString> = Vec::new();
-    // SAFETY: `visit` has the declared signature and `paths` outlives the walk.
+    // SAFETY: `visit` has the declared signature and `paths` outlives the iteration.
     unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut paths).cast()) };
     paths
 }
@@ -670,7 +673,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_are_cut_to_fit_and_terminated() {
+    fn texts_are_truncated_and_terminated() {
         let long = CString::new("n".repeat(300)).expect("no NUL");
         let process = process(&long, 3);
         assert_eq!(process.nspace[255], 0);
@@ -689,7 +692,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_of_another_type_is_no_string() {
+    fn a_value_of_another_type_is_not_a_string() {
         let mut value = string_value(c"text");
         assert_eq!(string_of(&value).as_deref(), Some("text"));
         value.type_ = sys::PMIX_BOOL as sys::pmix_data_type_t;

@@ -1,12 +1,11 @@
-//! Answers from other nodes, as they come.
+//! Answers of PMIx to requests for the data of other ranks.
 //!
-//! Think of a cloakroom: each question gets a numbered ticket, and whoever brings an answer shows
-//! the number. A number that was torn up (the asker waited long enough), or is shown twice, finds
-//! nothing and does no harm. That is what makes a late call from libpmix's own thread safe: it
-//! carries a number, never an address.
+//! Each request has a ticket, a number that is unique in the process. The callback on libpmix's own thread delivers
+//! the answer with that number, never with an address. A ticket that is unknown, because the requester has given up
+//! or the answer came twice, has no effect, so a late callback is safe.
 //!
-//! What it is not: no deadline of its own (the asker keeps it), and no way to take a question back
-//! from PMIx, which has none.
+//! An inbox has no deadline of its own (the requester keeps it), and a request cannot be withdrawn from PMIx, which
+//! does not support that.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -16,23 +15,23 @@ use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use super::ffi::Status;
 use super::lock;
 
-/// The number of one question. Unique in the process, never used again.
+/// The number of one request. Unique in the process, never used again.
 pub type Ticket = usize;
 
-/// What came back for one question.
+/// The answer to one request.
 #[derive(Debug)]
 pub struct Answer {
-    /// The question.
+    /// The request.
     pub ticket: Ticket,
-    /// The string, or why there is none.
+    /// The string, or the reason why there is none.
     pub value: Result<String, Status>,
 }
 
-/// A bounded place for answers.
+/// A bounded queue of answers.
 pub struct Inbox {
     sender: SyncSender<Answer>,
     receiver: Receiver<Answer>,
-    mine: Mutex<Vec<Ticket>>,
+    own: Mutex<Vec<Ticket>>,
 }
 
 static WAITING: Mutex<BTreeMap<Ticket, SyncSender<Answer>>> = Mutex::new(BTreeMap::new());
@@ -45,46 +44,46 @@ impl Inbox {
         Self {
             sender,
             receiver,
-            mine: Mutex::new(Vec::new()),
+            own: Mutex::new(Vec::new()),
         }
     }
 
-    /// The next answer that has come; never waits.
+    /// The next answer that has arrived; never waits.
     pub fn take(&self) -> Option<Answer> {
         match self.receiver.try_recv() {
             Ok(answer) => {
-                lock(&self.mine).retain(|ticket| *ticket != answer.ticket);
+                lock(&self.own).retain(|ticket| *ticket != answer.ticket);
                 Some(answer)
             }
             Err(TryRecvError::Empty | TryRecvError::Disconnected) => None,
         }
     }
 
-    /// Tears the ticket up: an answer to it is dropped from now on.
+    /// Forgets the ticket: an answer to it is dropped from now on.
     pub fn forget(&self, ticket: Ticket) {
         lock(&WAITING).remove(&ticket);
-        lock(&self.mine).retain(|mine| *mine != ticket);
+        lock(&self.own).retain(|own| *own != ticket);
     }
 
-    /// A new ticket whose answer comes here.
+    /// A new ticket whose answer is delivered here.
     pub(super) fn expect(&self) -> Ticket {
         let ticket = NEXT.fetch_add(1, Ordering::Relaxed);
         lock(&WAITING).insert(ticket, self.sender.clone());
-        lock(&self.mine).push(ticket);
+        lock(&self.own).push(ticket);
         ticket
     }
 }
 
 impl Drop for Inbox {
     fn drop(&mut self) {
-        for ticket in std::mem::take(&mut *lock(&self.mine)) {
+        for ticket in std::mem::take(&mut *lock(&self.own)) {
             lock(&WAITING).remove(&ticket);
         }
     }
 }
 
-/// Brings an answer; called from libpmix's thread. An unknown ticket is dropped, as is an answer
-/// for an inbox that is full (an asker who put in more questions than it has room for).
+/// Delivers an answer; called on libpmix's thread. An answer with an unknown ticket is dropped, as is one for a full
+/// inbox (whose requester sent more requests than it has room for).
 pub(super) fn deliver(ticket: Ticket, value: Result<String, Status>) {
     let waiting = lock(&WAITING).remove(&ticket);
     if let Some(sender) = waiting {
@@ -97,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_comes_once() {
+    fn an_answer_is_delivered_once() {
         let inbox = Inbox::new(2);
         let ticket = inbox.expect();
         assert!(inbox.take().is_none());

@@ -1,17 +1,17 @@
 //! The launcher's map of the job: which rank is on which node.
 //!
-//! Every process got this map when PMIx was initialised; reading it asks nobody. Each node has one
-//! spokesman, its lowest rank, so that sixteen ranks on a node do not publish the same thing
-//! sixteen times, and everybody knows whom to ask without asking first.
+//! Every process received this map when PMIx was initialised; reading it sends no request. Each node has one
+//! bootstrap publisher, its lowest rank, so that sixteen ranks on a node do not publish the same data sixteen times,
+//! and every process knows the publisher of each node without a request.
 
 use super::{Error, Session, ffi};
 
 /// One node of the job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobNode {
-    /// The launcher's name for it; empty if the launcher does not tell.
+    /// The launcher's name for it; empty if the launcher does not state one.
     pub name: String,
-    /// The lowest rank on it.
+    /// The bootstrap publisher: the lowest rank on it.
     pub publisher: u32,
 }
 
@@ -38,7 +38,7 @@ impl Job {
         let ids: Result<Vec<u32>, Error> = (0..size)
             .map(|rank| library.get_number(namespace, rank, ffi::NODE_ID))
             .collect();
-        let (spokesmen, node_of_rank) = match ids {
+        let (publishers, node_of_rank) = match ids {
             Ok(ids) => arrange(&ids),
             // A process on its own has no launcher that numbers nodes.
             Err(_) if size == 1 => arrange(&[0]),
@@ -49,7 +49,7 @@ impl Job {
                     .collect::<Result<Vec<String>, Error>>()?,
             ),
         };
-        let nodes = spokesmen
+        let nodes = publishers
             .into_iter()
             .map(|publisher| JobNode {
                 name: name_of(publisher).unwrap_or_default(),
@@ -71,8 +71,8 @@ impl Job {
         let Some(index) = self.nodes.iter().position(|node| node.name == name) else {
             return Vec::new();
         };
-        let on_it = self.node_of_rank.iter().zip(0u32..);
-        on_it
+        let nodes = self.node_of_rank.iter().zip(0u32..);
+        nodes
             .filter(|(node, _)| **node as usize == index)
             .map(|(_, rank)| rank)
             .collect()
@@ -80,30 +80,30 @@ impl Job {
 }
 
 impl Job {
-    /// The ranks on the node of this one, itself among them.
+    /// The ranks on the node of this rank, itself included.
     pub fn ranks_with(&self, rank: u32) -> Vec<u32> {
         let node = self.node_of_rank.get(rank as usize);
-        let on_it = self.node_of_rank.iter().zip(0u32..);
-        on_it
+        let nodes = self.node_of_rank.iter().zip(0u32..);
+        nodes
             .filter(|(one, _)| Some(*one) == node)
             .map(|(_, rank)| rank)
             .collect()
     }
 }
 
-/// From what tells each rank's node: the lowest rank of each node, and each rank's node.
+/// From an id of the node of each rank: the lowest rank of each node, and the index of each rank's node.
 fn arrange<Id: Ord>(ids: &[Id]) -> (Vec<u32>, Vec<u32>) {
     let mut index_of_id = std::collections::BTreeMap::new();
-    let mut spokesmen = Vec::new();
+    let mut publishers = Vec::new();
     let mut node_of_rank = Vec::with_capacity(ids.len());
     for (rank, id) in ids.iter().enumerate() {
         let index = *index_of_id.entry(id).or_insert_with(|| {
-            spokesmen.push(rank as u32);
-            spokesmen.len() as u32 - 1
+            publishers.push(rank as u32);
+            publishers.len() as u32 - 1
         });
         node_of_rank.push(index);
     }
-    (spokesmen, node_of_rank)
+    (publishers, node_of_rank)
 }
 
 #[cfg(test)]
@@ -111,8 +111,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_lowest_rank_of_each_node_speaks() {
-        // Launchers place by node, by slot or at random, and number nodes as they like.
+    fn the_lowest_rank_of_each_node_publishes() {
+        // Launchers place by node, by slot or at random, and number nodes in any order.
         assert_eq!(arrange(&[7, 7, 3, 3]), (vec![0, 2], vec![0, 0, 1, 1]));
         assert_eq!(arrange(&[1, 0, 1, 0]), (vec![0, 1], vec![0, 1, 0, 1]));
         assert_eq!(arrange(&[5]), (vec![0], vec![0]));

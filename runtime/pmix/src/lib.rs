@@ -1,16 +1,13 @@
-//! The PMIx of this process: the instance that MPI loaded, and no other.
+//! The PMIx client of this process: the instance that MPI loaded, and no other.
 //!
-//! Think of a guest in somebody else's house. MPI opened the door (`PMIx_Init`), MPI will close
-//! it (`PMIx_Finalize`); a guest comes in only while the door is open, takes one key of his own
-//! so that nobody locks him in or out, and gives the key back when he leaves or when the house is
-//! pulled down (`exit`). So: the library is looked up among those already loaded, nothing is
-//! called before `PMIx_Initialized` says yes, and one counted reference is held and released.
+//! MPI initialises PMIx (`PMIx_Init`) and finalizes it (`PMIx_Finalize`). This module looks the library up among
+//! those already loaded, calls nothing before `PMIx_Initialized` returns true, and holds one counted reference of its
+//! own, so that neither side ends PMIx for the other. It releases the reference on drop or at `exit`.
 //!
-//! What it is not: no PMIx of our own (a second libpmix in a process breaks MPI; a launcher, which is
-//! no MPI process, is another thing: [`server`]), no fence (it can
-//! match another rank's `MPI_Finalize` and wedge the job), no call that waits for another node
-//! (values of other nodes are asked for with [`Session::ask`] and come to an [`Inbox`]), and no
-//! event that leaves the process (wider ranges hang or kill jobs under several launchers).
+//! Not done here: no second libpmix (in an MPI process it breaks MPI; a launcher is no MPI process, see [`server`]),
+//! no fence (it can match another rank's `MPI_Finalize` and block the job), no call that waits for another node
+//! (values of other nodes are requested with [`Session::ask`] and delivered to an [`Inbox`]), and no event that
+//! leaves the process (wider ranges hang or kill jobs under several launchers).
 #![deny(unsafe_code)]
 
 mod event_listener;
@@ -40,36 +37,38 @@ pub enum Error {
     /// MPI has not initialised PMIx yet, or has finalized it: try again at a later call.
     #[error("PMIx is not initialised: MPI_Init has not been called yet, or MPI is finalized")]
     NotInitialized,
-    /// The reference was released (finalize, or the process is exiting), or belongs to the parent
-    /// of this forked process.
+    /// The reference was released (finalize, or the process is exiting), or belongs to the parent of this forked
+    /// process.
     #[error("the reference to PMIx was released")]
     Released,
     /// Another part of this process holds the one reference.
     #[error("this process holds its reference to PMIx already")]
     Held,
-    /// The library refused.
+    /// The library returned an error.
     #[error("{call} failed with {status}")]
     Refused {
         /// The name of the PMIx function.
         call: &'static str,
-        /// What it answered.
+        /// The status that it returned.
         status: Status,
     },
-    /// The launcher's PMIx server knows the key with another type than the standard's.
-    #[error("PMIx answered {key} of rank {rank} with a value of type {found}")]
+    /// The launcher's PMIx server has the key with another type than the standard's.
+    #[error(
+        "PMIx returned {key} of rank {rank} with a value of type {found}, which is not the standard's type"
+    )]
     UnexpectedType {
         /// The key.
         key: String,
-        /// The rank that was asked about.
+        /// The rank of the value.
         rank: u32,
         /// The number of the PMIx data type.
         found: u16,
     },
-    /// libpmix has as many notices in hand as we give it: try again later.
-    #[error("libpmix has not yet dealt with the notices that it was given")]
+    /// libpmix is processing the maximum number of notifications: try again later.
+    #[error("libpmix has not processed the notifications that it was given; try again later")]
     Busy,
-    /// A key or value holds a NUL byte, or is too long for PMIx.
-    #[error("{0:?} cannot be given to PMIx: it holds a NUL byte or is too long")]
+    /// A key or value has a NUL byte, or is too long for PMIx.
+    #[error("{0:?} cannot be passed to PMIx: it has a NUL byte or is too long")]
     BadText(String),
 }
 
@@ -80,8 +79,8 @@ pub struct Pmix {
 }
 
 impl Pmix {
-    /// Looks among the loaded libraries. `None` when there is no libpmix (yet): not an MPI
-    /// program, an MPI with a built-in PMIx, or one that loads it in `MPI_Init`.
+    /// Searches the loaded libraries. `None` if there is no libpmix (yet): not an MPI program, an MPI with a built-in
+    /// PMIx, or one that loads it in `MPI_Init`.
     pub fn find() -> Option<Self> {
         ffi::Library::find().map(|library| Self { library })
     }
@@ -93,14 +92,14 @@ impl Pmix {
 
     /// Takes the one reference of this process.
     ///
-    /// PMIx cannot be asked how many hold it. If MPI is finalized between the question whether it is up and
-    /// our `PMIx_Init` (microseconds, on another thread), PMIx is initialised anew, for us alone; it then
-    /// goes when the reference is given back, at `finalize` or at exit. A process that ends MPI as soon as
-    /// it has begun can leave before that.
+    /// PMIx cannot report how many references exist. If MPI is finalized between the check that PMIx is initialised
+    /// and our `PMIx_Init` (microseconds, on another thread), PMIx is initialised again, for this reference alone; it
+    /// ends when the reference is released, at `finalize` or at exit. A process that ends MPI right after its start
+    /// can detach before that.
     ///
     /// # Errors
     /// [`Error::NotInitialized`] while MPI is not up (try again later), [`Error::Held`] if a
-    /// [`Session`] lives already, [`Error::Refused`] if PMIx refuses. No reference is held then.
+    /// [`Session`] exists already, [`Error::Refused`] if PMIx refuses. No reference is held then.
     pub fn hold(self) -> Result<Session, Error> {
         let mut holder = lock(&HOLDER);
         if holder.is_some() && HOLDER_PID.load(Ordering::Acquire) == std::process::id() {
@@ -121,25 +120,25 @@ impl Pmix {
     }
 }
 
-/// Who holds the reference; the exit handler must find it without a `Session` at hand.
+/// The library whose reference is held; the exit handler has no `Session` and finds it here.
 static HOLDER: Mutex<Option<ffi::Library>> = Mutex::new(None);
 /// The process that took it, 0 for none: a forked child inherits memory, not the reference.
 static HOLDER_PID: AtomicU32 = AtomicU32::new(0);
 /// Calls into libpmix that are running.
 static CALLS: AtomicU32 = AtomicU32::new(0);
-/// How long these are waited for before the reference is given back. They take microseconds; one that is
+/// How long running calls are waited for before the reference is released. They take microseconds; a call that is
 /// stuck in libpmix must not keep the process from ending.
 const CALLS_DEADLINE: Duration = Duration::from_secs(1);
 
-/// A call into libpmix: while it runs the reference is not given back.
+/// A call into libpmix: while it runs, the reference is not released.
 #[derive(Debug)]
 struct Call;
 
 impl Call {
-    /// Fails when the reference was given back, or is about to be.
+    /// Fails if the reference was released, or is about to be.
     fn begin() -> Result<Self, Error> {
-        // Counted first and looked afterwards; who releases marks first and counts afterwards. So one of
-        // both sees the other.
+        // This counts first and checks afterwards; `release` marks first and waits for the count afterwards. So at
+        // least one of the two sees the other.
         CALLS.fetch_add(1, Ordering::SeqCst);
         let call = Self;
         if HOLDER_PID.load(Ordering::SeqCst) != std::process::id() {
@@ -148,7 +147,7 @@ impl Call {
         Ok(call)
     }
 
-    /// Waits until none is running; `false` if one still is at the deadline.
+    /// Waits until no call is running; `false` if one still is at the deadline.
     fn await_none(deadline: Duration) -> bool {
         let until = Instant::now() + deadline;
         while CALLS.load(Ordering::SeqCst) > 0 {
@@ -167,10 +166,10 @@ impl Drop for Call {
     }
 }
 
-/// Gives the reference back, once, and only in the process that took it. At exit other threads run on:
-/// calls that are under way are waited for, and later ones are refused.
+/// Releases the reference, once, and only in the process that took it. At exit other threads continue: running calls
+/// are waited for, and later ones are refused.
 fn release() {
-    // Before the lock, which a forked child may find locked by a thread that it does not have.
+    // Checked before the lock, which a forked child may find locked by a thread that it does not have.
     if HOLDER_PID.load(Ordering::Acquire) != std::process::id() {
         return;
     }
@@ -180,20 +179,20 @@ fn release() {
     drop(holder);
     if let Some(library) = held {
         let _ = Call::await_none(CALLS_DEADLINE);
-        event_listener::deafen();
+        event_listener::stop();
         library.stop_listening();
         library.finalize();
     }
 }
 
-/// A panic in another thread leaves these locks' data whole: each is a single assignment.
+/// A panic in another thread leaves the data of these locks valid: each change is a single assignment.
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex
         .lock()
         .unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// The reference to PMIx, given back on drop (and at exit, should it still live then).
+/// The reference to PMIx, released on drop (or at exit, if it still exists then).
 pub struct Session {
     library: ffi::Library,
     namespace: CString,
@@ -211,16 +210,16 @@ impl Session {
         self.rank
     }
 
-    /// Which rank is on which node. Answered by this process's own copy of the job data.
+    /// The launcher's map of the job, from this process's own copy of the job data.
     ///
     /// # Errors
-    /// As the launcher's server knows too little of the job, or [`Error::Released`].
+    /// Those of the look-ups, if the launcher's server knows too little of the job, or [`Error::Released`].
     pub fn job(&self) -> Result<Job, Error> {
         let _call = Call::begin()?;
         Job::read(self)
     }
 
-    /// Puts a string for the ranks of the job under `key`; seen by them after [`Self::commit`].
+    /// Puts a string for the ranks of the job under `key`; visible to them after [`Self::commit`].
     ///
     /// # Errors
     /// [`Error::BadText`], [`Error::Refused`] or [`Error::Released`]; nothing was put then.
@@ -230,7 +229,7 @@ impl Session {
         self.library.put(key, &text)
     }
 
-    /// Hands what was put to the local PMIx server. Does not wait for any other process.
+    /// Passes the values of [`Self::put`] to the local PMIx server. Does not wait for any other process.
     ///
     /// # Errors
     /// [`Error::Refused`] or [`Error::Released`].
@@ -239,13 +238,12 @@ impl Session {
         self.library.commit()
     }
 
-    /// Asks for the string that `rank` put under `key`. The answer comes to the inbox, whenever
-    /// that rank has committed it; the asker keeps his own deadline and calls
-    /// [`Inbox::forget`] when he has waited enough. With `refresh` the answer is sought anew even
-    /// if this process has data of that rank.
+    /// Requests the string that `rank` put under `key`. The answer is delivered to the inbox as soon as that rank has
+    /// committed it; the caller keeps its own deadline and calls [`Inbox::forget`] when it has waited long enough.
+    /// With `refresh`, the request is sent even if this process has data of that rank.
     ///
     /// # Errors
-    /// [`Error::BadText`], [`Error::Refused`] or [`Error::Released`]; no answer will come then.
+    /// [`Error::BadText`], [`Error::Refused`] or [`Error::Released`]; no answer will be delivered then.
     pub fn ask(
         &self,
         rank: u32,
@@ -261,8 +259,8 @@ impl Session {
         Ok(ticket)
     }
 
-    /// Tells this process, and only it, what has become of `rank`. Handlers that were registered for
-    /// this very code hear it; default handlers, which end jobs, do not.
+    /// Notifies this process, and only it, of the status of `rank`. Handlers that are registered for this very code
+    /// are called; default handlers, which end jobs, are not.
     ///
     /// # Errors
     /// [`Error::NotInitialized`] if PMIx was finalized, [`Error::Busy`], [`Error::Refused`],
@@ -273,9 +271,9 @@ impl Session {
             .notify(status_code.code(), &self.namespace, rank)
     }
 
-    /// Has `listener` told of each rank of this job of which the launcher says that it ended badly, until
-    /// the reference is released. It is called on libpmix's thread and must not wait for anything. Which
-    /// launcher says so, and when, is the launcher's business; many say nothing.
+    /// Calls `listener` with each rank of this job of which the launcher reports an abnormal end, until the reference
+    /// is released. It is called on libpmix's thread and must not wait for anything. Whether and when a launcher
+    /// reports it depends on the launcher; many report nothing.
     ///
     /// # Errors
     /// [`Error::Released`].
@@ -301,18 +299,18 @@ mod tests {
     #[test]
     fn a_process_without_mpi_has_no_pmix() {
         assert!(Pmix::find().is_none());
-        assert!(Pmix::find().is_none(), "looking must not load it");
+        assert!(Pmix::find().is_none(), "the search must not load it");
     }
 
-    /// Released twice, or by a process that never held: no call into a library, no panic.
+    /// Released twice, or by a process that never held it: no call into a library, no panic.
     #[test]
-    fn releasing_what_is_not_held_does_nothing() {
+    fn releasing_without_a_reference_does_nothing() {
         release();
         release();
         assert_eq!(HOLDER_PID.load(Ordering::Acquire), 0);
     }
 
-    /// Without a reference no call begins, and none is left counted; one that runs is waited for.
+    /// Without a reference no call begins, and none stays counted; a running call is waited for.
     #[test]
     fn a_running_call_is_waited_for() {
         assert!(matches!(Call::begin(), Err(Error::Released)));

@@ -1,31 +1,31 @@
-//! What can be said of a rank in a PMIx event: the codes.
+//! The status codes of ranks in PMIx events.
 //!
-//! They lie below `PMIX_EXTERNAL_ERR_BASE`, where the standard puts codes that are not its own, are in
+//! They are below `PMIX_EXTERNAL_ERR_BASE`, where the standard reserves codes for other software, are declared in
 //! `muster.h` for C, and never change.
 
 use pmix_sys as sys;
 
-/// What has become of a rank.
+/// The status of a rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum StatusCode {
     /// Its node is silent; not yet confirmed.
     Suspect,
-    /// Its node lost a rail and is heard on another.
+    /// Its node lost a rail; another rail still receives from it.
     Degraded,
-    /// Its process is there and makes no progress.
+    /// Its process exists and makes no progress.
     Hung,
-    /// Its node is confirmed dead.
+    /// The failure of its node is confirmed.
     NodeFailed,
-    /// Its process died.
+    /// Its process failed.
     RankFailed,
-    /// It is as it should be again.
+    /// It is healthy again.
     Back,
-    /// The one code that Open MPI's ULFM takes for a death from us. MPI cannot take it back.
+    /// The one code of an external event that Open MPI's ULFM takes for a failure. MPI cannot take it back.
     Dead,
 }
 
 impl StatusCode {
-    /// Its code.
+    /// The number of the code.
     pub const fn code(self) -> i32 {
         let base = sys::PMIX_EXTERNAL_ERR_BASE - 700;
         match self {
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_are_for_ever() {
+    fn codes_never_change() {
         use StatusCode::*;
         let codes =
             [Suspect, Degraded, Hung, NodeFailed, RankFailed, Back, Dead].map(StatusCode::code);

@@ -1,4 +1,4 @@
-//! The mapped board and the checked way to each of its fields; shared by writer, view and watch.
+//! The mapped state table and bounds-checked access to each of its fields. Writer, view and process watch share it.
 
 use std::hash::{BuildHasher, RandomState};
 use std::os::fd::BorrowedFd;
@@ -16,33 +16,33 @@ use muster_sys::memory::{self, Access, SharedMap};
 pub struct StateTable {
     pub(super) map: SharedMap,
     pub(super) layout: Layout,
-    /// A number that tells one board from another.
+    /// Tells one state table from another.
     pub(super) identity: u64,
-    /// What the marks of clients are made with; only the agent has it, and its workers inherit it.
+    /// Hash keys for the marks of clients. Only the agent has them; its workers inherit them.
     marks: Option<RandomState>,
 }
 
 impl StateTable {
-    /// Maps the agent's half, for reading, and the clients' half, of which somebody sent the descriptors, after
-    /// checking seals, magic, version and sizes.
+    /// Maps the agent's half for reading, and the clients' half. The caller received the descriptors from another
+    /// process, so seals, magic, version and sizes are checked first.
     pub(super) fn attach(halves: [BorrowedFd<'_>; 2]) -> Result<Self, TableError> {
-        let not = |why: String| TableError::NotABoard { why };
+        let not = |why: String| TableError::NotATable { why };
         let mut size = 0;
         for half in halves {
             let seals = memory::seals(half);
-            let seals = seals.map_err(|cause| not(format!("no sealed memory: {cause}")))?;
+            let seals = seals.map_err(|cause| not(format!("the memory is not sealed: {cause}")))?;
             if seals & memory::REQUIRED_SEALS != memory::REQUIRED_SEALS {
                 return Err(not("its size is not sealed".into()));
             }
-            let bytes = memory::size(half).map_err(system("learn the board's size"))?;
+            let bytes = memory::size(half).map_err(system("read the size of the state table"))?;
             if bytes < 4096 || bytes > isize::MAX as u64 / 2 {
-                return Err(not(format!("{bytes} bytes")));
+                return Err(not(format!("it has {bytes} bytes")));
             }
             size += bytes;
         }
         let [fd, clients] = halves;
-        // First the header alone: nothing more is trusted before it was checked.
-        let head = SharedMap::map(fd, 4096, Access::Read).map_err(system("map the board"))?;
+        // Maps the header alone first: nothing else is read before the header is checked.
+        let head = SharedMap::map(fd, 4096, Access::Read).map_err(system("map the state table"))?;
         if head.long(header::MAGIC).load(Ordering::Acquire) != MAGIC {
             return Err(not("it does not begin with the magic number".into()));
         }
@@ -61,11 +61,11 @@ impl StateTable {
             events: read(header::EVENTS),
         })
         .map_err(|cause| not(cause.to_string()))?;
-        let said = head.long(header::SIZE).load(Ordering::Relaxed);
-        let own_size = memory::size(fd).map_err(system("learn the board's size"))?;
-        if layout.size as u64 != size || said != size || own_size != layout.clients as u64 {
+        let stated_size = head.long(header::SIZE).load(Ordering::Relaxed);
+        let own_size = memory::size(fd).map_err(system("read the size of the state table"))?;
+        if layout.size as u64 != size || stated_size != size || own_size != layout.clients as u64 {
             return Err(not(format!(
-                "{size} bytes where its limits make {}",
+                "it has {size} bytes where its limits require {}",
                 layout.size
             )));
         }
@@ -80,7 +80,7 @@ impl StateTable {
     }
 
     /// Maps fresh, zeroed memory of the layout's halves and writes the header, magic last.
-    pub(super) fn found(
+    pub(super) fn create(
         halves: [BorrowedFd<'_>; 2],
         layout: Layout,
         identity: u64,
@@ -105,17 +105,17 @@ impl StateTable {
         })
     }
 
-    /// What the client in a slot marks with what it writes there, so that nobody else can write it by mistake:
-    /// a number that is known to the agent and to that client. 0 on a client's side.
+    /// The mark of the client in a slot: a number that only the agent and that client know. The client combines its
+    /// statements with it, so that no other process writes a valid statement by mistake. 0 in a client's process.
     pub(super) fn mark(&self, slot: u32, generation: u32) -> u64 {
         let number = |marks: &RandomState| marks.hash_one((slot, generation));
-        // Neither zeros nor ones make sense together with it.
+        // A statement combined with this mark is neither all zeros nor all ones.
         self.marks
             .as_ref()
             .map_or(0, |marks| number(marks) & !(3 << 62) | 1 << 63)
     }
 
-    /// Those who wait for a change of a state sleep on it.
+    /// The futex on which processes wait for a change of a state.
     pub(super) fn changed(&self) -> &AtomicU32 {
         self.map.word(self.layout.clients + clients::CHANGED)
     }
@@ -128,14 +128,14 @@ impl StateTable {
         self.map.long(offset)
     }
 
-    /// How many nodes have an index, never more than there is room for.
+    /// Number of nodes with an index, at most the limit.
     #[inline]
     pub(super) fn node_count(&self) -> u32 {
         let count = self.map.word(header::NODE_COUNT).load(Ordering::Acquire);
         count.min(self.layout.limits.nodes)
     }
 
-    /// How many ranks there are, never more than there is room for.
+    /// Number of ranks, at most the limit.
     #[inline]
     pub(super) fn rank_count(&self) -> u32 {
         let count = self.map.word(header::RANK_COUNT).load(Ordering::Acquire);
@@ -154,34 +154,34 @@ impl StateTable {
         inside.then(|| self.map.byte(self.layout.rank_states + rank as usize))
     }
 
-    /// The rank's node index plus one; zero is "not known".
+    /// The rank's node index plus one; zero means not known.
     #[inline]
     pub(super) fn rank_node(&self, rank: u32) -> Option<&AtomicU32> {
         let inside = rank < self.layout.limits.ranks;
         inside.then(|| self.map.word(self.layout.rank_nodes + rank as usize * 4))
     }
 
-    /// The eight words of a node's name.
+    /// The eight 64-bit fields of a node's name.
     pub(super) fn name_fields(&self, node: u32) -> Option<impl Iterator<Item = &AtomicU64>> {
         let start = self.layout.names + node as usize * NAME_SIZE;
         let inside = node < self.layout.limits.nodes;
-        inside.then(|| (0..NAME_SIZE / 8).map(move |word| self.map.long(start + word * 8)))
+        inside.then(|| (0..NAME_SIZE / 8).map(move |field| self.map.long(start + field * 8)))
     }
 
-    /// The four words of the name of a node's group.
-    pub(super) fn group_futexes(&self, node: u32) -> Option<impl Iterator<Item = &AtomicU64>> {
+    /// The four 64-bit fields of the name of a node's group.
+    pub(super) fn group_fields(&self, node: u32) -> Option<impl Iterator<Item = &AtomicU64>> {
         let start = self.layout.groups + node as usize * GROUP_SIZE;
         let inside = node < self.layout.limits.nodes;
-        inside.then(|| (0..GROUP_SIZE / 8).map(move |word| self.map.long(start + word * 8)))
+        inside.then(|| (0..GROUP_SIZE / 8).map(move |field| self.map.long(start + field * 8)))
     }
 
-    /// Number plus one of the last event that listed the node; zero if none did.
+    /// Number plus one of the last event that listed the node; zero if there was none.
     pub(super) fn group_event(&self, node: u32) -> Option<&AtomicU64> {
         let inside = node < self.layout.limits.nodes;
         inside.then(|| self.map.long(self.layout.group_events + node as usize * 8))
     }
 
-    /// The stamp of the entry where this event lies or will lie, and the offset of its words.
+    /// The stamp of this event's entry in the ring, and the offset of the event's fields.
     #[inline]
     pub(super) fn entry(&self, sequence: u64) -> (&AtomicU64, usize) {
         let place = (sequence & u64::from(self.layout.limits.events - 1)) as usize;
@@ -194,23 +194,24 @@ impl StateTable {
         self.map.long(header::HEAD)
     }
 
-    /// When ranks of this node last had something from a node that there is room for, or sent something there.
+    /// When ranks of this node last received a message from a node, or sent one there. `None` beyond the limit of
+    /// nodes.
     #[inline]
     pub(super) fn traffic(&self, node: u32, traffic: TrafficStamp) -> Option<&AtomicU64> {
         let start = self.layout.traffic + node as usize * STAMPS_SIZE;
         (node < self.layout.limits.nodes).then(|| self.map.long(start + traffic as usize * 8))
     }
 
-    /// How many parcels found their box full, or were lost in it.
+    /// Number of piggybacks that were lost: their buffer was full or not usable.
     pub(super) fn piggybacks_lost(&self) -> &AtomicU64 {
-        self.map.long(self.layout.parcels)
+        self.map.long(self.layout.piggybacks)
     }
 
-    /// Where a node's box lies, for what is carried from there or to there.
+    /// Offset of a node's piggyback buffer for one direction.
     #[inline]
     pub(super) fn piggyback(&self, node: u32, way: TrafficStamp) -> Option<usize> {
-        let boxes = self.layout.parcels + LINE_SIZE;
-        let start = boxes + node as usize * PIGGYBACKS_SIZE + way as usize * LINE_SIZE;
+        let buffers = self.layout.piggybacks + LINE_SIZE;
+        let start = buffers + node as usize * PIGGYBACKS_SIZE + way as usize * LINE_SIZE;
         (node < self.layout.limits.nodes).then_some(start)
     }
 
@@ -227,7 +228,7 @@ fn map_halves(
 ) -> Result<SharedMap, TableError> {
     let agent = (agent, layout.clients, access);
     let clients = (clients, layout.size - layout.clients);
-    SharedMap::map_in_a_row(agent, clients).map_err(system("map the board"))
+    SharedMap::map_in_a_row(agent, clients).map_err(system("map the state table"))
 }
 
 pub(super) fn system(what: &'static str) -> impl FnOnce(std::io::Error) -> TableError {

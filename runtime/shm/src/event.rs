@@ -1,15 +1,15 @@
-//! One event, as an application sees it and as it lies in the ring.
+//! `Event` is one event, as an application receives it and as the event ring stores it.
 //!
-//! Seven 64-bit words; the eighth of a ring entry is the ring's own stamp. The numbers of kinds
+//! It has seven 64-bit fields in the ring; the eighth field of a ring entry is the ring's stamp. The numbers of kinds
 //! and causes are those of the C API and never change.
 
-/// No node, or one without an index on this board.
+/// No node, or a node without an index in this state table.
 pub const NO_NODE: u32 = u32::MAX;
 /// No rank.
 pub const NO_RANK: u32 = u32::MAX;
 
-/// Words of an event in the ring, without the stamp.
-pub(super) const EVENT_WORDS: usize = 7;
+/// 64-bit fields of an event in the ring, without the stamp.
+pub(super) const EVENT_FIELDS: usize = 7;
 
 macro_rules! numbered {
     ($(#[$outer:meta])* $name:ident { $($(#[$inner:meta])* $variant:ident = $number:literal,)* }) => {
@@ -19,7 +19,7 @@ macro_rules! numbered {
         pub enum $name { $($(#[$inner])* $variant = $number,)* }
 
         impl $name {
-            /// The one of this number, if there is one.
+            /// The value of this number, if there is one.
             pub fn from_number(number: u16) -> Option<Self> {
                 match number { $($number => Some(Self::$variant),)* _ => None }
             }
@@ -30,84 +30,84 @@ macro_rules! numbered {
 numbered! {
     /// What happened.
     EventKind {
-        /// A node was heard for the first time, or again after its failure.
+        /// First sign of life of a node, or the first one after its failure.
         NodeUp = 1,
-        /// A node lost a rail and is heard on another.
+        /// A node lost a rail; another rail still receives from it.
         NodeDegraded = 2,
-        /// A degraded or suspected node is as it should be again.
+        /// A degraded or suspected node is healthy again.
         NodeRecovered = 3,
         /// A node is silent on every rail; not yet confirmed.
         NodeSuspect = 4,
-        /// A node is confirmed dead.
+        /// The failure of a node is confirmed.
         NodeFailed = 5,
-        /// A node went in order.
+        /// A node left in an orderly way.
         NodeLeft = 6,
         /// A rank attached.
         RankUp = 7,
         /// A rank's process is stopped or stuck.
         RankHung = 8,
-        /// A hung rank runs again.
+        /// A hung rank continues.
         RankResumed = 9,
-        /// A rank's process died.
+        /// A rank's process ended without a detach.
         RankFailed = 10,
-        /// A rank went in order.
+        /// A rank detached.
         RankLeft = 11,
-        /// This very node was declared failed by the others.
+        /// The other nodes declared this node failed.
         Outcast = 12,
-        /// The reader was lapped: `lost` events are gone; the states hold what they said. With
-        /// zero lost: a new agent with a new board, on which everything may differ.
+        /// The reader was lapped: `lost` events are gone; the states include what they reported. With zero lost: a
+        /// new agent with a new state table, in which every state may differ.
         Overflow = 13,
-        /// An attribute that somebody here watches was written or deleted.
+        /// An attribute that a process of this node watches was written or deleted.
         Attribute = 14,
-        /// `count` nodes of a group of `total` failed within one window; each was told before.
+        /// `count` nodes of a group of `total` failed within one window; each was reported before.
         GroupFailed = 15,
         /// This node is on the smaller side of a split: it has `count` of `total` nodes.
         Minority = 16,
-        /// That is over: it has `count` of `total` nodes.
+        /// The node is no longer in a minority: it has `count` of `total` nodes.
         Majority = 17,
-        /// A node of this job has other parameters than this one, so neither listens to the other; `code`
-        /// is the [`setting`]'s number.
+        /// A node of this job has other parameters than this one, so the two ignore each other; `code` is the
+        /// [`setting`]'s number.
         NodeRefused = 18,
     }
 }
 
 numbered! {
-    /// How it is known.
+    /// The evidence of an event.
     Cause {
         /// No reason was given.
         Unspecified = 0,
-        /// Silence on every rail, confirmed by others.
+        /// Silence on every rail, confirmed by other nodes.
         Silence = 1,
-        /// The kernel released the word that the process held.
+        /// The kernel released the robust futex that the process held.
         KernelFutex = 2,
-        /// The kernel told of the end of the process.
+        /// The kernel reported the end of the process (pidfd).
         Pidfd = 3,
-        /// The process writes a core dump.
+        /// The process is writing a core dump.
         CoreDump = 4,
         /// The process is stopped by a signal.
         Stopped = 5,
-        /// It was announced by whom it concerns.
+        /// The node or rank itself announced it.
         Announced = 6,
-        /// The fabric says that nobody can be reached there.
+        /// The fabric reports that the node is unreachable.
         Unreachable = 7,
-        /// A launcher or an administrator said so.
+        /// A launcher or an administrator reported it.
         Told = 8,
         /// The node of the rank failed.
         NodeFailed = 9,
-        /// The accused refuted it.
+        /// The suspected member refuted it.
         Refuted = 10,
-        /// It joined.
+        /// The member joined.
         Joined = 11,
         /// The process is stuck in the kernel.
         Stuck = 12,
         /// The process promised ticks and does not tick.
         NoTick = 13,
-        /// The agent was started anew, with a board of its own.
+        /// The agent was restarted, with a new state table.
         NewAgent = 14,
     }
 }
 
-/// The setting that two nodes do not have alike, by the number in a `NodeRefused`.
+/// The setting that differs between two nodes, by the number in a `NodeRefused`.
 pub fn setting(number: i32) -> &'static str {
     match number {
         1 => "wire version",
@@ -124,7 +124,7 @@ pub fn setting(number: i32) -> &'static str {
 }
 
 impl EventKind {
-    /// Whether it is about a number of nodes; its last word holds that instead of a key.
+    /// Whether the event is about a number of nodes; its last field then holds the counts instead of a key.
     const fn is_counted(self) -> bool {
         matches!(self, Self::GroupFailed | Self::Minority | Self::Majority)
     }
@@ -135,7 +135,7 @@ impl EventKind {
 pub struct Event {
     /// What happened.
     pub kind: EventKind,
-    /// How it is known.
+    /// The evidence.
     pub cause: Cause,
     /// Index of the node it concerns, [`NO_NODE`] if none.
     pub node: u32,
@@ -143,28 +143,28 @@ pub struct Event {
     pub rank: u32,
     /// Signal or exit code, 0 if unknown.
     pub code: i32,
-    /// How long the concerned was silent, in microseconds; 0 if that is not the reason.
+    /// How long the node or rank was silent, in microseconds; 0 if silence is not the reason.
     pub silent_us: u32,
-    /// How many reported it (the first three of them are in `reporters`).
+    /// How many members reported it (the first three of them are in `reporters`).
     pub reporter_count: u32,
     /// Node indices of the first reporters, [`NO_NODE`] where there is none.
     pub reporters: [u32; 3],
-    /// When the agent's verdict fell, in nanoseconds of this node's monotonic clock.
+    /// When the agent reached the verdict, in nanoseconds of this node's monotonic clock.
     pub at_ns: u64,
-    /// Number of the event on this board, from 0. The writer sets it.
+    /// Number of the event in this state table, from 0. The writer sets it.
     pub sequence: u64,
-    /// For an attribute: the hash of its key. Else 0.
+    /// For an attribute: the hash of its key. Otherwise 0.
     pub key_hash: u64,
-    /// For a group, a minority or a majority: how many nodes. Else 0.
+    /// For a group, a minority or a majority: number of nodes. Otherwise 0.
     pub count: u32,
-    /// For these: of how many. Else 0.
+    /// For the same kinds: of how many nodes. Otherwise 0.
     pub total: u32,
-    /// For an overflow: how many events were lost. Else 0.
+    /// For an overflow: how many events were lost. Otherwise 0.
     pub lost: u64,
 }
 
 impl Event {
-    /// An event of this kind and cause about nobody yet; the rest is filled by field.
+    /// An event of this kind and cause without subject; the caller sets the other fields.
     pub fn new(kind: EventKind, cause: Cause) -> Self {
         Self {
             kind,
@@ -184,9 +184,9 @@ impl Event {
         }
     }
 
-    /// The words of the ring. `sequence` and `lost` are not among them: the first is the entry's
-    /// place, the second is the reader's own finding.
-    pub(super) fn encode(&self) -> [u64; EVENT_WORDS] {
+    /// The fields in the ring. `sequence` and `lost` are not among them: the first follows from the entry's position,
+    /// the reader computes the second.
+    pub(super) fn encode(&self) -> [u64; EVENT_FIELDS] {
         let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
         let last = if self.kind.is_counted() {
             pair(self.count, self.total)
@@ -204,25 +204,25 @@ impl Event {
         ]
     }
 
-    /// `None` if the words are no event.
-    pub(super) fn decode(names: &[u64; EVENT_WORDS], sequence: u64) -> Option<Self> {
-        let (low, high) = (|word: u64| word as u32, |word: u64| (word >> 32) as u32);
-        let kind = EventKind::from_number(names[1] as u16)?;
+    /// `None` if the fields are not an event.
+    pub(super) fn decode(fields: &[u64; EVENT_FIELDS], sequence: u64) -> Option<Self> {
+        let (low, high) = (|field: u64| field as u32, |field: u64| (field >> 32) as u32);
+        let kind = EventKind::from_number(fields[1] as u16)?;
         let (key_hash, counts) = if kind.is_counted() {
-            (0, names[6])
+            (0, fields[6])
         } else {
-            (names[6], 0)
+            (fields[6], 0)
         };
         Some(Self {
-            at_ns: names[0],
+            at_ns: fields[0],
             kind,
-            cause: Cause::from_number((names[1] >> 16) as u16)?,
-            node: low(names[2]),
-            rank: high(names[2]),
-            code: low(names[3]) as i32,
-            silent_us: high(names[3]),
-            reporter_count: low(names[4]),
-            reporters: [high(names[4]), low(names[5]), high(names[5])],
+            cause: Cause::from_number((fields[1] >> 16) as u16)?,
+            node: low(fields[2]),
+            rank: high(fields[2]),
+            code: low(fields[3]) as i32,
+            silent_us: high(fields[3]),
+            reporter_count: low(fields[4]),
+            reporters: [high(fields[4]), low(fields[5]), high(fields[5])],
             sequence,
             key_hash,
             count: low(counts),
@@ -237,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_and_back() {
+    fn encoding_is_reversible() {
         let mut event = Event::new(EventKind::RankFailed, Cause::KernelFutex);
         (event.node, event.rank, event.code, event.silent_us) = (3, 77, -9, 5);
         (event.reporter_count, event.reporters, event.at_ns) = (9, [1, 2, 3], u64::MAX - 1);
@@ -246,6 +246,6 @@ mod tests {
         let mut event = Event::new(EventKind::Minority, Cause::Silence);
         (event.count, event.total) = (3, u32::MAX);
         assert_eq!(Event::decode(&event.encode(), 0), Some(event));
-        assert_eq!(Event::decode(&[0; EVENT_WORDS], 0), None);
+        assert_eq!(Event::decode(&[0; EVENT_FIELDS], 0), None);
     }
 }

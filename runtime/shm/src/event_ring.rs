@@ -1,33 +1,32 @@
-//! The ring of events: one writer that never waits, readers that find out when they were lapped.
+//! The event ring: one writer that never waits, and readers that detect when they were lapped.
 //!
-//! Intuition: a strip of paper that runs past a window. The writer overwrites the oldest entry; a
-//! reader that dozed sees from the stamp that its entry is gone and says how many it missed.
+//! The writer overwrites the oldest entry. A reader sees from the stamp that its entry is gone and reports how many
+//! events it lost.
 //!
-//! A stamp of `2n+1` says "event n is being written", `2n+2` says "event n is here". The reader
-//! takes the words between two looks at the stamp (a seqlock). The head moves after the entry is
-//! complete, so a writer that died half way leaves nothing that a reader would look at, and its
-//! successor writes the same number again.
+//! A stamp of `2n+1` means "event n is being written", `2n+2` means "event n is complete". The reader loads the
+//! fields between two loads of the stamp (a seqlock). The head moves after the entry is complete. A writer that ends
+//! during a write therefore leaves nothing that a reader would load, and its successor writes the same number again.
 //!
-//! A lapped reader goes on half a ring behind the writer: far enough not to be lapped again at
-//! once, near enough that the latest causes survive. The states on the board were written before
-//! the events that tell of them, so whoever reads them after an overflow has missed nothing.
+//! A lapped reader continues half a ring behind the writer: far enough not to be lapped again at once, near enough
+//! that the latest causes are kept. The states in the state table are written before the events that report them, so
+//! a process that reads the states after an overflow has missed nothing.
 
 use std::sync::atomic::{Ordering, fence};
 
 use super::core::StateTable;
-use super::event::{Cause, EVENT_WORDS, Event, EventKind};
+use super::event::{Cause, EVENT_FIELDS, Event, EventKind};
 
 impl StateTable {
-    /// Writes the next event and returns its number. For the one writer only.
+    /// Writes the next event and returns its number. Only the one writer may call it.
     pub(super) fn push(&self, event: &Event) -> u64 {
         let sequence = self.head().load(Ordering::Relaxed);
         let (stamp, start) = self.entry(sequence);
         stamp.store(sequence.wrapping_mul(2).wrapping_add(1), Ordering::Relaxed);
         fence(Ordering::Release);
-        for (index, word) in event.encode().into_iter().enumerate() {
+        for (index, field) in event.encode().into_iter().enumerate() {
             self.map
                 .long(start + index * 8)
-                .store(word, Ordering::Relaxed);
+                .store(field, Ordering::Relaxed);
         }
         stamp.store(sequence.wrapping_mul(2).wrapping_add(2), Ordering::Release);
         self.head()
@@ -35,21 +34,21 @@ impl StateTable {
         sequence
     }
 
-    /// The words of event `sequence`, `None` if they are overwritten or being overwritten.
-    fn entry_words(&self, sequence: u64) -> Option<[u64; EVENT_WORDS]> {
+    /// The fields of event `sequence`, `None` if they are overwritten or being overwritten.
+    fn entry_fields(&self, sequence: u64) -> Option<[u64; EVENT_FIELDS]> {
         let (stamp, start) = self.entry(sequence);
         let complete = sequence.wrapping_mul(2).wrapping_add(2);
         if stamp.load(Ordering::Acquire) != complete {
             return None;
         }
-        let names =
+        let fields =
             std::array::from_fn(|index| self.map.long(start + index * 8).load(Ordering::Relaxed));
         fence(Ordering::Acquire);
-        (stamp.load(Ordering::Relaxed) == complete).then_some(names)
+        (stamp.load(Ordering::Relaxed) == complete).then_some(fields)
     }
 }
 
-/// A reader's place in the ring, in the reader's own memory.
+/// A reader's position in the event ring, in the reader's own memory.
 #[derive(Debug, Clone)]
 pub struct Cursor {
     next: u64,
@@ -57,7 +56,7 @@ pub struct Cursor {
 }
 
 impl Cursor {
-    /// A cursor that sees what is written from now on.
+    /// A cursor for the events that are written from now on.
     pub(super) fn at_head(table: &StateTable) -> Self {
         Self {
             next: table.head().load(Ordering::Acquire),
@@ -65,17 +64,17 @@ impl Cursor {
         }
     }
 
-    /// A cursor that sees all that was ever written, as far as it is still there.
+    /// A cursor for all events that are still in the ring.
     pub(super) fn at_start() -> Self {
         Self { next: 0, lost: 0 }
     }
 
-    /// Number of the event that comes next.
+    /// Number of the next event.
     pub fn position(&self) -> u64 {
         self.next
     }
 
-    /// How many events this cursor has lost in all.
+    /// Number of events that this cursor has lost since its creation.
     pub fn lost(&self) -> u64 {
         self.lost
     }
@@ -87,28 +86,28 @@ impl Cursor {
         }
         let behind = head.wrapping_sub(self.next);
         if behind > u64::MAX / 2 {
-            // The head goes back only if somebody scribbles on it: what is lost is not known.
+            // The head goes back only if its memory is corrupted: the number of lost events is not known.
             self.next = head;
             return Some(self.overflow(head, 0));
         }
         if behind <= u64::from(table.layout.limits.events)
-            && let Some(names) = table.entry_words(self.next)
+            && let Some(fields) = table.entry_fields(self.next)
         {
             let sequence = self.next;
             self.next = sequence.wrapping_add(1);
-            // An entry that is no event can only come from somebody who scribbles on the board.
-            let event = Event::decode(&names, sequence);
+            // Only corruption of the state table makes an entry that is not an event.
+            let event = Event::decode(&fields, sequence);
             return Some(event.unwrap_or_else(|| self.overflow(sequence, 1)));
         }
         Some(self.lapped(table))
     }
 
-    /// Goes on half a ring behind the writer and says what was skipped.
+    /// Continues half a ring behind the writer and returns an event with the number of skipped events.
     fn lapped(&mut self, table: &StateTable) -> Event {
         let head = table.head().load(Ordering::Acquire);
         let kept = u64::from(table.layout.limits.events) / 2;
         let from = self.next;
-        // A cursor within the kept half whose entry is unreadable (a scribbled stamp) skips one.
+        // A cursor within the kept half whose entry is unreadable (a corrupted stamp) skips one.
         let oldest = head.wrapping_sub(kept);
         let ahead = oldest.wrapping_sub(from);
         let lost = if ahead == 0 || ahead > u64::MAX / 2 {
@@ -141,7 +140,7 @@ mod tests {
     use crate::TableView;
     use crate::TableWriter;
 
-    /// An event of which every field follows from its number: a torn one betrays itself.
+    /// An event all of whose fields follow from its number, so that a torn one is detected.
     fn numbered(sequence: u64) -> Event {
         let part = sequence.wrapping_mul(0x9e37_79b9) as u32;
         let mut event = Event::new(EventKind::RankFailed, Cause::KernelFutex);
@@ -162,8 +161,8 @@ mod tests {
         TableWriter::create(limits).unwrap()
     }
 
-    /// Reads what is there and checks that every event is whole, in order, and that what is
-    /// missing was said with its exact number.
+    /// Reads all events in the ring. Checks that every event is whole and in order, and that the number of missing
+    /// events is reported exactly.
     fn read_all(view: &TableView, cursor: &mut Cursor, expected: &mut u64) -> u64 {
         let mut lost = 0;
         while let Some(event) = view.next_event(cursor) {
@@ -183,7 +182,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_lost_is_said_exactly(bursts in prop::collection::vec(0u64..100, 1..20)) {
+        fn lost_events_are_counted_exactly(bursts in prop::collection::vec(0u64..100, 1..20)) {
             let mut writer = table(16);
             let view = writer.view();
             let (mut cursor, mut expected, mut written) = (view.cursor(), 0, 0);
@@ -228,9 +227,9 @@ mod tests {
         }
     }
 
-    /// It says so once, and goes on from there.
+    /// The reader reports the corruption once and continues from there.
     #[test]
-    fn a_reader_beyond_a_scribbled_head_finds_back() {
+    fn a_reader_recovers_from_a_corrupted_head() {
         let mut writer = table(16);
         let view = writer.view();
         let mut cursor = view.cursor();
@@ -248,11 +247,11 @@ mod tests {
     }
 
     #[test]
-    fn a_writer_that_died_half_way_leaves_nothing_to_see() {
+    fn a_partly_written_event_is_not_visible() {
         let mut writer = table(16);
         let view = writer.view();
         let mut cursor = view.cursor();
-        // Half an entry: its stamp is odd and the head has not moved.
+        // A partly written entry: its stamp is odd and the head has not moved.
         view.table().entry(0).0.store(1, Ordering::Relaxed);
         assert_eq!(view.next_event(&mut cursor), None);
         writer.push_event(&numbered(0));

@@ -1,32 +1,32 @@
-//! Where everything lies on the board: offsets from limits, by one function for both sides.
+//! The layout of the state table: one function computes all offsets from the limits, for both sides.
 //!
-//! No offset is ever read from the board. The header says how many nodes, ranks, slots and ring
-//! entries there are room for, and the rest follows.
+//! No offset is ever read from the state table. The header states the limits of nodes, ranks, slots and events, and
+//! all offsets follow from them.
 
 use super::TableError;
 
-/// The number of the layout. Any change of what lies where or of what it means raises it.
+/// The number of the layout. Every change of an offset or of a meaning increments it.
 pub const LAYOUT_VERSION: u32 = 6;
 /// "MUSTERBD", read as a little-endian number.
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"MUSTERBD");
 
-/// Bytes of a node's name, the ending NUL included.
+/// Bytes of a node's name, with the NUL at its end.
 pub(super) const NAME_SIZE: usize = 64;
 /// The longest node name, in bytes.
 pub const NODE_NAME_MAX: usize = NAME_SIZE - 1;
-/// Bytes of a group's name, the ending NUL included.
+/// Bytes of a group's name, with the NUL at its end.
 pub(super) const GROUP_SIZE: usize = 32;
-/// Bytes of a ring entry: its stamp and the words of the event.
+/// Bytes of a ring entry: its stamp and the fields of the event.
 pub(super) const ENTRY_SIZE: usize = 64;
-/// Bytes of a line that one writer owns: two cache lines, which some prefetchers fetch together. A slot has one
-/// that the agent writes and one that its client writes.
+/// Bytes of a line that one process writes: two cache lines, since some prefetchers fetch two together. A slot has
+/// one line that the agent writes and one that its client writes.
 pub(super) const LINE_SIZE: usize = 128;
-/// Bytes of a node's traffic: when something was had from it, and when something was sent there.
+/// Bytes of a node's traffic stamps: when a message was received from it, and when one was sent to it.
 pub(super) const STAMPS_SIZE: usize = 16;
-/// Bytes of a node's parcels: the box for what is carried there, and that for what was carried here.
+/// Bytes of a node's piggyback buffers: one for bytes to that node, one for bytes from it.
 pub(super) const PIGGYBACKS_SIZE: usize = 2 * LINE_SIZE;
 const PAGE_SIZE: usize = 4096;
-/// Both halves begin on a page of any machine: each is a mapping of its own.
+/// Both halves start on a page boundary of any machine, because each is a mapping of its own.
 const HALF_ALIGNMENT: usize = 65536;
 
 /// Offsets of the header's fields. The first line never changes after creation.
@@ -39,17 +39,17 @@ pub(super) mod header {
     pub(crate) const EVENTS: usize = 24;
     pub(crate) const SIZE: usize = 32;
     pub(crate) const IDENTITY: usize = 40;
-    // Second line: what the agent changes seldom.
+    // Second line: what the agent changes rarely.
     pub(crate) const GENERATION: usize = 128;
     pub(crate) const NODE_COUNT: usize = 132;
     pub(crate) const RANK_COUNT: usize = 136;
     pub(crate) const OWN_NODE: usize = 140;
     pub(crate) const EPOCH: usize = 144;
-    // Third line: how many events were ever written.
+    // Third line: number of events ever written.
     pub(crate) const HEAD: usize = 256;
 }
 
-/// How much a board has room for. Room costs address space; memory only when it is used.
+/// The limits of a state table. Unused room takes address space, not memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TableLimits {
     /// Nodes of the job, 1..=2097152.
@@ -58,12 +58,12 @@ pub struct TableLimits {
     pub ranks: u32,
     /// Processes of this node that are attached at one time, 1..=4096.
     pub slots: u32,
-    /// Events that a slow reader may be behind, a power of two, 16..=65536.
+    /// Events that a slow reader may lag behind, a power of two, 16..=65536.
     pub events: u32,
 }
 
 impl Default for TableLimits {
-    /// Room for a job of 65536 nodes and 4 million ranks, 1024 of them here.
+    /// Limits for a job of 65536 nodes and 4 million ranks, 1024 of them on this node.
     fn default() -> Self {
         Self {
             nodes: 1 << 16,
@@ -74,9 +74,9 @@ impl Default for TableLimits {
     }
 }
 
-/// Offsets of what stands at the beginning of the clients' half, from there.
+/// Offsets of the fields at the start of the clients' half, from that start.
 pub(super) mod clients {
-    /// Grows with the epoch; those who wait for a change sleep on it.
+    /// Incremented with the epoch; the futex on which processes wait for a change.
     pub(crate) const CHANGED: usize = 0;
 }
 
@@ -93,14 +93,14 @@ pub(crate) struct Layout {
     pub(super) event_ring: usize,
     /// The agent's lines of the slots.
     pub(super) facts: usize,
-    /// Here the clients' half begins: below, only the agent writes.
+    /// Start of the clients' half. Below it, only the agent writes.
     pub(super) clients: usize,
     /// The clients' lines of the slots.
     pub(super) lines: usize,
     pub(super) ticks: usize,
     pub(super) traffic: usize,
-    /// A line for what concerns them all, then the boxes.
-    pub(super) parcels: usize,
+    /// A line with the counter of all nodes, then the buffers.
+    pub(super) piggybacks: usize,
     pub(super) size: usize,
 }
 
@@ -142,7 +142,7 @@ impl Layout {
             lines: region(slots * LINE_SIZE, PAGE_SIZE),
             ticks: region(slots * LINE_SIZE, PAGE_SIZE),
             traffic: region(nodes * STAMPS_SIZE, PAGE_SIZE),
-            parcels: region(LINE_SIZE + nodes * PIGGYBACKS_SIZE, HALF_ALIGNMENT),
+            piggybacks: region(LINE_SIZE + nodes * PIGGYBACKS_SIZE, HALF_ALIGNMENT),
             size: end,
         })
     }
@@ -188,7 +188,7 @@ mod tests {
             layout.lines,
             layout.ticks,
             layout.traffic,
-            layout.parcels,
+            layout.piggybacks,
         ];
         for pair in starts.windows(2) {
             assert!(pair[1] - pair[0] >= PAGE_SIZE && pair[1].is_multiple_of(PAGE_SIZE));
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_that_make_no_sense_are_refused() {
+    fn limits_out_of_range_are_refused() {
         let good = TableLimits::default();
         assert!(Layout::new(good).is_ok());
         assert!(Layout::new(TableLimits { slots: 0, ..good }).is_err());

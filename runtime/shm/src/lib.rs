@@ -1,42 +1,42 @@
-//! The board: one piece of shared memory that says who is alive, and what happened.
+//! The state table: one piece of shared memory with the states of nodes and ranks, and the events of this node's
+//! agent.
 //!
-//! Intuition: a notice board in the hall of a node. One agent writes on it; every rank looks up
-//! when it likes, and looking costs a load, not a question. A strip at the foot belongs to the
-//! ranks: each holds one line there, and the kernel marks the line when the rank ends.
+//! One agent writes it. Every rank of the node reads it: a read is a load, not a request. In the clients' half, each
+//! rank holds one line, which the kernel marks when the rank ends.
 //!
 //! ```text
-//! the agent's half, which all others map for reading:
-//! header       magic, layout version, limits | counts, epoch | head of the ring
+//! the agent's half, which all other processes map for reading:
+//! header       magic, layout version, limits | counts, epoch | head of the event ring
 //! node states  a byte each          rank states  a byte each
 //! rank nodes   u32 each             node names   64 bytes each
 //! node groups  32 bytes each        group events u64 each
-//! ring         the events of this node's agent, 64 bytes each
-//! slots        128 bytes each: who is there
+//! event ring   the events of this node's agent, 64 bytes each
+//! slots        128 bytes each: the process in the slot
 //! the clients' half, which every client and the agent map for writing:
-//! changed      those who wait for a change of a state sleep on it
-//! slots        128 bytes each: the word of the client there, and what it says of itself
+//! changed      futex on which processes wait for a change of a state
+//! slots        128 bytes each: the robust futex of the client and its statements
 //! ticks        a line of 128 bytes each, one writer
-//! traffic      16 bytes a node: when ranks here last had something from it, and sent something there
-//! parcels      256 bytes a node: a beat for a message to carry there, and one that a message brought
+//! traffic      16 bytes a node: when ranks of this node last received from it, and sent to it
+//! piggybacks   256 bytes a node: a beat for a message to that node, and one that a message brought
 //! ```
 //!
-//! Every region starts on its own page, so a state never shares a cache line with a slot, a tick
-//! or the ring. Pages that nobody wrote cost nothing, so the limits can be generous.
+//! Every region starts on a page of its own, so a state never shares a cache line with a slot, a tick or the event
+//! ring. Pages that are never written take no memory, so the limits can be generous.
 //!
-//! **Why one ring and not one per client.** The events are the same for everybody. With one ring
-//! the agent writes each once, whatever the number of ranks, and no slow or stopped rank can make
-//! it wait or cost memory; each reader keeps its own cursor in its own memory and finds out by
-//! itself, with the exact number, that it was lapped.
+//! **Why one event ring and not one per client.** The events are the same for all clients. With one ring the agent
+//! writes each event once, whatever the number of ranks. A slow or stopped rank cannot make it wait and costs no
+//! memory. Each reader keeps its cursor in its own memory and detects by itself that it was lapped, with the exact
+//! number of lost events.
 //!
-//! The board survives its writer: a new worker inherits the same memory, mapped, and reads no layout
-//! from it. It is not a log and not a queue with acknowledgements; what counts after a loss is the states.
+//! The state table survives its writer: a new worker inherits the same memory, already mapped, and reads no layout
+//! from it. The event ring is neither a log nor a queue with acknowledgements; after a loss, the states count.
 //!
-//! **Trust.** Only processes of the same user ever get the descriptors. What the agent believes, and a successor of its
-//! worker, is in the agent's half: a memory file of its own, sealed so that nobody else can write it
-//! (`F_SEAL_FUTURE_WRITE`, Linux 5.1; before, clients map it for reading all the same). Of the clients' half the
-//! agent believes no bytes of one client about another, see `slot`. A view never panics
-//! and never reads outside its mapping whatever is written there: sizes are taken once, checked
-//! against the files, and kept in private memory.
+//! **Trust.** Only processes of the same user get the descriptors. What the agent, or a successor of its worker,
+//! relies on is in the agent's half: a memory file of its own, which is sealed so that no other process can write it
+//! (`F_SEAL_FUTURE_WRITE`, Linux 5.1; on older kernels clients still map it for reading). In the clients' half, the
+//! agent does not rely on bytes that one client may have written about another, see `slot`. A view never panics and
+//! never reads outside its mapping, whatever is written there: sizes are read once, checked against the files, and
+//! kept in private memory.
 #![forbid(unsafe_code)]
 
 mod core;
@@ -62,45 +62,47 @@ pub use traffic::TrafficStamp;
 pub use view::TableView;
 pub use writer::TableWriter;
 
-/// Why a board could not be made or attached.
+/// Why a state table could not be created or attached.
 #[derive(Debug, thiserror::Error)]
 pub enum TableError {
-    /// The memory holds no board; nothing was changed.
-    #[error("this is not a board of Muster ({why}); is something else listening on the socket?")]
-    NotABoard {
+    /// The memory holds no state table; nothing was changed.
+    #[error(
+        "the memory is not a state table of Muster ({why}); check which program listens on the agent's socket"
+    )]
+    NotATable {
         /// What was found instead.
         why: String,
     },
-    /// The board was made by another release; nothing was changed.
+    /// The state table was created by another release; nothing was changed.
     #[error(
-        "board of another version: it has layout {found}, this library knows layout {known}; \
+        "state table of another version: it has layout {found}, this library knows layout {known}; \
          use the musterd and the libmuster of one release (MUSTER_AGENT names the musterd), \
          or end the running agent"
     )]
     Version {
-        /// The layout of the board.
+        /// The layout of the state table.
         found: u32,
-        /// The layout of this code.
+        /// The layout that this code knows.
         known: u32,
     },
     /// A limit outside what the layout can hold.
     #[error("{what} = {value} is outside {least}..={most}")]
     Limit {
-        /// Which limit.
+        /// Name of the limit.
         what: &'static str,
-        /// The value asked for.
+        /// The requested value.
         value: u64,
-        /// The least allowed.
+        /// The lowest allowed value.
         least: u64,
-        /// The most allowed.
+        /// The highest allowed value.
         most: u64,
     },
-    /// The system refused.
+    /// A system call failed.
     #[error("cannot {what}: {cause}")]
     System {
-        /// What was tried.
+        /// The operation.
         what: &'static str,
-        /// The system's answer.
+        /// The error of the system call.
         cause: std::io::Error,
     },
 }

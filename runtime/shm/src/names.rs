@@ -1,6 +1,6 @@
-//! The names of events, causes and states, as every side of Muster says them.
+//! The names of events, causes and states, the same in all parts of Muster.
 //!
-//! They end with a NUL, so that the C API can hand them out as they are.
+//! They end with a NUL, so that the C API can return them unchanged.
 
 use super::{Cause, EventKind, NodeState, RankState};
 use std::ffi::CStr;
@@ -59,7 +59,7 @@ pub const NODE_STATES: [&CStr; 6] = [
 /// Names of a rank's states, by number.
 pub const RANK_STATES: [&CStr; 5] = [c"Unknown", c"Alive", c"Hung", c"Failed", c"Left"];
 
-/// The name at a number; "?" for a number that has none.
+/// The name of a number; "?" for a number without a name.
 pub fn name(names: &'static [&'static CStr], number: i32) -> &'static CStr {
     usize::try_from(number)
         .ok()
@@ -72,28 +72,28 @@ fn text(names: &'static [&'static CStr], number: i32) -> &'static str {
 }
 
 impl EventKind {
-    /// "RANK_FAILED", "NODE_UP" and so on.
+    /// For example "RANK_FAILED", "NODE_UP".
     pub fn name(self) -> &'static str {
         text(&KINDS, self as i32)
     }
 }
 
 impl Cause {
-    /// "kernel futex", "silence" and so on.
+    /// For example "kernel futex", "silence".
     pub fn name(self) -> &'static str {
         text(&CAUSES, self as i32)
     }
 }
 
 impl NodeState {
-    /// "Alive", "Failed" and so on.
+    /// For example "Alive", "Failed".
     pub fn name(self) -> &'static str {
         text(&NODE_STATES, self as i32)
     }
 }
 
 impl RankState {
-    /// "Alive", "Failed" and so on.
+    /// For example "Alive", "Failed".
     pub fn name(self) -> &'static str {
         text(&RANK_STATES, self as i32)
     }
@@ -103,7 +103,7 @@ impl RankState {
 mod tests {
     use super::*;
 
-    /// The tables are as long as the enumerations that they name.
+    /// The name tables are as long as the enumerations.
     #[test]
     fn every_number_has_a_name() {
         let kinds = (0..=u16::MAX).filter(|n| EventKind::from_number(*n).is_some());

@@ -1,16 +1,17 @@
-//! Parcels: bytes of the agents that ranks carry to each other inside messages of their own (BG-03).
+//! Piggybacks: bytes of the agents that ranks carry to each other in messages of their own (BG-03).
 //!
-//! Intuition: two letter boxes for each node. Into the one the agent puts a beat for that node, and the first
-//! rank that sends a message there anyway takes it along; into the other a rank puts what a message from there
-//! brought, and the agent empties it. Whatever is in a box proves itself, so nobody has to be trusted with it.
+//! Each node has two buffers in the state table. Buffer `To`: the agent puts a beat for that node into it, and the
+//! first rank that sends a message there anyway takes the beat along. Buffer `From`: a rank puts into it what a
+//! message from that node brought, and the agent collects it. The bytes are authenticated, so no rank has to be
+//! trusted with them.
 //!
 //! ```text
-//! a box, 128 bytes:   0 state   8 when a rank last looked for something (box `To`)   16 bytes
-//! state:              microseconds << 16 | length << 8 | what
+//! a buffer, 128 bytes:  0 state   8 when a rank last wanted a piggyback (buffer `To`)   16 bytes
+//! state:                microseconds << 16 | length << 8 | phase
 //! ```
-//! The state has the time of its making, so it is another one each time, and a rank that ended with its hand
-//! in the box is found out. No side ever waits: a box that is not as it should be is left alone, and what was
-//! to go in is lost and counted.
+//! The state includes the time of its creation, so every state differs from the one before, and a rank that ended
+//! while it filled a buffer is detected. No side ever waits: a buffer in an unexpected phase is left as it is, and
+//! the bytes that it should have received are lost and counted.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -18,11 +19,11 @@ use super::core::StateTable;
 use super::{TableView, TableWriter, TrafficStamp};
 use muster_sys::clock::monotonic_ns;
 
-/// Bytes of the longest parcel.
+/// Bytes of the longest piggyback.
 pub const PIGGYBACK_MAX: usize = 112;
-const BYTES: usize = 16;
-const _: () = assert!(BYTES + PIGGYBACK_MAX == super::layout::LINE_SIZE);
-/// A rank that fills a box for so long has ended, or is stopped.
+const HEADER_SIZE: usize = 16;
+const _: () = assert!(HEADER_SIZE + PIGGYBACK_MAX == super::layout::LINE_SIZE);
+/// A rank that fills a buffer for longer than this has ended or is stopped.
 const FILLING_MAX_NS: u64 = 1_000_000_000;
 
 const EMPTY: u64 = 0;
@@ -30,15 +31,15 @@ const FILLING: u64 = 1;
 const FULL: u64 = 2;
 const TAKEN: u64 = 3;
 
-fn state(what: u64, length: usize, at_us: u64) -> u64 {
-    at_us << 16 | (length as u64) << 8 | what
+fn state(phase: u64, length: usize, at_us: u64) -> u64 {
+    at_us << 16 | (length as u64) << 8 | phase
 }
 
-fn what(state: u64) -> u64 {
+fn phase(state: u64) -> u64 {
     state & 0xff
 }
 
-/// Never more than there is room for, whatever was scribbled there.
+/// At most the size of the buffer, even if the state is corrupted.
 fn length(state: u64) -> usize {
     (state >> 8 & 0xff).min(PIGGYBACK_MAX as u64) as usize
 }
@@ -47,7 +48,7 @@ fn at_ns(state: u64) -> u64 {
     (state >> 16) * 1000
 }
 
-/// A box of a board.
+/// A buffer in a state table.
 #[derive(Clone, Copy)]
 struct PiggybackBuffer<'a> {
     table: &'a StateTable,
@@ -70,18 +71,18 @@ impl<'a> PiggybackBuffer<'a> {
     }
 
     fn write(self, bytes: &[u8]) {
-        for (place, chunk) in bytes.chunks(8).enumerate() {
+        for (index, chunk) in bytes.chunks(8).enumerate() {
             let mut word = [0; 8];
             word[..chunk.len()].copy_from_slice(chunk);
-            let at = self.start + BYTES + place * 8;
+            let at = self.start + HEADER_SIZE + index * 8;
             let long = self.table.map.long(at);
             long.store(u64::from_ne_bytes(word), Ordering::Relaxed);
         }
     }
 
     fn read(self, bytes: &mut [u8]) {
-        for (place, chunk) in bytes.chunks_mut(8).enumerate() {
-            let at = self.start + BYTES + place * 8;
+        for (index, chunk) in bytes.chunks_mut(8).enumerate() {
+            let at = self.start + HEADER_SIZE + index * 8;
             let word = self.table.map.long(at).load(Ordering::Relaxed);
             chunk.copy_from_slice(&word.to_ne_bytes()[..chunk.len()]);
         }
@@ -89,18 +90,18 @@ impl<'a> PiggybackBuffer<'a> {
 }
 
 impl TableView {
-    /// Takes the parcel for the node of this rank, if there is one, and says that more would be welcome. How
-    /// many bytes it has, 0 for none; `None` if nobody knows where the rank runs.
+    /// Takes the piggyback for the node of this rank, if there is one, and notes that the rank wants more. Returns
+    /// its number of bytes, 0 if there is none; `None` if the node of the rank is not known.
     pub fn take_piggyback(&self, rank: u32, bytes: &mut [u8; PIGGYBACK_MAX]) -> Option<usize> {
         let piggyback = PiggybackBuffer::find(&self.0, self.rank_node(rank)?, TrafficStamp::To)?;
         piggyback.wanted().store(monotonic_ns(), Ordering::Relaxed);
         let full = piggyback.state().load(Ordering::Acquire);
-        if what(full) != FULL {
+        if phase(full) != FULL {
             return Some(0);
         }
         let bytes = &mut bytes[..length(full)];
         piggyback.read(bytes);
-        // What was read is whole if the state is still the same, and then it is ours alone.
+        // The bytes are whole if the state is unchanged; the exchange then makes them ours alone.
         fence(Ordering::Acquire);
         let taken = full - FULL + TAKEN;
         let swap =
@@ -110,8 +111,8 @@ impl TableView {
         Some(swap.map_or(0, |_| bytes.len()))
     }
 
-    /// Hands over what a message from this rank has brought. `Some(false)` if the last parcel from its node is
-    /// still there, or this one is too long: it is lost, and counted. `None` as above.
+    /// Hands over what a message from this rank brought. `Some(false)` if the last piggyback from its node was not
+    /// collected yet, or this one is too long: it is lost and counted. `None` as in [`TableView::take_piggyback`].
     pub fn bring_piggyback(&self, rank: u32, bytes: &[u8]) -> Option<bool> {
         let piggyback = PiggybackBuffer::find(&self.0, self.rank_node(rank)?, TrafficStamp::From)?;
         let empty = piggyback.state().load(Ordering::Relaxed);
@@ -124,7 +125,7 @@ impl TableView {
                 .compare_exchange(old, new, success, failure)
                 .is_ok()
         };
-        let fits = bytes.len() <= PIGGYBACK_MAX && what(empty) == EMPTY;
+        let fits = bytes.len() <= PIGGYBACK_MAX && phase(empty) == EMPTY;
         let brought = fits && exchange(empty, filling, order) && {
             piggyback.write(bytes);
             let full = state(FULL, bytes.len(), now_us);
@@ -136,28 +137,28 @@ impl TableView {
         Some(brought)
     }
 
-    /// When a rank last looked for something to carry to this node, in nanoseconds of this node's monotonic
-    /// clock; 0 if none ever did.
+    /// When a rank last tried to take a piggyback for this node, in nanoseconds of this node's monotonic clock; 0 if
+    /// none ever did.
     pub fn piggyback_wanted_ns(&self, node: u32) -> u64 {
         let piggyback = PiggybackBuffer::find(&self.0, node, TrafficStamp::To);
         piggyback.map_or(0, |piggyback| piggyback.wanted().load(Ordering::Relaxed))
     }
 
-    /// How many parcels found their box full.
+    /// Number of piggybacks that were lost.
     pub fn piggybacks_lost(&self) -> u64 {
         self.0.piggybacks_lost().load(Ordering::Relaxed)
     }
 }
 
 impl TableWriter {
-    /// Puts a parcel into the box for this node, in the place of the last one. `false` if it is too long or
-    /// there is no such node.
+    /// Puts a piggyback into the buffer for this node; it replaces the one before. `false` if it is too long or there
+    /// is no such node.
     pub fn offer_piggyback(&mut self, node: u32, bytes: &[u8]) -> bool {
         let piggyback = PiggybackBuffer::find(self.table(), node, TrafficStamp::To);
         let Some(piggyback) = piggyback.filter(|_| bytes.len() <= PIGGYBACK_MAX) else {
             return false;
         };
-        // Later than the one before, so that nobody takes the one for the other.
+        // Later than the time before, so that no rank takes the new state for the old one.
         let before_us = piggyback.state().load(Ordering::Relaxed) >> 16;
         let now_us = (monotonic_ns() / 1000).max(before_us + 1);
         let filling = state(FILLING, 0, now_us);
@@ -169,18 +170,18 @@ impl TableWriter {
         true
     }
 
-    /// Empties the box for this node, and says whether a rank had taken what was in it.
+    /// Empties the buffer for this node. Returns whether a rank had taken its content.
     pub fn withdraw_piggyback(&mut self, node: u32) -> bool {
         let Some(piggyback) = PiggybackBuffer::find(self.table(), node, TrafficStamp::To) else {
             return false;
         };
         let at_us = piggyback.state().load(Ordering::Relaxed) >> 16;
         let empty = state(EMPTY, 0, at_us);
-        what(piggyback.state().swap(empty, Ordering::AcqRel)) == TAKEN
+        phase(piggyback.state().swap(empty, Ordering::AcqRel)) == TAKEN
     }
 
-    /// Takes what a message from this node has brought: how many bytes, and when it came in nanoseconds of
-    /// the monotonic clock.
+    /// Takes what a message from this node brought: the number of bytes, and when they arrived, in nanoseconds of the
+    /// monotonic clock.
     pub fn collect_piggyback(
         &mut self,
         node: u32,
@@ -190,7 +191,7 @@ impl TableWriter {
         let found = piggyback.state().load(Ordering::Acquire);
         let now_ns = monotonic_ns();
         let empty = state(EMPTY, 0, now_ns / 1000);
-        match what(found) {
+        match phase(found) {
             EMPTY => None,
             FILLING if now_ns.saturating_sub(at_ns(found)) < FILLING_MAX_NS => None,
             FULL => {
@@ -227,13 +228,13 @@ mod tests {
 
     /// BG-03.
     #[test]
-    fn a_parcel_is_taken_once() {
+    fn a_piggyback_is_taken_once() {
         let (mut table, view, other) = table();
         let mut bytes = [0; PIGGYBACK_MAX];
         assert_eq!(
             view.take_piggyback(3, &mut bytes),
             None,
-            "its place is not known"
+            "its node is not known"
         );
         assert_eq!(view.piggyback_wanted_ns(other), 0);
         assert_eq!(view.take_piggyback(4, &mut bytes), Some(0));
@@ -245,14 +246,14 @@ mod tests {
         assert!(table.withdraw_piggyback(other));
         assert!(!table.withdraw_piggyback(other));
         assert!(table.offer_piggyback(other, &[7; PIGGYBACK_MAX]));
-        assert!(!table.withdraw_piggyback(other), "nobody took it");
+        assert!(!table.withdraw_piggyback(other), "no rank took it");
         assert_eq!(view.take_piggyback(4, &mut bytes), Some(0));
         assert!(!table.offer_piggyback(other, &[7; PIGGYBACK_MAX + 1]));
         assert!(!table.offer_piggyback(u32::MAX, b"x"));
     }
 
     #[test]
-    fn what_is_brought_is_collected_and_what_is_too_much_is_counted() {
+    fn piggybacks_are_collected_and_losses_are_counted() {
         let (mut table, view, other) = table();
         let mut bytes = [0; PIGGYBACK_MAX];
         assert_eq!(view.bring_piggyback(3, b"x"), None);
@@ -275,9 +276,9 @@ mod tests {
         assert_eq!(view.piggybacks_lost(), 2);
     }
 
-    /// A rank was killed with its hand in the box, or somebody scribbled on it.
+    /// A rank was killed while it filled the buffer, or the state was corrupted.
     #[test]
-    fn a_box_that_is_left_in_disorder_is_emptied() {
+    fn a_buffer_in_an_invalid_state_is_emptied() {
         let (mut table, view, other) = table();
         let mut bytes = [0; PIGGYBACK_MAX];
         let piggyback = PiggybackBuffer::find(view.table(), other, TrafficStamp::From).unwrap();
@@ -291,42 +292,42 @@ mod tests {
         assert_eq!(table.collect_piggyback(other, &mut bytes), None);
         assert_eq!(view.bring_piggyback(4, b"x"), Some(true));
         piggyback.state().store(0xff << 8 | FULL, Ordering::Relaxed);
-        let scribbled = table.collect_piggyback(other, &mut bytes).unwrap();
-        assert_eq!(scribbled, (PIGGYBACK_MAX, 0));
+        let corrupted = table.collect_piggyback(other, &mut bytes).unwrap();
+        assert_eq!(corrupted, (PIGGYBACK_MAX, 0));
     }
 
-    /// Ranks take while the agent offers: each parcel is had by one at most, and whole.
+    /// Ranks take piggybacks while the agent offers them: each is taken at most once, and whole.
     #[test]
-    fn no_parcel_is_torn_or_had_twice() {
+    fn no_piggyback_is_torn_or_taken_twice() {
         let (mut table, view, other) = table();
         let done = AtomicBool::new(false);
         let (done, view) = (&done, &view);
         let taken: u64 = std::thread::scope(|scope| {
             let taker = move || {
-                let (mut had, mut last, mut bytes) = (0, 0, [0; PIGGYBACK_MAX]);
+                let (mut taken_count, mut last, mut bytes) = (0, 0, [0; PIGGYBACK_MAX]);
                 while !done.load(Ordering::Acquire) {
                     if let Some(length @ 1..) = view.take_piggyback(4, &mut bytes) {
                         let first = u64::from_ne_bytes(bytes[..8].try_into().unwrap());
                         let whole = bytes[..length].chunks(8);
                         whole.for_each(|word| assert_eq!(word, first.to_ne_bytes()));
                         assert!(first > last && length == PIGGYBACK_MAX);
-                        (had, last) = (had + 1, first);
+                        (taken_count, last) = (taken_count + 1, first);
                     }
                 }
-                had
+                taken_count
             };
             let takers = [(); 3].map(|()| scope.spawn(taker));
-            let mut told = 0;
+            let mut counted = 0;
             for number in 1u64..20_000 {
                 let piggyback: Vec<u8> = number.to_ne_bytes().repeat(PIGGYBACK_MAX / 8);
                 assert!(table.offer_piggyback(other, &piggyback));
                 std::hint::spin_loop();
-                told += u64::from(table.withdraw_piggyback(other));
+                counted += u64::from(table.withdraw_piggyback(other));
             }
             done.store(true, Ordering::Release);
-            let had: u64 = takers.map(|taker| taker.join().unwrap()).iter().sum();
-            assert_eq!(had, told);
-            had
+            let taken_count: u64 = takers.map(|taker| taker.join().unwrap()).iter().sum();
+            assert_eq!(taken_count, counted);
+            taken_count
         });
         println!("{taken} were taken");
     }

@@ -1,16 +1,17 @@
-//! A slot: what one attached process and the agent tell each other through the board.
+//! `Slot` is the entry of one attached process in the state table; the process and the agent exchange statements
+//! through it.
 //!
 //! ```text
-//! client's line   0..96  word and links of the hold (see muster_sys::robust)
+//! client's line   0..96  robust futex and its list entry (see sys::robust)
 //!                    96  leave (8)   104 promised period of ticks (8)
 //! agent's line     0 occupancy     4 pid     8 start time (8)   16 rank + 1
 //!                 20 generation   24 armed  28 hold
 //! ```
-//! The agent trusts its own line, which only it can write, never the client's: from there it takes only the word,
-//! which it classifies, and what the client says of itself, that it leaves and how often it will tick. Any client
-//! can write on the lines of all, so such a statement is combined with the client's mark: 32 bits of content and 2
-//! that say which, the other bits being those of a number that only this client was told. What somebody else has
-//! scribbled there says nothing.
+//! The agent relies on its own line, which only it can write, and not on the client's. From the client's line it
+//! takes only the futex, which it classifies, and two statements of the client: that it leaves, and how often it
+//! ticks. Any client can write to the lines of all clients, so a statement is combined (XOR) with the client's mark:
+//! 32 bits of content and 2 bits for the kind of statement; the other bits are those of a number that only this
+//! client received. What another process writes there is therefore not a valid statement and has no effect.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -28,7 +29,7 @@ const GENERATION: usize = 20;
 const ARMED: usize = 24;
 const HOLD: usize = 28;
 
-/// What a client's statement is about.
+/// The kinds of statements of a client.
 const LEAVES: u64 = 1;
 const LEAVES_LINKED: u64 = 2;
 const TICKS: u64 = 3;
@@ -37,9 +38,9 @@ fn statement(mark: u64, what: u64, value: u32) -> u64 {
     mark ^ (what << 32 | u64::from(value))
 }
 
-/// What is stated, if it is by the one with this mark.
-fn stated(mark: u64, word: u64) -> Option<(u64, u32)> {
-    let content = mark ^ word;
+/// Kind and content of a statement; `None` if it was not made with this mark.
+fn stated(mark: u64, bits: u64) -> Option<(u64, u32)> {
+    let content = mark ^ bits;
     (content >> 34 == 0).then_some((content >> 32, content as u32))
 }
 
@@ -48,20 +49,20 @@ const _: () = assert!(robust::LINE_USED <= LEAVE);
 /// Whether a slot is in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Occupancy {
-    /// Nobody's.
+    /// No process has it.
     Free,
     /// A process has it.
     Taken,
-    /// Its process left but still has links into it: not to be used while that process lives.
+    /// Its process left but one of its threads is still linked to it: not to be used while that process is alive.
     Quarantined,
 }
 
-/// How a client holds its word.
+/// How a client holds its futex.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hold {
-    /// A thread of the library, by its own robust list.
+    /// A thread of the library holds it, by its own robust list.
     Thread,
-    /// The application's thread that attached, by a robust mutex.
+    /// The application's thread that attached holds it, by a robust mutex.
     Mutex,
 }
 
@@ -70,9 +71,9 @@ pub enum Hold {
 pub enum Leave {
     /// It has not.
     No,
-    /// It leaves, and has let go of the slot or will with its next step.
+    /// It leaves, and has released the futex or does so next.
     Announced,
-    /// It leaves but cannot let go: the slot stays linked into one of its threads.
+    /// It leaves but cannot release the futex: the slot stays linked to one of its threads.
     StillLinked,
 }
 
@@ -87,15 +88,15 @@ pub struct SlotFacts {
     pub start_ticks: u64,
     /// Its rank, if it has one.
     pub rank: Option<u32>,
-    /// Counts the images that had this slot: an exec raises it.
+    /// Counts the program images that had this slot: an exec increments it.
     pub generation: u32,
-    /// Whether the client has said that it holds the word.
+    /// Whether the client has reported that it holds the futex.
     pub armed: bool,
-    /// How it holds the word.
+    /// How it holds the futex.
     pub hold: Hold,
 }
 
-/// Who wants a slot.
+/// A process that requests a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Claim {
     /// The process.
@@ -104,17 +105,17 @@ pub struct Claim {
     pub start_ticks: u64,
     /// Its rank, if it has one.
     pub rank: Option<u32>,
-    /// How it will hold the word.
+    /// How it will hold the futex.
     pub hold: Hold,
 }
 
-/// Why a slot was not given.
+/// Why a process gets no slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ClaimError {
     /// Every slot is in use.
-    #[error("all {slots} slots of this node's board are taken")]
+    #[error("all {slots} slots of this node's state table are taken")]
     Full {
-        /// How many there are.
+        /// Number of slots.
         slots: u32,
     },
     /// The process holds a slot through another copy of the library.
@@ -123,7 +124,7 @@ pub enum ClaimError {
         /// The process.
         pid: u32,
     },
-    /// Another process is that rank.
+    /// Another process has that rank.
     #[error(
         "rank {rank} is taken by process {pid}, which is attached; give every process a rank of \
          its own (MUSTER_RANK)"
@@ -131,11 +132,11 @@ pub enum ClaimError {
     RankTaken {
         /// The rank.
         rank: u32,
-        /// Who has it.
+        /// The process that has it.
         pid: u32,
     },
-    /// The rank is beyond the board.
-    #[error("rank {rank} is beyond the {ranks} ranks this board has room for")]
+    /// The rank is beyond the limit of the state table.
+    #[error("rank {rank} is beyond the {ranks} ranks that this state table has room for")]
     RankTooLarge {
         /// The rank.
         rank: u32,
@@ -144,19 +145,19 @@ pub enum ClaimError {
     },
 }
 
-/// A slot of a board, by its number.
+/// A slot of a state table, by its number.
 #[derive(Debug, Clone, Copy)]
 pub struct Slot<'a> {
     table: &'a StateTable,
     number: u32,
-    /// The client's line.
+    /// Offset of the client's line.
     line: usize,
-    /// The agent's.
+    /// Offset of the agent's line.
     facts: usize,
 }
 
 impl StateTable {
-    /// `None` beyond the last.
+    /// `None` beyond the last slot.
     pub fn slot(&self, slot: u32) -> Option<Slot<'_>> {
         let inside = slot < self.layout.limits.slots;
         let start = slot as usize * LINE_SIZE;
@@ -168,8 +169,8 @@ impl StateTable {
         })
     }
 
-    /// The word of a slot that exists.
-    pub fn word(&self, slot: u32) -> &AtomicU32 {
+    /// The robust futex of a slot that exists.
+    pub fn futex(&self, slot: u32) -> &AtomicU32 {
         self.map.word(self.layout.lines + slot as usize * LINE_SIZE)
     }
 
@@ -180,17 +181,17 @@ impl StateTable {
 }
 
 impl Slot<'_> {
-    /// The word that the kernel marks.
-    pub fn word(&self) -> &AtomicU32 {
+    /// The robust futex, which the kernel marks when its holder ends.
+    pub fn futex(&self) -> &AtomicU32 {
         self.table.map.word(self.line)
     }
 
-    /// Whether nobody holds the word: never taken, given back, or its holder ended.
+    /// Whether no thread holds the futex: never taken, released, or its holder ended.
     pub fn is_released(&self) -> bool {
-        self.word().load(Ordering::Acquire) & futex::OWNER == 0
+        self.futex().load(Ordering::Acquire) & futex::OWNER == 0
     }
 
-    /// For the agent: what the client said about leaving, and its exit code.
+    /// For the agent: what the client stated about leaving, and its exit code.
     pub fn leave(&self) -> (Leave, i32) {
         self.leave_marked(self.mark())
     }
@@ -234,20 +235,20 @@ impl Slot<'_> {
         }
     }
 
-    /// For the client: says that it leaves, before it lets go of the word.
+    /// For the client: states that it leaves, before it releases the futex.
     pub fn announce_leave(&self, mark: u64, linked: bool, exit_code: i32) {
         let what = if linked { LEAVES_LINKED } else { LEAVES };
-        let word = statement(mark, what, exit_code as u32);
-        self.statement(LEAVE).store(word, Ordering::Release);
+        let bits = statement(mark, what, exit_code as u32);
+        self.statement(LEAVE).store(bits, Ordering::Release);
     }
 
-    /// For the client: promises a tick at least every so many milliseconds; 0 promises nothing.
+    /// For the client: promises a tick at least once in this many milliseconds; 0 promises nothing.
     pub fn promise_ticks(&self, mark: u64, period_ms: u32) {
-        let word = statement(mark, TICKS, period_ms);
-        self.statement(TICK_PERIOD).store(word, Ordering::Release);
+        let bits = statement(mark, TICKS, period_ms);
+        self.statement(TICK_PERIOD).store(bits, Ordering::Release);
     }
 
-    /// For the agent: how often the client promised to tick, in milliseconds; none if it did not.
+    /// For the agent: the period of ticks that the client promised, in milliseconds; `None` if it promised none.
     pub fn tick_period_ms(&self) -> Option<u32> {
         match stated(
             self.mark(),
@@ -258,7 +259,7 @@ impl Slot<'_> {
         }
     }
 
-    /// For the client: takes the word, as it was agreed.
+    /// For the client: takes the futex in the agreed way.
     pub fn hold(&self, hold: Hold) -> std::io::Result<()> {
         match hold {
             Hold::Thread => robust::hold_by_list(&self.table.map, self.line),
@@ -266,12 +267,12 @@ impl Slot<'_> {
         }
     }
 
-    /// For the client: whether the calling thread is the one that holds the word.
+    /// For the client: whether the calling thread holds the futex.
     pub fn is_held_here(&self) -> bool {
-        self.word().load(Ordering::Acquire) & futex::OWNER == robust::thread_id()
+        self.futex().load(Ordering::Acquire) & futex::OWNER == robust::thread_id()
     }
 
-    /// For the client: lets go of the word. Fails in a thread that does not hold it.
+    /// For the client: releases the futex. Fails in a thread that does not hold it.
     pub fn release(&self, hold: Hold) -> std::io::Result<()> {
         match hold {
             Hold::Thread => {
@@ -282,12 +283,12 @@ impl Slot<'_> {
         }
     }
 
-    /// For the agent: gives the slot to a process. The client's line is cleared only when nobody
-    /// can be linked into it.
+    /// For the agent: gives the slot to a process and clears the client's line. The caller ensures that no
+    /// thread is linked to it.
     pub(super) fn take(&self, claim: &Claim) -> u32 {
         for offset in (0..LINE_SIZE).step_by(4) {
-            let word = self.table.map.word(self.line + offset);
-            word.store(0, Ordering::Relaxed);
+            let field = self.table.map.word(self.line + offset);
+            field.store(0, Ordering::Relaxed);
         }
         let generation = self
             .field(GENERATION)
@@ -309,7 +310,7 @@ impl Slot<'_> {
         generation
     }
 
-    /// For the agent: the client has said that it holds the word.
+    /// For the agent: notes that the client has reported that it holds the futex.
     pub fn set_armed(&self) {
         self.field(ARMED).store(1, Ordering::Release);
     }
@@ -324,12 +325,12 @@ impl Slot<'_> {
         self.field(OCCUPANCY).store(number, Ordering::Release);
     }
 
-    /// On the agent's line.
+    /// A field of the agent's line.
     fn field(&self, offset: usize) -> &AtomicU32 {
         self.table.map.word(self.facts + offset)
     }
 
-    /// On the client's line.
+    /// A statement on the client's line.
     fn statement(&self, offset: usize) -> &AtomicU64 {
         self.table.map.long(self.line + offset)
     }

@@ -1,24 +1,24 @@
-//! The states of nodes and ranks, as the bytes that lie on the board.
+//! The states of nodes and ranks, as they are stored in the state table, one byte each.
 //!
-//! The numbers are the protocol's and the C API's and never change. "Never heard of" is a state of
-//! its own; a byte that means nothing reads as that.
+//! The numbers are those of the protocol and the C API and never change. `Unknown` is a state of its own; an
+//! undefined byte reads as `Unknown`.
 
 /// What is known of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[repr(u8)]
 pub enum NodeState {
-    /// Never heard of.
+    /// No sign of life so far.
     #[default]
     Unknown = 0,
-    /// Heard lately.
+    /// A recent sign of life.
     Alive = 1,
-    /// Heard, but not over all of its rails.
+    /// Alive, but not received on all of its rails.
     Degraded = 2,
-    /// Not heard on any rail; not yet confirmed.
+    /// Silent on all rails; not yet confirmed.
     Suspect = 3,
-    /// Confirmed dead.
+    /// Confirmed as failed.
     Failed = 4,
-    /// Went in order.
+    /// Left in an orderly way.
     Left = 5,
 }
 
@@ -40,16 +40,16 @@ impl From<u8> for NodeState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[repr(u8)]
 pub enum RankState {
-    /// Never heard of, or lost sight of.
+    /// No report of it so far, or no longer observed.
     #[default]
     Unknown = 0,
     /// Its process runs.
     Alive = 1,
     /// Its process exists and makes no progress.
     Hung = 2,
-    /// Its process died without saying that it leaves.
+    /// Its process ended without a detach.
     Failed = 3,
-    /// It said that it leaves.
+    /// It detached.
     Left = 4,
 }
 

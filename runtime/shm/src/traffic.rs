@@ -1,38 +1,38 @@
-//! What ranks say of their own messages: when they last had something from a node, or sent something there.
+//! Traffic stamps: when ranks of this node last received a message from a node, or sent one there.
 //!
-//! Any rank of the node may write, at any rate: a word of time for each direction, the last one counts. The
-//! agent looks when it judges a silence or is about to send a beat. The words of several nodes share a cache
-//! line, which many ranks would wrest from each other with every message: so a time is written anew only when
-//! it is older than what makes no difference.
+//! Any rank of the node may write a stamp, at any rate. There is one time for each direction; the last one counts.
+//! The agent reads it when it judges a silence or is about to send a beat. The stamps of several nodes share a cache
+//! line, and many ranks would contend for it with every message. A stamp is therefore written only when it is older
+//! than the accuracy that the agent needs.
 
 use std::sync::atomic::Ordering;
 
 use super::TableView;
 use muster_sys::clock::monotonic_ns;
 
-/// How much older than the last message the time that is noted may be.
+/// How much older than the last message its stamp may be.
 const SLACK_NS: u64 = 1_000_000;
 
-/// Which way a message went.
+/// The direction of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TrafficStamp {
-    /// From there to here.
+    /// From that node to this one.
     From = 0,
-    /// From here to there.
+    /// From this node to that one.
     To = 1,
 }
 
 impl TableView {
-    /// Notes a message from, or to, the node of this rank, to a millisecond: some loads, and seldom a store.
-    /// `false` if nobody knows where the rank runs.
+    /// Notes a message from, or to, the node of this rank, accurate to a millisecond: a few loads, rarely a store.
+    /// `false` if the node of the rank is not known.
     #[inline]
     pub fn stamp_traffic(&self, rank: u32, traffic: TrafficStamp) -> bool {
         let node = self.rank_node(rank);
-        let word = node.and_then(|node| self.0.traffic(node, traffic));
-        let Some(word) = word else { return false };
+        let stamp = node.and_then(|node| self.0.traffic(node, traffic));
+        let Some(stamp) = stamp else { return false };
         let now_ns = monotonic_ns();
-        if now_ns.abs_diff(word.load(Ordering::Relaxed)) > SLACK_NS {
-            word.store(now_ns, Ordering::Relaxed);
+        if now_ns.abs_diff(stamp.load(Ordering::Relaxed)) > SLACK_NS {
+            stamp.store(now_ns, Ordering::Relaxed);
         }
         true
     }
@@ -40,8 +40,8 @@ impl TableView {
     /// When the last message from, or to, a node was noted, in nanoseconds of this node's monotonic clock; 0 if
     /// none was.
     pub fn traffic_ns(&self, node: u32, traffic: TrafficStamp) -> u64 {
-        let word = self.0.traffic(node, traffic);
-        word.map_or(0, |word| word.load(Ordering::Relaxed))
+        let stamp = self.0.traffic(node, traffic);
+        stamp.map_or(0, |stamp| stamp.load(Ordering::Relaxed))
     }
 }
 
@@ -61,14 +61,14 @@ mod tests {
         let view = table.view();
         assert!(
             !view.stamp_traffic(3, TrafficStamp::From),
-            "its place is not known"
+            "its node is not known"
         );
         assert!(!view.stamp_traffic(u32::MAX, TrafficStamp::To));
         let before = monotonic_ns();
         assert!(view.stamp_traffic(4, TrafficStamp::From));
         let noted_ns = view.traffic_ns(other, TrafficStamp::From);
         assert!(noted_ns >= before);
-        // What comes right after is not written, and what comes later is.
+        // A message right after is not stamped, a later one is.
         assert!(view.stamp_traffic(4, TrafficStamp::From));
         let again_ns = view.traffic_ns(other, TrafficStamp::From);
         assert!(again_ns == noted_ns || again_ns > noted_ns + SLACK_NS);

@@ -1,4 +1,4 @@
-//! The reader's side of the board.
+//! The reader's side of the state table.
 
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
@@ -12,27 +12,27 @@ use super::{Cursor, Event, NodeState, RankState, Slot, TableError, TableLimits};
 use super::{EventKind, NO_NODE};
 use muster_sys::futex;
 
-/// How often states are copied anew because they change meanwhile.
-const COPIES: u32 = 64;
-/// How often the epoch is read anew because a change is under way.
-const LOOKS: u32 = 256;
+/// How often states are copied again because they change meanwhile.
+const COPY_TRIES_MAX: u32 = 64;
+/// How often the epoch is read again because a change is in progress.
+const EPOCH_TRIES_MAX: u32 = 256;
 
-/// A board to look at. Cheap to clone; the mapping lives as long as any of the clones.
+/// A state table, for reading. Cheap to clone; the mapping exists as long as any of the clones.
 #[derive(Debug, Clone)]
 pub struct TableView(pub(super) Arc<StateTable>, pub(super) Arc<Ends>);
 
-/// How ranks ended of which only an earlier board of this process has heard.
+/// The final states of ranks that are known only from an earlier state table of this process.
 pub(super) type Ends = BTreeMap<u32, RankState>;
 
 impl TableView {
-    /// Maps a board whose halves were received, the agent's for reading. Checks seals, magic, version and sizes
-    /// before it trusts anything; on error nothing stays mapped.
+    /// Maps a state table whose halves were received, the agent's half for reading. Checks seals, magic, version and
+    /// sizes first; on error nothing stays mapped.
     pub fn attach(halves: [BorrowedFd<'_>; 2]) -> Result<Self, TableError> {
         StateTable::attach(halves).map(|table| Self(Arc::new(table), Arc::default()))
     }
 
-    /// The same, of an agent that never heard of ranks whose ends the one before it had told: of a rank without
-    /// a node here, these ends hold. Who was told of a death must not find it undone.
+    /// This state table, which a new agent has created, with the final states of ranks from the earlier one. They
+    /// apply to ranks that have no node in this table: a failure that was reported once must not disappear.
     pub fn after(self, earlier: &Self) -> Self {
         let is_end = |state: &RankState| matches!(state, RankState::Failed | RankState::Left);
         let ranks = (0..earlier.rank_count()).map(|rank| (rank, earlier.rank_state(rank)));
@@ -40,28 +40,28 @@ impl TableView {
         Self(self.0, Arc::new(ends))
     }
 
-    /// The number that tells this board from every other.
+    /// The number that tells this state table from every other.
     pub fn identity(&self) -> u64 {
         self.0.identity
     }
 
-    /// What it has room for.
+    /// Its limits.
     pub fn limits(&self) -> TableLimits {
         self.0.layout.limits
     }
 
-    /// Counts the agent processes that wrote on it, from 1.
+    /// Counts the agent processes that wrote to it, from 1.
     pub fn generation(&self) -> u32 {
         self.0
             .header_field(header::GENERATION)
             .load(Ordering::Acquire)
     }
 
-    /// Grows with every change of a state, over the boards of this node too. Between two reads that
-    /// answer the same, no state was seen to change: while some change it waits, for microseconds. (A
-    /// number that is odd is that of a writer which died; its successor goes on.)
+    /// Incremented with every change of a state, and across the state tables of this node. If two reads return the
+    /// same number, no state changed between them. While a change is in progress it waits, for microseconds. An odd
+    /// number is that of a writer that ended during a change; its successor completes it.
     pub fn epoch(&self) -> u64 {
-        for _ in 0..LOOKS {
+        for _ in 0..EPOCH_TRIES_MAX {
             let epoch = self.raw_epoch();
             if epoch.is_multiple_of(2) {
                 return epoch;
@@ -75,56 +75,56 @@ impl TableView {
         self.0.header_long(header::EPOCH).load(Ordering::Acquire)
     }
 
-    /// How many nodes were ever known; their indices are below it.
+    /// Number of nodes that were ever known; their indices are below it.
     pub fn node_count(&self) -> u32 {
         self.0.node_count()
     }
 
-    /// How many ranks the job has, as far as known; their numbers are below it.
+    /// Number of ranks of the job, as far as known; their numbers are below it.
     pub fn rank_count(&self) -> u32 {
         let ended = self.1.last_key_value().map_or(0, |(rank, _)| rank + 1);
         self.0.rank_count().max(ended.min(self.limits().ranks))
     }
 
-    /// Sleeps until `look` finds something, or `until`. Looks again after every change of a state, and
-    /// at `until` at the latest. What made it find something is over when this returns.
+    /// Waits until `check` returns a value, at most until `deadline`. Checks again after every change of a state, and
+    /// at `deadline` at the latest. The change that `check` found is complete when this returns.
     pub fn await_change<T>(
         &self,
-        until: Instant,
-        mut look: impl FnMut(&Self) -> Option<T>,
+        deadline: Instant,
+        mut check: impl FnMut(&Self) -> Option<T>,
     ) -> Option<T> {
         let changed = self.0.changed();
         loop {
             let seen = changed.load(Ordering::SeqCst);
-            if let Some(found) = look(self) {
-                // All of the change is there then, and the event that tells of it.
+            if let Some(found) = check(self) {
+                // Wait for the end of the change and for the event that reports it.
                 self.epoch();
                 return Some(found);
             }
-            let left = until.saturating_duration_since(Instant::now());
-            // A wait that the kernel refuses ends as one that took too long.
+            let left = deadline.saturating_duration_since(Instant::now());
+            // A wait that the kernel refuses counts as timed out.
             if left.is_zero() || futex::wait_for(changed, seen, left).is_err() {
                 return None;
             }
         }
     }
 
-    /// Makes all who sleep in [`TableView::await_change`] look again, here and in other processes.
+    /// Makes all callers of [`TableView::await_change`] check again, in this process and in others.
     pub fn wake_sleepers(&self) {
         let changed = self.0.changed();
-        // Who is about to sleep finds the word changed.
+        // A thread that is about to wait finds the futex changed.
         changed.fetch_add(1, Ordering::SeqCst);
         futex::wake(changed);
     }
 
-    /// Copies the states of the nodes from index 0 on, as bytes, as they all were at one epoch, with 0
-    /// beyond them; answers how many nodes were known and the epoch. `None` if the view changed faster
-    /// than it could be copied; then `states` is not to be relied on.
+    /// Copies the states of the nodes from index 0 on, as bytes, all of one epoch, with 0 beyond the last node.
+    /// Returns how many nodes were known, and the epoch. `None` if the states changed faster than they could be
+    /// copied; `states` is not consistent then.
     pub fn copy_node_states(&self, states: &mut [u8]) -> Option<(u32, u64)> {
         self.copy_states(states, Self::node_count, |node| self.node_state(node) as u8)
     }
 
-    /// As [`TableView::copy_node_states`], of the ranks.
+    /// As [`TableView::copy_node_states`], for the ranks.
     pub fn copy_rank_states(&self, states: &mut [u8]) -> Option<(u32, u64)> {
         self.copy_states(states, Self::rank_count, |rank| self.rank_state(rank) as u8)
     }
@@ -135,12 +135,12 @@ impl TableView {
         count: impl Fn(&Self) -> u32,
         state: impl Fn(u32) -> u8,
     ) -> Option<(u32, u64)> {
-        for _ in 0..COPIES {
+        for _ in 0..COPY_TRIES_MAX {
             let epoch = self.epoch();
             let known = count(self);
             let (of_known, beyond) = states.split_at_mut(states.len().min(known as usize));
-            for (index, place) in (0..).zip(of_known) {
-                *place = state(index);
+            for (index, byte) in (0..).zip(of_known) {
+                *byte = state(index);
             }
             // The states are read before the epoch is read again: each read acquires.
             if epoch.is_multiple_of(2) && self.raw_epoch() == epoch {
@@ -151,7 +151,7 @@ impl TableView {
         None
     }
 
-    /// Index of this node, once the agent has said it.
+    /// Index of this node, once the agent has set it.
     pub fn own_node(&self) -> Option<u32> {
         self.0
             .header_field(header::OWN_NODE)
@@ -159,7 +159,7 @@ impl TableView {
             .checked_sub(1)
     }
 
-    /// A node's state; `Unknown` for an index that is not on the board.
+    /// A node's state; `Unknown` for an index that is not in the state table.
     #[inline]
     pub fn node_state(&self, node: u32) -> NodeState {
         let byte = self
@@ -169,7 +169,7 @@ impl TableView {
         NodeState::from(byte)
     }
 
-    /// A rank's state; `Unknown` for a rank that is not on the board.
+    /// A rank's state; `Unknown` for a rank that is not in the state table.
     #[inline]
     pub fn rank_state(&self, rank: u32) -> RankState {
         let byte = self
@@ -182,7 +182,7 @@ impl TableView {
         }
     }
 
-    /// How a rank of which this board has not heard ended before it.
+    /// The final state, in an earlier state table, of a rank that has no node in this one.
     fn earlier_end(&self, rank: u32) -> RankState {
         match self.rank_node(rank) {
             None => self.1.get(&rank).copied().unwrap_or_default(),
@@ -198,7 +198,7 @@ impl TableView {
             .checked_sub(1)
     }
 
-    /// A node's name; `None` for an index that is not on the board yet.
+    /// A node's name; `None` for an index that is not in the state table yet.
     pub fn node_name(&self, node: u32) -> Option<String> {
         if node >= self.node_count() {
             return None;
@@ -206,13 +206,13 @@ impl TableView {
         self.0.name_fields(node).map(read_text::<NAME_SIZE>)
     }
 
-    /// How many nodes are in a state.
+    /// Number of nodes in a state.
     pub fn nodes_in_state(&self, state: NodeState) -> u32 {
         let nodes = 0..self.node_count();
         nodes.filter(|node| self.node_state(*node) == state).count() as u32
     }
 
-    /// How many ranks are in a state.
+    /// Number of ranks in a state.
     pub fn ranks_in_state(&self, state: RankState) -> u32 {
         let ranks = 0..self.rank_count();
         ranks.filter(|rank| self.rank_state(*rank) == state).count() as u32
@@ -228,17 +228,17 @@ impl TableView {
         (0..self.node_count()).find(|node| self.node_name(*node).is_some_and(|known| known == name))
     }
 
-    /// What a node shares with those that may fail together with it, empty if nothing was said;
-    /// `None` for an index that is not on the board yet.
+    /// The failure group of a node: it may fail together with the other nodes of the group. Empty if it has none;
+    /// `None` for an index that is not in the state table yet.
     pub fn node_group(&self, node: u32) -> Option<String> {
         if node >= self.node_count() {
             return None;
         }
-        self.0.group_futexes(node).map(read_text::<GROUP_SIZE>)
+        self.0.group_fields(node).map(read_text::<GROUP_SIZE>)
     }
 
-    /// The nodes an event is about: those on the list of a failed group (as long as no later one
-    /// lists them), else the one it names.
+    /// The nodes of an event: those on the list of a failed group (as long as no later event lists them), otherwise
+    /// the one that it names.
     pub fn event_nodes(&self, event: &Event) -> Vec<u32> {
         if event.kind != EventKind::GroupFailed {
             return (event.node != NO_NODE)
@@ -254,12 +254,12 @@ impl TableView {
         (0..self.node_count()).filter(is_listed).collect()
     }
 
-    /// A cursor that sees the events from now on.
+    /// A cursor for the events from now on.
     pub fn cursor(&self) -> Cursor {
         Cursor::at_head(&self.0)
     }
 
-    /// A cursor that sees all events that are still there.
+    /// A cursor for all events that are still in the ring.
     pub fn first_cursor(&self) -> Cursor {
         Cursor::at_start()
     }
@@ -269,13 +269,12 @@ impl TableView {
         cursor.next(&self.0)
     }
 
-    /// A slot; `None` beyond the last.
+    /// A slot; `None` beyond the last one.
     pub fn slot(&self, slot: u32) -> Option<Slot<'_>> {
         self.0.slot(slot)
     }
 
-    /// Advances a client's tick by one. One writer per slot; a slot that does not exist is no
-    /// error.
+    /// Increments a client's tick. There is one writer per slot; a slot that does not exist is ignored.
     pub fn tick(&self, slot: u32) {
         if slot < self.0.slot_count() {
             let tick = self.0.tick(slot);
@@ -286,7 +285,7 @@ impl TableView {
         }
     }
 
-    /// How often a client has ticked.
+    /// Number of ticks of a client.
     pub fn ticks(&self, slot: u32) -> u64 {
         if slot < self.0.slot_count() {
             self.0.tick(slot).load(Ordering::Acquire)
@@ -301,11 +300,11 @@ impl TableView {
     }
 }
 
-/// A text with zeros behind it.
-fn read_text<'a, const SIZE: usize>(names: impl Iterator<Item = &'a AtomicU64>) -> String {
+/// Reads a text that is padded with zeros.
+fn read_text<'a, const SIZE: usize>(fields: impl Iterator<Item = &'a AtomicU64>) -> String {
     let mut bytes = [0; SIZE];
-    for (part, word) in bytes.chunks_exact_mut(8).zip(names) {
-        part.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
+    for (part, field) in bytes.chunks_exact_mut(8).zip(fields) {
+        part.copy_from_slice(&field.load(Ordering::Relaxed).to_ne_bytes());
     }
     let length = bytes.iter().position(|byte| *byte == 0).unwrap_or(SIZE);
     String::from_utf8_lossy(&bytes[..length]).into_owned()

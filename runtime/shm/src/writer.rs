@@ -1,8 +1,8 @@
-//! The agent's side of the board: the only one that writes states, names and events.
+//! The agent's side of the state table: the only process that writes states, names and events.
 //!
-//! There is one writer at a time. A worker that died is followed by another that goes on with the same
-//! memory, which it has inherited mapped: nobody else can map the agent's half for writing. What the dead one left
-//! half written is either not yet visible or a plain value.
+//! There is one writer at a time. When a worker ends, its successor continues with the same memory, which it has
+//! inherited mapped; no other process can map the agent's half for writing. A write that the old worker did not
+//! complete is either not yet visible or a plain value.
 
 use std::hash::{BuildHasher, Hasher};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -17,41 +17,41 @@ use super::{
 };
 use muster_sys::{clock, futex, memory};
 
-/// The board, to write on.
+/// The state table, for writing.
 #[derive(Debug)]
 pub struct TableWriter {
     table: Arc<StateTable>,
-    /// The agent's half and the clients'.
+    /// The agent's half and the clients' half.
     halves: Arc<[OwnedFd; 2]>,
     change: Change,
 }
 
-/// Where a change of states stands.
+/// The progress of a change of states.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Change {
-    /// None is under way.
+    /// None is in progress.
     None,
-    /// One is under way in which nothing has changed yet.
+    /// One is in progress; no state has changed yet.
     Begun,
-    /// Something has changed: the epoch is odd.
+    /// A state has changed: the epoch is odd.
     Made,
 }
 
 impl TableWriter {
-    /// Makes a new, empty board.
+    /// Creates a new, empty state table.
     pub fn create(limits: TableLimits) -> Result<Self, TableError> {
         let layout = Layout::new(limits)?;
         let [own_size, clients_size] = [layout.clients, layout.size - layout.clients];
-        let create = system("create the board's memory");
-        let halves = memory::create_unsealed(c"muster-board", own_size).and_then(|own| {
-            let clients = memory::create_sealed(c"muster-board-clients", clients_size)?;
+        let create = system("create the memory of the state table");
+        let halves = memory::create_unsealed(c"muster-table", own_size).and_then(|own| {
+            let clients = memory::create_sealed(c"muster-table-clients", clients_size)?;
             Ok([own, clients])
         });
         let halves = Arc::new(halves.map_err(create)?);
         let descriptors = halves.each_ref().map(AsFd::as_fd);
-        let table = Arc::new(StateTable::found(descriptors, layout, random())?);
-        memory::seal_for_readers(halves[0].as_fd()).map_err(system("seal the board's memory"))?;
-        // Above that of every earlier board of this node: none changes more than once a microsecond.
+        let table = Arc::new(StateTable::create(descriptors, layout, random())?);
+        memory::seal_for_readers(halves[0].as_fd()).map_err(system("seal the state table"))?;
+        // Above that of every earlier state table of this node: none changes more than once a microsecond.
         let first = clock::monotonic_ns() / 1000 * 2;
         table
             .header_long(header::EPOCH)
@@ -65,11 +65,11 @@ impl TableWriter {
         Ok(writer)
     }
 
-    /// Takes over a board that a dead worker left, with every state, slot and event on it: the one that it had from
-    /// whoever keeps it. The caller knows that no other writer lives.
+    /// Takes over the state table of a worker that has ended, with every state, slot and event in it. `kept` is the
+    /// copy that the supervisor keeps. The caller ensures that no other writer runs.
     pub fn adopt(kept: &Self) -> Self {
         let table = Arc::clone(&kept.table);
-        // One that died in the middle of a change left it odd.
+        // A worker that ended during a change left the epoch odd.
         table.header_long(header::EPOCH).fetch_add(
             table.header_long(header::EPOCH).load(Ordering::Acquire) & 1,
             Ordering::AcqRel,
@@ -83,7 +83,7 @@ impl TableWriter {
         writer
     }
 
-    /// The same board, to be kept for a later worker that [adopts](Self::adopt) it. Nothing is written with it.
+    /// The same state table, to be kept for a later worker that [adopts](Self::adopt) it. It is not used for writing.
     pub fn share(&self) -> Self {
         Self {
             table: Arc::clone(&self.table),
@@ -92,12 +92,12 @@ impl TableWriter {
         }
     }
 
-    /// The descriptors to hand to clients: the agent's half and the clients' half.
+    /// The descriptors for clients: the agent's half and the clients' half.
     pub fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
         self.halves.each_ref().map(AsFd::as_fd)
     }
 
-    /// What the client in a slot marks its statements with.
+    /// The mark that the client in a slot combines its statements with.
     pub fn mark(&self, slot: u32) -> u64 {
         self.table.slot(slot).map_or(0, |slot| slot.mark())
     }
@@ -106,13 +106,13 @@ impl TableWriter {
         &self.table
     }
 
-    /// The same board, to look at.
+    /// The same state table, for reading.
     pub fn view(&self) -> TableView {
         TableView(Arc::clone(&self.table), Arc::default())
     }
 
-    /// Gives the next node index to a name of 1..=63 bytes. `None` if the name does not fit or the
-    /// board is full; nothing was changed then.
+    /// Gives the next node index to a name of 1..=63 bytes. `None` if the name does not fit or the state table is
+    /// full; nothing was changed then.
     pub fn add_node(&mut self, name: &str) -> Option<u32> {
         if name.is_empty() || name.len() > NODE_NAME_MAX {
             return None;
@@ -126,25 +126,25 @@ impl TableWriter {
         Some(node)
     }
 
-    /// Writes the group of a node, of at most 31 bytes; a longer one, or a node without room, is
-    /// ignored and answered with `false`.
+    /// Writes the group of a node, of at most 31 bytes. Returns `false` and changes nothing for a longer one and for
+    /// an index beyond the limit.
     pub fn set_node_group(&mut self, node: u32, group: &str) -> bool {
-        match self.table.group_futexes(node) {
-            Some(names) if group.len() < GROUP_SIZE => write_text::<GROUP_SIZE>(names, group),
+        match self.table.group_fields(node) {
+            Some(fields) if group.len() < GROUP_SIZE => write_text::<GROUP_SIZE>(fields, group),
             _ => return false,
         }
         true
     }
 
-    /// Says which index is this node's.
+    /// Sets the index of this node.
     pub fn set_own_node(&mut self, node: u32) {
         self.table
             .header_field(header::OWN_NODE)
             .store(node.wrapping_add(1), Ordering::Release);
     }
 
-    /// Says that the job has at least `count` ranks. It never shrinks; beyond the board's room it
-    /// stays at the room.
+    /// Notes that the job has at least `count` ranks. The count never decreases and is at most the limit of the state
+    /// table.
     pub fn raise_rank_count(&mut self, count: u32) {
         let count = count.min(self.table.layout.limits.ranks);
         self.table
@@ -152,7 +152,7 @@ impl TableWriter {
             .fetch_max(count, Ordering::AcqRel);
     }
 
-    /// Writes a node's state. An index without room is ignored and answered with `false`.
+    /// Writes a node's state. Returns `false` and changes nothing for an index beyond the limit.
     pub fn set_node_state(&mut self, node: u32, state: NodeState) -> bool {
         self.together(|writer| {
             let table = Arc::clone(&writer.table);
@@ -164,7 +164,7 @@ impl TableWriter {
         })
     }
 
-    /// Writes a rank's state. A rank without room is ignored and answered with `false`.
+    /// Writes a rank's state. Returns `false` and changes nothing for a rank beyond the limit.
     pub fn set_rank_state(&mut self, rank: u32, state: RankState) -> bool {
         self.together(|writer| {
             let table = Arc::clone(&writer.table);
@@ -177,7 +177,7 @@ impl TableWriter {
         })
     }
 
-    /// Several states change as one: whoever copies the view, or waits for a state, sees all of it or
+    /// Changes several states as one: a process that copies the states or waits for one gets all of the change or
     /// nothing. May be nested.
     pub fn together<T>(&mut self, change: impl FnOnce(&mut Self) -> T) -> T {
         let outermost = self.change == Change::None;
@@ -205,26 +205,26 @@ impl TableWriter {
         byte.store(state, Ordering::Release);
     }
 
-    /// Lets everybody see what has changed, and wakes who waits for it.
+    /// Makes the change visible to all readers and wakes those that wait for it.
     fn end_change(&self) {
         self.count_epoch();
         let changed = self.table.changed();
         changed.fetch_add(1, Ordering::SeqCst);
-        // Whether somebody sleeps there only clients could say, each for all.
+        // Always wakes: a record of whether a process waits could only be kept by clients, each on behalf of all.
         futex::wake(changed);
     }
 
-    /// Writes which node a rank runs on. A rank without room is answered with `false`.
+    /// Writes the node that a rank runs on. Returns `false` for a rank beyond the limit.
     pub fn set_rank_node(&mut self, rank: u32, node: u32) -> bool {
-        let Some(word) = self.table.rank_node(rank) else {
+        let Some(field) = self.table.rank_node(rank) else {
             return false;
         };
-        word.store(node.wrapping_add(1), Ordering::Release);
+        field.store(node.wrapping_add(1), Ordering::Release);
         self.raise_rank_count(rank + 1);
         true
     }
 
-    /// Writes an event and returns its number. Write the states it tells of before.
+    /// Writes an event and returns its number. The states that it reports must be written first.
     pub fn push_event(&mut self, event: &Event) -> u64 {
         self.table.push(event)
     }
@@ -232,20 +232,20 @@ impl TableWriter {
     /// Writes an event that lists several nodes, and returns its number.
     pub fn push_event_about(&mut self, event: &Event, nodes: &[u32]) -> u64 {
         let number = self.table.head().load(Ordering::Relaxed).wrapping_add(1);
-        for word in nodes
+        for listed in nodes
             .iter()
             .filter_map(|node| self.table.group_event(*node))
         {
-            word.store(number, Ordering::Relaxed);
+            listed.store(number, Ordering::Relaxed);
         }
         self.table.push(event)
     }
 
-    /// Gives a slot to a process: the one it has already if it is a new image of the same process
-    /// (an exec), else a free one. Returns the slot and its generation.
+    /// Gives a slot to a process: the one that it has already if it is a new image of the same process (an exec),
+    /// otherwise a free one. Returns the slot and its generation.
     ///
-    /// `is_alive` says whether the process of that pid and start time still lives; it is asked for
-    /// slots that are in the way.
+    /// `is_alive` returns whether the process of that pid and start time is still alive; it is called for slots that
+    /// prevent the claim.
     pub fn claim_slot(
         &mut self,
         claim: &Claim,
@@ -302,8 +302,8 @@ impl TableWriter {
         Ok((index, slot.take(&claim)))
     }
 
-    /// Takes a slot back after the verdict about its process was spoken. A client that left and
-    /// still has links into the slot leaves it in quarantine until its process has ended.
+    /// Takes a slot back after the end of its process was reported. The slot of a client that left while one of its
+    /// threads is still linked to it is quarantined until the process has ended.
     pub fn release_slot(&mut self, slot: u32) {
         let Some(slot) = self.table.slot(slot) else {
             return;
@@ -316,7 +316,7 @@ impl TableWriter {
         });
     }
 
-    /// Odd while states change, even otherwise.
+    /// The epoch is odd while states change, even otherwise.
     fn count_epoch(&self) {
         self.table
             .header_long(header::EPOCH)
@@ -330,20 +330,20 @@ impl TableWriter {
     }
 }
 
-/// Writes a text that fits, with zeros behind it.
-fn write_text<'a, const SIZE: usize>(names: impl Iterator<Item = &'a AtomicU64>, text: &str) {
+/// Writes a text that fits, padded with zeros.
+fn write_text<'a, const SIZE: usize>(fields: impl Iterator<Item = &'a AtomicU64>, text: &str) {
     let mut bytes = [0; SIZE];
     bytes[..text.len()].copy_from_slice(text.as_bytes());
-    for (word, part) in names.zip(bytes.chunks_exact(8)) {
+    for (field, part) in fields.zip(bytes.chunks_exact(8)) {
         let part = part.try_into().expect("chunks of eight");
-        word.store(u64::from_ne_bytes(part), Ordering::Relaxed);
+        field.store(u64::from_ne_bytes(part), Ordering::Relaxed);
     }
 }
 
 const _: () = assert!(header::HEAD + 8 <= header::GENERATION + 2 * LINE_SIZE);
 
-/// A number that differs between boards: the standard library seeds its hash keys from the
-/// system's randomness.
+/// A number that differs between state tables: the standard library seeds its hash keys from the system's random
+/// numbers.
 fn random() -> u64 {
     let mut hasher = std::hash::RandomState::new().build_hasher();
     hasher.write_u64(clock::monotonic_ns());
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_and_out_of_range_is_refused() {
+    fn values_are_read_back_and_out_of_range_is_refused() {
         let mut writer = table();
         let view = TableView::attach(writer.descriptors()).unwrap();
         let first = view.epoch();
@@ -407,9 +407,9 @@ mod tests {
         assert_eq!((view.own_node(), view.rank_node(3)), (Some(0), None));
     }
 
-    /// What an earlier board has told of ends holds on one that has not heard of these ranks, and no longer.
+    /// Final states of an earlier state table apply in one that has no report of these ranks yet, and no longer.
     #[test]
-    fn ends_of_an_earlier_board_hold_until_the_rank_is_heard_of() {
+    fn final_states_of_an_earlier_table_apply_until_the_rank_is_reported() {
         use RankState::{Alive, Failed, Left, Unknown};
         let (mut first, mut second) = (table(), table());
         for (rank, state) in [(0, Alive), (1, Left), (2, Failed), (5, Failed)] {
@@ -423,10 +423,10 @@ mod tests {
         let mut copy = [9; 8];
         assert_eq!(view.copy_rank_states(&mut copy), Some((6, view.epoch())));
         assert_eq!(copy[1..3], [Left as u8, Failed as u8]);
-        // They are handed on to the board after that.
+        // They are passed on to the next state table.
         let third = table().view().after(&view);
         assert_eq!(states(&third), ends);
-        // It is back, and then lost sight of.
+        // The rank is back, and later no longer observed.
         second.set_rank_node(2, 0);
         second.set_rank_state(2, Alive);
         assert_eq!(view.rank_state(2), Alive);
@@ -434,7 +434,7 @@ mod tests {
         assert_eq!(view.rank_state(2), Unknown);
     }
 
-    /// What fails together is one event, and the board says who; the next one has its own list.
+    /// Nodes that fail together are one event, which lists them; the next event has its own list.
     #[test]
     fn an_event_about_several_nodes_lists_them() {
         use crate::Cause;
@@ -455,13 +455,13 @@ mod tests {
         let mut event = Event::new(EventKind::GroupFailed, Cause::Silence);
         (event.node, event.count, event.total) = (1, 2, 3);
         writer.push_event_about(&event, &[1, 3]);
-        let told = view.next_event(&mut cursor).unwrap();
-        assert_eq!((told.count, told.total), (2, 3));
-        assert_eq!(view.event_nodes(&told), [1, 3]);
+        let reported = view.next_event(&mut cursor).unwrap();
+        assert_eq!((reported.count, reported.total), (2, 3));
+        assert_eq!(view.event_nodes(&reported), [1, 3]);
         writer.push_event_about(&event, &[0, 2]);
         let later = view.next_event(&mut cursor).unwrap();
         assert_eq!(
-            (view.event_nodes(&told), view.event_nodes(&later)),
+            (view.event_nodes(&reported), view.event_nodes(&later)),
             (vec![1, 3], vec![0, 2])
         );
         let single = Event::new(EventKind::NodeUp, Cause::Joined);
@@ -469,9 +469,9 @@ mod tests {
         assert_eq!(view.event_nodes(&single), [0; 0]);
     }
 
-    /// Copies of a view in which all ranks always change at once show them all the same.
+    /// All ranks always change at once, so a copy has the same state for all of them.
     #[test]
-    fn a_copy_shows_all_of_a_change_or_nothing() {
+    fn a_copy_has_all_of_a_change_or_nothing() {
         let mut writer = table();
         let view = writer.view();
         writer.raise_rank_count(8);
@@ -501,7 +501,7 @@ mod tests {
             }
             done.store(true, Ordering::Release);
         });
-        // A change of nothing is none; a dead writer's half of one is over with its successor.
+        // Writing the same state is no change. The successor of a failed writer completes its change.
         let epoch = view.epoch();
         writer.together(|writer| writer.set_rank_state(0, RankState::Hung));
         assert_eq!(view.epoch(), epoch);
@@ -514,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_worker_finds_everything_as_it_was() {
+    fn a_new_worker_finds_the_table_unchanged() {
         let mut first = table();
         first.add_node("node0");
         first.set_node_state(0, NodeState::Suspect);
@@ -532,10 +532,10 @@ mod tests {
     }
 
     #[test]
-    fn slots_go_to_whom_they_belong() {
+    fn a_slot_is_given_to_the_process_that_it_belongs_to() {
         let (mut writer, alive) = (table(), |_, _| true);
         assert_eq!(writer.claim_slot(&claim(5, Some(3)), &alive), Ok((0, 1)));
-        // The same process again, its word released: it was an exec. It keeps slot and rank.
+        // The same process again, its futex released: it was an exec. It keeps slot and rank.
         assert_eq!(writer.claim_slot(&claim(5, None), &alive), Ok((0, 2)));
         let rank = writer.view().slot(0).unwrap().facts().rank;
         assert_eq!(rank, Some(3));
@@ -544,7 +544,7 @@ mod tests {
             .view()
             .slot(0)
             .unwrap()
-            .word()
+            .futex()
             .store(77, Ordering::Release);
         let again = writer.claim_slot(&claim(5, None), &alive);
         assert_eq!(again, Err(ClaimError::AlreadyAttached { pid: 5 }));
@@ -564,7 +564,7 @@ mod tests {
         let mut writer = table();
         writer.claim_slot(&claim(5, None), &|_, _| true).unwrap();
         let view = writer.view();
-        view.slot(0).unwrap().word().store(77, Ordering::Release);
+        view.slot(0).unwrap().futex().store(77, Ordering::Release);
         let mark = writer.mark(0);
         view.slot(0).unwrap().announce_leave(mark, true, 0);
         writer.release_slot(0);
@@ -580,7 +580,7 @@ mod tests {
     }
 
     #[test]
-    fn a_board_of_another_version_is_named_with_the_remedy() {
+    fn a_table_of_another_version_is_refused_with_the_remedy() {
         let writer = table();
         writer
             .view()
@@ -603,39 +603,39 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_is_no_board_is_refused() {
+    fn memory_that_is_not_a_table_is_refused() {
         let empty = create_sealed(c"muster-test", 1 << 16).unwrap();
         assert!(matches!(
             TableView::attach([empty.as_fd(); 2]),
-            Err(TableError::NotABoard { .. })
+            Err(TableError::NotATable { .. })
         ));
         let file = tempfile::tempfile().unwrap();
         assert!(matches!(
             TableView::attach([file.as_fd(); 2]),
-            Err(TableError::NotABoard { .. })
+            Err(TableError::NotATable { .. })
         ));
     }
 
     proptest! {
-        /// A header scribbled over is refused or harmless, never a panic or a wild read.
+        /// A corrupted header is refused or harmless: no panic and no read outside of the mapping.
         #[test]
-        fn garbage_on_the_board_never_panics(
-            names in prop::collection::vec((0usize..12, any::<u32>()), 1..6),
+        fn garbage_in_the_table_never_panics(
+            header in prop::collection::vec((0usize..12, any::<u32>()), 1..6),
             body in prop::collection::vec((0usize..16384, any::<u64>()), 0..300),
         ) {
             let writer = table();
             let map = &writer.table.map;
-            for (place, value) in names {
-                map.word(place * 4).store(value, Ordering::Relaxed);
+            for (index, value) in header {
+                map.word(index * 4).store(value, Ordering::Relaxed);
             }
-            for (place, value) in body {
-                // Past the first line, which the view keeps checked copies of.
-                let offset = 128 + place * 8;
+            for (index, value) in body {
+                // Past the first line, of which the view keeps checked copies.
+                let offset = 128 + index * 8;
                 if offset + 8 <= writer.table.layout.size {
                     map.long(offset).store(value, Ordering::Relaxed);
                 }
             }
-            // The one that trusts its header and the one that has just checked it.
+            // A view that trusts its header, and one that has just checked it.
             for view in [Some(writer.view()), TableView::attach(writer.descriptors()).ok()] {
                 let Some(view) = view else { continue };
                 let mut cursor = view.cursor();

@@ -1,22 +1,22 @@
-//! The doorman: lets the processes of this node in, and carries notes between them and the agent.
+//! The ipc server: attaches the processes of this node, and carries short messages between them and the agent.
 //!
-//! Intuition: he sits at the door of one house (a job on a node), asks everybody for user, job and
-//! rank, hands out a place on the board, and from then on only passes short notes. What happens in
-//! the world is not told through him but stands on the board; a nudge says "look there".
+//! It serves one job on one node. It checks user, job and rank of each process, gives it a slot in the state table,
+//! and from then on only passes short messages. States and events are not sent through it: they are in the state
+//! table, and a wake-up tells a client to read it.
 //!
-//! He never waits: a note that a client's full socket does not take is dropped and counted. A
-//! nudge that is dropped is no loss, as there is one waiting already. A client that hangs up is
-//! *not* dead; that is for the watch to say. Who stands there and never says Hello is put out, and may come again.
+//! It never blocks: a message that does not fit into a client's full socket is dropped and counted. A dropped wake-up
+//! is no loss, because one is waiting there already. A client that closes its connection has *not* failed; only the
+//! process watch determines that. A connection without an `Attach` in time is closed; the client may connect again.
 //!
 //! ```text
 //! client                                   agent
-//! Hello + eventfd      ------------------>   checks user, pid, key; gives a slot
-//!                      <------------------   Welcome + board, or Refused
-//! (holds its word) Armed  --------------->   watches the word
+//! Attach + eventfd     ------------------>   checks user, pid, key; gives a slot
+//!                      <------------------   Attached + state table, or Refused
+//! (holds its futex) Armed ---------------->   waits for the futex
 //! Seed, Key            ------------------>
 //! Ask + socket         ------------------>   answers through that socket
-//!                      <------------------   Nudge, Address, KeyForPublication
-//! (leave mark, lets go) Leaving  -------->
+//!                      <------------------   WakeUp, Address, KeyForPublication
+//! (states that it leaves, releases) Leaving -->
 //!                      <------------------   Detach
 //! ```
 
@@ -41,27 +41,27 @@ use muster_ipc::{
 };
 pub use request::{IpcCounters, Request};
 
-/// The token of the listening socket; connections count from 1.
-const DOOR: u64 = 0;
-/// Connections beyond the slots: those who have not said Hello yet.
-const UNKNOWN_MAX: usize = 64;
-/// What one call of [`IpcServer::serve`] does at most: so many connections are looked at, so many are accepted, so
-/// many messages of each are read, and so many that said nothing in time are closed.
+/// The epoll token of the listening socket; connections count from 1.
+const LISTENER: u64 = 0;
+/// Connections beyond the number of slots: those without an `Attach` so far.
+const UNATTACHED_MAX: usize = 64;
+/// Limits of one call of [`IpcServer::serve`]: connections served, connections accepted, messages read from each, and
+/// connections closed because they sent nothing in time.
 const READY_AT_ONCE: usize = 8;
 const ACCEPTS_AT_ONCE: usize = 8;
 const MESSAGES_AT_ONCE: usize = 4;
 const CLOSED_AT_ONCE: usize = 8;
-/// How long the listening socket is left alone after a connection was turned away. It stays readable, so
-/// otherwise whoever tries again at once keeps the loop busy.
+/// How long the listening socket is not polled after a connection was turned away. It stays readable, so a client
+/// that connects again at once would otherwise keep the loop busy.
 const FULL_PAUSE: Duration = Duration::from_millis(50);
 /// Clients that one call of [`IpcServer::wake_up`] or [`IpcServer::wake_up_on`] wakes.
-const NUDGES_AT_ONCE: usize = 64;
-/// More clients than that are woken for news at most once in this time for each of them: all of them, for every
-/// one that comes, would be their square.
-const NUDGE_PAUSE: Duration = Duration::from_micros(10);
-/// How long a connection may stay without a Hello.
-pub const GREETING_DEADLINE: Duration = Duration::from_secs(5);
-/// Questions that wait for the agent; beyond, a client sees a hang-up and asks again.
+const WAKE_UPS_AT_ONCE: usize = 64;
+/// With more clients than that, a round of wake-ups starts at most once in this time multiplied by the number of
+/// clients. Otherwise the cost of waking all clients for every new client would grow with the square of their number.
+const WAKE_UP_PAUSE: Duration = Duration::from_micros(10);
+/// How long a connection may stay without an `Attach`.
+pub const ATTACH_DEADLINE: Duration = Duration::from_secs(5);
+/// Queries that wait for the agent. A client beyond this limit sees its query's connection close and asks again.
 const ASKS_MAX: usize = 256;
 
 /// The agent's end of all its clients' sockets.
@@ -72,33 +72,33 @@ pub struct IpcServer {
     epoll: Epoll,
     connections: BTreeMap<u64, Connection>,
     next_token: u64,
-    /// Since when who has not said Hello yet stands there, in the order in which they came.
-    unidentified: BTreeMap<u64, Instant>,
+    /// The time of accept of each connection without an `Attach`, in order of arrival.
+    unattached: BTreeMap<u64, Instant>,
     address: String,
-    /// How many ranks the job has, 0 if nobody has said.
+    /// The number of ranks of the job, 0 if it is not known.
     job_size: u32,
-    /// Nobody is let in any more.
+    /// No more clients are admitted.
     is_shut: bool,
-    /// A descriptor that is given up when there is no other.
+    /// A descriptor that is closed to accept a connection when no other is left.
     spare: Option<EventFd>,
     counters: IpcCounters,
-    /// With the slot of the client.
+    /// Each with the slot of the client.
     asks: VecDeque<(u32, Packets)>,
-    /// Until when the listening socket is not looked at.
+    /// Until then the listening socket is not polled.
     full_until: Option<Instant>,
-    nudging: Nudging,
+    wake_ups: WakeUps,
 }
 
-/// Who has been woken for what.
+/// The progress of the wake-ups.
 #[derive(Debug, Default)]
-struct Nudging {
-    /// Counts what there was to be woken for.
+struct WakeUps {
+    /// Counts the calls of [`IpcServer::wake_up`].
     news: u64,
-    /// The round that is under way: the next client's token, and the news that it is for.
+    /// The round in progress: the next client's token, and the count that it is for.
     round: Option<(u64, u64)>,
-    /// For which news all were woken.
+    /// The count for which all clients were woken.
     done: u64,
-    /// Before that no new round is begun.
+    /// No new round starts before this time.
     not_before: Option<Instant>,
 }
 
@@ -106,24 +106,24 @@ struct Nudging {
 struct Connection {
     socket: Packets,
     peer: Peer,
-    directory: Option<(u32, u32)>,
+    slot: Option<(u32, u32)>,
     rank: Option<u32>,
     event: Option<EventFd>,
     wants_wake_up: bool,
 }
 
 impl IpcServer {
-    /// Sits down at a door.
+    /// Starts to serve a listener.
     pub fn new(listener: Listener, directory: &AgentDirectory) -> io::Result<Self> {
         let epoll = Epoll::new()?;
-        epoll.add(listener.listener(), DOOR)?;
+        epoll.add(listener.listener(), LISTENER)?;
         Ok(Self {
             listener,
             key: directory.key().to_owned(),
             epoll,
             connections: BTreeMap::new(),
             next_token: 1,
-            unidentified: BTreeMap::new(),
+            unattached: BTreeMap::new(),
             address: String::new(),
             job_size: 0,
             is_shut: false,
@@ -131,53 +131,56 @@ impl IpcServer {
             counters: IpcCounters::default(),
             asks: VecDeque::new(),
             full_until: None,
-            nudging: Nudging::default(),
+            wake_ups: WakeUps::default(),
         })
     }
 
-    /// Readable when there is something to serve: one descriptor for the door and all clients
-    /// (an epoll within the caller's epoll; add it level-triggered).
+    /// Readable when there is something to serve: one descriptor for the listener and all clients (an epoll within
+    /// the caller's epoll; add it level-triggered).
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
     }
 
-    /// How many clients are connected and let in.
+    /// Number of clients that are connected and attached.
     pub fn client_count(&self) -> usize {
         self.connections
             .values()
-            .filter(|connection| connection.directory.is_some())
+            .filter(|connection| connection.slot.is_some())
             .count()
     }
 
-    /// What was counted.
+    /// The counters.
     pub fn counters(&self) -> IpcCounters {
         self.counters
     }
 
-    /// From now on no rank is let in whose number is at or above this.
+    /// From now on, ranks with this number or a higher one are refused.
     pub fn set_job_size(&mut self, job_size: u32) {
         self.job_size = job_size;
     }
 
-    /// Whether somebody has said nothing for too long: then [`Self::serve`] has to be called, though nothing is
-    /// ready.
-    pub fn is_somebody_late(&self, now: Instant) -> bool {
-        let first = self.unidentified.first_key_value();
-        first.is_some_and(|(_, since)| now.saturating_duration_since(*since) >= GREETING_DEADLINE)
+    /// Whether a connection has been without an `Attach` for too long: then [`Self::serve`] has to be called, though
+    /// no descriptor is ready.
+    pub fn is_attach_overdue(&self, now: Instant) -> bool {
+        let first = self.unattached.first_key_value();
+        first.is_some_and(|(_, since)| now.saturating_duration_since(*since) >= ATTACH_DEADLINE)
     }
 
-    /// When [`Self::serve`] or [`Self::wake_up_on`] has to be called though nothing is ready.
+    /// When [`Self::serve`] or [`Self::wake_up_on`] has to be called though no descriptor is ready.
     pub fn due(&self) -> Option<Instant> {
-        let first = self.unidentified.first_key_value();
-        let late = first.map(|(_, since)| *since + GREETING_DEADLINE);
-        let waiting = self.nudging.news != self.nudging.done;
-        let wake_up = self.nudging.not_before.filter(|_| waiting);
-        [late, self.full_until, wake_up].into_iter().flatten().min()
+        let first = self.unattached.first_key_value();
+        let overdue = first.map(|(_, since)| *since + ATTACH_DEADLINE);
+        let waiting = self.wake_ups.news != self.wake_ups.done;
+        let wake_up = self.wake_ups.not_before.filter(|_| waiting);
+        [overdue, self.full_until, wake_up]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
-    /// Serves some of those who are there now, a bounded number of connections and messages; says whether
-    /// there may be more. What they want of the agent is added to `requests`; slots and watching are seen to
-    /// here. Never blocks.
+    /// Serves some of the clients that are ready, at most a fixed number of connections and messages. Returns whether
+    /// there may be more. Requests to the agent are added to `requests`; slots and watching are handled here. Never
+    /// blocks.
     pub fn serve(
         &mut self,
         now: Instant,
@@ -186,7 +189,7 @@ impl IpcServer {
         requests: &mut Vec<Request>,
     ) -> io::Result<bool> {
         if self.full_until.is_some_and(|until| until <= now) {
-            self.epoll.add(self.listener.listener(), DOOR)?;
+            self.epoll.add(self.listener.listener(), LISTENER)?;
             self.full_until = None;
         }
         let mut ready: Vec<Ready> = Vec::new();
@@ -194,43 +197,43 @@ impl IpcServer {
             .wait_for(READY_AT_ONCE, &mut ready, Some(Duration::ZERO))?;
         let mut more = !ready.is_empty();
         for ready in ready {
-            if ready.token == DOOR {
+            if ready.token == LISTENER {
                 self.accept(now, table, watch, requests)?;
             } else {
-                self.listen(ready.token, table, watch, requests);
+                self.receive(ready.token, table, watch, requests);
             }
         }
         for _ in 0..CLOSED_AT_ONCE {
-            let Some((&token, _)) = self.unidentified.first_key_value() else {
+            let Some((&token, _)) = self.unattached.first_key_value() else {
                 break;
             };
-            if !self.is_somebody_late(now) {
+            if !self.is_attach_overdue(now) {
                 break;
             }
-            // We may be the ones who are late.
-            self.listen(token, table, watch, requests);
-            if self.unidentified.contains_key(&token) {
+            // The client may have sent it in time, and the agent be late.
+            self.receive(token, table, watch, requests);
+            if self.unattached.contains_key(&token) {
                 self.counters.silent += 1;
                 self.drop_connection(token);
             }
         }
-        more |= self.is_somebody_late(now);
+        more |= self.is_attach_overdue(now);
         Ok(more)
     }
 
-    /// Who asked first of those who wait, by slot, and the socket: the question is in it, the answer goes the
-    /// same way. One that is dropped is an answer too.
+    /// The oldest query that waits, with its client's slot and the socket: the query is in it, and the answer is sent
+    /// the same way. A client whose socket is dropped is answered by that, too.
     pub fn take_ask(&mut self) -> Option<(u32, Packets)> {
         self.asks.pop_front()
     }
 
-    /// Whether somebody has asked.
+    /// Whether a query waits.
     pub fn has_asks(&self) -> bool {
         !self.asks.is_empty()
     }
 
-    /// Tells everybody the agent's NID list, now and later. Texts above [`ADDRESS_MAX`] bytes are
-    /// refused with `false`.
+    /// Sends the agent's NID list to all clients, now and when they attach. Returns `false` and changes nothing for
+    /// texts above [`ADDRESS_MAX`] bytes.
     pub fn set_address(&mut self, address: &str) -> bool {
         if address.len() > ADDRESS_MAX {
             return false;
@@ -238,16 +241,15 @@ impl IpcServer {
         if self.address != address {
             self.address = address.to_owned();
             let message = ToClient::Address(address.to_owned());
-            let everybody: Vec<u64> = self.let_in().collect();
-            everybody
+            let clients: Vec<u64> = self.attached_clients().collect();
+            clients
                 .into_iter()
                 .for_each(|token| self.send(token, &message));
         }
         true
     }
 
-    /// Hands the key that this agent made to the client that publishes it. `false` if there is no
-    /// such client now.
+    /// Sends the key that this agent created to the client that publishes it. `false` if there is no such client now.
     pub fn send_key(&mut self, slot: u32, key: [u8; 32]) -> bool {
         let Some(token) = self.token_of(slot) else {
             return false;
@@ -256,47 +258,47 @@ impl IpcServer {
         true
     }
 
-    /// Says to everybody that there is something new on the board: raises the application's
-    /// eventfd, and nudges the library threads that asked for it. Where there are many clients, only to the
-    /// first of them: the others are for [`Self::wake_up_on`].
+    /// Tells all clients that the state table has changed: raises the application's eventfd, and sends a wake-up to
+    /// the library threads that want it. With many clients it wakes only the first ones; [`Self::wake_up_on`] wakes
+    /// the others.
     pub fn wake_up(&mut self) {
-        self.nudging.news += 1;
+        self.wake_ups.news += 1;
         self.wake_up_on(Instant::now());
     }
 
-    /// Goes on with it, a bounded number of clients; says whether there may be more to wake now.
+    /// Continues with the wake-ups, a bounded number of clients. Returns whether there may be more to wake now.
     pub fn wake_up_on(&mut self, now: Instant) -> bool {
-        let nudging = &mut self.nudging;
-        let (from, news) = match nudging.round {
+        let wake_ups = &mut self.wake_ups;
+        let (from, news) = match wake_ups.round {
             Some(round) => round,
-            None if nudging.news == nudging.done => return false,
-            None if nudging.not_before.is_some_and(|at| now < at) => return false,
+            None if wake_ups.news == wake_ups.done => return false,
+            None if wake_ups.not_before.is_some_and(|at| now < at) => return false,
             None => {
                 let count = self.connections.len();
-                let pause = NUDGE_PAUSE * u32::try_from(count).unwrap_or(u32::MAX);
-                nudging.not_before = (count > NUDGES_AT_ONCE).then(|| now + pause);
-                (0, nudging.news)
+                let pause = WAKE_UP_PAUSE * u32::try_from(count).unwrap_or(u32::MAX);
+                wake_ups.not_before = (count > WAKE_UPS_AT_ONCE).then(|| now + pause);
+                (0, wake_ups.news)
             }
         };
         let wake_up = ToClient::WakeUp.encode();
         let mut rest = self.connections.range(from..);
-        for (_, connection) in rest.by_ref().take(NUDGES_AT_ONCE) {
+        for (_, connection) in rest.by_ref().take(WAKE_UPS_AT_ONCE) {
             if let Some(event) = &connection.event {
                 event.raise_shared();
             }
             if connection.wants_wake_up && connection.socket.send(&wake_up, None).is_err() {
-                self.counters.nudges_dropped += 1;
+                self.counters.wake_ups_dropped += 1;
             }
         }
-        nudging.round = rest.next().map(|(token, _)| (*token, news));
-        if nudging.round.is_none() {
-            nudging.done = news;
+        wake_ups.round = rest.next().map(|(token, _)| (*token, news));
+        if wake_ups.round.is_none() {
+            wake_ups.done = news;
         }
-        nudging.round.is_some()
+        wake_ups.round.is_some()
     }
 
-    /// Clears up after a finding was taken from the watch and spoken: after a final one the
-    /// client's connection is closed and its slot is free for another process.
+    /// Cleans up after a finding of the watch was reported: after a final one, the client's connection is closed and
+    /// its slot is free for another process.
     pub fn settle(&mut self, notice: &RankNotice, table: &mut TableWriter, watch: &Watch) {
         let facts = table.view().slot(notice.slot).map(|slot| slot.facts());
         let current = facts.is_some_and(|facts| facts.generation == notice.generation);
@@ -313,44 +315,44 @@ impl IpcServer {
         table.release_slot(notice.slot);
     }
 
-    /// Lets nobody in any more, for an agent that is about to end: whoever comes, and whoever waits at the
-    /// door, sees a hang-up and looks for the next one.
+    /// Admits no more clients, for an agent that is about to end: the connections of new and of waiting clients are
+    /// closed, and they connect to the next agent.
     pub fn shut(&mut self) {
         self.is_shut = true;
-        self.listener.take_away();
+        self.listener.unlink();
     }
 
-    /// Ends the service: takes the socket away. Clients see a hang-up.
+    /// Ends the service and removes the socket. Clients see their connections close.
     pub fn close(self) {
         self.listener.close();
     }
 
-    /// Ends the service on purpose: takes the socket away, so that nobody comes back to us, and
-    /// puts every client out with the reason, so that none starts another agent for it.
+    /// Ends the service on request: removes the socket, so that no client connects to this agent again, and refuses
+    /// every client with the reason, so that none starts another agent for it.
     pub fn close_on_purpose(mut self, reason: &str) {
-        self.listener.take_away();
+        self.listener.unlink();
         let refusal = ToClient::Refused(RefusalCode::Closing, reason.to_owned());
-        let everybody: Vec<u64> = self.connections.keys().copied().collect();
-        for token in everybody {
+        let clients: Vec<u64> = self.connections.keys().copied().collect();
+        for token in clients {
             self.send(token, &refusal);
         }
     }
 
-    /// Ends the service for good: puts every client out with the reason, and refuses whoever
-    /// comes within two seconds, so that nobody starts another agent into the same misery.
+    /// Ends the service for good: refuses every client with the reason, and also the clients that connect within two
+    /// seconds, so that none starts another agent that would fail in the same way.
     pub fn close_for(mut self, reason: &str) {
         let refusal = ToClient::Refused(RefusalCode::NoAgent, reason.to_owned());
-        let everybody: Vec<u64> = self.connections.keys().copied().collect();
-        for token in everybody {
+        let clients: Vec<u64> = self.connections.keys().copied().collect();
+        for token in clients {
             self.counters.refused += 1;
             self.send(token, &refusal);
         }
-        // The connections stay open meanwhile, so that everybody hears it.
+        // The connections stay open meanwhile, so that all clients receive the reason.
         self.listener.refuse_all(reason);
     }
 
-    /// Takes a bounded number of connections, and hears what they have said already: who says Hello at once is
-    /// never one of those who say nothing.
+    /// Accepts a bounded number of connections and reads what they have sent already: a client that sends its
+    /// `Attach` at once is never among those that are closed because they sent nothing.
     fn accept(
         &mut self,
         now: Instant,
@@ -358,17 +360,17 @@ impl IpcServer {
         watch: &Watch,
         requests: &mut Vec<Request>,
     ) -> io::Result<()> {
-        let most = table.view().limits().slots as usize + UNKNOWN_MAX;
+        let connections_max = table.view().limits().slots as usize + UNATTACHED_MAX;
         for _ in 0..ACCEPTS_AT_ONCE {
             let socket = match self.listener.accept() {
                 Ok(Some(socket)) => socket,
                 Ok(None) => return Ok(()),
                 Err(cause) if matches!(cause.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => {
                     self.pause_accepting(now);
-                    if self.turn_one_away() {
+                    if self.turn_away_one() {
                         continue;
                     }
-                    // Another thread was faster: whoever waits does so until our next round.
+                    // Another thread took the descriptor: waiting clients are accepted in the next round.
                     return Ok(());
                 }
                 Err(cause) => return Err(cause),
@@ -380,15 +382,15 @@ impl IpcServer {
             let connection = Connection {
                 socket,
                 peer,
-                directory: None,
+                slot: None,
                 rank: None,
                 event: None,
                 wants_wake_up: false,
             };
             self.connections.insert(token, connection);
-            self.unidentified.insert(token, now);
-            self.listen(token, table, watch, requests);
-            if self.connections.len() > most && self.unidentified.contains_key(&token) {
+            self.unattached.insert(token, now);
+            self.receive(token, table, watch, requests);
+            if self.connections.len() > connections_max && self.unattached.contains_key(&token) {
                 self.counters.turned_away += 1;
                 self.drop_connection(token);
                 self.pause_accepting(now);
@@ -397,7 +399,7 @@ impl IpcServer {
         Ok(())
     }
 
-    /// Leaves those who wait to be accepted where they are for a while.
+    /// Accepts no connections for a while.
     fn pause_accepting(&mut self, now: Instant) {
         if self.full_until.is_none() {
             self.epoll.remove(self.listener.listener());
@@ -405,10 +407,10 @@ impl IpcServer {
         }
     }
 
-    /// No descriptor is left for whoever is next at the door: takes the spare one, so that they
-    /// see a hang-up and try again later instead of waiting, and we do not spin. Says whether it got
-    /// hold of somebody.
-    fn turn_one_away(&mut self) -> bool {
+    /// Accepts and closes one connection with the spare descriptor, because no other is left: the client sees its
+    /// connection close and tries again later, and the agent does not spin. Returns whether a connection was
+    /// accepted.
+    fn turn_away_one(&mut self) -> bool {
         self.spare = None;
         let turned_away = matches!(self.listener.accept(), Ok(Some(_)));
         self.counters.turned_away += u64::from(turned_away);
@@ -416,8 +418,8 @@ impl IpcServer {
         turned_away
     }
 
-    /// Takes what a client sent, a bounded number of messages so that nobody starves the others.
-    fn listen(
+    /// Reads what a client sent, a bounded number of messages so that no client starves the others.
+    fn receive(
         &mut self,
         token: u64,
         table: &mut TableWriter,
@@ -435,10 +437,10 @@ impl IpcServer {
                     let Some(bytes) = buffer.get(..length) else {
                         return;
                     };
-                    self.heard(token, bytes, descriptors, table, watch, requests);
+                    self.handle(token, bytes, descriptors, table, watch, requests);
                 }
                 Ok(Received::HungUp) | Err(_) => {
-                    if let Some((slot, generation)) = connection.directory {
+                    if let Some((slot, generation)) = connection.slot {
                         let withdrawn = watch.forget_if_withdrawn(slot, generation);
                         requests.push(match withdrawn {
                             true => Request::Withdrawn { slot },
@@ -455,7 +457,7 @@ impl IpcServer {
         }
     }
 
-    fn heard(
+    fn handle(
         &mut self,
         token: u64,
         bytes: &[u8],
@@ -467,7 +469,7 @@ impl IpcServer {
         let Some(connection) = self.connections.get(&token) else {
             return;
         };
-        match (ToAgent::decode(bytes), connection.directory) {
+        match (ToAgent::decode(bytes), connection.slot) {
             (Ok(ToAgent::Attach(_)), None) if self.is_shut => self.drop_connection(token),
             (Ok(ToAgent::Attach(attach_request)), None) => {
                 let event = descriptors.into_iter().next().map(EventFd::from_untrusted);
@@ -476,7 +478,7 @@ impl IpcServer {
                     Err(cause) => Err((
                         RefusalCode::Malformed,
                         format!(
-                            "the descriptor that came with the greeting: {cause}; send an eventfd, or none"
+                            "the descriptor that came with the attach request: {cause}; send an eventfd, or none"
                         ),
                     )),
                 };
@@ -489,7 +491,7 @@ impl IpcServer {
                 if let Some(slot) = table.view().slot(slot) {
                     slot.set_armed();
                 }
-                // A word that cannot be waited for is covered by pidfd; the watch counts it.
+                // A futex that cannot be waited for is covered by the pidfd; the watch counts it.
                 let _ = watch.arm(slot);
                 requests.push(Request::Armed { slot });
             }
@@ -531,12 +533,16 @@ impl IpcServer {
             }
             (Ok(_) | Err(_), _) => {
                 self.counters.malformed += 1;
-                self.refuse(token, RefusalCode::Malformed, "unexpected message".into());
+                self.refuse(
+                    token,
+                    RefusalCode::Malformed,
+                    "the agent does not expect this message now; use the libmuster of the agent's release".into(),
+                );
             }
         }
     }
 
-    /// Checks who it is and gives out a slot.
+    /// Checks the process and gives it a slot.
     fn admit(
         &mut self,
         token: u64,
@@ -550,7 +556,7 @@ impl IpcServer {
             .get(&token)
             .map(|connection| connection.peer)
         else {
-            return Err((RefusalCode::Malformed, "no connection".into()));
+            return Err((RefusalCode::Malformed, "the connection is closed".into()));
         };
         let start_ticks = self.check(attach_request, peer)?;
         let hold = if attach_request.threadless {
@@ -579,7 +585,7 @@ impl IpcServer {
                 claimed
             }
         };
-        // An earlier connection of the same slot is over: an exec, or a client that came back.
+        // An earlier connection of the same slot is obsolete: an exec, or a client that attaches again.
         if let Some(old) = self.token_of(slot) {
             self.drop_connection(old);
         }
@@ -593,13 +599,13 @@ impl IpcServer {
             address: self.address.clone(),
         };
         if let Some(connection) = self.connections.get_mut(&token) {
-            self.unidentified.remove(&token);
-            connection.directory = Some((slot, generation));
+            self.unattached.remove(&token);
+            connection.slot = Some((slot, generation));
             connection.rank = rank;
             connection.event = event;
             connection.wants_wake_up = attach_request.wants_wake_up;
             let bytes = ToClient::Attached(attached).encode();
-            // A client that went away meanwhile is found by its hang-up.
+            // A client that has closed its connection meanwhile is handled when that is read.
             let _ = connection.socket.send_with(&bytes, &table.descriptors());
         }
         self.counters.attached += 1;
@@ -615,14 +621,14 @@ impl IpcServer {
         })
     }
 
-    /// The job has this rank, as far as its size is known.
+    /// Checks that the job has this rank, as far as its size is known.
     fn check_rank(&self, rank: Option<u32>) -> Result<(), (RefusalCode, String)> {
         let size = self.job_size;
         match rank.filter(|rank| size != 0 && *rank >= size) {
             None => Ok(()),
             Some(rank) => {
                 let reason = format!(
-                    "rank {rank} of a job of {size} ranks (0 to {}), as a client has said that attached before; \
+                    "rank {rank} of a job of {size} ranks (0 to {}); a client that attached before stated this size; \
                      give every rank the same number of ranks, or none",
                     size - 1
                 );
@@ -631,43 +637,47 @@ impl IpcServer {
         }
     }
 
-    /// User, visibility and key; returns when the process started.
+    /// Checks user, visibility and key; returns when the process started.
     fn check(&self, attach_request: &Attach, peer: Peer) -> Result<u64, (RefusalCode, String)> {
         let own = process::user_id();
         if peer.uid != own {
-            let reason = format!("user {} knocks at the agent of user {own}", peer.uid);
+            let reason = format!(
+                "user {} tries to attach to the agent of user {own}; run the rank and its agent as one user",
+                peer.uid
+            );
             return Err((RefusalCode::User, reason));
         }
         if peer.pid == 0 {
             let reason = format!(
-                "process {} is in a pid namespace that the agent does not see into, so it cannot watch it; \
+                "process {} is in a pid namespace that is not visible to the agent, so the agent cannot watch it; \
                  start the agent outside the containers first (srun musterd, or a rank outside), or let \
                  them share one pid namespace",
                 attach_request.pid
             );
             return Err((RefusalCode::Invisible, reason));
         }
-        // In a namespace below ours it has another number for itself, and the kernel knows both.
+        // In a namespace below the agent's, the process has another pid for itself; the kernel knows both.
         if peer.pid != attach_request.pid
             && procfs::innermost_pid(peer.pid) != Some(attach_request.pid)
         {
             let reason = format!(
-                "process {} calls itself process {}, and is not that in its own pid namespace either; let \
-                 every process connect for itself",
+                "process {} states that it is process {}, which is not its pid in its own pid namespace either; \
+                 let every process connect for itself",
                 peer.pid, attach_request.pid
             );
             return Err((RefusalCode::Invisible, reason));
         }
         if attach_request.key != self.key {
             let reason = format!(
-                "client of {:?} at the agent of {:?}",
+                "a client of {:?} tries to attach to the agent of {:?}; set MUSTER_JOB, MUSTER_NODE and MUSTER_DIR \
+                 to the same values for both",
                 attach_request.key, self.key
             );
             return Err((RefusalCode::Job, reason));
         }
         procfs::start_ticks(peer.pid).map_err(|cause| {
             let remedy = match procfs::is_gone(&cause) {
-                true => "is /proc mounted?",
+                true => "mount /proc",
                 false => "raise the agent's limit of open files (ulimit -n)",
             };
             let reason = format!(
@@ -678,7 +688,7 @@ impl IpcServer {
         })
     }
 
-    /// Whether no connected client has a lower rank. One without a rank is never the lowest.
+    /// Whether no connected client has a lower rank. A client without a rank is never the lowest.
     fn is_lowest(&self, rank: Option<u32>) -> bool {
         let lower = |other: &Connection| other.rank.is_some() && other.rank < rank;
         rank.is_some() && !self.connections.values().any(lower)
@@ -700,23 +710,21 @@ impl IpcServer {
     }
 
     fn drop_connection(&mut self, token: u64) {
-        self.unidentified.remove(&token);
+        self.unattached.remove(&token);
         if let Some(connection) = self.connections.remove(&token) {
             self.epoll.remove(connection.socket.as_fd());
         }
     }
 
     fn token_of(&self, slot: u32) -> Option<u64> {
-        let mut everybody = self.connections.iter();
-        let (token, _) =
-            everybody.find(|(_, other)| other.directory.is_some_and(|at| at.0 == slot))?;
+        let mut all = self.connections.iter();
+        let (token, _) = all.find(|(_, other)| other.slot.is_some_and(|at| at.0 == slot))?;
         Some(*token)
     }
 
-    fn let_in(&self) -> impl Iterator<Item = u64> {
-        let inside =
-            |(token, other): (&u64, &Connection)| other.directory.is_some().then_some(*token);
-        self.connections.iter().filter_map(inside)
+    fn attached_clients(&self) -> impl Iterator<Item = u64> {
+        let attached = |(token, other): (&u64, &Connection)| other.slot.is_some().then_some(*token);
+        self.connections.iter().filter_map(attached)
     }
 }
 

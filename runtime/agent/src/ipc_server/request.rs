@@ -1,9 +1,9 @@
-//! What clients want of the agent, and what is counted at its socket.
+//! Requests of clients to the agent, and the counters of its socket.
 
-/// What a client wants of the agent.
+/// A request or a report of a client to the agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
-    /// A process was let in and followed.
+    /// A process was attached and is watched.
     Attached {
         /// Its slot.
         slot: u32,
@@ -13,14 +13,14 @@ pub enum Request {
         pid: u32,
         /// Its rank, if it has one.
         rank: Option<u32>,
-        /// How many ranks it believes the job has, 0 if it does not know.
+        /// The number of ranks of the job as the client knows it, 0 if it does not.
         job_size: u32,
-        /// Its application asked for failures to be fed to MPI.
+        /// Its application requested that failures are reported to MPI.
         ulfm: bool,
-        /// It was attached before (the worker was restarted) and holds what it held.
+        /// It was attached before (the worker was restarted) and keeps its slot.
         again: bool,
     },
-    /// It holds its word, which is waited for from now on.
+    /// It holds its futex, which is waited for from now on.
     Armed {
         /// Its slot.
         slot: u32,
@@ -39,78 +39,77 @@ pub enum Request {
         /// The key.
         key: [u8; 32],
     },
-    /// Its launcher says that a rank ended badly.
+    /// Its launcher reports that a rank ended abnormally.
     Aborted {
         /// The rank.
         rank: u32,
-        /// The signal that killed it, or minus its exit code; 0 if that is not known.
+        /// The signal that killed it, or its negative exit code; 0 if that is not known.
         how: i32,
-        /// How many ranks the job has by the same word.
+        /// The number of ranks of the job in the same report.
         job_size: u32,
     },
-    /// Its bootstrap says where ranks run.
+    /// Its bootstrap reports where ranks run.
     Placed {
         /// The node's name, or its NIDs.
         node: String,
         /// The ranks on it.
         ranks: Vec<u32>,
     },
-    /// Its application asks from now on for failures to be fed to MPI.
+    /// Its application requests from now on that failures are reported to MPI.
     Feeds,
-    /// It announced that it leaves; the watch will say `Left`.
+    /// It announced that it leaves; the watch will report `Left`.
     Leaving {
         /// Its slot.
         slot: u32,
         /// Its exit code.
         exit_code: i32,
     },
-    /// Its connection is gone. No evidence of a death.
+    /// Its connection is closed, which is no evidence of a failure.
     HungUp {
         /// Its slot.
         slot: u32,
         /// The slot's generation.
         generation: u32,
     },
-    /// Its connection is gone before it held its word, and it lives on: it has given up waiting for us, and is
-    /// no client. Its slot is free.
+    /// Its connection was closed before it held its futex, and the process continues: it stopped waiting for the
+    /// agent and is not a client. Its slot is free.
     Withdrawn {
         /// Its slot.
         slot: u32,
     },
 }
 
-/// What the doorman counts.
+/// The counters of the ipc server.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct IpcCounters {
-    /// Clients let in.
+    /// Clients attached.
     pub attached: u64,
     /// Clients refused, for any reason.
     pub refused: u64,
-    /// Connections closed because there were too many that had not said Hello, or no descriptor
-    /// was left for them.
+    /// Connections closed because there were too many without an `Attach`, or no descriptor was left for them.
     pub turned_away: u64,
-    /// Connections closed because nothing was said in time.
+    /// Connections closed because they sent nothing in time.
     pub silent: u64,
-    /// Messages that made no sense.
+    /// Messages that could not be decoded or were not expected.
     pub malformed: u64,
-    /// Nudges that found the socket full (one is waiting there).
-    pub nudges_dropped: u64,
-    /// Other notes that found the socket full or gone.
+    /// Wake-ups dropped because the socket was full (one is waiting there).
+    pub wake_ups_dropped: u64,
+    /// Other messages dropped because the socket was full or closed.
     pub notes_dropped: u64,
-    /// Questions that found too many waiting.
+    /// Queries dropped because too many were waiting.
     pub asks_dropped: u64,
 }
 
 impl IpcCounters {
-    /// Every counter with its name.
+    /// All counters with their names.
     pub fn each(&self) -> [(&'static str, u64); 8] {
         [
-            ("clients_welcomed", self.attached),
+            ("clients_attached", self.attached),
             ("clients_refused", self.refused),
             ("clients_turned_away", self.turned_away),
             ("clients_silent", self.silent),
             ("client_messages_malformed", self.malformed),
-            ("nudges_dropped", self.nudges_dropped),
+            ("wake_ups_dropped", self.wake_ups_dropped),
             ("notes_dropped", self.notes_dropped),
             ("asks_dropped", self.asks_dropped),
         ]

@@ -31,7 +31,7 @@ impl Shared {
             let mut released = Released::new();
             let mut words: Vec<(&AtomicU32, u32)> = vec![(control, seen)];
             for &key in &armed {
-                let word = self.table.word(key.0);
+                let word = self.table.futex(key.0);
                 let value = word.load(Ordering::Acquire);
                 if value & futex::OWNER == 0 {
                     released.insert(key, unclear.get(&key).copied().unwrap_or(now_ns));
@@ -53,7 +53,7 @@ impl Shared {
     /// Waits for one slot's word until its process has ended, left or detached.
     pub(super) fn wait_parked(&self, slot: u32) {
         let generation = self.lock()[slot as usize].generation;
-        let word = self.table.word(slot);
+        let word = self.table.futex(slot);
         let mut released_ns = None;
         while !self.stopping.load(Ordering::Acquire) && self.is_armed(slot, generation) {
             let value = word.load(Ordering::Acquire);

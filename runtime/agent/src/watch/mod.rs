@@ -506,7 +506,7 @@ impl Shared {
         let armed = self.is_armed(slot, generation);
         match by {
             FailedBy::Pidfd | FailedBy::Gone
-                if armed && self.table.word(slot).load(Ordering::Acquire) & futex::OWNER == 0 =>
+                if armed && self.table.futex(slot).load(Ordering::Acquire) & futex::OWNER == 0 =>
             {
                 FailedBy::Futex
             }
@@ -554,7 +554,7 @@ impl Shared {
             }
             WaitMode::Parked => {
                 if let Some(slot) = self.table.slot(slot) {
-                    futex::wake(slot.word());
+                    futex::wake(slot.futex());
                 }
             }
         }

@@ -1,9 +1,8 @@
 //! Types and constants of the installed PMIx.
 //!
-//! A process holds one libpmix, and that is the one which MPI loaded; so this crate links none
-//! and declares no function. Who wants to call PMIx looks the functions up in that library (the
-//! `pmix` module of the crate `muster`). The layouts used here (`pmix_proc_t`, `pmix_value_t`,
-//! `pmix_info_t`) are the same in PMIx 4.x and 5.x; tests below hold them to it.
+//! A process holds one libpmix, the one that MPI loaded, so this crate links none and declares no function. A program
+//! that calls PMIx looks the functions up in that library (the `pmix` module of the crate `muster`). The layouts used
+//! here (`pmix_proc_t`, `pmix_value_t`, `pmix_info_t`) are the same in PMIx 4.x and 5.x; the tests below check it.
 
 #![no_std]
 
@@ -21,8 +20,8 @@ mod bindings {
 
 pub use bindings::*;
 
-/// All ranks of a namespace, or the namespace itself (`PMIX_RANK_WILDCARD`, which the header
-/// writes as an expression that has no value for a binding generator).
+/// All ranks of a namespace, or the namespace itself (`PMIX_RANK_WILDCARD`, which the header defines by an expression
+/// that a binding generator cannot evaluate).
 pub const PMIX_RANK_WILDCARD: u32 = u32::MAX - 1;
 
 #[cfg(test)]
@@ -30,10 +29,10 @@ mod tests {
     use super::*;
     use core::mem::{offset_of, size_of};
 
-    /// What the libraries 4.2.2 and 5.0.11 were found to agree on, on a 64-bit machine.
+    /// The layouts of the libraries 4.2.2 and 5.0.11, on a 64-bit machine.
     #[test]
     #[cfg(target_pointer_width = "64")]
-    fn layouts_are_those_of_four_and_five() {
+    fn layouts_are_those_of_pmix_4_and_5() {
         assert_eq!(size_of::<pmix_proc_t>(), 260);
         assert_eq!(offset_of!(pmix_proc_t, rank), 256);
         assert_eq!(size_of::<pmix_value_t>(), 32);

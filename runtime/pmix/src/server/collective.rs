@@ -1,7 +1,7 @@
-//! Where ranks wait for each other: fences, groups of processes, connections.
+//! Collective operations of ranks: fences, groups of processes, connections.
 //!
-//! libpmix waits for all local ranks of a meeting and then asks once for the node; what the other nodes have
-//! brought goes back to all of them with one answer.
+//! libpmix waits for all local ranks of a collective and then makes one upcall for the node. The data of all nodes
+//! goes back to all of these ranks with one answer.
 
 use std::ffi::{CStr, c_char, c_void};
 
@@ -11,23 +11,23 @@ use super::super::ffi::text;
 use super::infos::Infos;
 use super::upcall::{Upcall, is_rank, queue, slice};
 
-/// What ranks meet for.
+/// The kind of a collective.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Collective {
-    /// `PMIx_Fence`: everybody gets what all have put.
+    /// `PMIx_Fence`: every rank gets the data that all ranks have put.
     Fence,
     /// `PMIx_Connect`.
     Connect,
     /// `PMIx_Disconnect`.
     Disconnect,
-    /// `PMIx_Group_construct`, of this name: the group gets a number that no other one has.
+    /// `PMIx_Group_construct`, of this name: the group gets a number that is unique.
     Construct(String),
     /// `PMIx_Group_destruct`.
     Destruct(String),
 }
 
 impl Collective {
-    /// By this a meeting is told from others of the same ranks; empty for a fence.
+    /// Distinguishes collectives of the same ranks; empty for a fence.
     pub fn tag(&self) -> String {
         match self {
             Self::Fence => String::new(),
@@ -39,22 +39,22 @@ impl Collective {
     }
 }
 
-/// This node's part of a meeting, to be answered with everybody's.
+/// This node's part of a collective, to be answered with the data of all nodes.
 #[derive(Debug)]
 pub struct Contribution {
-    /// What it is.
+    /// The kind.
     pub collective: Collective,
-    /// Who takes part; empty for all ranks of the job.
+    /// The ranks that take part; empty for all ranks of the job.
     pub ranks: Vec<u32>,
-    /// What the local ranks have put, as libpmix packs it.
+    /// The data that the local ranks have put, as libpmix packs it.
     pub data: Vec<u8>,
-    /// How long the ranks want to wait; none for as long as it takes.
+    /// How long the ranks wait; none for no limit.
     pub timeout_s: Option<u32>,
     members: Members,
     answer: Answer,
 }
 
-/// Who takes part, in PMIx's own words.
+/// The processes that take part, in PMIx's own form.
 struct Members(Vec<sys::pmix_proc_t>);
 
 impl std::fmt::Debug for Members {
@@ -63,7 +63,7 @@ impl std::fmt::Debug for Members {
     }
 }
 
-/// Whom to answer.
+/// The callback for the answer.
 #[derive(Debug)]
 enum Answer {
     Data(sys::pmix_modex_cbfunc_t, *mut c_void),
@@ -71,7 +71,7 @@ enum Answer {
     Infos(InfoAnswer),
 }
 
-/// An answer without words.
+/// An answer that is only a status.
 #[derive(Debug)]
 pub struct Done {
     pub(super) function: sys::pmix_op_cbfunc_t,
@@ -85,7 +85,7 @@ pub(super) struct InfoAnswer {
     pub(super) data: *mut c_void,
 }
 
-// SAFETY: libpmix lets its callbacks be called on any thread; the pointers are its own and only handed back.
+// SAFETY: libpmix lets its callbacks be called on any thread; the pointers are its own and only passed back.
 unsafe impl Send for Answer {}
 // SAFETY: as above.
 unsafe impl Send for Done {}
@@ -93,11 +93,11 @@ unsafe impl Send for Done {}
 unsafe impl Send for InfoAnswer {}
 
 impl Contribution {
-    /// Lets the ranks go on, with what all nodes have put, one after the other; `number` is that of a group.
-    pub fn complete(self, everybodys: &[u8], number: usize) {
+    /// Lets the ranks continue, with the concatenated data of all nodes; `number` is that of a group.
+    pub fn complete(self, all_data: &[u8], number: usize) {
         match self.answer {
             Answer::Data(function, data) => {
-                give(function, data, sys::PMIX_SUCCESS as i32, everybodys);
+                give(function, data, sys::PMIX_SUCCESS as i32, all_data);
             }
             Answer::Done(done) => done.succeed(),
             Answer::Infos(answer) => {
@@ -105,8 +105,8 @@ impl Contribution {
                 if matches!(self.collective, Collective::Construct(_)) {
                     infos.members(sys::PMIX_GROUP_MEMBERSHIP, self.members.0);
                     infos.size(sys::PMIX_GROUP_CONTEXT_ID, number);
-                    if !everybodys.is_empty() {
-                        infos.handed_over(sys::PMIX_GROUP_ENDPT_DATA, everybodys);
+                    if !all_data.is_empty() {
+                        infos.handed_over(sys::PMIX_GROUP_ENDPT_DATA, all_data);
                     }
                 }
                 answer.give(sys::PMIX_SUCCESS as i32, infos);
@@ -114,12 +114,12 @@ impl Contribution {
         }
     }
 
-    /// Lets the ranks go on with an error: it took too long.
+    /// Lets the ranks continue with an error: it took too long.
     pub fn time_out(self) {
         self.fail(sys::PMIX_ERR_TIMEOUT);
     }
 
-    /// The same: it is more than can be carried.
+    /// Lets the ranks continue with an error: there is too much data to transmit.
     pub fn refuse(self) {
         self.fail(sys::PMIX_ERR_OUT_OF_RESOURCE);
     }
@@ -134,24 +134,24 @@ impl Contribution {
 }
 
 impl Done {
-    /// It is done.
+    /// Answers that it is done.
     pub fn succeed(self) {
         self.answer(sys::PMIX_SUCCESS as i32);
     }
 
-    /// There is no room for it.
+    /// Answers that there is no room for it.
     pub fn refuse(self) {
         self.answer(sys::PMIX_ERR_OUT_OF_RESOURCE);
     }
 
-    /// Somebody has left something under this name already.
+    /// Answers that another value is published under this name already.
     pub fn refuse_duplicate(self) {
         self.answer(sys::PMIX_ERR_DUPLICATE_KEY);
     }
 
     pub(super) fn answer(self, status: i32) {
         if let Some(function) = self.function {
-            // SAFETY: the callback of an upcall with its own data, called once, since `self` is given up.
+            // SAFETY: the callback of an upcall with its own data, called once, since `self` is consumed.
             unsafe { function(status, self.data) };
         }
     }
@@ -164,14 +164,14 @@ impl InfoAnswer {
         };
         // libpmix reads the list later, on its thread, and then calls `release_infos`.
         let mut infos = Box::new(infos);
-        let (place, count) = (infos.list.as_mut_ptr(), infos.list.len());
+        let (start, count) = (infos.list.as_mut_ptr(), infos.list.len());
         let list = if count == 0 {
             std::ptr::null_mut()
         } else {
-            place
+            start
         };
-        // SAFETY: the callback of an upcall with its own data, called once; the list and what it points to live
-        // until `release_infos` is called with the box they are in.
+        // SAFETY: the callback of an upcall with its own data, called once; the list and what it points to are valid
+        // until `release_infos` is called with the box that holds them.
         unsafe {
             function(
                 status,
@@ -201,13 +201,13 @@ pub(super) fn give(
     };
     // libpmix reads the bytes later, on its thread, and then calls `release`.
     let copy = Box::new(bytes.to_vec());
-    let (place, length) = (copy.as_ptr(), copy.len());
-    // SAFETY: the callback of an upcall with its own data, called once (the contribution is given up by the
-    // callers); the bytes live until `release` is called with the box they are in.
+    let (start, length) = (copy.as_ptr(), copy.len());
+    // SAFETY: the callback of an upcall with its own data, called once (the callers consume the contribution);
+    // the bytes are valid until `release` is called with the box that holds them.
     unsafe {
         function(
             status,
-            place.cast(),
+            start.cast(),
             length,
             data,
             Some(release),
@@ -221,7 +221,7 @@ extern "C" fn release(data: *mut c_void) {
     drop(unsafe { Box::from_raw(data.cast::<Vec<u8>>()) });
 }
 
-fn meet(
+fn queue_contribution(
     collective: Collective,
     members: &[sys::pmix_proc_t],
     infos: &[sys::pmix_info_t],
@@ -231,7 +231,7 @@ fn meet(
     if !members.iter().all(is_rank) {
         return sys::PMIX_ERR_NOT_SUPPORTED;
     }
-    let everybody = members
+    let for_all = members
         .iter()
         .any(|process| process.rank == sys::PMIX_RANK_WILDCARD);
     let mut ranks: Vec<u32> = members.iter().map(|process| process.rank).collect();
@@ -239,7 +239,7 @@ fn meet(
     ranks.dedup();
     queue(Upcall::Collective(Contribution {
         collective,
-        ranks: if everybody { Vec::new() } else { ranks },
+        ranks: if for_all { Vec::new() } else { ranks },
         data,
         timeout_s: timeout(infos),
         members: Members(members.to_vec()),
@@ -257,15 +257,15 @@ pub(super) extern "C" fn fence(
     answer: sys::pmix_modex_cbfunc_t,
     answer_data: *mut c_void,
 ) -> sys::pmix_status_t {
-    // SAFETY: libpmix passes so many processes and infos and so many bytes, or NULL for none, valid for the
-    // call; the bytes were allocated with malloc and are ours to free.
+    // SAFETY: libpmix passes this number of processes, infos and bytes, or NULL for none, valid for the call; the
+    // bytes were allocated with malloc and are ours to free.
     let (processes, infos, bytes) = unsafe {
         let bytes = slice(data.cast::<u8>(), length).to_vec();
         libc::free(data.cast());
         (slice(processes, count), slice(infos, infos_count), bytes)
     };
     let answer = Answer::Data(answer, answer_data);
-    meet(Collective::Fence, processes, infos, bytes, answer)
+    queue_contribution(Collective::Fence, processes, infos, bytes, answer)
 }
 
 pub(super) extern "C" fn connect(
@@ -279,7 +279,7 @@ pub(super) extern "C" fn connect(
     // SAFETY: as in `fence`.
     let (processes, infos) = unsafe { (slice(processes, count), slice(infos, infos_count)) };
     let answer = Answer::Done(Done { function, data });
-    meet(Collective::Connect, processes, infos, Vec::new(), answer)
+    queue_contribution(Collective::Connect, processes, infos, Vec::new(), answer)
 }
 
 pub(super) extern "C" fn disconnect(
@@ -293,7 +293,7 @@ pub(super) extern "C" fn disconnect(
     // SAFETY: as in `fence`.
     let (processes, infos) = unsafe { (slice(processes, count), slice(infos, infos_count)) };
     let answer = Answer::Done(Done { function, data });
-    meet(Collective::Disconnect, processes, infos, Vec::new(), answer)
+    queue_contribution(Collective::Disconnect, processes, infos, Vec::new(), answer)
 }
 
 pub(super) extern "C" fn group(
@@ -315,30 +315,30 @@ pub(super) extern "C" fn group(
     let collective = if operation == sys::PMIX_GROUP_CONSTRUCT {
         Collective::Construct(name)
     } else if is_local(infos) {
-        // All members are here and have come. libpmix 5 asks a second time for such a group if it has to wait for the
-        // answer, and uses what it has freed when it has two.
+        // All members are on this node and have arrived. If libpmix 5 has to wait for the answer of such a group, it
+        // makes a second upcall, and uses freed memory when it has two answers.
         return sys::PMIX_OPERATION_SUCCEEDED;
     } else {
         Collective::Destruct(name)
     };
     let answer = Answer::Infos(InfoAnswer { function, data });
-    meet(collective, processes, infos, endpoints(infos), answer)
+    queue_contribution(collective, processes, infos, endpoints(infos), answer)
 }
 
-/// Whether a group has all its members on this node, as libpmix says.
+/// Whether libpmix reports that all members of a group are on this node.
 fn is_local(infos: &[sys::pmix_info_t]) -> bool {
     infos
         .iter()
         .any(|info| text(&info.key).as_c_str() == sys::PMIX_GROUP_LOCAL_ONLY)
 }
 
-/// What the members of a group tell each other of where they are reached.
+/// The endpoints that the members of a group exchange.
 fn endpoints(infos: &[sys::pmix_info_t]) -> Vec<u8> {
     let mut all = Vec::new();
     for info in infos {
         let is_object = u32::from(info.value.type_) == sys::PMIX_BYTE_OBJECT;
         if is_object && text(&info.key).as_c_str() == sys::PMIX_GROUP_ENDPT_DATA {
-            // SAFETY: the type tag says which member of the union was written; so many bytes or NULL.
+            // SAFETY: the type tag states which member of the union was written; this number of bytes, or NULL.
             all.extend(unsafe {
                 slice(
                     info.value.data.bo.bytes.cast::<u8>(),
@@ -350,7 +350,7 @@ fn endpoints(infos: &[sys::pmix_info_t]) -> Vec<u8> {
     all
 }
 
-/// How long a rank wants to wait.
+/// How long a rank waits.
 pub(super) fn timeout(infos: &[sys::pmix_info_t]) -> Option<u32> {
     let info = infos
         .iter()
@@ -358,7 +358,7 @@ pub(super) fn timeout(infos: &[sys::pmix_info_t]) -> Option<u32> {
     if u32::from(info.value.type_) != sys::PMIX_INT {
         return None;
     }
-    // SAFETY: the type tag says which member of the union was written.
+    // SAFETY: the type tag states which member of the union was written.
     let seconds = unsafe { info.value.data.integer };
     u32::try_from(seconds).ok().filter(|seconds| *seconds > 0)
 }

@@ -1,4 +1,4 @@
-//! What a rank may have done to others: a signal sent, an end.
+//! Job control: requests of a rank to signal or end other ranks.
 
 use std::ffi::c_void;
 
@@ -9,33 +9,33 @@ use super::collective::InfoAnswer;
 use super::infos::Infos;
 use super::upcall::{Upcall, is_rank, queue, rank, slice};
 
-/// A signal for ranks, wherever they are.
+/// A signal for ranks on any node.
 #[derive(Debug)]
 pub struct Signalling {
-    /// To whom; empty for all ranks of the job.
+    /// The ranks that get it; empty for all ranks of the job.
     pub ranks: Vec<u32>,
-    /// Which.
+    /// The number of the signal.
     pub signal: i32,
     answer: InfoAnswer,
 }
 
 impl Signalling {
-    /// It is on its way.
+    /// Answers that it is being sent.
     pub fn succeed(self) {
         self.answer.give(sys::PMIX_SUCCESS as i32, Infos::default());
     }
 
-    /// There is no room for it.
+    /// Answers that there is no room for it.
     pub fn refuse(self) {
         self.answer
             .give(sys::PMIX_ERR_OUT_OF_RESOURCE, Infos::default());
     }
 }
 
-/// The signal that a directive stands for.
+/// The signal that a directive requests.
 fn signal_of(info: &sys::pmix_info_t) -> Option<i32> {
     let key = text(&info.key);
-    // SAFETY: the type tag says which member of the union was written.
+    // SAFETY: the type tag states which member of the union was written.
     let is_true =
         || u32::from(info.value.type_) != sys::PMIX_BOOL || unsafe { info.value.data.flag };
     if key.as_c_str() == sys::PMIX_JOB_CTRL_SIGNAL && u32::from(info.value.type_) == sys::PMIX_INT {
@@ -49,7 +49,7 @@ fn signal_of(info: &sys::pmix_info_t) -> Option<i32> {
 }
 
 pub(super) extern "C" fn job_control(
-    who: *const sys::pmix_proc_t,
+    requester: *const sys::pmix_proc_t,
     targets: *const sys::pmix_proc_t,
     targets_count: usize,
     infos: *const sys::pmix_info_t,
@@ -57,25 +57,25 @@ pub(super) extern "C" fn job_control(
     function: sys::pmix_info_cbfunc_t,
     data: *mut c_void,
 ) -> sys::pmix_status_t {
-    // SAFETY: libpmix passes so many processes and infos, or NULL for none, valid for the call.
-    let (who, targets, infos) = unsafe {
+    // SAFETY: libpmix passes this number of processes and infos, or NULL for none, valid for the call.
+    let (requester, targets, infos) = unsafe {
         let targets = slice(targets, targets_count);
-        (rank(who), targets, slice(infos, infos_count))
+        (rank(requester), targets, slice(infos, infos_count))
     };
-    if who.is_none() || !targets.iter().all(is_rank) {
+    if requester.is_none() || !targets.iter().all(is_rank) {
         return sys::PMIX_ERR_NOT_SUPPORTED;
     }
     let Some(signal) = infos.iter().find_map(signal_of) else {
         return sys::PMIX_ERR_NOT_SUPPORTED;
     };
-    let everybody = targets
+    let for_all = targets
         .iter()
         .any(|one| one.rank == sys::PMIX_RANK_WILDCARD);
     queue(Upcall::Signal(Signalling {
         ranks: targets
             .iter()
             .map(|one| one.rank)
-            .filter(|_| !everybody)
+            .filter(|_| !for_all)
             .collect(),
         signal,
         answer: InfoAnswer { function, data },

@@ -10,16 +10,16 @@ use super::super::ffi::process;
 use super::infos::Infos;
 use super::{Error, collective, control, log_message, modex, name_service, tool, upcall};
 
-// SAFETY of a call: none.
+// SAFETY of a call: no requirement.
 type Version = unsafe extern "C" fn() -> *const c_char;
-// SAFETY of a call: the module is readable, also behind its end (see `Module`); the infos are so many.
+// SAFETY of a call: the module is readable, also beyond its declared end (see `Module`); the infos are of that number.
 type Init =
     unsafe extern "C" fn(*mut sys::pmix_server_module_t, *mut sys::pmix_info_t, usize) -> c_int;
 // SAFETY of a call: after a successful `Init`.
 type Finalize = unsafe extern "C" fn() -> c_int;
-// SAFETY of a call: a terminated text, and a place for an answer that is the caller's to free.
+// SAFETY of a call: a terminated string, and memory for an answer that is the caller's to free.
 type Generate = unsafe extern "C" fn(*const c_char, *mut *mut c_char) -> c_int;
-// SAFETY of a call: a whole pmix_nspace_t and so many infos, valid for the call, which waits without a callback.
+// SAFETY of a call: a whole pmix_nspace_t and that number of infos, valid for the call, which waits without a callback.
 type RegisterNamespace = unsafe extern "C" fn(
     *const c_char,
     c_int,
@@ -37,7 +37,7 @@ type RegisterClient = unsafe extern "C" fn(
     sys::pmix_op_cbfunc_t,
     *mut c_void,
 ) -> c_int;
-// SAFETY of a call: the process is registered; a list of texts to be made longer, NULL for an empty one.
+// SAFETY of a call: the process is registered; a list of strings to be extended, NULL for an empty one.
 type SetupFork = unsafe extern "C" fn(*const sys::pmix_proc_t, *mut *mut *mut c_char) -> c_int;
 // SAFETY of a call: process and infos are valid for the call, which waits without a callback.
 type NotifyEvent = unsafe extern "C" fn(
@@ -50,7 +50,7 @@ type NotifyEvent = unsafe extern "C" fn(
     *mut c_void,
 ) -> c_int;
 
-// SAFETY of a call: the process is valid for the call; the number is handed back to the callback.
+// SAFETY of a call: the process is valid for the call; the number is passed back to the callback.
 type Request = unsafe extern "C" fn(
     *const sys::pmix_proc_t,
     sys::pmix_dmodex_response_fn_t,
@@ -72,12 +72,12 @@ pub(super) struct Library {
     request: Request,
 }
 
-/// Parameter of libpmix: whether it ends a fence within one node by itself and tells nobody. The launcher has to know
-/// of every fence: MPI_Init is over with the last of its own. PMIx 4.0 and 4.1, which do not know it, tell of every
-/// fence.
+/// Parameter of libpmix: whether it completes a fence within one node by itself, without an upcall. The launcher must
+/// know of every fence: MPI_Init ends with the last of its own. PMIx 4.0 and 4.1, which do not have the parameter,
+/// make an upcall for every fence.
 const LOCAL_FENCES: &str = "PMIX_MCA_pmix_server_fence_localonly_opt";
 
-/// A library of a later release copies more pointers than our header declares: it finds zeros.
+/// A library of a later release copies more pointers than our header declares: it reads zeros.
 #[repr(C)]
 struct Module {
     declared: sys::pmix_server_module_t,
@@ -142,9 +142,9 @@ impl Library {
     }
 
     pub(super) fn version(&self) -> String {
-        // SAFETY: takes nothing and answers a terminated text that stays.
-        let log_message = unsafe { CStr::from_ptr((self.version)()) };
-        log_message.to_string_lossy().into_owned()
+        // SAFETY: takes nothing and returns a terminated string that stays valid.
+        let string = unsafe { CStr::from_ptr((self.version)()) };
+        string.to_string_lossy().into_owned()
     }
 
     pub(super) fn init(&self, infos: &Infos) -> Result<(), Error> {
@@ -168,17 +168,17 @@ impl Library {
             // SAFETY: a struct of optional functions, all absent.
             ..unsafe { std::mem::zeroed() }
         };
-        // For good: the library may look at it as long as it lives.
+        // Never freed: the library may read it at any time.
         let module = Box::leak(Box::new(Module {
             declared,
             later: [0; 64],
         }));
         let mut list = infos.list.clone();
         let given = std::env::var_os(LOCAL_FENCES);
-        // SAFETY: Rust's own readers of the environment are kept out by its lock, and no other library that reads it
+        // SAFETY: Rust's own readers of the environment are excluded by its lock, and no other library that reads it
         // runs in the launcher before libpmix does.
         unsafe { std::env::set_var(LOCAL_FENCES, "0") };
-        // SAFETY: the module stays; the infos and what they point to outlive the call, which copies them.
+        // SAFETY: the module is never freed; the infos and what they point to outlive the call, which copies them.
         let status = unsafe {
             (self.init)(
                 (&raw mut *module).cast::<sys::pmix_server_module_t>(),
@@ -186,7 +186,7 @@ impl Library {
                 list.len(),
             )
         };
-        // The ranks get what the user has set.
+        // The ranks get the user's value.
         // SAFETY: as above; libpmix has read it, and its thread waits for work.
         unsafe {
             match given {
@@ -198,7 +198,7 @@ impl Library {
     }
 
     pub(super) fn finalize(&self) {
-        // SAFETY: the server was started, and this gives up what refers to it.
+        // SAFETY: the server was started, and this consumes what refers to it.
         let _ = unsafe { (self.finalize)() };
     }
 
@@ -216,12 +216,12 @@ impl Library {
         local: usize,
         infos: &Infos,
     ) -> Result<(), Error> {
-        let whole = process(namespace, 0).nspace;
+        let padded = process(namespace, 0).nspace;
         let mut list = infos.list.clone();
         // SAFETY: namespace and infos outlive the call, which waits until it is done.
         let status = unsafe {
             (self.register_namespace)(
-                whole.as_ptr(),
+                padded.as_ptr(),
                 c_int::try_from(local).unwrap_or(c_int::MAX),
                 list.as_mut_ptr(),
                 list.len(),
@@ -233,11 +233,11 @@ impl Library {
     }
 
     pub(super) fn register_client(&self, namespace: &CStr, rank: u32) -> Result<(), Error> {
-        let who = process(namespace, rank);
+        let client = process(namespace, rank);
         // SAFETY: the process outlives the call, which waits until it is done; ids are plain numbers.
         let status = unsafe {
             (self.register_client)(
-                &raw const who,
+                &raw const client,
                 libc::getuid(),
                 libc::getgid(),
                 std::ptr::null_mut(),
@@ -253,13 +253,13 @@ impl Library {
         namespace: &CStr,
         rank: u32,
     ) -> Result<Vec<(OsString, OsString)>, Error> {
-        let who = process(namespace, rank);
+        let client = process(namespace, rank);
         let mut list: *mut *mut c_char = std::ptr::null_mut();
-        // SAFETY: the process is registered; an empty list that the library makes longer with malloc.
-        let status = unsafe { (self.setup_fork)(&raw const who, &raw mut list) };
+        // SAFETY: the process is registered; an empty list that the library extends with malloc.
+        let status = unsafe { (self.setup_fork)(&raw const client, &raw mut list) };
         succeeded("PMIx_server_setup_fork", status)?;
         let mut variables = Vec::new();
-        // SAFETY: a list of terminated texts with NULL at its end, all of them ours to free.
+        // SAFETY: a list of terminated strings with NULL at its end, all of them ours to free.
         unsafe {
             let mut at = list;
             while !at.is_null() && !(*at).is_null() {
@@ -277,18 +277,18 @@ impl Library {
         Ok(variables)
     }
 
-    /// An event about one process for the processes of this node, and for no default handler: these end jobs.
-    /// Every process that is named in it is taken for dead, so there is one only.
+    /// Sends an event about one process to the processes of this node, and not to default handlers: these end jobs.
+    /// Every process that is named in it counts as failed, so there is only one.
     pub(super) fn notify_death(&self, namespace: &CStr, rank: u32) -> Result<(), Error> {
-        let dead = process(namespace, rank);
+        let failed = process(namespace, rank);
         let mut infos = Infos::default();
         infos.flag(sys::PMIX_EVENT_NON_DEFAULT);
-        infos.process(sys::PMIX_EVENT_AFFECTED_PROC, &dead);
-        // SAFETY: process and infos outlive the call, which waits until the event is on its way.
+        infos.process(sys::PMIX_EVENT_AFFECTED_PROC, &failed);
+        // SAFETY: process and infos outlive the call, which waits until the event is being sent.
         let status = unsafe {
             (self.notify_event)(
                 sys::PMIX_ERR_PROC_ABORTED_BY_SIG,
-                &raw const dead,
+                &raw const failed,
                 sys::PMIX_RANGE_LOCAL as sys::pmix_data_range_t,
                 infos.list.as_ptr(),
                 infos.list.len(),
@@ -302,11 +302,11 @@ impl Library {
 
 impl Library {
     pub(super) fn request(&self, namespace: &CStr, rank: u32) -> Result<(), Error> {
-        let who = process(namespace, rank);
-        // SAFETY: the process outlives the call, which copies it; the rank goes as a number, not as a place.
+        let client = process(namespace, rank);
+        // SAFETY: the process outlives the call, which copies it; the rank is passed as a number, not as an address.
         let status = unsafe {
             (self.request)(
-                &raw const who,
+                &raw const client,
                 Some(modex::found),
                 rank as usize as *mut c_void,
             )
@@ -315,25 +315,26 @@ impl Library {
     }
 }
 
-/// The first release whose servers are told of clients as this one is; those before have the same functions.
-pub(super) const RELEASE_LEAST: u32 = 4;
+/// The first release whose servers report clients in the way that this one needs; earlier ones have the same
+/// functions.
+pub(super) const RELEASE_MIN: u32 = 4;
 
-/// The first number in what a library calls itself: `OpenPMIx 4.2.2rc2 (PMIx Standard: 4.2, ...)`.
+/// The first number in the version text of a library: `OpenPMIx 4.2.2rc2 (PMIx Standard: 4.2, ...)`.
 pub(super) fn release(version: &str) -> Option<u32> {
-    let from = version.find(|letter: char| letter.is_ascii_digit())?;
-    let digits = version[from..].split(|letter: char| !letter.is_ascii_digit());
+    let from = version.find(|character: char| character.is_ascii_digit())?;
+    let digits = version[from..].split(|character: char| !character.is_ascii_digit());
     digits.into_iter().next()?.parse().ok()
 }
 
 fn generate(function: Generate, call: &'static str, list: &CStr) -> Result<Vec<u8>, Error> {
     let mut answer: *mut c_char = std::ptr::null_mut();
-    // SAFETY: a terminated text and a place for the answer.
+    // SAFETY: a terminated string and memory for the answer.
     let status = unsafe { function(list.as_ptr(), &raw mut answer) };
     succeeded(call, status)?;
     if answer.is_null() {
         return Err(Error::Refused { call, status });
     }
-    // SAFETY: an expression that ends with a zero, or a packed one that says how long it is (`length`);
+    // SAFETY: an expression that ends with a zero, or a packed one that states its length (`length`);
     // it was allocated with malloc and is ours to free.
     unsafe {
         let bytes = std::slice::from_raw_parts(answer.cast::<u8>(), length(answer)).to_vec();
@@ -342,24 +343,22 @@ fn generate(function: Generate, call: &'static str, list: &CStr) -> Result<Vec<u
     }
 }
 
-/// How long an expression is. A packed one is three terminated texts, `blob:`, `component=NAME:` and
-/// `size=N:`, and so many bytes.
+/// The length of an expression. A packed one is three terminated strings, `blob:`, `component=NAME:` and `size=N:`,
+/// followed by N bytes.
 ///
 /// # Safety
-/// `place` is such an expression.
-unsafe fn length(place: *const c_char) -> usize {
-    // SAFETY: as the caller promises: each text is terminated.
+/// `start` is such an expression.
+unsafe fn length(start: *const c_char) -> usize {
+    // SAFETY: as the caller promises: each string is terminated.
     unsafe {
-        let first = CStr::from_ptr(place).to_bytes_with_nul().len();
-        if CStr::from_ptr(place) != c"blob:" {
+        let first = CStr::from_ptr(start).to_bytes_with_nul().len();
+        if CStr::from_ptr(start) != c"blob:" {
             return first;
         }
-        let second = CStr::from_ptr(place.add(first)).to_bytes_with_nul().len();
-        let third = CStr::from_ptr(place.add(first + second));
-        let log_message = third.to_string_lossy();
-        let size = log_message
-            .trim_start_matches("size=")
-            .trim_end_matches(':');
+        let second = CStr::from_ptr(start.add(first)).to_bytes_with_nul().len();
+        let third = CStr::from_ptr(start.add(first + second));
+        let string = third.to_string_lossy();
+        let size = string.trim_start_matches("size=").trim_end_matches(':');
         let packed: usize = size.parse().unwrap_or(0);
         first + second + third.to_bytes_with_nul().len() + packed
     }
@@ -377,7 +376,7 @@ mod tests {
     use super::release;
 
     #[test]
-    fn a_release_is_read_from_what_a_library_calls_itself() {
+    fn the_release_is_read_from_the_version_text() {
         for (version, number) in [
             (
                 "OpenPMIx 4.2.2rc2 (PMIx Standard: 4.2, Stable ABI: 0.0)",

@@ -1,4 +1,4 @@
-//! Lists of `pmix_info_t` with what they point to.
+//! Lists of `pmix_info_t` together with the memory that they point to.
 
 use std::ffi::{CStr, CString};
 use std::os::unix::ffi::OsStrExt;
@@ -9,7 +9,7 @@ use pmix_sys as sys;
 use super::super::ffi::{blank_info, process};
 use super::{Error, JobFacts, text};
 
-/// Infos, and the texts that they point to.
+/// Infos, and the memory that they point to.
 #[derive(Default)]
 pub(super) struct Infos {
     pub(super) list: Vec<sys::pmix_info_t>,
@@ -50,8 +50,8 @@ impl Infos {
         self.add(key, sys::PMIX_UINT32).value.data.uint32 = number;
     }
 
-    fn place(&mut self, key: &CStr, place: u16) {
-        self.add(key, sys::PMIX_UINT16).value.data.uint16 = place;
+    fn short(&mut self, key: &CStr, number: u16) {
+        self.add(key, sys::PMIX_UINT16).value.data.uint16 = number;
     }
 
     fn rank(&mut self, key: &CStr, rank: u32) {
@@ -62,73 +62,73 @@ impl Infos {
         self.add(key, sys::PMIX_SIZE).value.data.size = number;
     }
 
-    pub(super) fn text(&mut self, key: &CStr, log_message: CString) {
-        let place = log_message.as_ptr().cast_mut();
-        self.texts.push(log_message);
-        self.add(key, sys::PMIX_STRING).value.data.string = place;
+    pub(super) fn text(&mut self, key: &CStr, string: CString) {
+        let start = string.as_ptr().cast_mut();
+        self.texts.push(string);
+        self.add(key, sys::PMIX_STRING).value.data.string = start;
     }
 
-    /// A list in one of PMIx's own short forms, its zero at the end included.
+    /// A list in one of PMIx's own compressed forms, with its zero at the end.
     fn expression(&mut self, key: &CStr, mut bytes: Vec<u8>) {
-        let (place, size) = (bytes.as_mut_ptr(), bytes.len());
+        let (start, size) = (bytes.as_mut_ptr(), bytes.len());
         self.blobs.push(bytes);
         let value = &mut self.add(key, sys::PMIX_REGEX).value;
         value.data.bo = sys::pmix_byte_object_t {
-            bytes: place.cast(),
+            bytes: start.cast(),
             size,
         };
     }
 
-    /// Bytes that the library takes for its own where it uses them, and says so by a NULL in their place.
+    /// Bytes that the library takes over when it uses them; it then writes NULL in their place.
     pub(super) fn handed_over(&mut self, key: &CStr, bytes: &[u8]) {
-        // SAFETY: a fresh place of that size, which is written before anybody sees it; without one, none is told.
+        // SAFETY: fresh memory of that size, written before it is used; without memory, the value is omitted.
         let object = unsafe {
-            let place = libc::malloc(bytes.len().max(1)).cast::<u8>();
-            if place.is_null() {
+            let start = libc::malloc(bytes.len().max(1)).cast::<u8>();
+            if start.is_null() {
                 return;
             }
-            std::ptr::copy_nonoverlapping(bytes.as_ptr(), place, bytes.len());
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), start, bytes.len());
             sys::pmix_byte_object_t {
-                bytes: place.cast(),
+                bytes: start.cast(),
                 size: bytes.len(),
             }
         };
         self.add(key, sys::PMIX_BYTE_OBJECT).value.data.bo = object;
     }
 
-    /// Who belongs to something; one in a list.
+    /// The members of something. At most one such value per list.
     pub(super) fn members(&mut self, key: &CStr, members: Vec<sys::pmix_proc_t>) {
         self.members = members;
-        let (place, size) = (self.members.as_mut_ptr().cast(), self.members.len());
-        self.array(key, sys::PMIX_PROC, place, size);
+        let (start, size) = (self.members.as_mut_ptr().cast(), self.members.len());
+        self.array(key, sys::PMIX_PROC, start, size);
     }
 
-    /// A list in the list.
+    /// Adds a list as an element of this list.
     fn nest(&mut self, key: &CStr, mut infos: Self) {
-        let (place, size) = (infos.list.as_mut_ptr().cast(), infos.list.len());
-        // Its list stays where it is when it moves itself.
+        let (start, size) = (infos.list.as_mut_ptr().cast(), infos.list.len());
+        // The elements of a list stay at their address when the list is moved.
         self.nested.push(infos);
-        self.array(key, sys::PMIX_INFO, place, size);
+        self.array(key, sys::PMIX_INFO, start, size);
     }
 
     fn array(&mut self, key: &CStr, kind: u32, array: *mut std::ffi::c_void, size: usize) {
         let type_ = kind as sys::pmix_data_type_t;
         let mut whole = Box::new(sys::pmix_data_array_t { type_, size, array });
-        let place = &raw mut *whole;
+        let start = &raw mut *whole;
         self.arrays.push(whole);
-        self.add(key, sys::PMIX_DATA_ARRAY).value.data.darray = place;
+        self.add(key, sys::PMIX_DATA_ARRAY).value.data.darray = start;
     }
 
-    /// Whom it is about; one in a list.
+    /// The process that an event is about. At most one such value per list.
     pub(super) fn process(&mut self, key: &CStr, process: &sys::pmix_proc_t) {
         let mut subject = Box::new(*process);
-        let place = &raw mut *subject;
+        let start = &raw mut *subject;
         self.subject = Some(subject);
-        self.add(key, sys::PMIX_PROC).value.data.proc_ = place;
+        self.add(key, sys::PMIX_PROC).value.data.proc_ = start;
     }
 }
 
-/// Who the server is and where it may put files.
+/// Identity and directories of the server.
 pub(super) fn of_server(facts: &JobFacts) -> Result<Infos, Error> {
     let mut infos = Infos::default();
     let name = facts.nodes.get(facts.own).map_or("", String::as_str);
@@ -140,12 +140,12 @@ pub(super) fn of_server(facts: &JobFacts) -> Result<Infos, Error> {
         text(&format!("{}.server", facts.namespace))?,
     );
     infos.rank(sys::PMIX_SERVER_RANK, facts.own as u32);
-    // Ranks take the machine's topology from the server: each is spared its own discovery.
+    // Ranks get the machine's topology from the server, so they need no discovery of their own.
     infos.flag(sys::PMIX_SERVER_SHARE_TOPOLOGY);
     Ok(infos)
 }
 
-/// The job as its ranks see it.
+/// The job data of the ranks.
 pub(super) fn of_job(facts: &JobFacts, nodes: Vec<u8>, ranks: Vec<u8>) -> Result<Infos, Error> {
     let mut infos = Infos::default();
     let size = facts.ranks.iter().map(Vec::len).sum::<usize>() as u32;
@@ -180,29 +180,29 @@ fn add_programs(infos: &mut Infos, facts: &JobFacts) {
     }
 }
 
-/// Each rank with its program, its place in it, and what it is bound to. Each rank needs all of
-/// its values here: where some are given libpmix derives none.
+/// Adds each rank with its program, its index in it, and its binding. Each rank needs all of its values here: if some
+/// are given, libpmix derives none.
 fn add_ranks(infos: &mut Infos, facts: &JobFacts) -> Result<(), Error> {
     let programs = facts.programs.iter().enumerate();
     let of_ranks: Vec<(u32, u32)> = programs
-        .flat_map(|(program, ranks)| (0..*ranks).map(move |place| (program as u32, place)))
+        .flat_map(|(program, ranks)| (0..*ranks).map(move |index| (program as u32, index)))
         .collect();
     for (node, (name, ranks)) in facts.nodes.iter().zip(&facts.ranks).enumerate() {
-        for (place, rank) in ranks.iter().enumerate() {
+        for (index, rank) in ranks.iter().enumerate() {
             let mut one = Infos::default();
             one.rank(sys::PMIX_RANK, *rank);
             let (program, of_program) = of_ranks.get(*rank as usize).copied().unwrap_or_default();
             one.number(sys::PMIX_APPNUM, program);
             one.rank(sys::PMIX_APP_RANK, of_program);
-            // One job is all that there is, and no rank is ever started again.
+            // There is only one job, and no rank is ever restarted.
             one.rank(sys::PMIX_GLOBAL_RANK, *rank);
             one.number(sys::PMIX_REINCARNATION, 0);
             one.text(sys::PMIX_HOSTNAME, text(name)?);
             one.number(sys::PMIX_NODEID, node as u32);
-            one.place(sys::PMIX_LOCAL_RANK, place as u16);
-            one.place(sys::PMIX_NODE_RANK, place as u16);
+            one.short(sys::PMIX_LOCAL_RANK, index as u16);
+            one.short(sys::PMIX_NODE_RANK, index as u16);
             // Ranks of other nodes share nothing with those of this one.
-            if let Some(binding) = facts.seats.get(place).filter(|_| node == facts.own) {
+            if let Some(binding) = facts.bindings.get(index).filter(|_| node == facts.own) {
                 one.text(sys::PMIX_CPUSET, text(&binding.cpuset)?);
                 if !binding.locality.is_empty() {
                     one.text(sys::PMIX_LOCALITY_STRING, text(&binding.locality)?);

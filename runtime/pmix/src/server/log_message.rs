@@ -1,5 +1,5 @@
-//! Words that a rank gives to the desk to be said for it (`PMIx_Log`), as Open MPI 5 does with all that it has to say
-//! of errors.
+//! Log messages that a rank passes to its server to be written (`PMIx_Log`). Open MPI 5 does so with all of its error
+//! messages.
 
 use std::ffi::{CStr, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,14 +10,14 @@ use super::super::ffi::text;
 use super::collective::Done;
 use super::upcall::{Upcall, note_lost, queue, rank, slice};
 
-/// The most that is said at once; of longer words it is the beginning, in bytes.
-const WORDS_MAX: usize = 65_536;
-/// The most that may wait to be said, in bytes; what comes then is refused and counted.
+/// The longest message, in bytes; a longer one is truncated.
+const MESSAGE_MAX: usize = 65_536;
+/// Most bytes of messages that wait to be written; further ones are refused and counted.
 const WAITING_MAX: usize = 4 << 20;
 
 static WAITING: AtomicUsize = AtomicUsize::new(0);
 
-/// Where words go.
+/// The output stream of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stream {
     /// Standard output.
@@ -26,18 +26,18 @@ pub enum Stream {
     Err,
 }
 
-/// What a rank wants said.
+/// Messages of one rank, to be written.
 #[derive(Debug)]
 pub struct LogMessage {
-    /// Which rank.
+    /// The rank.
     pub rank: u32,
-    /// In its order.
-    pub said: Vec<(Stream, Vec<u8>)>,
+    /// The texts, in the order of the rank.
+    pub texts: Vec<(Stream, Vec<u8>)>,
     room: Room,
     answer: Done,
 }
 
-/// What words take of the room for those that wait.
+/// The share of messages in the limit of those that wait.
 #[derive(Debug)]
 struct Room(usize);
 
@@ -59,15 +59,15 @@ impl Drop for Room {
 }
 
 impl LogMessage {
-    /// They have been said.
+    /// Answers that they have been written.
     pub fn succeed(self) {
         drop(self.room);
         self.answer.succeed();
     }
 }
 
-/// What an entry wants said, and where; none of what goes elsewhere, into a system log, say.
-fn said(info: &sys::pmix_info_t) -> Option<(Stream, Vec<u8>)> {
+/// Text and stream of an entry; none of an entry for another destination, for example a system log.
+fn text_of(info: &sys::pmix_info_t) -> Option<(Stream, Vec<u8>)> {
     let key = text(&info.key);
     let stream = match key.as_c_str() {
         key if key == sys::PMIX_LOG_STDERR => Stream::Err,
@@ -77,21 +77,21 @@ fn said(info: &sys::pmix_info_t) -> Option<(Stream, Vec<u8>)> {
     if u32::from(info.value.type_) != sys::PMIX_STRING {
         return None;
     }
-    // SAFETY: the type tag says which member of the union was written: a terminated text or NULL.
-    let log_message = unsafe {
-        let log_message = info.value.data.string;
-        (!log_message.is_null()).then(|| CStr::from_ptr(log_message).to_bytes())
+    // SAFETY: the type tag states which member of the union was written: a terminated string or NULL.
+    let string = unsafe {
+        let string = info.value.data.string;
+        (!string.is_null()).then(|| CStr::from_ptr(string).to_bytes())
     }?;
-    let mut kept = log_message[..log_message.len().min(WORDS_MAX)].to_vec();
-    if log_message.len() > WORDS_MAX {
-        let more = log_message.len() - WORDS_MAX;
-        kept.extend(format!("\n[{more} bytes more are not said]\n").as_bytes());
+    let mut kept = string[..string.len().min(MESSAGE_MAX)].to_vec();
+    if string.len() > MESSAGE_MAX {
+        let more = string.len() - MESSAGE_MAX;
+        kept.extend(format!("\n[{more} more bytes omitted]\n").as_bytes());
     }
     Some((stream, kept))
 }
 
 pub(super) extern "C" fn log(
-    who: *const sys::pmix_proc_t,
+    requester: *const sys::pmix_proc_t,
     infos: *const sys::pmix_info_t,
     count: usize,
     _directives: *const sys::pmix_info_t,
@@ -99,31 +99,31 @@ pub(super) extern "C" fn log(
     function: sys::pmix_op_cbfunc_t,
     data: *mut c_void,
 ) {
-    // SAFETY: libpmix passes a process and so many infos, valid for the call.
-    let (who, infos) = unsafe { (rank(who), slice(infos, count)) };
+    // SAFETY: libpmix passes a process and this number of infos, valid for the call.
+    let (requester, infos) = unsafe { (rank(requester), slice(infos, count)) };
     let answer = Done { function, data };
-    let said: Vec<_> = infos.iter().filter_map(said).collect();
-    let Some(rank) = who.filter(|_| !said.is_empty()) else {
+    let texts: Vec<_> = infos.iter().filter_map(text_of).collect();
+    let Some(rank) = requester.filter(|_| !texts.is_empty()) else {
         return refuse(answer, sys::PMIX_ERR_NOT_SUPPORTED);
     };
-    let size = said.iter().map(|(_, log_message)| log_message.len()).sum();
+    let size = texts.iter().map(|(_, string)| string.len()).sum();
     let Some(room) = Room::take(size) else {
         note_lost();
         return refuse(answer, sys::PMIX_ERR_OUT_OF_RESOURCE);
     };
     let status = queue(Upcall::LogMessage(LogMessage {
         rank,
-        said,
+        texts,
         room,
         answer,
     }));
-    // Of a server that ends nobody waits for an answer, and it may have forgotten the question.
+    // A server that is ending needs no answer: its requester does not wait, and it may have dropped the request.
     if status == sys::PMIX_ERR_OUT_OF_RESOURCE {
         refuse(Done { function, data }, status);
     }
 }
 
-/// libpmix holds a lock while it asks, which the answer needs: another thread gives it.
+/// libpmix holds a lock during the upcall, which the answer needs: another thread gives the answer.
 fn refuse(answer: Done, status: i32) {
     let given = std::thread::Builder::new().spawn(move || answer.answer(status));
     if given.is_err() {
@@ -136,42 +136,40 @@ mod tests {
     use super::super::super::ffi::blank_info;
     use super::*;
 
-    fn entry(key: &CStr, log_message: &CStr) -> sys::pmix_info_t {
+    fn entry(key: &CStr, string: &CStr) -> sys::pmix_info_t {
         let mut info = blank_info(key);
         info.value.type_ = sys::PMIX_STRING as sys::pmix_data_type_t;
-        info.value.data.string = log_message.as_ptr().cast_mut();
+        info.value.data.string = string.as_ptr().cast_mut();
         info
     }
 
     /// run-3.
     #[test]
-    fn words_for_both_streams_are_taken_and_cut_where_they_are_long() {
-        let long = std::ffi::CString::new(vec![b'x'; WORDS_MAX + 7]).unwrap();
-        let end = "xx\n[7 bytes more are not said]\n";
-        for (key, log_message, expected) in [
+    fn messages_for_both_streams_are_accepted_and_truncated() {
+        let long = std::ffi::CString::new(vec![b'x'; MESSAGE_MAX + 7]).unwrap();
+        let end = "xx\n[7 more bytes omitted]\n";
+        for (key, string, expected) in [
             (sys::PMIX_LOG_STDERR, c"no", Some((Stream::Err, "no"))),
             (sys::PMIX_LOG_STDOUT, c"yes", Some((Stream::Out, "yes"))),
             (sys::PMIX_LOG_STDERR, &long, Some((Stream::Err, end))),
             (c"pmix.log.syslog", c"no", None),
         ] {
-            let found = said(&entry(key, log_message));
-            let (stream, log_message) = found.unzip();
+            let found = text_of(&entry(key, string));
+            let (stream, string) = found.unzip();
             assert_eq!(stream, expected.map(|(stream, _)| stream), "{key:?}");
             if let Some((_, end)) = expected {
-                let log_message = log_message.unwrap();
-                assert!(
-                    log_message.ends_with(end.as_bytes()) && log_message.len() <= WORDS_MAX + 40
-                );
+                let string = string.unwrap();
+                assert!(string.ends_with(end.as_bytes()) && string.len() <= MESSAGE_MAX + 40);
             }
         }
         let mut number = entry(sys::PMIX_LOG_STDERR, c"no");
         number.value.type_ = sys::PMIX_SIZE as sys::pmix_data_type_t;
-        assert_eq!(said(&number), None);
+        assert_eq!(text_of(&number), None);
     }
 
     /// run-3.
     #[test]
-    fn words_that_wait_have_a_bound() {
+    fn waiting_messages_are_bounded() {
         let half = Room::take(WAITING_MAX / 2).unwrap();
         let rest = Room::take(WAITING_MAX / 2);
         assert!(rest.is_some() && Room::take(1).is_none());

@@ -1,13 +1,11 @@
-//! A PMIx server of our own: the launcher of a node is one for the ranks that it starts.
+//! The PMIx server of a launcher, for the ranks that it starts on its node.
 //!
-//! Picture the desk of a small post office. The ranks of one node come to it to register, to meet
-//! each other and those of other nodes (fences), to say that they are done, and to hear who has
-//! died. The clerk knows his own counter only: what concerns other nodes goes through the hatch in
-//! his back as an [`Upcall`], and whoever sits there answers when he can.
+//! The ranks of one node connect to it to register, to take part in collectives with ranks of all nodes (fences), to
+//! report that they are done, and to be notified of failures. The server handles its own node only: whatever concerns
+//! other nodes is passed to the launcher as an [`Upcall`], which the launcher answers later.
 //!
-//! libpmix runs a thread; upcalls come on it, are put into a queue and raise a descriptor. Nothing
-//! is decided there. A process holds one server in its life, which is never started again: ranks do
-//! not reconnect.
+//! libpmix runs a thread. Upcalls arrive on it, are put into a queue and raise a descriptor; nothing is decided
+//! there. A process has one server at most, which is never restarted: ranks do not reconnect.
 
 mod collective;
 mod control;
@@ -33,74 +31,72 @@ pub use modex::{Found, Want};
 pub use name_service::{Lookup, Publishing, Query, Value};
 pub use upcall::Upcall;
 
-/// How long the library may take to end.
-const FAREWELL: Duration = Duration::from_secs(5);
+/// How long the library may take to stop.
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Why there is no server, or it refused.
+/// Why there is no server, or why it refused a call.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// No libpmix was found where one should be.
-    #[error("libpmix cannot be opened: {0}; give its path by MUSTER_LIBPMIX")]
+    /// libpmix was not found where it should be.
+    #[error("libpmix cannot be opened: {0}; set MUSTER_LIBPMIX to its path")]
     Library(String),
-    /// The library is not one that this was made for.
+    /// The library is not a suitable libpmix.
     #[error("{path} has no function {function}; PMIx 4 or later is needed")]
     TooOld {
         /// The library.
         path: String,
-        /// What it lacks.
+        /// The missing function.
         function: &'static str,
     },
-    /// The library is of a release before.
-    #[error(
-        "{path} is {version}; PMIx 4 or later is needed, and MUSTER_LIBPMIX says where there is one"
-    )]
+    /// The library is of an earlier release.
+    #[error("{path} is {version}; PMIx 4 or later is needed, set MUSTER_LIBPMIX to its path")]
     OldVersion {
         /// The library.
         path: String,
-        /// As it calls itself.
+        /// Its version text.
         version: String,
     },
-    /// It refused.
+    /// The library returned an error.
     #[error("{call} failed with PMIx status {status}")]
     Refused {
         /// The function.
         call: &'static str,
-        /// What it answered.
+        /// The status that it returned.
         status: i32,
     },
     /// A name with a NUL byte.
-    #[error("{0:?} cannot be given to PMIx")]
+    #[error("{0:?} cannot be passed to PMIx: it has a NUL byte")]
     BadText(String),
-    /// No eventfd, or another server in this process.
+    /// There is no eventfd, or another server in this process.
     #[error("{0}")]
     System(String),
 }
 
-/// What the ranks are told of their job.
+/// The job data of the ranks.
 #[derive(Debug, Clone)]
 pub struct JobFacts {
-    /// The job's name to PMIx.
+    /// The namespace of the job.
     pub namespace: String,
     /// The nodes' names, in order.
     pub nodes: Vec<String>,
     /// The ranks of each node.
     pub ranks: Vec<Vec<u32>>,
-    /// How many ranks each program has.
+    /// The number of ranks of each program.
     pub programs: Vec<u32>,
-    /// This node's place in the lists.
+    /// This node's index in the lists.
     pub own: usize,
-    /// What each rank of this node is bound to; empty if they are not bound.
-    pub seats: Vec<Binding>,
-    /// Where ranks and server may put files; the caller's to remove.
+    /// The binding of each rank of this node; empty if they are not bound.
+    pub bindings: Vec<Binding>,
+    /// The directory for files of ranks and server; the caller removes it.
     pub directory: PathBuf,
 }
 
-/// What a rank is bound to.
+/// The binding of a rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Binding {
     /// The processors, by the system's numbers.
     pub processors: Vec<usize>,
-    /// The same as PMIx writes it: `hwloc:0-3`.
+    /// The same in PMIx's notation: `hwloc:0-3`.
     pub cpuset: String,
     /// The parts of the machine that these belong to, from NUMA nodes down; empty if that is not known.
     pub locality: String,
@@ -111,7 +107,7 @@ pub struct Binding {
 pub struct Server {
     library: ffi::Library,
     namespace: CString,
-    /// Of the library, as it says.
+    /// The library's version text.
     pub version: String,
 }
 
@@ -128,7 +124,7 @@ impl Server {
     ) -> Result<(Self, Receiver<Upcall>), Error> {
         let library = ffi::Library::open(path)?;
         let version = library.version();
-        if ffi::release(&version).is_some_and(|release| release < ffi::RELEASE_LEAST) {
+        if ffi::release(&version).is_some_and(|release| release < ffi::RELEASE_MIN) {
             let path = path.display().to_string();
             return Err(Error::OldVersion { path, version });
         }
@@ -158,7 +154,7 @@ impl Server {
         Ok(())
     }
 
-    /// What a rank needs in its environment to find this server.
+    /// The variables that a rank needs in its environment to find this server.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -166,7 +162,7 @@ impl Server {
         self.library.setup_fork(&self.namespace, rank)
     }
 
-    /// Tells the ranks of this node that `rank` died.
+    /// Notifies the ranks of this node that `rank` failed.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -174,8 +170,8 @@ impl Server {
         self.library.notify_death(&self.namespace, rank)
     }
 
-    /// Asks for what a rank of this node has put for others; the answer is [`Upcall::Found`], when it has put
-    /// something.
+    /// Requests the data that a rank of this node has put for others; the answer is [`Upcall::Found`], as soon as it
+    /// has put some.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -183,15 +179,16 @@ impl Server {
         self.library.request(&self.namespace, rank)
     }
 
-    /// How many questions of ranks found no room and were refused for it.
+    /// Number of requests of ranks that were refused because the queue was full.
     #[must_use]
     pub fn lost(&self) -> u64 {
         upcall::lost()
     }
 
-    /// Ends the server. Ranks that still run lose it, and abort.
+    /// Stops the server. Ranks that still run lose it, and abort.
     ///
-    /// libpmix 4.2.2 waits for ever where a rank was killed while it connected. It is not waited for: the process ends.
+    /// libpmix 4.2.2 waits for ever if a rank was killed while it connected. After a time-out, this does not wait for
+    /// it: the process ends.
     pub fn stop(self) {
         upcall::close();
         let (ended, end) = std::sync::mpsc::channel();
@@ -201,16 +198,16 @@ impl Server {
             let _ = ended.send(());
         };
         if std::thread::Builder::new().spawn(ending).is_ok() {
-            let _ = end.recv_timeout(FAREWELL);
+            let _ = end.recv_timeout(STOP_TIMEOUT);
         }
     }
 }
 
 fn joined(ranks: &[u32]) -> String {
-    let log_message: Vec<String> = ranks.iter().map(u32::to_string).collect();
-    log_message.join(",")
+    let numbers: Vec<String> = ranks.iter().map(u32::to_string).collect();
+    numbers.join(",")
 }
 
-fn text(log_message: &str) -> Result<CString, Error> {
-    CString::new(log_message).map_err(|_| Error::BadText(log_message.to_owned()))
+fn text(string: &str) -> Result<CString, Error> {
+    CString::new(string).map_err(|_| Error::BadText(string.to_owned()))
 }

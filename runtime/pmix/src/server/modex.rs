@@ -1,8 +1,8 @@
-//! Direct modex: what one rank has put for others, asked for without a fence.
+//! Direct modex: the data that one rank has put, requested by another without a fence.
 //!
-//! A rank that wants to know something of a rank elsewhere asks its own server, which asks its host ([`Want`]). On
-//! the node of the other rank the host asks the server there, which answers as soon as that rank has put something
-//! ([`Found`]).
+//! A rank that needs data of a rank on another node sends a request to its own server, which makes an upcall
+//! ([`Want`]) to its launcher. On the node of the other rank, the launcher sends the request to the server there,
+//! which answers as soon as that rank has put some data ([`Found`]).
 
 use std::ffi::{CStr, c_char, c_void};
 
@@ -12,56 +12,56 @@ use super::super::ffi::text;
 use super::collective::{give, timeout};
 use super::upcall::{Upcall, queue, slice};
 
-/// A rank of another node whose data is wanted.
+/// A request for the data of a rank of another node.
 #[derive(Debug)]
 pub struct Want {
-    /// Whose job.
+    /// The namespace of the rank.
     pub namespace: String,
-    /// Whose data.
+    /// The rank.
     pub rank: u32,
-    /// What must be in it, if that was said.
+    /// A key that the data must contain, if one was given.
     pub key: Option<String>,
-    /// How long the asker wants to wait; none leaves it to the host.
+    /// How long the requester waits; none leaves it to the launcher.
     pub timeout_s: Option<u32>,
     function: sys::pmix_modex_cbfunc_t,
     data: *mut c_void,
 }
 
-// SAFETY: libpmix lets its callbacks be called on any thread; the pointer is its own and only handed back.
+// SAFETY: libpmix lets its callbacks be called on any thread; the pointer is its own and only passed back.
 unsafe impl Send for Want {}
 
-/// What the server has of a rank of this node.
+/// The data that the server has of a rank of this node.
 #[derive(Debug)]
 pub struct Found {
-    /// Whose.
+    /// The rank.
     pub rank: u32,
-    /// As libpmix packs it; empty if there is nothing.
+    /// The data as libpmix packs it; empty if there is none.
     pub data: Vec<u8>,
 }
 
 impl Want {
-    /// Here it is.
+    /// Answers with the data.
     pub fn give(self, data: &[u8]) {
         give(self.function, self.data, sys::PMIX_SUCCESS as i32, data);
     }
 
-    /// Nobody has it, and nobody will.
+    /// Answers that there is no such data, and never will be.
     pub fn refuse(self) {
         give(self.function, self.data, sys::PMIX_ERR_NOT_FOUND, &[]);
     }
 
-    /// There is no room for it.
+    /// Answers that there is no room for the request.
     pub fn turn_away(self) {
         give(self.function, self.data, sys::PMIX_ERR_OUT_OF_RESOURCE, &[]);
     }
 
-    /// It took too long.
+    /// Answers that it took too long.
     pub fn time_out(self) {
         give(self.function, self.data, sys::PMIX_ERR_TIMEOUT, &[]);
     }
 
-    /// Whether what is wanted is in this. libpmix writes keys as they are; what looks like one and is none costs
-    /// the asker an answer without it.
+    /// Whether the requested key is in this data. libpmix writes keys as they are. If other bytes look like the key,
+    /// the requester gets an answer without it.
     pub fn is_in(&self, data: &[u8]) -> bool {
         let within =
             |key: &String| key.is_empty() || data.windows(key.len()).any(|at| at == key.as_bytes());
@@ -76,7 +76,7 @@ pub(super) extern "C" fn direct_modex(
     function: sys::pmix_modex_cbfunc_t,
     data: *mut c_void,
 ) -> sys::pmix_status_t {
-    // SAFETY: libpmix passes a process and so many infos, or NULL for either, valid for the call.
+    // SAFETY: libpmix passes a process and this number of infos, or NULL for either, valid for the call.
     let (process, infos) = unsafe { (process.as_ref(), slice(infos, count)) };
     let Some(process) = process else {
         return sys::PMIX_ERR_NOT_FOUND;
@@ -96,25 +96,25 @@ fn required_key(info: &sys::pmix_info_t) -> Option<String> {
     if !is_text || text(&info.key).as_c_str() != sys::PMIX_REQUIRED_KEY {
         return None;
     }
-    // SAFETY: the type tag says which member of the union was written: a terminated text or NULL.
-    let log_message = unsafe {
-        let log_message = info.value.data.string;
-        (!log_message.is_null()).then(|| CStr::from_ptr(log_message))
+    // SAFETY: the type tag states which member of the union was written: a terminated string or NULL.
+    let string = unsafe {
+        let string = info.value.data.string;
+        (!string.is_null()).then(|| CStr::from_ptr(string))
     };
-    log_message.map(|log_message| log_message.to_string_lossy().into_owned())
+    string.map(|string| string.to_string_lossy().into_owned())
 }
 
-/// What a server answers of a rank of its own; `rank` is what the question was asked with.
+/// The server's answer to a request for the data of one of its ranks; `rank` is the number that was passed with it.
 pub(super) extern "C" fn found(
     status: sys::pmix_status_t,
     data: *mut c_char,
     size: usize,
     rank: *mut c_void,
 ) {
-    // SAFETY: libpmix passes so many bytes, or NULL for none, valid for the call.
+    // SAFETY: libpmix passes this number of bytes, or NULL for none, valid for the call.
     let bytes = unsafe { slice(data.cast::<u8>(), size) };
     let is_there = status == sys::PMIX_SUCCESS as i32;
-    // Nobody waits for a status here; one that is lost is counted.
+    // The status of the queue has no receiver here; a lost answer is counted.
     queue(Upcall::Found(Found {
         rank: rank as usize as u32,
         data: if is_there { bytes.to_vec() } else { Vec::new() },

@@ -1,4 +1,4 @@
-//! The board at the desk: ranks leave words for others under a name, look for them, and ask what there is.
+//! The name service: ranks publish values under names, look them up, and query data about the job.
 
 use std::ffi::{CStr, CString, c_char, c_void};
 
@@ -9,62 +9,62 @@ use super::collective::{Done, InfoAnswer, timeout};
 use super::infos::Infos;
 use super::upcall::{Upcall, is_rank, queue, rank, slice};
 
-/// Keys that are PMIx's own begin so.
+/// Prefix of PMIx's own keys.
 const RESERVED: &str = "pmix.";
 
-/// A value that was left, whatever it means.
+/// A published value of any type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Value {
     /// PMIx's number of the type.
     pub kind: u16,
-    /// A text without its end, bytes, or the eight bytes of a number.
+    /// A string without its NUL, bytes, or the eight bytes of a number.
     pub bytes: Vec<u8>,
 }
 
-/// Words to be left.
+/// Values to be published.
 #[derive(Debug)]
 pub struct Publishing {
-    /// Whose.
+    /// The publisher.
     pub rank: u32,
     /// Names and values.
     pub entries: Vec<(String, Value)>,
-    /// They are for the first who reads them.
+    /// They are deleted after the first look-up.
     pub once: bool,
-    /// To be told when it is done.
+    /// The answer, when it is done.
     pub answer: Done,
 }
 
-/// Words that are looked for.
+/// A request for published values.
 #[derive(Debug)]
 pub struct Lookup {
-    /// Who looks.
+    /// The requester.
     pub rank: u32,
-    /// Their names.
+    /// The names.
     pub keys: Vec<String>,
-    /// Wait until all are there.
+    /// Wait until all are published.
     pub wait: bool,
-    /// But no longer than that; none for as long as it takes.
+    /// The longest wait; none for no limit.
     pub timeout_s: Option<u32>,
     namespace: CString,
     function: sys::pmix_lookup_cbfunc_t,
     data: *mut c_void,
 }
 
-/// What a rank wants to know.
+/// A query of a rank.
 #[derive(Debug)]
 pub struct Query {
     keys: Vec<String>,
     answer: InfoAnswer,
 }
 
-// SAFETY: libpmix lets its callbacks be called on any thread; the pointer is its own and only handed back.
+// SAFETY: libpmix lets its callbacks be called on any thread; the pointer is its own and only passed back.
 unsafe impl Send for Lookup {}
 
 impl Value {
     fn read(value: &sys::pmix_value_t) -> Option<Self> {
         let kind = value.type_;
-        // SAFETY: the type tag says which member of the union was written: a terminated text or NULL; so many
-        // bytes or NULL; a number, which begins where the union does.
+        // SAFETY: the type tag states which member of the union was written: a terminated string or NULL; this number
+        // of bytes or NULL; a number, which begins where the union does.
         let bytes = unsafe {
             match u32::from(kind) {
                 sys::PMIX_STRING if value.data.string.is_null() => Vec::new(),
@@ -86,7 +86,7 @@ fn is_number(kind: u32) -> bool {
 }
 
 impl Lookup {
-    /// Answers with what was found: names, whose, values. All of it, if `is_all`.
+    /// Answers with the values that were found: names, publishers, values. `is_all` if these are all.
     pub fn give(self, found: &[(String, u32, Value)], is_all: bool) {
         let Some(function) = self.function else {
             return;
@@ -97,10 +97,10 @@ impl Lookup {
             let mut bytes = value.bytes.clone();
             bytes.push(0);
             texts.push(bytes);
-            let place = texts
+            let start = texts
                 .last_mut()
                 .map_or(std::ptr::null_mut(), |text| text.as_mut_ptr());
-            // SAFETY: a struct of numbers and pointers, for which zeros are a value.
+            // SAFETY: a struct of numbers and pointers, for which zeros are a valid value.
             let mut data: sys::pmix_pdata_t = unsafe { std::mem::zeroed() };
             data.proc_ = process(&self.namespace, *rank);
             for (to, from) in data
@@ -112,11 +112,11 @@ impl Lookup {
             }
             data.value.type_ = value.kind;
             match u32::from(value.kind) {
-                sys::PMIX_STRING => data.value.data.string = place.cast(),
+                sys::PMIX_STRING => data.value.data.string = start.cast(),
                 sys::PMIX_BYTE_OBJECT => {
                     let size = value.bytes.len();
                     data.value.data.bo = sys::pmix_byte_object_t {
-                        bytes: place.cast(),
+                        bytes: start.cast(),
                         size,
                     };
                 }
@@ -132,37 +132,37 @@ impl Lookup {
             (false, true) => sys::PMIX_ERR_NOT_FOUND,
             (false, false) => sys::PMIX_ERR_PARTIAL_SUCCESS,
         };
-        // SAFETY: the callback of this very upcall with its own data, called once; it packs the list before it
-        // returns, and list and texts live until then.
+        // SAFETY: the callback of this upcall with its own data, called once; it packs the list before it
+        // returns, and list and texts are valid until then.
         unsafe { function(status, list.as_mut_ptr(), list.len(), self.data) };
     }
 
-    /// It took too long.
+    /// Answers that it took too long.
     pub fn time_out(self) {
         self.fail(sys::PMIX_ERR_TIMEOUT);
     }
 
-    /// There is no room for it.
+    /// Answers that there is no room for it.
     pub fn refuse(self) {
         self.fail(sys::PMIX_ERR_OUT_OF_RESOURCE);
     }
 
     fn fail(self, status: i32) {
         if let Some(function) = self.function {
-            // SAFETY: the callback of this very upcall with its own data, called once.
+            // SAFETY: the callback of this upcall with its own data, called once.
             unsafe { function(status, std::ptr::null_mut(), 0, self.data) };
         }
     }
 }
 
 impl Query {
-    /// Answers what is known: the job's name and size, and that it has no sets of processes but MPI's own.
+    /// Answers with the known data: the job's name and size, and that it has no process sets other than MPI's own.
     pub fn give(self, namespace: &str, ranks: u32) {
         let mut infos = Infos::default();
         let known = self
             .keys
             .iter()
-            .filter(|key| tell(&mut infos, key, namespace, ranks));
+            .filter(|key| add_answer(&mut infos, key, namespace, ranks));
         let status = match known.count() {
             0 => sys::PMIX_ERR_NOT_FOUND,
             all if all == self.keys.len() => sys::PMIX_SUCCESS as i32,
@@ -172,8 +172,8 @@ impl Query {
     }
 }
 
-/// Adds the answer to one question; false if it is not known.
-fn tell(infos: &mut Infos, key: &str, namespace: &str, ranks: u32) -> bool {
+/// Adds the answer to one key; false if it is not known.
+fn add_answer(infos: &mut Infos, key: &str, namespace: &str, ranks: u32) -> bool {
     let is = |one: &CStr| one.to_bytes() == key.as_bytes();
     if is(sys::PMIX_QUERY_NAMESPACES) {
         let name = CString::new(namespace).unwrap_or_default();
@@ -191,15 +191,15 @@ fn tell(infos: &mut Infos, key: &str, namespace: &str, ranks: u32) -> bool {
 }
 
 pub(super) extern "C" fn publish(
-    who: *const sys::pmix_proc_t,
+    requester: *const sys::pmix_proc_t,
     infos: *const sys::pmix_info_t,
     count: usize,
     function: sys::pmix_op_cbfunc_t,
     data: *mut c_void,
 ) -> sys::pmix_status_t {
-    // SAFETY: libpmix passes a process and so many infos, valid for the call.
-    let (who, infos) = unsafe { (rank(who), slice(infos, count)) };
-    let Some(rank) = who else {
+    // SAFETY: libpmix passes a process and this number of infos, valid for the call.
+    let (requester, infos) = unsafe { (rank(requester), slice(infos, count)) };
+    let Some(rank) = requester else {
         return sys::PMIX_ERR_NOT_SUPPORTED;
     };
     let mut entries = Vec::new();
@@ -216,7 +216,7 @@ pub(super) extern "C" fn publish(
     let is_once = |info: &sys::pmix_info_t| {
         text(&info.key).as_c_str() == sys::PMIX_PERSISTENCE
             && u32::from(info.value.type_) == sys::PMIX_PERSIST
-            // SAFETY: the type tag says which member of the union was written.
+            // SAFETY: the type tag states which member of the union was written.
             && u32::from(unsafe { info.value.data.persist }) == sys::PMIX_PERSIST_FIRST_READ
     };
     queue(Upcall::Publish(Publishing {
@@ -228,32 +228,34 @@ pub(super) extern "C" fn publish(
 }
 
 pub(super) extern "C" fn lookup(
-    who: *const sys::pmix_proc_t,
+    requester: *const sys::pmix_proc_t,
     keys: *mut *mut c_char,
     infos: *const sys::pmix_info_t,
     count: usize,
     function: sys::pmix_lookup_cbfunc_t,
     data: *mut c_void,
 ) -> sys::pmix_status_t {
-    // SAFETY: libpmix passes a process, a list of texts with NULL at its end and so many infos, valid for the call.
-    let (who, keys, infos) = unsafe { (who.as_ref(), texts(keys), slice(infos, count)) };
-    let Some(who) = who.filter(|who| is_rank(who)) else {
+    // SAFETY: libpmix passes a process, a list of strings with NULL at its end and this number of infos, all valid for
+    // the call.
+    let (requester, keys, infos) =
+        unsafe { (requester.as_ref(), texts(keys), slice(infos, count)) };
+    let Some(requester) = requester.filter(|requester| is_rank(requester)) else {
         return sys::PMIX_ERR_NOT_SUPPORTED;
     };
     let waits = |info: &sys::pmix_info_t| text(&info.key).as_c_str() == sys::PMIX_WAIT;
     queue(Upcall::Lookup(Lookup {
-        rank: who.rank,
+        rank: requester.rank,
         keys,
         wait: infos.iter().any(waits),
         timeout_s: timeout(infos),
-        namespace: text(&who.nspace),
+        namespace: text(&requester.nspace),
         function,
         data,
     }))
 }
 
 pub(super) extern "C" fn unpublish(
-    who: *const sys::pmix_proc_t,
+    requester: *const sys::pmix_proc_t,
     keys: *mut *mut c_char,
     _infos: *const sys::pmix_info_t,
     _count: usize,
@@ -261,8 +263,8 @@ pub(super) extern "C" fn unpublish(
     data: *mut c_void,
 ) -> sys::pmix_status_t {
     // SAFETY: as in `lookup`.
-    let (who, keys) = unsafe { (rank(who), texts(keys)) };
-    let Some(rank) = who else {
+    let (requester, keys) = unsafe { (rank(requester), texts(keys)) };
+    let Some(rank) = requester else {
         return sys::PMIX_ERR_NOT_SUPPORTED;
     };
     queue(Upcall::Unpublish {
@@ -272,7 +274,7 @@ pub(super) extern "C" fn unpublish(
     })
 }
 
-/// libpmix names its own server as the process that asks, so a rank and a tool cannot be told apart.
+/// libpmix names its own server as the requester, so a rank and a tool cannot be distinguished.
 pub(super) extern "C" fn query(
     _who: *mut sys::pmix_proc_t,
     queries: *mut sys::pmix_query_t,
@@ -280,7 +282,7 @@ pub(super) extern "C" fn query(
     function: sys::pmix_info_cbfunc_t,
     data: *mut c_void,
 ) -> sys::pmix_status_t {
-    // SAFETY: libpmix passes so many queries, each with a list of texts with NULL at its end.
+    // SAFETY: libpmix passes this number of queries, each with a list of strings with NULL at its end.
     let keys = unsafe {
         let queries = slice(queries, count).iter();
         queries.flat_map(|one| texts(one.keys)).collect()
@@ -290,7 +292,7 @@ pub(super) extern "C" fn query(
 }
 
 /// # Safety
-/// NULL, or a list of terminated texts with NULL at its end.
+/// NULL, or a list of terminated strings with NULL at its end.
 unsafe fn texts(list: *mut *mut c_char) -> Vec<String> {
     let mut all = Vec::new();
     if list.is_null() {

@@ -1,4 +1,4 @@
-//! What libpmix asks its host, on its own thread: queued, never decided here.
+//! Upcalls: the requests of libpmix to its host, made on libpmix's own thread. They are queued, never decided here.
 
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::sync::Mutex;
@@ -17,10 +17,10 @@ use super::modex::{Found, Want};
 use super::name_service::{Lookup, Publishing, Query};
 use muster_sys::descriptor::EventFd;
 
-/// Upcalls that may wait: each local rank has a few at most.
+/// Most upcalls that may wait: each local rank has a few at most.
 const WAITING_MAX: usize = 65_536;
 
-/// Something that a rank of this node did or wants.
+/// An action or a request of a rank of this node.
 #[derive(Debug)]
 pub enum Upcall {
     /// It called `PMIx_Init`.
@@ -29,56 +29,56 @@ pub enum Upcall {
     Finalized(u32),
     /// It called `PMIx_Abort`.
     Aborted {
-        /// Which rank.
+        /// The rank.
         rank: u32,
-        /// The exit code that it wants.
+        /// The exit code that it requests.
         status: i32,
-        /// Its words.
+        /// Its message.
         message: String,
-        /// To be told that the job ends; it waits for that.
+        /// The answer, which the rank waits for: the job ends.
         answer: Done,
     },
-    /// All local ranks among these have come to a fence, or to something that is like one.
+    /// All local ranks of a collective have arrived.
     Collective(Contribution),
-    /// It leaves something for others to find.
+    /// It publishes values.
     Publish(Publishing),
-    /// It looks for what others have left.
+    /// It looks up published values.
     Lookup(Lookup),
-    /// It takes back what it left.
+    /// It deletes its published values.
     Unpublish {
-        /// Which rank.
+        /// The rank.
         rank: u32,
-        /// The keys; none for all.
+        /// The keys; empty for all.
         keys: Vec<String>,
-        /// To be told when it is done.
+        /// The answer, when it is done.
         answer: Done,
     },
-    /// It asks what there is.
+    /// It queries data about the job.
     Query(Query),
-    /// It wants what a rank of another node has put.
+    /// It requests the data that a rank of another node has put.
     Want(Want),
-    /// What a rank of this node has put, as the server was asked.
+    /// The data that a rank of this node has put, in answer to a request.
     Found(Found),
-    /// It wants a signal sent.
+    /// It requests a signal to other ranks.
     Signal(Signalling),
-    /// It wants something said where its own words go.
+    /// It requests that a message is written to its output.
     LogMessage(LogMessage),
-    /// It wants something that there is not, and has been refused.
+    /// It requested an operation that is not supported, and was refused.
     Refused {
-        /// Which rank.
+        /// The rank.
         rank: u32,
-        /// What.
+        /// The operation.
         what: &'static str,
     },
-    /// A tool has connected, all of whose questions are refused.
+    /// A tool has connected; all of its requests are refused.
     Tool,
 }
 
-/// Where upcalls go.
+/// The queue of upcalls.
 struct Queue {
     sender: SyncSender<Upcall>,
     wake: EventFd,
-    /// The job's: whoever is of another is no rank.
+    /// The job's namespace: a process of another namespace is not a rank.
     namespace: CString,
 }
 
@@ -91,14 +91,18 @@ pub(super) fn open(wake: EventFd, namespace: CString) -> Result<Receiver<Upcall>
     open_for(wake, namespace, WAITING_MAX)
 }
 
-fn open_for(wake: EventFd, namespace: CString, most: usize) -> Result<Receiver<Upcall>, Error> {
+fn open_for(
+    wake: EventFd,
+    namespace: CString,
+    waiting_max: usize,
+) -> Result<Receiver<Upcall>, Error> {
     let mut queue = lock(&QUEUE);
     if queue.is_some() {
         return Err(Error::System(
-            "this process has a PMIx server already".into(),
+            "this process has a PMIx server already; only one is supported".into(),
         ));
     }
-    let (sender, receiver) = sync_channel(most);
+    let (sender, receiver) = sync_channel(waiting_max);
     *queue = Some(Queue {
         sender,
         wake,
@@ -107,23 +111,23 @@ fn open_for(wake: EventFd, namespace: CString, most: usize) -> Result<Receiver<U
     Ok(receiver)
 }
 
-/// Nothing is queued any more.
+/// Closes the queue: later upcalls are refused.
 pub(super) fn close() {
     *lock(&QUEUE) = None;
 }
 
-/// How many upcalls found the queue full; who made them was told so.
+/// Number of upcalls that found the queue full; libpmix got a status that says so.
 pub(super) fn lost() -> u64 {
     LOST.load(Ordering::Relaxed)
 }
 
-/// One more.
+/// Counts one more lost upcall.
 pub(super) fn note_lost() {
     LOST.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Puts it into the queue. What to tell libpmix: that the answer comes later, that there is no room, or that nobody
-/// will look at it.
+/// Puts an upcall into the queue. Returns the status for libpmix: the answer comes later, there is no room, or the
+/// server is stopping.
 pub(super) fn queue(upcall: Upcall) -> sys::pmix_status_t {
     let queue = lock(&QUEUE);
     let Some(queue) = &*queue else {
@@ -140,7 +144,7 @@ pub(super) fn queue(upcall: Upcall) -> sys::pmix_status_t {
     }
 }
 
-/// The same of what is done with that.
+/// As [`queue`], for an upcall without an answer.
 fn note(upcall: Upcall) -> sys::pmix_status_t {
     match queue(upcall) {
         status @ sys::PMIX_ERR_OUT_OF_RESOURCE => status,
@@ -148,7 +152,7 @@ fn note(upcall: Upcall) -> sys::pmix_status_t {
     }
 }
 
-/// Whether a process is one of the job's.
+/// Whether a process is a rank of the job.
 pub(super) fn is_rank(process: &sys::pmix_proc_t) -> bool {
     let queue = lock(&QUEUE);
     queue
@@ -156,7 +160,7 @@ pub(super) fn is_rank(process: &sys::pmix_proc_t) -> bool {
         .is_some_and(|queue| queue.namespace == text(&process.nspace))
 }
 
-/// The rank that an upcall is about, if it is of the job.
+/// The rank of an upcall, if it is one of the job.
 ///
 /// # Safety
 /// NULL, or a process that is valid for the call.
@@ -168,7 +172,7 @@ pub(super) unsafe fn rank(process: *const sys::pmix_proc_t) -> Option<u32> {
         .map(|process| process.rank)
 }
 
-/// What the server answers to an upcall that is dealt with at once.
+/// The status for an upcall that is done at once.
 const DONE: i32 = sys::PMIX_OPERATION_SUCCEEDED;
 
 pub(super) extern "C" fn connected(
@@ -205,7 +209,7 @@ pub(super) extern "C" fn aborted(
     function: sys::pmix_op_cbfunc_t,
     data: *mut c_void,
 ) -> sys::pmix_status_t {
-    // SAFETY: libpmix passes a process and a terminated text, or NULL for either, valid for the call.
+    // SAFETY: libpmix passes a process and a terminated string, or NULL for either, valid for the call.
     let (rank, message) = unsafe {
         let message = (!message.is_null()).then(|| CStr::from_ptr(message));
         (rank(process), message)
@@ -222,7 +226,7 @@ pub(super) extern "C" fn aborted(
     })
 }
 
-/// More processes than the job was started with: there is no place for them.
+/// A request for more processes than the job was started with: not supported.
 pub(super) extern "C" fn spawn(
     process: *const sys::pmix_proc_t,
     _infos: *const sys::pmix_info_t,
@@ -243,13 +247,13 @@ pub(super) extern "C" fn spawn(
 }
 
 /// # Safety
-/// `place` is NULL, or there are so many values that stay valid while the slice lives.
-pub(super) unsafe fn slice<'a, T>(place: *const T, count: usize) -> &'a [T] {
-    if place.is_null() {
+/// `start` is NULL, or points to `count` values that stay valid while the slice lives.
+pub(super) unsafe fn slice<'a, T>(start: *const T, count: usize) -> &'a [T] {
+    if start.is_null() {
         return &[];
     }
     // SAFETY: as the caller promises.
-    unsafe { std::slice::from_raw_parts(place, count) }
+    unsafe { std::slice::from_raw_parts(start, count) }
 }
 
 #[cfg(test)]
@@ -257,7 +261,7 @@ mod tests {
     use super::super::super::ffi::process;
     use super::*;
 
-    /// What finds no room is neither done nor impossible, and it is counted.
+    /// An upcall that finds the queue full gets a status of its own (neither done nor not supported) and is counted.
     #[test]
     fn an_upcall_without_room_is_refused_and_counted() {
         let wake = EventFd::new().unwrap();
@@ -265,30 +269,21 @@ mod tests {
         let upcalls = open_for(wake, namespace.into(), 1).unwrap();
         let one = process(namespace, 3);
         let none = std::ptr::null_mut();
-        let come = || connected(&raw const one, none, none.cast(), 0, None, none);
-        let go = || finalized(&raw const one, none, None, none);
-        let end = || {
-            let log_message = c"enough".as_ptr();
-            aborted(
-                &raw const one,
-                none,
-                1,
-                log_message,
-                none.cast(),
-                0,
-                None,
-                none,
-            )
+        let connect = || connected(&raw const one, none, none.cast(), 0, None, none);
+        let finalize = || finalized(&raw const one, none, None, none);
+        let abort = || {
+            let message = c"enough".as_ptr();
+            aborted(&raw const one, none, 1, message, none.cast(), 0, None, none)
         };
         let before = lost();
-        assert_eq!(come(), DONE);
-        for refused in [go(), end(), queue(Upcall::Tool)] {
+        assert_eq!(connect(), DONE);
+        for refused in [finalize(), abort(), queue(Upcall::Tool)] {
             assert_eq!(refused, sys::PMIX_ERR_OUT_OF_RESOURCE);
         }
         assert_eq!(lost() - before, 3);
         assert!(matches!(upcalls.try_recv(), Ok(Upcall::Connected(3))));
-        // Told when the job ends.
-        assert_eq!(end(), sys::PMIX_SUCCESS as i32);
+        // Answered when the job ends.
+        assert_eq!(abort(), sys::PMIX_SUCCESS as i32);
         close();
         assert_eq!(queue(Upcall::Tool), sys::PMIX_ERR_NOT_SUPPORTED);
         assert_eq!(lost() - before, 3);
