@@ -1,5 +1,5 @@
-/* A C program with a real agent: rails, peers, policy and figures are asked for and changed. Exit
- * code 0 if all checks held. */
+/* A C program with a real agent: requests about rails, peers, policy and counters read and change the
+ * configuration. Exit code 0 if all checks pass. */
 #include "check.h"
 
 #include <stdlib.h>
@@ -17,7 +17,7 @@ static int says(const char *text)
     return strstr(answer, text) != NULL;
 }
 
-/* cfg-005, dbg-080: what the commands can, a program can. */
+/* cfg-005, dbg-080: a program can make all requests that the commands can. */
 static void check_questions(muster_ctx_t *context)
 {
     CHECK(ask(context, "rails") > 0 && says("muster/rails/v1") && says("\"sends\":"));
@@ -40,7 +40,7 @@ static void check_changes(muster_ctx_t *context)
     CHECK(ask(context, "peers add 127.0.0.9@udp0") > 0);
     CHECK(ask(context, "stats zero") > 0);
 
-    /* Dump, load, dump: the same. */
+    /* Export, import, export: both exports are equal. */
     CHECK(ask(context, "export") > 0 && says("numa_range: 30"));
     memcpy(again, answer, sizeof again);
     strcpy(request, "import\n");
@@ -60,7 +60,7 @@ static void check_changes(muster_ctx_t *context)
     CHECK(ask(context, "rails del 127.0.0.2@udp1") > 0);
 }
 
-/* What is refused changes nothing, and the reason is there. */
+/* A refused request changes nothing, and the message has the reason. */
 static void check_refusals(muster_ctx_t *context)
 {
     char text[8] = "keep";
@@ -77,7 +77,7 @@ static void check_refusals(muster_ctx_t *context)
     CHECK(muster_control(context, "gossip start", text, sizeof text) == MUSTER_ERR_REFUSED);
     CHECK(strstr(muster_last_error_message(), "this agent runs the overlay") != NULL);
     CHECK(strcmp(text, "keep") == 0);
-    /* As snprintf: the whole length is returned, what fits is written. */
+    /* As snprintf: the whole length is returned, the answer is truncated to fit. */
     CHECK(muster_control(context, "policy", text, sizeof text) > 8 && text[7] == 0);
     CHECK(muster_control(context, "policy", NULL, 0) > 8);
 }

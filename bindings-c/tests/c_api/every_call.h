@@ -1,15 +1,15 @@
-/* Every call that a callback may make, and any number of threads at once: those that connect, leave and hand
- * events on are with the programs. A test holds the list complete. */
+/* Every call that is possible in a callback, and in any number of threads at once. The programs themselves call the
+ * other functions, which connect, leave and deliver events. A test checks that the list is complete. */
 #ifndef EVERY_CALL_H
 #define EVERY_CALL_H
 
 #include "check.h"
 
-/* Is shown each call with its answer. */
+/* Is called with each call and its result. */
 typedef void (*judge_fn)(const char *call, int answer);
 
 #define ASK(call) judge(#call, (call))
-/* One that answers a text, or a number that is never 0. */
+/* For a call that returns a text, or a number that is never 0. */
 #define ASK_WORD(call) judge(#call, (call) ? MUSTER_OK : MUSTER_ERR_INTERNAL)
 
 static void ask_without_context(judge_fn judge)
@@ -84,17 +84,17 @@ static void ask_of_agent(muster_ctx_t *context, judge_fn judge)
 static void ask_of_progress(muster_ctx_t *context, judge_fn judge)
 {
     uint64_t count;
-    char parcel[MUSTER_PIGGYBACK_MAX];
+    char piggyback[MUSTER_PIGGYBACK_MAX];
     ASK(muster_tick_every(context, 0));
     ASK(muster_tick(context));
     ASK(muster_heard_from(context, 0));
     ASK(muster_sent_to(context, 0));
-    ASK(muster_piggyback_fill(context, 0, parcel, sizeof parcel));
-    ASK(muster_piggyback_deliver(context, 0, parcel, 0));
+    ASK(muster_piggyback_fill(context, 0, piggyback, sizeof piggyback));
+    ASK(muster_piggyback_deliver(context, 0, piggyback, 0));
     ASK(muster_counter(context, "agents_found_again", &count));
 }
 
-/* On the context of rank 0 on the node "here". */
+/* Requires the context of rank 0 on the node "here". */
 static void ask_all(muster_ctx_t *context, judge_fn judge)
 {
     ask_without_context(judge);

@@ -1,6 +1,6 @@
-/* A C program with a real agent of age gossip: its parameters are asked for, set anew and refused. Exit code
- * 0 if all checks held. The word is the net of the agent: of "127.96.1" MUSTER_PARTICIPANTS has the agent's NID,
- * 127.96.1.1@udp0, and 127.96.1.2@udp0. */
+/* A C program with a real agent of age gossip: it reads and changes the parameters, and makes requests that are
+ * refused. Exit code 0 if all checks pass. The argument is the net of the agent: for "127.96.1", MUSTER_PARTICIPANTS
+ * has the agent's NID, 127.96.1.1@udp0, and 127.96.1.2@udp0. */
 #include "check.h"
 
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 static const char *net;
 static char answer[65536];
 
-/* A text with the net in the place of each `%`. */
+/* The text with each `%` replaced by the net. */
 static const char *here(const char *text)
 {
     static char whole[512];
@@ -33,7 +33,7 @@ static int says(const char *text)
     return strstr(answer, here(text)) != NULL;
 }
 
-/* AG-01, AG-17: what the agent was started with. */
+/* AG-01, AG-17: the initial parameters. */
 static void check_status(muster_ctx_t *context)
 {
     CHECK(ask(context, "gossip") > 0 && says("muster/gossip/v1"));
@@ -42,7 +42,7 @@ static void check_status(muster_ctx_t *context)
     CHECK(says("\"nid\":\"%.2@udp0\"") && says("\"dead_after\":") && says("\"digest\":"));
 }
 
-/* AG-01, AG-11: other parameters in their place. */
+/* AG-01, AG-11: changed parameters. */
 static void check_changes(muster_ctx_t *context)
 {
     CHECK(ask(context, "gossip stop") > 0 && says("gossip is stopped"));
@@ -66,7 +66,7 @@ static void check_refusal(muster_ctx_t *context, const char *line, const char *r
         printf("%s: %s\n", line, muster_last_error_message());
 }
 
-/* What is refused changes nothing, and the reason is there. */
+/* A refused request changes nothing, and the message has the reason. */
 static void check_refusals(muster_ctx_t *context)
 {
     check_refusal(context, "gossip init 100 1 safe - %.[1-4]@udp0", "200");
@@ -78,11 +78,11 @@ static void check_refusals(muster_ctx_t *context)
     CHECK(ask(context, "gossip") > 0 && says("\"interval_ms\":20.0") && says("\"running\":true"));
 }
 
-int main(int count, char **words)
+int main(int count, char **arguments)
 {
     if (count != 2)
         return 2;
-    net = words[1];
+    net = arguments[1];
     muster_ctx_t *context = NULL;
     muster_config_t config = MUSTER_CONFIG_INIT;
     config.job = "gossip.c";

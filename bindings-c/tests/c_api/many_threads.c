@@ -1,5 +1,5 @@
-/* Threads that connect, ask and disconnect as they please: whoever holds a count is connected, the
- * others are told, and nothing crashes or hangs. First every call from all of them at once. */
+/* Threads that connect, make calls and disconnect concurrently: a thread that has a reference is connected, other
+ * threads get an error, and nothing crashes or blocks. First, all threads make every call. */
 #include "every_call.h"
 
 #include <pthread.h>
@@ -22,7 +22,7 @@ static muster_ctx_t *attach(void)
     config.rank = 0;
     config.ranks = 1;
     int status = muster_init(&config, &context);
-    /* While another thread's last finalize is under way it waits. */
+    /* Waits while another thread's last finalize is in progress. */
     if (status < 0) {
         printf("init: %s: %s\n", muster_error_name(status), muster_last_error_message());
         wrong++;
@@ -30,13 +30,13 @@ static muster_ctx_t *attach(void)
     return status < 0 ? NULL : context;
 }
 
-/* Whatever the others do meanwhile, an answer is one of these. */
+/* The possible results, whatever other threads do. */
 static int is_allowed(int answer)
 {
     switch (answer) {
-    case MUSTER_ERR_BUSY:        /* the events go to a callback */
-    case MUSTER_ERR_REFUSED:     /* by the agent: so many ask at once */
-    case MUSTER_ERR_NO_SUCH_KEY: /* another agent, another map */
+    case MUSTER_ERR_BUSY:        /* a callback gets the events */
+    case MUSTER_ERR_REFUSED:     /* the agent has too many requests at once */
+    case MUSTER_ERR_NO_SUCH_KEY: /* a new agent has no attributes */
     case MUSTER_ERR_TIMEOUT:
     case MUSTER_ERR_NO_SUCH_NODE:
     case MUSTER_ERR_NO_SUCH_RANK:
@@ -56,14 +56,14 @@ static void judge(const char *call, int answer)
     }
 }
 
-/* As long as somebody holds the connection; a slow agent is no mistake, and a state may just have changed. */
+/* While a thread has a reference. A slow agent is accepted, and a state may just have changed. */
 static void judge_held(const char *call, int answer)
 {
     judge(call, answer == MUSTER_ERR_NOT_INITIALIZED || answer == MUSTER_ERR_AGENT_LOST ? MUSTER_ERR_INTERNAL
                                                                                         : answer);
 }
 
-/* Asks all the time, whether there is a connection or not. */
+/* Makes calls in a loop, connected or not. */
 static void *ask(void *unused)
 {
     (void)unused;
@@ -75,7 +75,7 @@ static void *ask(void *unused)
     return NULL;
 }
 
-/* Every call, those that connect and leave included, while main holds a count of its own. */
+/* Makes every call, those that connect and leave included, while main has its own reference. */
 static void *call_everything(void *unused)
 {
     (void)unused;
@@ -92,14 +92,14 @@ static void *call_everything(void *unused)
         judge_held("muster_set_callback of NULL", muster_set_callback(context, NULL, NULL, 0));
         int left = turn % 2 ? muster_finalize(context) : muster_leave(context, 0);
         if (left < 0) {
-            printf("counted, but: %s\n", muster_error_name(left));
+            printf("has a reference, but: %s\n", muster_error_name(left));
             wrong++;
         }
     }
     return NULL;
 }
 
-/* Connects, is connected as long as it has not given its count back, and gives it back. */
+/* Connects, must be connected while it has the reference, and releases it. */
 static void *hold(void *unused)
 {
     (void)unused;
@@ -114,14 +114,14 @@ static void *hold(void *unused)
         }
         int left = muster_finalize(context);
         if (left < 0) {
-            printf("counted, but: %s\n", muster_error_name(left));
+            printf("has a reference, but: %s\n", muster_error_name(left));
             wrong++;
         }
     }
     return NULL;
 }
 
-/* Asked to end before the first call: each is made all the same, and the thread ends after the last one. */
+/* Cancelled before the first call: all calls are made all the same, and the thread ends after the last one. */
 static void *call_cancelled(void *has_called)
 {
     muster_event_t event = MUSTER_EVENT_INIT;
@@ -140,7 +140,7 @@ static void *call_cancelled(void *has_called)
     return NULL;
 }
 
-/* Asked to end while it waits: it ends, and the call has not torn down the process. */
+/* Cancelled while it waits: the thread ends, and the process continues to work. */
 static void *wait_cancelled(void *is_there)
 {
     muster_event_t event = MUSTER_EVENT_INIT;

@@ -1,5 +1,5 @@
-/* A process without a rank waits for ranks: with "mpich" as argument the launcher was MPICH's, and the message names
- * muster_mpi_init; else it does not. Exit code 0 if all checks held. */
+/* A process without a rank waits for ranks. With the argument "mpich" its environment is that of MPICH's launcher, and
+ * the error message names muster_mpi_init; otherwise it does not. Exit code 0 if all checks pass. */
 #include <muster.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,9 +14,9 @@ static int expect(int status, int is_mpich)
     return 1;
 }
 
-int main(int count, char **words)
+int main(int count, char **arguments)
 {
-    int is_mpich = count > 1 && strcmp(words[1], "mpich") == 0;
+    int is_mpich = count > 1 && strcmp(arguments[1], "mpich") == 0;
     uint32_t alive = MUSTER_STATE(MUSTER_RANK_ALIVE);
     muster_ctx_t *context = NULL;
     if (muster_init(NULL, &context) != MUSTER_OK) {
