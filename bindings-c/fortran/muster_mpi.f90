@@ -15,7 +15,7 @@ module muster_mpi
 
   integer, parameter :: name_size = 64
   integer, parameter :: record_words = int(MUSTER_BOOTSTRAP_RECORD_SIZE) / 4
-  integer(c_int32_t), parameter :: timeout_ms_default = 10000
+  integer(c_int32_t), parameter :: default_ms = 10000
 
 contains
 
@@ -55,7 +55,7 @@ contains
     record = 0
     answer = muster_init(c_loc(own), context)
     if (answer == MUSTER_OK) &
-      answer = muster_bootstrap_record(context, c_loc(record), merge(own%timeout_ms, timeout_ms_default, own%timeout_ms /= 0))
+      answer = muster_bootstrap_record(context, c_loc(record), merge(own%timeout_ms, default_ms, own%timeout_ms /= 0))
     ! A process that is not connected takes part, too: otherwise the others would block.
     call MPI_Allgather(record, record_words, MPI_INTEGER, records, record_words, MPI_INTEGER, comm, error)
     if (error /= MPI_SUCCESS .and. answer == MUSTER_OK) answer = MUSTER_ERR_SYSTEM
@@ -66,8 +66,8 @@ contains
     end if
   end function
 
-  ! The group of those ranks of comm that are in one of these states; free it with MPI_Group_free. Returns how many.
   ! The group of those ranks of comm that are in one of these states; free it with MPI_Group_free. Returns its size.
+  function muster_mpi_group(context, comm, states, group) result(answer)
     type(c_ptr), intent(in) :: context
     integer, intent(in) :: comm
     integer(c_int32_t), intent(in) :: states
@@ -102,7 +102,7 @@ contains
     end if
     call MPI_Group_free(world, error)
     call MPI_Group_free(all_of_comm, error)
-  ! The ranks of comm that have failed, as a group: as muster_mpi_group.
+  end function
 
   ! The ranks of comm that have failed, as a group: as muster_mpi_group.
   function muster_mpi_failed(context, comm, failed) result(answer)
@@ -120,7 +120,7 @@ contains
     call get_environment_variable(name, length=length, status=status)
     answer = status == 0 .and. length > 0
   end function
-  ! A random name for a job that has none, as character codes, padded with zeros.
+
   ! A random name for a job that has none, as character codes, padded with zeros.
   function random_name() result(codes)
     integer :: codes(name_size), unit, error, place

@@ -157,13 +157,11 @@ fn options(settings: Settings) -> Options {
         job_size: settings.ranks.unwrap_or(0),
         thread: !settings.no_thread,
         ulfm,
-        deadline: settings
-            .timeout_ms
-            .map_or(otherwise.deadline, |timeout_ms| {
-                Duration::from_millis(timeout_ms.into())
-            }),
+        deadline: settings.timeout_ms.map_or(defaults.deadline, |timeout_ms| {
+            Duration::from_millis(timeout_ms.into())
+        }),
         pmix_integration: bootstrap::pmix_integration(ulfm),
-        ..otherwise
+        ..defaults
     }
 }
 

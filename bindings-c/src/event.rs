@@ -101,7 +101,7 @@ pub(crate) unsafe fn call_back(
     let in_c = muster_event_t::of(event);
     let before = IN_CALLBACK.replace(true);
     // SAFETY: the caller's promise; the event is valid through the call.
-    unsafe { callback(context::handle(), &raw const event, argument) };
+    unsafe { callback(context::handle(), &raw const in_c, argument) };
     IN_CALLBACK.set(before);
 }
 

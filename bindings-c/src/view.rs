@@ -220,7 +220,7 @@ unsafe fn copy_states(
             let (known, at) = copy(table, states).ok_or_else(|| {
                 Failure::new(
                     Code::Timeout,
-                    "the states changed faster than it could be copied; try again",
+                    "the states changed faster than they could be copied; try again",
                 )
             })?;
             if !epoch.is_null() {

@@ -85,7 +85,7 @@ contains
     call expect(muster_my_rank(context) == 0 .and. muster_my_node(context) == 0, 'my_rank, my_node')
     call expect(muster_node_state(context, 0) == MUSTER_NODE_ALIVE, 'node_state')
     call expect(muster_rank_state(context, 0) == MUSTER_RANK_ALIVE, 'rank_state')
-    call expect(muster_rank_state(context, 9) == MUSTER_ERR_NO_SUCH_RANK, 'rank_state of nobody')
+    call expect(muster_rank_state(context, 9) == MUSTER_ERR_NO_SUCH_RANK, 'rank_state of an unknown rank')
     call expect(muster_rank_node(context, 0) == 0, 'rank_node')
     call expect(muster_nodes_in_state(context, MUSTER_NODE_ALIVE) == 1, 'nodes_in_state')
     call expect(muster_ranks_in_state(context, MUSTER_RANK_ALIVE) == 1, 'ranks_in_state')
