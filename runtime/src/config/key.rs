@@ -4,7 +4,7 @@
 //! of the first rank. A member without a job uses a standing key of its user, made at the
 //! first start and kept in a file that nobody else can read.
 
-use crate::sys::file::PatientFile;
+use crate::sys::file::TimedFile;
 use rustix::fs::{Mode, OFlags, open};
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::fs::File;
@@ -76,7 +76,7 @@ pub fn read_key_file(path: &Path) -> Result<[u8; 32], KeyError> {
         path: path.to_owned(),
         source,
     };
-    let source = PatientFile::open(path).map_err(io_error)?;
+    let source = TimedFile::open(path).map_err(io_error)?;
     let metadata = source.file.metadata().map_err(io_error)?;
     let own = rustix::process::getuid().as_raw();
     if metadata.uid() != own {
