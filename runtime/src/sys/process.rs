@@ -197,7 +197,7 @@ mod tests {
         let mut numbers = release.split(['.', '-']).map(str::parse::<u32>);
         let mut next = || numbers.next().and_then(Result::ok).unwrap_or(0);
         assert!(
-            told.is_some() || (next(), next()) < (6, 15),
+            status.is_some() || (next(), next()) < (6, 15),
             "no status on Linux {release}"
         );
     }

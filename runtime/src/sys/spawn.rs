@@ -102,7 +102,7 @@ mod tests {
         assert_eq!(libc::WEXITSTATUS(try_reap(pid).unwrap().unwrap()), 7);
         let mut printed = String::new();
         errors.rewind().unwrap();
-        errors.read_to_string(&mut said).unwrap();
+        errors.read_to_string(&mut printed).unwrap();
         assert_eq!(printed, "sorry\n");
     }
 
