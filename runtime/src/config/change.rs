@@ -532,7 +532,7 @@ mod tests {
             ("policy relay", "on or off"),
             ("policy relay maybe", "on or off"),
             ("policy add net=quantum0", "quantum0"),
-            ("policy add net=udp0 colour=red", "known are net="),
+            ("policy add net=udp0 colour=red", "use net="),
             ("policy add local=10.0.0.1", "it has no net"),
             (
                 "policy del 1",
