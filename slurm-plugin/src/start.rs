@@ -123,7 +123,7 @@ impl Agent {
                 }
                 true => match self.output.read(&mut bytes) {
                     Ok(count @ 1..) if printed.len() < OUTPUT_MAX => {
-                        printed.extend(&bytes[..count])
+                        printed.extend(&bytes[..count]);
                     }
                     _ => return Err(format!("{program} does not run here: {}", text.trim())),
                 },
