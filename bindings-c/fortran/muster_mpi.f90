@@ -25,7 +25,7 @@ contains
     integer, intent(in) :: comm
     type(muster_config_t), intent(in) :: config
     type(c_ptr), intent(out) :: context
-    integer(c_int) :: answer, told
+    integer(c_int) :: answer, ignored
     type(muster_config_t), target :: own
     character(kind=c_char), target :: name(name_size)
     integer, allocatable, target :: record(:), records(:)
@@ -61,7 +61,7 @@ contains
     if (error /= MPI_SUCCESS .and. answer == MUSTER_OK) answer = MUSTER_ERR_SYSTEM
     if (answer == MUSTER_OK) answer = min(muster_take_bootstrap_records(context, c_loc(records), int(ranks, c_size_t)), MUSTER_OK)
     if (answer < 0 .and. c_associated(context)) then
-      told = muster_finalize(context)
+      ignored = muster_finalize(context)
       context = c_null_ptr
     end if
   end function

@@ -25,14 +25,14 @@ extern "C" {
 /* Generates a name for a job that has none. Private to this file. */
 static inline void muster_mpi_job_(char *job, size_t size)
 {
-    unsigned long long drawn = 0;
+    unsigned long long entropy = 0;
     FILE *source = fopen("/dev/urandom", "rb");
     if (source) {
-        if (fread(&drawn, sizeof drawn, 1, source) != 1)
-            drawn = 0;
+        if (fread(&entropy, sizeof entropy, 1, source) != 1)
+            entropy = 0;
         fclose(source);
     }
-    snprintf(job, size, "mpi-%lx-%lx-%llx", (unsigned long)time(NULL), (unsigned long)getpid(), drawn);
+    snprintf(job, size, "mpi-%lx-%lx-%llx", (unsigned long)time(NULL), (unsigned long)getpid(), entropy);
 }
 
 /* As muster_init, for a job whose MPI has no PMIx (MPICH and its derivatives), so that the agents have no
@@ -53,7 +53,7 @@ static inline int muster_mpi_init(MPI_Comm comm, const muster_config_t *config, 
     char job[64] = "";
     char *records = NULL;
     const char *from_environment = getenv("MUSTER_JOB"), *from_pmix = getenv("PMIX_NAMESPACE");
-    int rank = 0, size = 0, same = 0, status, told;
+    int rank = 0, size = 0, same = 0, status, all_ready, taken;
 
     if (context)
         *context = NULL;
@@ -83,14 +83,14 @@ static inline int muster_mpi_init(MPI_Comm comm, const muster_config_t *config, 
         status = muster_bootstrap_record(connected, records + (size_t)size * MUSTER_BOOTSTRAP_RECORD_SIZE,
                              own.timeout_ms ? own.timeout_ms : 10000);
     /* No process enters the allgather if one of them had no memory for it. */
-    told = records != NULL;
-    if (MPI_Allreduce(MPI_IN_PLACE, &told, 1, MPI_INT, MPI_MIN, comm) != MPI_SUCCESS || !told ||
+    all_ready = records != NULL;
+    if (MPI_Allreduce(MPI_IN_PLACE, &all_ready, 1, MPI_INT, MPI_MIN, comm) != MPI_SUCCESS || !all_ready ||
         MPI_Allgather(records + (size_t)size * MUSTER_BOOTSTRAP_RECORD_SIZE, MUSTER_BOOTSTRAP_RECORD_SIZE, MPI_BYTE, records,
                       MUSTER_BOOTSTRAP_RECORD_SIZE, MPI_BYTE, comm) != MPI_SUCCESS)
         status = status < 0 ? status : MUSTER_ERR_SYSTEM;
     if (status == MUSTER_OK) {
-        told = muster_take_bootstrap_records(connected, records, (size_t)size);
-        status = told < 0 ? told : MUSTER_OK;
+        taken = muster_take_bootstrap_records(connected, records, (size_t)size);
+        status = taken < 0 ? taken : MUSTER_OK;
     }
     free(records);
     if (status < 0 && connected) {

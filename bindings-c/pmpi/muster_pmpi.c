@@ -298,8 +298,8 @@ static int is_set(const char *name)
 
 static void begin(void)
 {
-    int told = is_set("PMIX_NAMESPACE") || is_set("MUSTER_JOB");
-    if ((told ? muster_init(NULL, &muster) : muster_mpi_init(MPI_COMM_WORLD, NULL, &muster)) < 0)
+    int is_named = is_set("PMIX_NAMESPACE") || is_set("MUSTER_JOB");
+    if ((is_named ? muster_init(NULL, &muster) : muster_mpi_init(MPI_COMM_WORLD, NULL, &muster)) < 0)
         muster = NULL;
     PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, forget_ranks, &keyval, NULL);
 }

@@ -44,7 +44,7 @@ static int may_dump(void)
 struct rank {
     int number;
     pid_t pid;
-    int go, says;
+    int go, reports;
 };
 
 static int make_last(void)
@@ -91,7 +91,7 @@ static void check_death(muster_ctx_t *context, struct rank *rank)
     muster_event_t event = MUSTER_EVENT_INIT;
     char text[256] = "", begin[64], lasts = '?';
     uint32_t number = (uint32_t)rank->number;
-    CHECK(write(rank->go, "x", 1) == 1 && read(rank->says, &lasts, 1) == 1);
+    CHECK(write(rank->go, "x", 1) == 1 && read(rank->reports, &lasts, 1) == 1);
     CHECK(muster_wait_rank(context, number, MUSTER_STATE(MUSTER_RANK_FAILED), DEADLINE_MS) == MUSTER_RANK_FAILED);
     while (muster_poll_events(context, &event, 1, DEADLINE_MS) == 1 && event.kind != MUSTER_EVENT_RANK_FAILED)
         ;

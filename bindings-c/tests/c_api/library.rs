@@ -170,13 +170,13 @@ fn pkg_config_finds_a_tree_that_was_moved() {
     let moved = tempfile::tempdir().expect("a temporary folder");
     let tree = moved.path().join("opt");
     run(Command::new("cp").arg("-a").arg(installed()).arg(&tree));
-    let ask = |what: &str| {
+    let query = |what: &str| {
         run(Command::new("pkg-config")
             .args([what, "muster"])
             .env("PKG_CONFIG_PATH", tree.join("lib/pkgconfig")))
     };
-    assert_eq!(ask("--modversion").trim(), "0.1.0");
-    let flags = format!("{} {}", ask("--cflags"), ask("--libs"));
+    assert_eq!(query("--modversion").trim(), "0.1.0");
+    let flags = format!("{} {}", query("--cflags"), query("--libs"));
     for word in flags.split_whitespace() {
         if let Some(path) = word.strip_prefix("-I").or(word.strip_prefix("-L")) {
             let path = std::fs::canonicalize(path).expect("pkg-config names a folder");

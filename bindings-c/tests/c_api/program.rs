@@ -64,14 +64,14 @@ fn a_wait_without_ranks_under_mpich_names_the_remedy() {
 fn attributes_written_read_watched_and_refused() {
     check("attributes", SHARED, Some(&musterd()));
 }
+
 /// cfg-005, dbg-080: a program reads and changes rails, peers, policy and counters.
-/// cfg-005, dbg-080: rails, peers, policy and figures, asked for and changed by a program.
 #[test]
 fn requests_about_rails_and_policy() {
     check("control", SHARED, Some(&musterd()));
 }
+
 /// AG-01, cfg-005: a program reads and changes the parameters of age gossip.
-/// AG-01, cfg-005: the parameters of age gossip, asked for, set anew and refused.
 #[test]
 fn requests_about_gossip() {
     let net = "127.96.1";
