@@ -133,7 +133,7 @@ static int ends[2]; /* a pipe: a byte means that the callback has ended */
 
 /* Each call inside a callback succeeds, except that only a callback on a thread may take events while it is set. An
  * agent that answers late, on a busy machine, is accepted. */
-static void judge(const char *call, int answer)
+static void check_result(const char *call, int answer)
 {
     int is_taken = is_on_thread && answer == MUSTER_ERR_BUSY &&
                    (strstr(call, "muster_next_event") || strstr(call, "muster_poll_events"));
@@ -158,7 +158,7 @@ static void call_all(muster_ctx_t *context, const muster_event_t *event, void *a
     CHECK(muster_set_callback(context, call_all, NULL, MUSTER_CALLBACK_THREAD_SAFE) == MUSTER_ERR_BUSY);
     CHECK(muster_set_callback(context, NULL, NULL, 0) == MUSTER_ERR_BUSY);
     CHECK(muster_event_describe(context, event, text, sizeof text) > 0);
-    ask_all(context, judge);
+    make_all_calls(context, check_result);
     CHECK(write(ends[1], "", 1) == 1);
 }
 

@@ -240,12 +240,12 @@ static void check_callbacks(muster_ctx_t *context)
     check_context(context, MUSTER_ERR_NOT_INITIALIZED);
 }
 
-static atomic_int asking;
+static atomic_int calling;
 
-static void ask_for_long(muster_ctx_t *context, const muster_event_t *event, void *argument)
+static void call_slowly(muster_ctx_t *context, const muster_event_t *event, void *argument)
 {
     (void)event, (void)argument;
-    atomic_store(&asking, 1);
+    atomic_store(&calling, 1);
     for (int i = 0; i < 200; i++) {
         CHECK(muster_rank_count(context) == 1);
         usleep(1000);
@@ -256,9 +256,9 @@ static void ask_for_long(muster_ctx_t *context, const muster_event_t *event, voi
 static void check_connection_lasts(muster_ctx_t *context)
 {
     CHECK(muster_watch(context, "z") == MUSTER_OK);
-    CHECK(muster_set_callback(context, ask_for_long, NULL, MUSTER_CALLBACK_THREAD_SAFE) == MUSTER_OK);
+    CHECK(muster_set_callback(context, call_slowly, NULL, MUSTER_CALLBACK_THREAD_SAFE) == MUSTER_OK);
     CHECK(muster_publish(context, "z", "8", 1) == MUSTER_OK);
-    CHECK(await_number(&asking, 1) == 0);
+    CHECK(await_number(&calling, 1) == 0);
     CHECK(muster_finalize(context) == MUSTER_OK);
     check_context(context, MUSTER_ERR_NOT_INITIALIZED);
 }

@@ -123,15 +123,16 @@ fn every_function_is_called_inside_a_callback_and_by_many_threads() {
         .split_once("static void call_all(")
         .expect("the callback");
     let (inside, _) = inside.split_once("\n}").expect("its end");
-    assert!(inside.contains("ask_all("), "{inside}");
-    assert_eq!(threads.matches("ask_all(").count(), 3, "{threads}");
+    assert!(inside.contains("make_all_calls("), "{inside}");
+    assert_eq!(threads.matches("make_all_calls(").count(), 3, "{threads}");
     for (name, _) in functions(&header()) {
         let call = format!("{name}(");
         if NOT_FOR_CALLBACKS.contains(&name.as_str()) {
             assert!(inside.contains(&call) && threads.contains(&call), "{name}");
         } else {
             assert!(
-                all.contains(&format!("ASK({call}")) || all.contains(&format!("ASK_WORD({call}")),
+                all.contains(&format!("CALL({call}"))
+                    || all.contains(&format!("CALL_NON_NULL({call}")),
                 "{name}"
             );
         }

@@ -7,7 +7,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-enum { ASKERS = 3, HOLDERS = 3, CALLERS = 4, TURNS = 8, DEADLINE_MS = 60000 };
+enum { CALLING = 3, HOLDERS = 3, CALLERS = 4, TURNS = 8, DEADLINE_MS = 60000 };
 
 static atomic_int done;
 static atomic_int wrong;
@@ -48,7 +48,7 @@ static int is_allowed(int answer)
     }
 }
 
-static void judge(const char *call, int answer)
+static void check_result(const char *call, int answer)
 {
     if (!is_allowed(answer)) {
         printf("%s: %s: %s\n", call, muster_error_name(answer), muster_last_error_message());
@@ -57,20 +57,20 @@ static void judge(const char *call, int answer)
 }
 
 /* While a thread has a reference. A slow agent is accepted, and a state may just have changed. */
-static void judge_held(const char *call, int answer)
+static void check_held_result(const char *call, int answer)
 {
-    judge(call, answer == MUSTER_ERR_NOT_INITIALIZED || answer == MUSTER_ERR_AGENT_LOST ? MUSTER_ERR_INTERNAL
+    check_result(call, answer == MUSTER_ERR_NOT_INITIALIZED || answer == MUSTER_ERR_AGENT_LOST ? MUSTER_ERR_INTERNAL
                                                                                         : answer);
 }
 
 /* Makes calls in a loop, connected or not. */
-static void *ask(void *unused)
+static void *call_in_a_loop(void *unused)
 {
     (void)unused;
     while (!done) {
-        ask_all(the_context, judge);
-        judge("muster_dispatch", muster_dispatch(the_context, ignore, NULL));
-        judge("muster_wait_rank", muster_wait_rank(the_context, 7, MUSTER_STATE(MUSTER_RANK_ALIVE), 5));
+        make_all_calls(the_context, check_result);
+        check_result("muster_dispatch", muster_dispatch(the_context, ignore, NULL));
+        check_result("muster_wait_rank", muster_wait_rank(the_context, 7, MUSTER_STATE(MUSTER_RANK_ALIVE), 5));
     }
     return NULL;
 }
@@ -85,11 +85,11 @@ static void *call_everything(void *unused)
             wrong++;
             continue;
         }
-        ask_all(context, judge_held);
-        judge_held("muster_dispatch", muster_dispatch(context, ignore, NULL));
-        judge_held("muster_set_callback",
+        make_all_calls(context, check_held_result);
+        check_held_result("muster_dispatch", muster_dispatch(context, ignore, NULL));
+        check_held_result("muster_set_callback",
                    muster_set_callback(context, ignore, NULL, MUSTER_CALLBACK_THREAD_SAFE));
-        judge_held("muster_set_callback of NULL", muster_set_callback(context, NULL, NULL, 0));
+        check_held_result("muster_set_callback of NULL", muster_set_callback(context, NULL, NULL, 0));
         int left = turn % 2 ? muster_finalize(context) : muster_leave(context, 0);
         if (left < 0) {
             printf("has a reference, but: %s\n", muster_error_name(left));
@@ -127,14 +127,14 @@ static void *call_cancelled(void *has_called)
     muster_event_t event = MUSTER_EVENT_INIT;
     CHECK(pthread_cancel(pthread_self()) == 0);
     muster_ctx_t *context = attach();
-    ask_all(context, judge_held);
-    judge_held("muster_poll_events", muster_poll_events(context, &event, 1, 20));
-    judge_held("muster_wait_rank", muster_wait_rank(context, 7, MUSTER_STATE(MUSTER_RANK_ALIVE), 20));
-    judge_held("muster_dispatch", muster_dispatch(context, ignore, NULL));
-    judge_held("muster_set_callback",
+    make_all_calls(context, check_held_result);
+    check_held_result("muster_poll_events", muster_poll_events(context, &event, 1, 20));
+    check_held_result("muster_wait_rank", muster_wait_rank(context, 7, MUSTER_STATE(MUSTER_RANK_ALIVE), 20));
+    check_held_result("muster_dispatch", muster_dispatch(context, ignore, NULL));
+    check_held_result("muster_set_callback",
                muster_set_callback(context, ignore, NULL, MUSTER_CALLBACK_THREAD_SAFE));
-    judge_held("muster_set_callback of NULL", muster_set_callback(context, NULL, NULL, 0));
-    judge_held("muster_finalize", muster_finalize(context));
+    check_held_result("muster_set_callback of NULL", muster_set_callback(context, NULL, NULL, 0));
+    check_held_result("muster_finalize", muster_finalize(context));
     *(int *)has_called = 1;
     pthread_testcancel();
     return NULL;
@@ -183,21 +183,21 @@ static void check_held(void)
 
 int main(void)
 {
-    pthread_t askers[ASKERS], holders[HOLDERS];
+    pthread_t calling[CALLING], holders[HOLDERS];
     the_context = attach();
     CHECK(the_context != NULL);
     check_held();
     check_cancelled();
-    for (int i = 0; i < ASKERS; i++)
-        CHECK(pthread_create(&askers[i], NULL, ask, NULL) == 0);
+    for (int i = 0; i < CALLING; i++)
+        CHECK(pthread_create(&calling[i], NULL, call_in_a_loop, NULL) == 0);
     CHECK(muster_finalize(the_context) == MUSTER_OK);
     for (int i = 0; i < HOLDERS; i++)
         CHECK(pthread_create(&holders[i], NULL, hold, NULL) == 0);
     for (int i = 0; i < HOLDERS; i++)
         CHECK(pthread_join(holders[i], NULL) == 0);
     done = 1;
-    for (int i = 0; i < ASKERS; i++)
-        CHECK(pthread_join(askers[i], NULL) == 0);
+    for (int i = 0; i < CALLING; i++)
+        CHECK(pthread_join(calling[i], NULL) == 0);
     CHECK(wrong == 0);
     check_context(the_context, MUSTER_ERR_NOT_INITIALIZED);
     if (failures)

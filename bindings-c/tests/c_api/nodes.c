@@ -54,7 +54,7 @@ static void write_key(void)
 }
 
 /* Starts a rank on its own node. It writes a byte when it gets the event that its node is an outcast. */
-static pid_t start(int rank, int *said)
+static pid_t start(int rank, int *reported)
 {
     int ends[2];
     char number[16], end[16];
@@ -70,8 +70,8 @@ static pid_t start(int rank, int *said)
     }
     CHECK(child > 0);
     close(ends[1]);
-    if (said)
-        *said = ends[0];
+    if (reported)
+        *reported = ends[0];
     else
         close(ends[0]);
     return child;
@@ -139,9 +139,9 @@ static void check_refused(muster_ctx_t *context)
 }
 
 /* A node that was declared failed learns that when it continues. */
-static void check_outcast(muster_ctx_t *context, int said)
+static void check_outcast(muster_ctx_t *context, int reported)
 {
-    struct pollfd word = {said, POLLIN, 0};
+    struct pollfd report = {reported, POLLIN, 0};
     char byte = 0;
     int node = muster_node_find(context, "n3");
     CHECK(node >= 0);
@@ -149,7 +149,7 @@ static void check_outcast(muster_ctx_t *context, int said)
     CHECK(muster_wait_node(context, (uint32_t)node, MUSTER_STATE(MUSTER_NODE_FAILED), DEADLINE_MS) ==
           MUSTER_NODE_FAILED);
     CHECK(signal_agent("n3", SIGCONT) == 2);
-    CHECK(poll(&word, 1, DEADLINE_MS) == 1 && read(said, &byte, 1) == 1 && byte == '!');
+    CHECK(poll(&report, 1, DEADLINE_MS) == 1 && read(reported, &byte, 1) == 1 && byte == '!');
     CHECK(muster_wait_node(context, (uint32_t)node, MUSTER_STATE(MUSTER_NODE_ALIVE), DEADLINE_MS) ==
           MUSTER_NODE_ALIVE);
 }
@@ -186,19 +186,19 @@ static void check_rack(muster_ctx_t *context, pid_t second, pid_t third)
 
 int main(int count, char **arguments)
 {
-    int said = -1;
+    int reported = -1;
     program = arguments[0];
     net = count > 1 ? arguments[1] : "";
     if (count > 3)
         return be(atoi(arguments[2]), atoi(arguments[3]));
     write_key();
-    pid_t second = start(SECOND, NULL), third = start(THIRD, &said);
+    pid_t second = start(SECOND, NULL), third = start(THIRD, &reported);
     muster_ctx_t *context = attach(SELF);
     if (!context)
         return 1;
     CHECK(muster_wait_ranks(context, 3, RANK_ALIVE, DEADLINE_MS) == 3);
     check_refused(context);
-    check_outcast(context, said);
+    check_outcast(context, reported);
     check_rack(context, second, third);
     CHECK(muster_finalize(context) == MUSTER_OK);
     check_context(context, MUSTER_ERR_NOT_INITIALIZED);

@@ -30,13 +30,13 @@ static muster_ctx_t *attach(int rank, uint32_t flags)
 /* Polls the descriptor for an event of this kind about this rank. */
 static int await_event(muster_ctx_t *context, int kind, uint32_t rank, muster_event_t *event)
 {
-    struct pollfd news = {muster_get_fd(context), POLLIN, 0};
+    struct pollfd ready = {muster_get_fd(context), POLLIN, 0};
     time_t give_up = time(NULL) + DEADLINE_S;
     while (time(NULL) < give_up) {
         while (muster_next_event(context, event) > 0)
             if (event->kind == kind && event->rank == rank)
                 return 1;
-        if (poll(&news, 1, 1000) < 0 && errno != EINTR)
+        if (poll(&ready, 1, 1000) < 0 && errno != EINTR)
             return 0;
     }
     return 0;
@@ -176,10 +176,10 @@ int main(void)
 
     /* Again, without a thread: earlier events are not repeated, new ones are reported. */
     CHECK(attach(0, MUSTER_NO_THREAD) == context);
-    struct pollfd news = {muster_get_fd(context), POLLIN, 0};
+    struct pollfd ready = {muster_get_fd(context), POLLIN, 0};
     time_t give_up = time(NULL) + DEADLINE_S;
     while (called == 0 && time(NULL) < give_up) {
-        CHECK(poll(&news, 1, 1000) >= 0);
+        CHECK(poll(&ready, 1, 1000) >= 0);
         CHECK(muster_dispatch(context, call_back, &called) >= 0);
     }
     CHECK(called > 0);

@@ -6,11 +6,11 @@
 
 static int expect(int status, int is_mpich)
 {
-    const char *said = muster_last_error_message();
-    int is_named = strstr(said, "muster_mpi_init") != NULL;
+    const char *message = muster_last_error_message();
+    int is_named = strstr(message, "muster_mpi_init") != NULL;
     if (status == MUSTER_ERR_TIMEOUT && is_named == is_mpich)
         return 0;
-    printf("%d: %s\n", status, said);
+    printf("%d: %s\n", status, message);
     return 1;
 }
 
