@@ -32,13 +32,13 @@ static TAKES_ALL: AtomicBool = AtomicBool::new(false);
 struct Running {
     /// The client whose events the callback gets.
     client: Client,
-    order: Arc<Order>,
+    stop_request: Arc<StopRequest>,
     /// Is disconnected when the thread has ended.
     over: Receiver<()>,
 }
 
 /// The request to end the thread.
-struct Order {
+struct StopRequest {
     given: AtomicBool,
     wake: EventFd,
 }
@@ -115,18 +115,18 @@ fn start(client: Client, callback: Callback) -> Result<c_int, Failure> {
             format!("cannot start the callback thread: {cause}"),
         )
     };
-    let order = Arc::new(Order {
+    let stop_request = Arc::new(StopRequest {
         given: AtomicBool::new(false),
         wake: EventFd::new().map_err(system)?,
     });
     let (ends, over) = sync_channel(1);
     let builder = std::thread::Builder::new().name("muster-callback".into());
-    let its_order = Arc::clone(&order);
+    let request = Arc::clone(&stop_request);
     let own = client.clone();
     TAKES_ALL.store(true, Ordering::Release);
     let started = signal::with_all_blocked(|| {
         builder.spawn(move || {
-            run(&own, &its_order, &callback);
+            run(&own, &request, &callback);
             drop(ends);
         })
     });
@@ -138,7 +138,7 @@ fn start(client: Client, callback: Callback) -> Result<c_int, Failure> {
     client.wake_takers();
     *set = Some(Running {
         client,
-        order,
+        stop_request,
         over,
     });
     Ok(0)
@@ -152,8 +152,8 @@ pub(crate) fn stop(of: Option<&Client>) -> Result<c_int, Failure> {
     let Some(running) = set.as_ref().filter(|running| !is_of_another(running)) else {
         return Ok(0);
     };
-    running.order.given.store(true, Ordering::Release);
-    running.order.wake.raise();
+    running.stop_request.given.store(true, Ordering::Release);
+    running.stop_request.wake.raise();
     let ended = running.over.recv_timeout(STOP_DEADLINE) != Err(RecvTimeoutError::Timeout);
     TAKES_ALL.store(false, Ordering::Release);
     if !ended {
@@ -170,8 +170,8 @@ pub(crate) fn stop(of: Option<&Client>) -> Result<c_int, Failure> {
     Ok(0)
 }
 
-fn run(client: &Client, order: &Order, callback: &Callback) {
-    while !order.given.load(Ordering::Acquire) {
+fn run(client: &Client, stop_request: &StopRequest, callback: &Callback) {
+    while !stop_request.given.load(Ordering::Acquire) {
         match client.next_event() {
             // SAFETY: the caller of muster_set_callback promised that it may be called here.
             Ok(Some(event)) => unsafe { call_back(callback.function, &event, callback.argument) },
@@ -181,7 +181,7 @@ fn run(client: &Client, order: &Order, callback: &Callback) {
                 let Ok(descriptor) = client.descriptor() else {
                     return;
                 };
-                let _ = poll::readable(&[descriptor, order.wake.as_fd()], None);
+                let _ = poll::readable(&[descriptor, stop_request.wake.as_fd()], None);
             }
         }
     }

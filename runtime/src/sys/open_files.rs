@@ -33,8 +33,8 @@ pub fn count() -> io::Result<u64> {
     }
 }
 
-/// How many descriptors below this number are TCP connections that the peer has closed, or that have transferred
-/// fewer bytes than this. Any connection can be in such a state for a moment. Takes a few microseconds for ten
+/// How many descriptors below this number are TCP connections that the peer has closed, or on which fewer bytes than
+/// this have arrived. Any connection can be in such a state for a moment. Takes a few microseconds for ten
 /// descriptors.
 pub fn unserved_connections(below: RawFd, bytes_min: u64) -> u64 {
     let is_unserved = |info: &TcpInfo| match info.state {
