@@ -85,8 +85,8 @@ static inline int muster_mpi_init(MPI_Comm comm, const muster_config_t *config, 
     /* No process enters the allgather if one of them had no memory for it. */
     all_ready = records != NULL;
     if (MPI_Allreduce(MPI_IN_PLACE, &all_ready, 1, MPI_INT, MPI_MIN, comm) != MPI_SUCCESS || !all_ready ||
-        MPI_Allgather(records + (size_t)size * MUSTER_BOOTSTRAP_RECORD_SIZE, MUSTER_BOOTSTRAP_RECORD_SIZE, MPI_BYTE, records,
-                      MUSTER_BOOTSTRAP_RECORD_SIZE, MPI_BYTE, comm) != MPI_SUCCESS)
+        MPI_Allgather(records + (size_t)size * MUSTER_BOOTSTRAP_RECORD_SIZE, MUSTER_BOOTSTRAP_RECORD_SIZE, MPI_BYTE,
+                      records, MUSTER_BOOTSTRAP_RECORD_SIZE, MPI_BYTE, comm) != MPI_SUCCESS)
         status = status < 0 ? status : MUSTER_ERR_SYSTEM;
     if (status == MUSTER_OK) {
         taken = muster_take_bootstrap_records(connected, records, (size_t)size);
