@@ -54,7 +54,7 @@ static void check_changes(muster_ctx_t *context)
     CHECK(answer_has("\"running\":false"));
     CHECK(make_request(context, "gossip init 20 1 fast 0.8 a=%.1@udp0 b=%.2@udp0") > 0);
     CHECK(make_request(context, "gossip") > 0 && answer_has("\"interval_ms\":20.0"));
-    CHECK(make_request(context, "gossip start") > 0 && answer_has("gossip goes on"));
+    CHECK(make_request(context, "gossip start") > 0 && answer_has("gossip continues"));
     CHECK(make_request(context, "gossip") > 0 && answer_has("\"running\":true"));
 }
 
