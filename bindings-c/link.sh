@@ -1,11 +1,11 @@
 #!/bin/sh
-# Makes the C library that users install from the static library that cargo builds.
+# Makes the installed C library from the static library that cargo builds.
 #
 #   link.sh ARCHIVE PREFIX
 #
-# ARCHIVE is target/PROFILE/libmuster_c.a; PREFIX gets lib/libmuster.so.0.1.0 with its two links,
-# lib/libmuster.a, lib/pkgconfig/muster.pc, lib/cmake/Muster and include/muster.h. A shared library made by rustc
-# itself has no SONAME and takes no version script, hence this step. CC names the compiler.
+# ARCHIVE is target/PROFILE/libmuster_c.a; in PREFIX it makes lib/libmuster.so.0.1.0 with its two links,
+# lib/libmuster.a, lib/pkgconfig/muster.pc, lib/cmake/Muster and include/muster.h. A shared library that rustc
+# makes has no SONAME and no version script, hence this step. CC names the compiler.
 set -eu
 
 if [ $# -ne 2 ]; then
@@ -17,7 +17,7 @@ prefix=$2
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
 
 if [ ! -f "$archive" ]; then
-    echo "$0: there is no $archive; run \`cargo build --release -p muster-c\` first" >&2
+    echo "$0: \$archive does not exist; run \`cargo build --release -p muster-c\` first" >&2
     exit 1
 fi
 
@@ -30,11 +30,11 @@ version=$major.$minor.$(number PATCH)
 soname=libmuster.so.$major
 library=libmuster.so.$version
 
-# What the map exports has to be pulled out of the archive; everything else may be left out.
+# The linker must take the functions of the map from the archive; it may omit everything else.
 wanted=$(sed -n 's/^ *\(muster_[a-z_]*\);$/-Wl,-u,\1/p' "$here/muster.map")
 
 mkdir -p "$prefix/lib/pkgconfig" "$prefix/lib/cmake/Muster" "$prefix/include"
-# -static-libgcc: a rank gets nothing but the C library into its address space.
+# -static-libgcc: a rank loads no library but the C library.
 # -z nodelete: the library may have a thread and callbacks that outlive a dlclose.
 # shellcheck disable=SC2086 # one word for each symbol
 ${CC:-cc} -shared -static-libgcc -o "$prefix/lib/$library.new" \

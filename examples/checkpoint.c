@@ -2,16 +2,17 @@
  *
  * SPDX-License-Identifier: MIT OR Apache-2.0
  *
- * Each rank steps a number through a chaotic rule that mixes in its neighbour's, and writes a checkpoint
- * every few steps. When a rank dies, MPI calls of the others may wait for ever; a thread that Muster
- * wakes ends each process at once, with EX_TEMPFAIL (75), and whoever started the job starts it again:
- * it goes on from the last checkpoint that all ranks have. The end is compared with a run in one process.
+ * Each rank updates a number by a chaotic rule that includes its neighbour's number, and writes a checkpoint
+ * every EVERY steps. When a rank fails, MPI calls of the other ranks may block forever. A thread that waits
+ * for the failure in Muster therefore ends each process at once, with EX_TEMPFAIL (75), and the script that
+ * started the job starts it again: it continues from the last checkpoint that all ranks have. The result is
+ * compared with a run in one process.
  *
  * Build:  mpicc -std=c11 -D_GNU_SOURCE checkpoint.c -o checkpoint $(pkg-config --cflags --libs muster) -lpthread
  * Run:    for try in 1 2 3; do mpirun -n 4 ./checkpoint DIRECTORY && break; done
  *
- * With CHECKPOINT_KILL=STEP in the environment the last rank kills itself at that step, if it started
- * before it from the beginning.
+ * With CHECKPOINT_KILL=STEP in the environment, the last rank kills itself at that step, if it started from
+ * step 0.
  */
 #include <muster.h>
 
@@ -35,8 +36,8 @@ static uint64_t rule(uint64_t own, uint64_t left)
     return own ^ own >> 29;
 }
 
-/* Sleeps until a rank is dead; then nobody here waits for it. */
-static void *watchman(void *unused)
+/* Waits for a failed rank, and then ends this process, so that it does not wait for that rank. */
+static void *exit_on_failure(void *unused)
 {
     int found = muster_wait_ranks(muster, 1, MUSTER_STATE(MUSTER_RANK_FAILED), UINT32_MAX);
     if (found > 0) {
@@ -52,7 +53,7 @@ static void name_of(char *name, size_t size, const char *directory, int of, int 
     snprintf(name, size, "%s/rank-%d.%d", directory, of, which);
 }
 
-/* Two files in turn, so that one is whole whenever this is interrupted. */
+/* Writes two files in turn, so that one is complete if this is interrupted. */
 static void save(const char *directory, int64_t step, uint64_t value)
 {
     char name[4096], next[4100];
@@ -77,7 +78,7 @@ static int load(const char *directory, int which, int64_t *step, uint64_t *value
     return read;
 }
 
-/* The last step of which every rank has a checkpoint; 0 for the beginning. */
+/* The last step of which every rank has a checkpoint; 0 if there is none. */
 static int64_t restore(const char *directory, uint64_t *value)
 {
     int64_t steps[2] = {0, 0}, best = 0, all;
@@ -92,8 +93,8 @@ static int64_t restore(const char *directory, uint64_t *value)
     return all;
 }
 
-/* The same in one process. */
-static uint64_t alone(void)
+/* The same computation in one process. */
+static uint64_t serial(void)
 {
     uint64_t *now = calloc((size_t)ranks * 2, sizeof *now), *next = now + ranks, sum = 0;
     for (int of = 0; of < ranks; of++)
@@ -121,7 +122,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "rank %d: %s\n", rank, muster_last_error_message());
         MPI_Abort(MPI_COMM_WORLD, 1);
     }
-    pthread_create(&thread, NULL, watchman, NULL);
+    pthread_create(&thread, NULL, exit_on_failure, NULL);
 
     uint64_t own = (uint64_t)rank + 1, left, sum;
     int64_t first = restore(directory, &own);
@@ -137,7 +138,7 @@ int main(int argc, char **argv)
             save(directory, step + 1, own);
     }
     MPI_Reduce(&own, &sum, 1, MPI_UINT64_T, MPI_BXOR, 0, MPI_COMM_WORLD);
-    int right = rank != 0 || sum == alone();
+    int right = rank != 0 || sum == serial();
     if (rank == 0)
         printf("%s\n", right ? "right: as in one process" : "WRONG"), fflush(stdout);
     muster_leave(muster, !right);

@@ -2,8 +2,8 @@
  *
  * SPDX-License-Identifier: MIT OR Apache-2.0
  *
- * Start one a node (or emulate nodes, as examples/README.md does). Each prints a line for every event;
- * `wait N` ends the program once N nodes are alive, `until NAME` once that node has failed or left.
+ * Start one on each node (or emulate nodes, as examples/README.md does). It prints a line for every event;
+ * `wait N` ends the program when N nodes are alive, `until NAME` when that node has failed or left.
  *
  * Build:  cc -D_GNU_SOURCE epoll.c -o epoll $(pkg-config --cflags --libs muster)
  * Run:    MUSTER_JOB=servers ./epoll [wait N | until NAME]
@@ -24,7 +24,7 @@ static int fail(const char *what)
     return 1;
 }
 
-/* Whether what this program was started for has come true. */
+/* Whether the condition in the arguments holds. */
 static int is_over(muster_ctx_t *muster, int argc, char **argv)
 {
     if (argc > 2 && strcmp(argv[1], "wait") == 0)
@@ -37,7 +37,7 @@ static int is_over(muster_ctx_t *muster, int argc, char **argv)
     return 0;
 }
 
-/* Takes all events, so that the descriptor is quiet again. */
+/* Takes all events, so that the descriptor is no longer readable. */
 static int take_events(muster_ctx_t *muster)
 {
     muster_event_t event = MUSTER_EVENT_INIT;
@@ -58,7 +58,7 @@ int main(int argc, char **argv)
     if (muster_init(NULL, &muster) < 0)
         return fail("muster_init");
 
-    /* Ended by a signal, it leaves in order: the others see LEFT, not FAILED. */
+    /* On a signal, leave in order: the other servers see LEFT, not FAILED. */
     sigemptyset(&ending);
     sigaddset(&ending, SIGTERM);
     sigaddset(&ending, SIGINT);
@@ -78,9 +78,9 @@ int main(int argc, char **argv)
         int count = epoll_wait(loop, &ready, 1, 60000);
         if (count == 1 && ready.data.fd == signals)
             break;
-        /* The servers' own descriptors would be looked at here. */
+        /* A real server handles its own descriptors here. */
         if (take_events(muster) < 0)
-            fail("muster_next_event"); /* No agent now: the library looks for one, go on. */
+            fail("muster_next_event"); /* No agent answers now; the library looks for one. */
     }
     take_events(muster);
     return muster_finalize(muster) < 0 ? fail("muster_finalize") : 0;

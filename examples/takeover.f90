@@ -1,11 +1,11 @@
-! takeover.f90 - a Fortran program with MPI that goes on without a rank that died.
+! takeover.f90 - a Fortran program with MPI that continues without a failed rank.
 !
 ! SPDX-License-Identifier: MIT OR Apache-2.0
 !
-! Each rank adds up its share of a series for pi. The last rank is killed before it has said its sum.
-! The others are told, within milliseconds; rank 0 collects what it is sent, adds the share of the dead
-! rank itself, and checks the result. Messages go from the living to rank 0 only, so no fault
-! tolerance of MPI is needed but that the launcher lets the others live:
+! Each rank computes its share of a series for pi. The last rank is killed before it has sent its sum. The
+! other ranks get an event within milliseconds; rank 0 receives the shares, computes that of the failed rank
+! itself, and checks the result. Only live ranks send messages, only to rank 0, so the program requires no
+! fault tolerance of MPI, but the launcher must not end the other ranks:
 !
 !     mpirun.openmpi --enable-recovery -n 4 ./takeover
 program takeover
@@ -15,7 +15,7 @@ program takeover
   implicit none
 
   integer, parameter :: terms = 4000000
-  integer(c_int32_t), parameter :: patience_ms = 60000
+  integer(c_int32_t), parameter :: timeout_ms = 60000
   integer :: rank, ranks, other, error
   integer(c_int) :: state
   integer(c_int32_t) :: ended
@@ -35,7 +35,7 @@ program takeover
   call mpi_comm_rank(MPI_COMM_WORLD, rank, error)
   call mpi_comm_size(MPI_COMM_WORLD, ranks, error)
   if (muster_init(c_null_ptr, context) < 0) call fail('muster_init')
-  if (muster_wait_ranks(context, int(ranks, c_int32_t), muster_state(MUSTER_RANK_ALIVE), patience_ms) < 0) &
+  if (muster_wait_ranks(context, int(ranks, c_int32_t), muster_state(MUSTER_RANK_ALIVE), timeout_ms) < 0) &
     call fail('muster_wait_ranks')
   call mpi_barrier(MPI_COMM_WORLD, error)
 
@@ -46,9 +46,9 @@ program takeover
   if (rank == 0) then
     total = part
     do other = 1, ranks - 1
-      ! Who has failed sends nothing; who has left has sent it before.
+      ! A failed rank sends nothing; a rank that has left has sent its share before.
       state = muster_rank_state(context, int(other, c_int32_t))
-      if (other == ranks - 1) state = muster_wait_rank(context, int(other, c_int32_t), ended, patience_ms)
+      if (other == ranks - 1) state = muster_wait_rank(context, int(other, c_int32_t), ended, timeout_ms)
       if (state == MUSTER_RANK_FAILED) then
         sent = share(other)
         print '(a,i0,a)', 'rank 0 takes over the share of rank ', other, '; it was told:'
@@ -65,12 +65,12 @@ program takeover
     print '(a,f10.8)', 'pi is ', total
   else
     call mpi_send(part, 1, MPI_DOUBLE_PRECISION, 0, 0, MPI_COMM_WORLD, error)
-    ! Stays until the end is known here, too.
-    state = muster_wait_rank(context, int(ranks - 1, c_int32_t), ended, patience_ms)
-    if (state /= MUSTER_RANK_FAILED) call fail('not told')
+    ! Stay until this rank knows of the failure, too.
+    state = muster_wait_rank(context, int(ranks - 1, c_int32_t), ended, timeout_ms)
+    if (state /= MUSTER_RANK_FAILED) call fail('the failure was not reported')
   end if
   if (muster_leave(context, 0_c_int) < 0) call fail('muster_leave')
-  ! Not mpi_finalize: it may wait for the dead.
+  ! Not mpi_finalize: it may wait for the failed rank.
   stop
 
 contains

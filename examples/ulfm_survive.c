@@ -1,36 +1,36 @@
-/* ulfm_survive.c - an MPI computation that loses ranks and nodes and ends with the right answer.
+/* ulfm_survive.c - an MPI computation that loses ranks and nodes and still ends with the correct result.
  *
  * SPDX-License-Identifier: MIT OR Apache-2.0
  *
- * Every rank holds the whole state (a ring of cells) and computes a slice of the next state; an
- * MPI_Allgatherv puts the slices together. The rule for a cell does not depend on who computes it,
- * so the answer is the same for any number of ranks, bit for bit; and the rule is chaotic, so that
- * a single wrong bit anywhere in the past would show at the end, where a serial run is compared.
+ * Every rank has the whole state (a ring of cells) and computes a slice of the next state; an MPI_Allgatherv
+ * combines the slices. The rule for a cell does not depend on the rank that computes it, so the result is the
+ * same for any number of ranks, bit for bit. The rule is chaotic, so a single wrong bit at any step changes the
+ * result, which is compared with a serial run at the end.
  *
  * Three threads a rank:
- *   main      computes; the only one that calls MPI. A failed call: revoke, shrink, go on.
- *   listener  sleeps on Muster's descriptor and writes down what it is told, and when.
- *   watchdog  gives each MPI call a deadline. When MPI cannot go on, it takes the last complete
- *             state away from the main thread and finishes the computation alone.
+ *   main      computes; the only one that calls MPI. After a failed call: revoke, shrink, continue.
+ *   listener  waits on Muster's descriptor and logs each event with its time.
+ *   watchdog  gives each MPI call a deadline. If MPI cannot continue, it takes the last complete
+ *             state from the main thread and finishes the computation alone.
  *
- * What is told to MPI is death. A killed rank and a silent node are dead as soon as Muster says so.
- * A rank that hangs (stopped, stuck) may come back; it is waited for, unless SURVIVE_GIVE_UP_S says
- * how long: then the first living rank of its node kills it, and so it is a killed rank like others.
+ * Only confirmed failures are reported to MPI: those of a killed rank and of a silent node, as soon as Muster
+ * reports them. A rank that hangs (stopped, stuck) may continue, so the other ranks wait for it. With
+ * SURVIVE_GIVE_UP_S they wait at most that long; then the first live rank of its node kills it.
  *
  * Build:  mpicc -std=c11 -D_GNU_SOURCE ulfm_survive.c $(pkg-config --cflags --libs muster) -lpthread -lm
  * Run:    mpirun --with-ft ulfm -n 8 ./ulfm_survive --feed [--no-muster] [--cells N]
- *         --iterations N ends it after so many, --hang R has rank R stop itself (SIGSTOP) on the way
+ *         --iterations N ends it after N iterations, --hang R makes rank R stop itself (SIGSTOP) on the way
  * Stop:   touch $SURVIVE_LOG_DIR/stop
  *
  * Environment: SURVIVE_LOG_DIR (default "."), SURVIVE_DEADLINE_S for each MPI call (default 15),
- * SURVIVE_READY_S for the whole job to be seen alive (default 30), SURVIVE_GIVE_UP_S (see above).
+ * SURVIVE_READY_S until the whole job is alive (default 30), SURVIVE_GIVE_UP_S (see above).
  *
  * Facts go to $SURVIVE_LOG_DIR/rank-R.log, one line each, times in ns of CLOCK_MONOTONIC:
- *   READY rank pid node ns         Muster sees every rank of the job alive
- *   MISSING ns rank,rank..         it did not within SURVIVE_READY_S; the job is aborted
+ *   READY rank pid node ns         Muster reports every rank of the job alive
+ *   MISSING ns rank,rank..         ranks that were not alive within SURVIVE_READY_S; the job is aborted
  *   TOLD ns event subject cause text     an event from Muster; subject is a rank or a node's name
- *   GAVEUP ns rank                 it hung for too long, and was killed
- *   SHRUNK ns size                 MPI goes on with so many ranks
+ *   GAVEUP ns rank                 the rank hung for too long and was killed
+ *   SHRUNK ns size                 MPI continues with `size` ranks
  *   NOSHRINK ns why                MPI cannot go on; this rank finishes alone
  *   RESUMED ns iteration           computing again
  *   DONE ns ok|bad iteration hash  the end; ok: equal to a serial run, bit for bit
@@ -69,7 +69,7 @@ static int64_t now_ns(void)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* One fact: a line to the log by one write (lines of two threads do not mix), and to people. */
+/* Writes one fact: a line to the log by one write (lines of two threads do not mix), and to stdout. */
 __attribute__((format(printf, 1, 2))) static void fact(const char *format, ...)
 {
     char line[1024];
@@ -124,13 +124,13 @@ static int environment_number(const char *name, int otherwise)
 
 /* ---------------------------------------------------------------------------- the computation */
 
-/* The last complete state. Main replaces it, the watchdog may take it over; both under the lock. */
+/* The last complete state. Main replaces it, the watchdog may take it from main; both use the lock. */
 static struct {
     pthread_mutex_t lock;
     double *cells; /* [count] */
     int count;
     long iteration;
-    bool abandoned; /* taken for good, by the watchdog or for the end */
+    bool abandoned; /* taken permanently, by the watchdog or at the end */
 } state = {PTHREAD_MUTEX_INITIALIZER, NULL, 1024, 0, false};
 
 /* A coupled map lattice: each cell mixes with its neighbours, then goes through a chaotic map. */
@@ -148,7 +148,7 @@ static void cells_start(double *cells, int count)
         cells[i] = (double)((i * 7919) % 1000) / 1000.0 - 0.5;
 }
 
-/* One iteration by one process: the serial program, which the parallel one must equal. */
+/* One iteration by one process: the serial program, whose result the parallel one must equal. */
 static void cells_advance(double *cells, double *scratch, int count)
 {
     for (int i = 0; i < count; i++)
@@ -166,7 +166,7 @@ static double *cells_new(int count)
     return cells;
 }
 
-/* Compares with a serial run from the start, and writes the last facts. */
+/* Compares with a serial run from the start, and writes the last fact. */
 static bool verify(void)
 {
     double *serial = cells_new(state.count), *scratch = cells_new(state.count);
@@ -188,19 +188,19 @@ static bool verify(void)
 /* ------------------------------------------------------------------------------- the watchdog */
 
 static struct {
-    _Atomic(const char *) step; /* what main is doing in MPI, NULL if nothing */
+    _Atomic(const char *) step; /* the MPI call that main is in, or NULL */
     atomic_llong since_ns;
-    atomic_bool outcast;  /* the others declared this node dead, so MPI did too */
-    atomic_int exit_code; /* of the verified result, -1 before there is one */
+    atomic_bool outcast;  /* the other members declared this node failed, and so did MPI */
+    atomic_int exit_code; /* of the verified result; -1 if there is none yet */
     int64_t deadline_ns;
 } watch = {.exit_code = -1};
 
-/* Ranks that hang, to be given up if that takes too long. */
+/* Ranks that hang. They are killed if that takes too long. */
 static struct {
-    int *pids;             /* [ranks]; those of this node mean something here */
-    atomic_llong *since_ns; /* [ranks], 0 for one that does not hang */
+    int *pids;             /* [ranks]; only those of this node are used */
+    atomic_llong *since_ns; /* [ranks], 0 for a rank that does not hang */
     int ranks;
-    int64_t patience_ns; /* 0 without end */
+    int64_t timeout_ns; /* 0: no limit */
 } hung;
 
 static void step_begin(const char *step)
@@ -214,9 +214,9 @@ static void step_end(void)
     atomic_store(&watch.step, NULL);
 }
 
-static void say_goodbye(void);
+static void leave(void);
 
-/* The last word on the state belongs to one thread; any other that asks for it sleeps for good. */
+/* Only one thread may use the state from now on; another thread that calls this sleeps forever. */
 static void take_over(void)
 {
     pthread_mutex_lock(&state.lock);
@@ -227,7 +227,7 @@ static void take_over(void)
         pause();
 }
 
-/* MPI is given up: take the state, go on as a serial program until the driver asks to stop. */
+/* MPI cannot continue: take the state, continue as a serial program until the driver requests a stop. */
 static void finish_alone(const char *why)
 {
     take_over();
@@ -237,33 +237,33 @@ static void finish_alone(const char *why)
     while (!stop_requested()) {
         cells_advance(state.cells, scratch, state.count);
         state.iteration++;
-        nanosleep(&(struct timespec){0, 1000000}, NULL); /* leave the cores to the others */
+        nanosleep(&(struct timespec){0, 1000000}, NULL); /* leave the cores to other ranks */
     }
     bool same = verify();
-    say_goodbye();
+    leave();
     _exit(same ? 0 : 1);
 }
 
-static void give_up_the_hung(void);
+static void kill_hung_ranks(void);
 
 static void *watchdog(void *unused)
 {
     (void)unused;
     for (;;) {
         nanosleep(&(struct timespec){0, 20000000}, NULL);
-        give_up_the_hung();
+        kill_hung_ranks();
         if (atomic_load(&watch.outcast) && atomic_load(&watch.exit_code) < 0)
-            finish_alone("the others declared this node failed, and MPI cannot take that back");
+            finish_alone("the other members declared this node failed, and MPI cannot undo that");
         const char *step = atomic_load(&watch.step);
         if (step && now_ns() - atomic_load(&watch.since_ns) > watch.deadline_ns &&
             step == atomic_load(&watch.step)) {
             if (atomic_load(&watch.exit_code) >= 0) {
-                printf("rank %d: %s does not end; leaving without it\n", logs.rank, step);
+                printf("rank %d: %s does not return; this process ends without it\n", logs.rank, step);
                 fflush(stdout);
                 _exit(atomic_load(&watch.exit_code));
             }
             char why[256];
-            snprintf(why, sizeof why, "MPI did not come back from %s within %d s", step,
+            snprintf(why, sizeof why, "%s did not return within %d s", step,
                      (int)(watch.deadline_ns / 1000000000));
             finish_alone(why);
         }
@@ -280,7 +280,7 @@ static struct {
     atomic_bool ending;
 } listener;
 
-static void write_down(const muster_event_t *event, int64_t told_ns)
+static void log_event(const muster_event_t *event, int64_t seen_ns)
 {
     char subject[256] = "-", text[512] = "";
     if (event->rank != MUSTER_NONE)
@@ -288,22 +288,22 @@ static void write_down(const muster_event_t *event, int64_t told_ns)
     else if (event->node != MUSTER_NONE)
         muster_node_name(listener.context, event->node, subject, sizeof subject);
     muster_event_describe(listener.context, event, text, sizeof text);
-    /* Words with a blank in them would spoil the columns. */
+    /* The log has columns that are separated by blanks. */
     char cause[64];
     snprintf(cause, sizeof cause, "%s", muster_cause_name(event->cause));
     for (char *blank = cause; (blank = strchr(blank, ' ')) != NULL;)
         *blank = '-';
-    fact("TOLD %" PRId64 " %s %s %s %s", told_ns, muster_event_name(event->kind), subject, cause,
+    fact("TOLD %" PRId64 " %s %s %s %s", seen_ns, muster_event_name(event->kind), subject, cause,
          text);
     if (event->kind == MUSTER_EVENT_OUTCAST)
         atomic_store(&watch.outcast, true);
     if (event->rank < (uint32_t)hung.ranks)
         atomic_store(&hung.since_ns[event->rank],
-                     event->kind == MUSTER_EVENT_RANK_HUNG ? told_ns : 0);
+                     event->kind == MUSTER_EVENT_RANK_HUNG ? seen_ns : 0);
 }
 
-/* Whether this is the first rank of a node that computes: one of them does what is to be done there. */
-static bool first_alive_beside(uint32_t rank)
+/* Whether this is the first live rank of the node of `rank`: one rank must act for the node. */
+static bool is_first_alive_of_node(uint32_t rank)
 {
     uint32_t ranks[256];
     int node = muster_rank_node(listener.context, rank);
@@ -316,13 +316,13 @@ static bool first_alive_beside(uint32_t rank)
     return false;
 }
 
-static void give_up_the_hung(void)
+static void kill_hung_ranks(void)
 {
-    for (int rank = 0; hung.patience_ns > 0 && rank < hung.ranks; rank++) {
+    for (int rank = 0; hung.timeout_ns > 0 && rank < hung.ranks; rank++) {
         int64_t since_ns = atomic_load(&hung.since_ns[rank]);
-        if (since_ns == 0 || now_ns() - since_ns < hung.patience_ns ||
+        if (since_ns == 0 || now_ns() - since_ns < hung.timeout_ns ||
             muster_rank_state(listener.context, (uint32_t)rank) != MUSTER_RANK_HUNG ||
-            !first_alive_beside((uint32_t)rank))
+            !is_first_alive_of_node((uint32_t)rank))
             continue;
         atomic_store(&hung.since_ns[rank], 0);
         fact("GAVEUP %" PRId64 " %d", now_ns(), rank);
@@ -330,8 +330,8 @@ static void give_up_the_hung(void)
     }
 }
 
-/* Before the listener starts: it writes to what is made here. */
-static void prepare_to_give_up(int ranks)
+/* Call it before the listener starts, which writes to what is allocated here. */
+static void prepare_to_kill_hung_ranks(int ranks)
 {
     int pid = (int)getpid();
     hung.pids = calloc((size_t)ranks, sizeof *hung.pids);
@@ -340,7 +340,7 @@ static void prepare_to_give_up(int ranks)
         MPI_Abort(MPI_COMM_WORLD, 1);
     MPI_Allgather(&pid, 1, MPI_INT, hung.pids, 1, MPI_INT, MPI_COMM_WORLD);
     if (getenv("SURVIVE_GIVE_UP_S"))
-        hung.patience_ns = environment_number("SURVIVE_GIVE_UP_S", 1) * INT64_C(1000000000);
+        hung.timeout_ns = environment_number("SURVIVE_GIVE_UP_S", 1) * INT64_C(1000000000);
     hung.ranks = ranks;
 }
 
@@ -351,12 +351,12 @@ static void *listen_to_muster(void *unused)
     while (!atomic_load(&listener.ending)) {
         if (poll(&news, 1, 100) <= 0)
             continue;
-        int64_t told_ns = now_ns();
+        int64_t seen_ns = now_ns();
         muster_event_t event = MUSTER_EVENT_INIT;
         int status;
         while ((status = muster_next_event(listener.context, &event)) > 0) {
-            write_down(&event, told_ns);
-            told_ns = now_ns();
+            log_event(&event, seen_ns);
+            seen_ns = now_ns();
         }
         if (status < 0) {
             printf("rank %d: %s: %s\n", logs.rank, muster_strerror(status),
@@ -385,8 +385,8 @@ static void connect_to_muster(int rank, int ranks)
     }
 }
 
-/* Waits until Muster sees every rank alive: only then does a silence mean something. */
-static void wait_until_all_are_seen(int ranks)
+/* Waits until Muster reports every rank alive. Before that, a silence has no meaning. */
+static void wait_until_all_are_alive(int ranks)
 {
     int64_t give_up_ns = now_ns() + environment_number("SURVIVE_READY_S", 30) * INT64_C(1000000000);
     for (int rank = 0; rank < ranks; rank++) {
@@ -416,8 +416,8 @@ static void report_ready(void)
     fact("READY %d %d %s %" PRId64, logs.rank, (int)getpid(), node, now_ns());
 }
 
-/* Leave in order: the others see "left", not "failed". */
-static void say_goodbye(void)
+/* Leaves in order: other ranks get "left", not "failed". */
+static void leave(void)
 {
     if (!listener.context)
         return;
@@ -431,13 +431,13 @@ static void say_goodbye(void)
 static struct {
     MPI_Comm communicator;
     int rank, size;
-    int *counts, *places; /* of the slices, each with its seal */
+    int *counts, *places; /* of the slices, seals included */
     double *gathered, *slice, *scratch;
-    bool lost_someone;
+    bool has_lost_ranks;
 } team;
 
-/* What a slice carries besides its cells. Open MPI 5 now and then says that a collective has
- * succeeded although the slice of a dead rank never came; so a slice proves that it is there. */
+/* The seal: what a slice has in addition to its cells. Open MPI 5 sometimes reports that a collective has succeeded
+ * although the slice of a failed rank never arrived; the seal proves that the slice arrived. */
 enum { SEAL_STOP, SEAL_ITERATION, SEAL_SUM, SEAL_SIZE };
 
 static double seal_sum(const double *cells, int count)
@@ -454,8 +454,8 @@ static bool is_sealed(const double *slice, int count)
            slice[count + SEAL_SUM] == seal_sum(slice, count);
 }
 
-/* What a failed collective has touched may still be written to when a late message comes: it is
- * left alone, and the next collective gets memory of its own. */
+/* A late message may still write to the buffers of a failed collective: they are not used again, and the next
+ * collective gets new ones. */
 static void team_renew_buffers(int ranks)
 {
     team.gathered = cells_new(state.count + ranks * SEAL_SIZE);
@@ -490,10 +490,10 @@ static void commit(const double *next)
     }
     pthread_mutex_unlock(&state.lock);
     while (abandoned)
-        pause(); /* MPI came back after all; the watchdog ends this process */
+        pause(); /* MPI returned after all; the watchdog ends this process */
 }
 
-/* What this rank is asked to do at a certain iteration; -1 for nothing. */
+/* What this rank does at a given iteration; -1 for nothing. */
 static struct {
     long last, hang;
 } plan = {-1, -1};
@@ -503,12 +503,12 @@ static bool stops_here(void)
     return stop_requested() || (plan.last >= 0 && state.iteration + 1 >= plan.last);
 }
 
-/* One iteration by the team. Nothing of the state changes unless all slices arrived. */
+/* One iteration by the team. The state does not change unless all slices arrived. */
 static int iterate(bool *stop)
 {
     int first = slice_start(team.rank), count = slice_start(team.rank + 1) - first;
     if (state.iteration == plan.hang)
-        raise(SIGSTOP); /* until SIGCONT, or for good */
+        raise(SIGSTOP); /* until SIGCONT, if it comes */
     for (int i = 0; i < count; i++)
         team.slice[i] = cell_next(state.cells, state.count, first + i);
     team.slice[count + SEAL_STOP] = stops_here() ? 1.0 : 0.0;
@@ -529,7 +529,7 @@ static int iterate(bool *stop)
         int cells = team.counts[rank] - SEAL_SIZE;
         const double *from = team.gathered + team.places[rank];
         if (!is_sealed(from, cells)) {
-            printf("rank %d: MPI_Allgatherv succeeded, but slice %d did not come\n", logs.rank, rank);
+            printf("rank %d: MPI_Allgatherv succeeded, but slice %d did not arrive\n", logs.rank, rank);
             return MPIX_ERR_PROC_FAILED;
         }
         memcpy(team.scratch + slice_start(rank), from, sizeof *from * (size_t)cells);
@@ -540,7 +540,8 @@ static int iterate(bool *stop)
     return MPI_SUCCESS;
 }
 
-/* Whoever got all slices before the failure is one iteration ahead; the others compute it alone. */
+/* A rank that got all slices before the failure is one iteration ahead; the other ranks compute that iteration
+ * alone. */
 static int catch_up(void)
 {
     long furthest = 0, own = state.iteration;
@@ -566,18 +567,18 @@ static const char *mpi_text(int status)
     return text;
 }
 
-/* Goes on with whoever is left; each round of the loop loses at least one more rank. */
+/* Continues with the ranks that are left; each round of the loop loses at least one more rank. */
 static void recover(int status)
 {
-    team.lost_someone = true;
+    team.has_lost_ranks = true;
     for (int round = 0;; round++) {
         int class = MPI_ERR_OTHER;
         MPI_Error_class(status, &class);
-        printf("rank %d: MPI says: %s\n", logs.rank, mpi_text(status));
+        printf("rank %d: MPI returned: %s\n", logs.rank, mpi_text(status));
         if ((class != MPIX_ERR_PROC_FAILED && class != MPIX_ERR_REVOKED &&
              class != MPIX_ERR_PROC_FAILED_PENDING) ||
             round > 64) {
-            /* Not a failure that ULFM repairs: leave it to the watchdog's way. */
+            /* ULFM cannot repair this failure: finish alone. */
             char why[600];
             snprintf(why, sizeof why, "MPI cannot shrink: %s", mpi_text(status));
             finish_alone(why);
@@ -591,7 +592,7 @@ static void recover(int status)
         if (status != MPI_SUCCESS)
             continue;
         team_renew_buffers(team.size);
-        team_set(shrunk); /* the old communicator is not freed: that would need the dead */
+        team_set(shrunk); /* the old communicator is not freed: that would need the failed ranks */
         fact("SHRUNK %" PRId64 " %d", now_ns(), team.size);
         status = catch_up();
         if (status == MPI_SUCCESS)
@@ -612,23 +613,23 @@ static void compute(void)
 
 /* ------------------------------------------------------------------------------------ the start */
 
-static bool read_arguments(int count, char **words, int *hanging)
+static bool read_arguments(int count, char **arguments, int *hanging)
 {
     bool with_muster = true;
     for (int i = 1; i < count; i++) {
-        int number = i + 1 < count ? atoi(words[i + 1]) : 0;
-        if (strcmp(words[i], "--no-muster") == 0) {
+        int number = i + 1 < count ? atoi(arguments[i + 1]) : 0;
+        if (strcmp(arguments[i], "--no-muster") == 0) {
             with_muster = false;
-        } else if (strcmp(words[i], "--feed") == 0) {
-            /* What Muster confirms is told to ULFM; MUSTER_ULFM=1 in the environment does the same. */
+        } else if (strcmp(arguments[i], "--feed") == 0) {
+            /* Report confirmed failures to ULFM; MUSTER_ULFM=1 in the environment does the same. */
             listener.flags = MUSTER_FEED_ULFM;
-        } else if (strcmp(words[i], "--cells") == 0 && number > 0) {
+        } else if (strcmp(arguments[i], "--cells") == 0 && number > 0) {
             state.count = number;
             i++;
-        } else if (strcmp(words[i], "--iterations") == 0 && number > 0) {
+        } else if (strcmp(arguments[i], "--iterations") == 0 && number > 0) {
             plan.last = number;
             i++;
-        } else if (strcmp(words[i], "--hang") == 0 && number > 0) {
+        } else if (strcmp(arguments[i], "--hang") == 0 && number > 0) {
             *hanging = number;
             i++;
         } else {
@@ -646,8 +647,8 @@ int main(int argc, char **argv)
 {
     int hanging = -1;
     bool with_muster = read_arguments(argc, argv, &hanging);
-    /* Two things without which Open MPI 5 does not survive, whatever the launcher: its tcp writes
-     * raise SIGPIPE when a peer has died, and its hierarchical collectives crash. */
+    /* Open MPI 5 requires both to survive a failure, under any launcher: its tcp writes raise SIGPIPE
+     * when a peer has failed, and its hierarchical collectives crash. */
     signal(SIGPIPE, SIG_IGN);
     setenv("OMPI_MCA_coll", "^han", 0);
     setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0); /* for more ranks than cores */
@@ -670,9 +671,9 @@ int main(int argc, char **argv)
     if (rank == hanging)
         plan.hang = plan.last > 0 ? plan.last / 2 : 1000;
     if (with_muster) {
-        prepare_to_give_up(ranks);
+        prepare_to_kill_hung_ranks(ranks);
         connect_to_muster(rank, ranks);
-        wait_until_all_are_seen(ranks);
+        wait_until_all_are_alive(ranks);
     }
     MPI_Barrier(MPI_COMM_WORLD); /* from here on every wait has a deadline */
     pthread_t watchdog_thread;
@@ -686,9 +687,9 @@ int main(int argc, char **argv)
     take_over();
     int exit_code = verify() ? 0 : 1;
     atomic_store(&watch.exit_code, exit_code);
-    say_goodbye();
-    if (team.lost_someone)
-        _exit(exit_code); /* MPI_Finalize may wait for the dead */
+    leave();
+    if (team.has_lost_ranks)
+        _exit(exit_code); /* MPI_Finalize may wait for failed ranks */
     step_begin("MPI_Finalize");
     MPI_Finalize();
     step_end();

@@ -1,4 +1,4 @@
-//! Takes the version of Slurm from its installed headers: it loads only plugins that carry its own.
+//! Reads Slurm's version from its installed headers: Slurm loads only plugins that were built for its version.
 
 use std::path::{Path, PathBuf};
 
@@ -12,8 +12,8 @@ fn main() {
         Ok(version) => println!("cargo::rustc-env=MUSTER_SLURM_VERSION={version}"),
         Err(why) => {
             eprintln!(
-                "{}: {why}; install Slurm's headers (libslurm-dev, slurm-devel), or name the folder that \
-                 holds slurm/ in SLURM_INCLUDE_DIR",
+                "{}: {why}; install Slurm's headers (libslurm-dev, slurm-devel), or set SLURM_INCLUDE_DIR to the \
+                 directory that contains slurm/",
                 header.display()
             );
             std::process::exit(1);
@@ -23,10 +23,10 @@ fn main() {
 
 fn version(header: &Path) -> Result<u32, String> {
     let text = std::fs::read_to_string(header).map_err(|cause| cause.to_string())?;
-    let words = text
+    let fields = text
         .lines()
         .map(|line| line.split_whitespace().collect::<Vec<_>>());
-    let number = words.into_iter().find_map(|words| match words[..] {
+    let number = fields.into_iter().find_map(|fields| match fields[..] {
         ["#define", "SLURM_VERSION_NUMBER", number] => Some(number.to_owned()),
         _ => None,
     });

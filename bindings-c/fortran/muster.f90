@@ -1,4 +1,4 @@
-! muster.f90 - the Fortran side of muster.h: the same names, the same numbers, the same pages of the manual.
+! muster.f90 - the Fortran interface of Muster: the names and numbers of muster.h. The manual pages apply to both.
 !
 ! SPDX-License-Identifier: MIT OR Apache-2.0
 !
@@ -6,11 +6,10 @@
 !
 !     mpifort -c muster.f90 && mpifort program.f90 muster.o $(pkg-config --libs muster)
 !
-! Texts come back as Fortran strings from muster_error_text, muster_last_error_text,
-! muster_event_text, muster_node_name_text and muster_why_text. Everything else is as in C: functions
-! that return 0 or a count, or a negative code. Texts that go in (names, keys, requests) end with
-! c_null_char: muster_node_find(context, 'n3' // c_null_char). A rank or node that is no number here is
-! MUSTER_NONE.
+! muster_error_text, muster_last_error_text, muster_event_text, muster_node_name_text and muster_why_text return
+! texts as Fortran strings. Everything else is as in C: functions that return 0 or a count, or a negative code.
+! Texts that are passed in (names, keys, requests) must end with c_null_char:
+! muster_node_find(context, 'n3' // c_null_char). MUSTER_NONE stands for no rank or no node.
 module muster
   use, intrinsic :: iso_c_binding
   implicit none
@@ -520,20 +519,20 @@ contains
     set = ishft(1_c_int32_t, state)
   end function
 
-  ! What muster_strerror says.
+  ! The description of an error code, as muster_strerror.
   function muster_error_text(code) result(text)
     integer(c_int), intent(in) :: code
     character(:), allocatable :: text
     text = muster_text_of(muster_strerror(code))
   end function
 
-  ! What muster_last_error_message says: which value, why, and what to do.
+  ! The message of the last error, as muster_last_error_message: the value, the reason and the remedy.
   function muster_last_error_text() result(text)
     character(:), allocatable :: text
     text = muster_text_of(muster_last_error_message())
   end function
 
-  ! What muster_event_describe says; empty if it fails.
+  ! The description of an event, as muster_event_describe; empty if that fails.
   function muster_event_text(context, event) result(text)
     type(c_ptr), intent(in) :: context
     type(muster_event_t), intent(in) :: event
@@ -550,7 +549,7 @@ contains
     text = muster_cut(buffer, length)
   end function
 
-  ! What muster_node_name says; empty if there is no such node.
+  ! The name of a node, as muster_node_name; empty if there is no such node.
   function muster_node_name_text(context, node) result(text)
     type(c_ptr), intent(in) :: context
     integer(c_int32_t), intent(in) :: node
@@ -559,7 +558,7 @@ contains
     text = muster_cut(buffer, muster_node_name(context, node, buffer, size(buffer, kind=c_size_t)))
   end function
 
-  ! What muster_why says; empty if it fails.
+  ! The explanation of a node's state, as muster_why; empty if that fails.
   function muster_why_text(context, node) result(text)
     type(c_ptr), intent(in) :: context
     integer(c_int32_t), intent(in) :: node
@@ -568,7 +567,7 @@ contains
     integer(c_int) :: length
     allocate(buffer(8192))
     do
-      ! More may be known of it at the next call.
+      ! The text may be longer at the next call.
       length = muster_why(context, node, buffer, size(buffer, kind=c_size_t))
       if (length < size(buffer)) exit
       deallocate(buffer)
@@ -577,7 +576,7 @@ contains
     text = muster_cut(buffer, length)
   end function
 
-  ! A buffer that was written as by snprintf, as a string.
+  ! The text in a buffer that was written as by snprintf.
   function muster_cut(buffer, length) result(text)
     character(kind=c_char), intent(in) :: buffer(:)
     integer(c_int), intent(in) :: length
@@ -592,12 +591,12 @@ contains
   function muster_text_of(from) result(text)
     type(c_ptr), intent(in) :: from
     character(:), allocatable :: text
-    character(kind=c_char), pointer :: letters(:)
+    character(kind=c_char), pointer :: characters(:)
     integer :: place
-    call c_f_pointer(from, letters, [muster_strlen(from)])
-    allocate(character(size(letters)) :: text)
+    call c_f_pointer(from, characters, [muster_strlen(from)])
+    allocate(character(size(characters)) :: text)
     do place = 1, len(text)
-      text(place:place) = letters(place)
+      text(place:place) = characters(place)
     end do
   end function
 

@@ -1,10 +1,10 @@
-! muster_mpi.f90 - Muster and MPI communicators, for Fortran: what muster_mpi.h is for C, which explains the
-! functions. Compiled with your program, after muster.f90, against the MPI that you have.
+! muster_mpi.f90 - Muster and MPI communicators, for Fortran: the functions of muster_mpi.h, which describes them.
+! Compile it with your program, after muster.f90, against your MPI.
 !
 ! SPDX-License-Identifier: MIT OR Apache-2.0
 !
-! As there, a job's rank is the rank in MPI_COMM_WORLD, and all functions but muster_mpi_init are local. Communicators
-! and groups are those of the module mpi; of mpi_f08 they are the MPI_VAL of its types.
+! As in muster_mpi.h, Muster's rank number is the rank in MPI_COMM_WORLD, and all functions except muster_mpi_init
+! are local. Communicators and groups are those of the module mpi; with mpi_f08 pass the MPI_VAL of its types.
 module muster_mpi
   use, intrinsic :: iso_c_binding
   use mpi
@@ -15,21 +15,21 @@ module muster_mpi
 
   integer, parameter :: name_size = 64
   integer, parameter :: record_words = int(MUSTER_BOOTSTRAP_RECORD_SIZE) / 4
-  integer(c_int32_t), parameter :: patience_ms = 10000
+  integer(c_int32_t), parameter :: default_ms = 10000
 
 contains
 
-  ! As muster_init, for a job whose MPI has no PMIx. Collective over comm, which has all processes of
+  ! As muster_init, for a job whose MPI has no PMIx. Collective over comm, which must have all processes of
   ! MPI_COMM_WORLD in their order. Start config from muster_config().
   function muster_mpi_init(comm, config, context) result(answer)
     integer, intent(in) :: comm
     type(muster_config_t), intent(in) :: config
     type(c_ptr), intent(out) :: context
-    integer(c_int) :: answer, told
+    integer(c_int) :: answer, ignored
     type(muster_config_t), target :: own
     character(kind=c_char), target :: name(name_size)
     integer, allocatable, target :: record(:), records(:)
-    integer :: letters(name_size), rank, ranks, same, error, place
+    integer :: codes(name_size), rank, ranks, same, error, place
 
     context = c_null_ptr
     answer = MUSTER_ERR_SYSTEM
@@ -39,13 +39,13 @@ contains
     if (same /= MPI_IDENT .and. same /= MPI_CONGRUENT) return
     call MPI_Comm_rank(comm, rank, error)
     call MPI_Comm_size(comm, ranks, error)
-    letters = 0
-    if (rank == 0) letters = drawn_name()
+    codes = 0
+    if (rank == 0) codes = random_name()
     answer = MUSTER_ERR_SYSTEM
-    call MPI_Bcast(letters, name_size, MPI_INTEGER, 0, comm, error)
+    call MPI_Bcast(codes, name_size, MPI_INTEGER, 0, comm, error)
     if (error /= MPI_SUCCESS) return
     do place = 1, name_size
-      name(place) = achar(letters(place), c_char)
+      name(place) = achar(codes(place), c_char)
     end do
     own = config
     if (.not. (c_associated(own%job) .or. is_set('MUSTER_JOB') .or. is_set('PMIX_NAMESPACE'))) own%job = c_loc(name)
@@ -55,18 +55,18 @@ contains
     record = 0
     answer = muster_init(c_loc(own), context)
     if (answer == MUSTER_OK) &
-      answer = muster_bootstrap_record(context, c_loc(record), merge(own%timeout_ms, patience_ms, own%timeout_ms /= 0))
-    ! Who is not connected takes part all the same: nobody waits for it.
+      answer = muster_bootstrap_record(context, c_loc(record), merge(own%timeout_ms, default_ms, own%timeout_ms /= 0))
+    ! A process that is not connected takes part, too: otherwise the others would block.
     call MPI_Allgather(record, record_words, MPI_INTEGER, records, record_words, MPI_INTEGER, comm, error)
     if (error /= MPI_SUCCESS .and. answer == MUSTER_OK) answer = MUSTER_ERR_SYSTEM
     if (answer == MUSTER_OK) answer = min(muster_take_bootstrap_records(context, c_loc(records), int(ranks, c_size_t)), MUSTER_OK)
     if (answer < 0 .and. c_associated(context)) then
-      told = muster_finalize(context)
+      ignored = muster_finalize(context)
       context = c_null_ptr
     end if
   end function
 
-  ! The group of those ranks of comm that are in one of these states; free it with MPI_Group_free. Returns how many.
+  ! The group of those ranks of comm that are in one of these states; free it with MPI_Group_free. Returns its size.
   function muster_mpi_group(context, comm, states, group) result(answer)
     type(c_ptr), intent(in) :: context
     integer, intent(in) :: comm
@@ -121,22 +121,22 @@ contains
     answer = status == 0 .and. length > 0
   end function
 
-  ! A name for a job that has none, letter by letter, with zeros behind it.
-  function drawn_name() result(letters)
-    integer :: letters(name_size), unit, error, place
-    integer(c_int64_t) :: drawn, clock
+  ! A random name for a job that has none, as character codes, padded with zeros.
+  function random_name() result(codes)
+    integer :: codes(name_size), unit, error, place
+    integer(c_int64_t) :: random, clock
     character(name_size) :: text
-    drawn = 0
+    random = 0
     open(newunit=unit, file='/dev/urandom', access='stream', form='unformatted', action='read', status='old', &
          iostat=error)
     if (error == 0) then
-      read(unit, iostat=error) drawn
+      read(unit, iostat=error) random
       close(unit)
     end if
     call system_clock(clock)
-    write(text, '(a, z16.16, a, z16.16)') 'mpi-', clock, '-', drawn
-    letters = [(iachar(text(place:place)), place = 1, name_size)]
-    letters(len_trim(text) + 1:) = 0
+    write(text, '(a, z16.16, a, z16.16)') 'mpi-', clock, '-', random
+    codes = [(iachar(text(place:place)), place = 1, name_size)]
+    codes(len_trim(text) + 1:) = 0
   end function
 
 end module muster_mpi

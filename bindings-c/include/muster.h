@@ -2,10 +2,10 @@
  *
  * SPDX-License-Identifier: MIT OR Apache-2.0
  *
- * One agent per node watches the ranks of its node and, together with its peers, all nodes of the
- * job. This library connects the calling process to that agent (and starts it, if nobody has). It
- * needs nothing but the C library; MPI and PMIx are used if the process has them, before or after
- * MPI_Init.
+ * One agent per node watches the ranks of its node and, together with the other agents, all nodes of
+ * the job. This library connects the calling process to the agent of its node, and starts that agent
+ * if it does not run. The library requires only the C library; MPI and PMIx are used if the process
+ * has them, before or after MPI_Init.
  *
  * In short:
  *
@@ -26,18 +26,19 @@
  *     }
  *
  * Return values: 0 or a positive count is success, a negative number is one of the codes below.
- * A code keeps its number and its meaning forever. What a failed call has done is said with the
- * call; where nothing is said, it has changed nothing.
+ * A code never changes its number or its meaning. A call that fails has changed nothing, unless its
+ * description states otherwise.
  *
- * Threads: every call may be made from any thread, but none from a signal handler. Each event is handed
- * out once, whichever thread asks for it. Nothing is called back from a thread of the library, unless
- * muster_set_callback asks for that. The library installs no signal handler, and its threads (one, none
- * with MUSTER_NO_THREAD, two with muster_set_callback) block all signals. A thread that is cancelled
- * (pthread_cancel) during a call, or in a callback, ends after the call: give waits a timeout.
+ * Threads: every call may be made from any thread, but none from a signal handler. Each event is returned
+ * once, to one of the threads that take events. The library calls back from a thread of its own only after
+ * muster_set_callback. It installs no signal handler, and its threads (one; none with MUSTER_NO_THREAD; two
+ * with muster_set_callback) block all signals.
+ * A thread that is cancelled (pthread_cancel) during a call, or in a callback, ends after the call, so
+ * give each wait a timeout.
  *
- * Fork: a forked child has no connection; there, every call with a context returns
- * MUSTER_ERR_FORKED. A program that was started by exec connects anew. A child that was made by _Fork or by
- * the system call alone, past the C library's handlers, looks like its parent: no call is to be made there.
+ * Fork: a forked child has no connection; every call with a context returns MUSTER_ERR_FORKED there. A
+ * program that was started by exec connects again. A child that was made by _Fork or by the system call
+ * itself, without the C library's fork handlers, is not distinguished from its parent: make no call there.
  */
 #ifndef MUSTER_H
 #define MUSTER_H
@@ -62,7 +63,7 @@ extern "C" {
 enum {
     MUSTER_OK = 0,
 
-    /* The call: nothing was done. */
+    /* Errors of the call. Nothing was done. */
     MUSTER_ERR_ARGUMENT = -1,        /* an argument is NULL or out of its range */
     MUSTER_ERR_STRUCT_SIZE = -2,     /* struct_size is not set: use the _INIT macro */
     MUSTER_ERR_NOT_INITIALIZED = -3, /* before muster_init, or after the last muster_finalize */
@@ -70,36 +71,35 @@ enum {
     MUSTER_ERR_CONFIG = -5,          /* a setting (in the struct or the environment) is wrong */
     MUSTER_ERR_NO_SUCH_NODE = -6,    /* no node with that index is known */
     MUSTER_ERR_NO_SUCH_RANK = -7,    /* no rank with that number is known */
-    MUSTER_ERR_BUSY = -8,            /* not from within a callback, nor while events go to another */
-    MUSTER_ERR_LIMIT = -9,           /* a key, a value or all of them together are too long */
+    MUSTER_ERR_BUSY = -8,            /* not possible in a callback, or while a callback gets all events */
+    MUSTER_ERR_LIMIT = -9,           /* a key, a value or their sum is above its limit */
     MUSTER_ERR_NO_SUCH_KEY = -10,    /* the node has no attribute of that key */
     MUSTER_ERR_REFUSED = -11,        /* the agent refused the request; nothing was changed */
 
-    /* The agent of this node. */
+    /* Errors of the agent of this node. */
     MUSTER_ERR_AGENT_START = -20,    /* it could not be started */
     MUSTER_ERR_AGENT_REFUSED = -21,  /* it does not accept this process */
-    MUSTER_ERR_AGENT_LOST = -22,     /* none answers now. The library looks for one, more and more
-                                        seldom (every 30 s), muster_dispatch at once; it starts
-                                        one unless the last was ended on purpose */
+    MUSTER_ERR_AGENT_LOST = -22,     /* no agent answers now. The library looks for one at growing
+                                        intervals (up to 30 s), muster_dispatch at once; it starts
+                                        one unless the last one was ended on purpose */
     MUSTER_ERR_TIMEOUT = -23,        /* no answer before the deadline */
     MUSTER_ERR_SYSTEM = -24,         /* the operating system refused something */
-    MUSTER_ERR_PERMISSION = -25,     /* a directory, socket or key belongs to somebody else */
+    MUSTER_ERR_PERMISSION = -25,     /* a directory, socket or key belongs to another user */
 
-    /* This process. */
-    MUSTER_ERR_OUTCAST = -60,        /* the others declared this node failed */
-    MUSTER_ERR_INTERNAL = -99        /* a defect of Muster; the context is not to be used again */
+    /* Errors of this process. */
+    MUSTER_ERR_OUTCAST = -60,        /* the other members declared this node failed */
+    MUSTER_ERR_INTERNAL = -99        /* a defect of Muster; do not use the context again */
 };
 
-/* A constant sentence for a code (any int). Never NULL, never allocated. */
+/* The description of a code (any int): a constant string, never NULL. */
 const char *muster_strerror(int code);
 
 /* The name of a code, such as "MUSTER_ERR_TIMEOUT"; "MUSTER_OK" for 0 and for counts,
- * "MUSTER_ERR_UNKNOWN" for a number that is none. Never NULL. */
+ * "MUSTER_ERR_UNKNOWN" for an unknown number. Never NULL. */
 const char *muster_error_name(int code);
 
-/* What exactly went wrong in the last call of this thread that failed: which value, why, and what
- * to do. Valid until this thread's next call that fails. Never NULL; "" before the
- * first failure. */
+/* The message of the last failed call of this thread: the value, the reason and the remedy. Valid
+ * until this thread's next failed call. Never NULL; "" before the first failure. */
 const char *muster_last_error_message(void);
 
 /* The version of the library that is loaded (the macros above are those of this header). Each
@@ -108,91 +108,94 @@ int muster_version(int *major, int *minor, int *patch);
 
 /* ------------------------------------------------------------------- connecting, disconnecting */
 
-/* A connection to the agent. There is one a process: every muster_init returns the same. */
+/* A connection to the agent. A process has one: every muster_init returns the same. */
 typedef struct muster_ctx muster_ctx_t;
 
-/* Find it out: from PMIx, the launcher's environment, or the system. */
+/* Detect the value: from PMIx, the launcher's environment, or the system. */
 #define MUSTER_AUTO (-1)
 
 /* Bits of muster_config_t.flags. */
 enum {
-    /* Start no thread. Then PMIx and a restarted agent are attended to in muster_dispatch and in
-     * waits only, one of which must be called now and then. The end of the thread that called
-     * muster_init is no failure of the rank: its process is followed from then on, and a promise of
-     * ticks is over. */
+    /* Start no thread. PMIx and a restarted agent are then handled only in muster_dispatch and in
+     * waits; call one of them from time to time. If the thread that called muster_init ends, the rank
+     * has not failed: from then on the agent watches its process, and a promise of ticks ends. */
     MUSTER_NO_THREAD = 1,
-    /* Tell Open MPI's ULFM, in this process, of every rank that is confirmed dead (as MUSTER_ULFM=1
-     * in the environment does). MPI cannot take a death back. A later muster_init may ask for it, too: then
-     * MPI is also told of those that died before. */
+    /* Report every failed rank, once confirmed, to Open MPI's ULFM in this process (as MUSTER_ULFM=1
+     * in the environment does). MPI cannot undo this. A later muster_init may request it, too: then
+     * MPI also gets the earlier failures. */
     MUSTER_FEED_ULFM = 2
 };
 
-/* Start from MUSTER_CONFIG_INIT and change what matters; NULL strings and MUSTER_AUTO mean "find
- * it out". A setting that this library is too old to know is MUSTER_ERR_CONFIG, unless it is left as it was. The environment variable in parentheses gives the value that is found first. */
+/* Start from MUSTER_CONFIG_INIT and change what matters; NULL strings and MUSTER_AUTO mean "detect".
+ * A member that this library is too old to know must keep its initial value; otherwise muster_init
+ * returns MUSTER_ERR_CONFIG. The environment variable in parentheses is the first source of the value. */
 typedef struct muster_config {
     size_t struct_size;     /* set by MUSTER_CONFIG_INIT */
     const char *job;        /* the job (MUSTER_JOB; else PMIx, else Slurm) */
     const char *node;       /* this node's name (MUSTER_NODE; else Slurm, else the host's) */
-    const char *directory;  /* where the agent's sockets are, up to 78 bytes (MUSTER_DIR) */
+    const char *directory;  /* the directory of the agent's sockets, at most 78 bytes (MUSTER_DIR) */
     int32_t rank;           /* this process's rank, or MUSTER_AUTO */
     int32_t ranks;          /* ranks in the job, or MUSTER_AUTO */
     uint32_t flags;         /* MUSTER_NO_THREAD, MUSTER_FEED_ULFM */
-    uint32_t timeout_ms;    /* how long muster_init may take; 0 for the default of 10 s */
+    uint32_t timeout_ms;    /* the longest time that muster_init takes; 0: the default, 10 s */
 } muster_config_t;
 
 #define MUSTER_CONFIG_INIT \
     { sizeof(muster_config_t), NULL, NULL, NULL, MUSTER_AUTO, MUSTER_AUTO, 0, 0 }
 
-/* Connects this process to its node's agent, and starts the agent if there is none. `config` may
- * be NULL for the defaults. Counted: a further call returns the same context and wants a further
- * muster_finalize. Its config is checked but otherwise ignored, except for MUSTER_FEED_ULFM, and for
- * timeout_ms while another thread connects or leaves. An agent that is started is a child of this process for a moment,
- * which is waited for by who starts it: this call, and after an agent was lost for good the library's
- * thread at any time, or without one muster_dispatch and waits. So a SIGCHLD may come, and a wait for any
- * child (pid -1) in another thread may see its end.
+/* Connects this process to its node's agent, and starts the agent if it does not run. `config` may
+ * be NULL for the defaults. Calls are counted: a further call returns the same context and requires a
+ * further muster_finalize. Its config is checked, but only MUSTER_FEED_ULFM is used, and timeout_ms
+ * while another thread connects or leaves.
+ *
+ * A started agent is a child of this process for a moment, and the thread that started it waits for it:
+ * in this call; after an agent was lost for good in the library's thread at any time, or, without that
+ * thread, in muster_dispatch and in waits. So a SIGCHLD may arrive, and a wait for any child (pid -1) in
+ * another thread may return that child.
  *
  * Returns 0, or MUSTER_ERR_ARGUMENT, _STRUCT_SIZE, _CONFIG, _FORKED, _AGENT_START, _AGENT_REFUSED,
- * _TIMEOUT, _SYSTEM, _PERMISSION, _BUSY; `*context` is NULL then. A further call with MUSTER_FEED_ULFM also
- * MUSTER_ERR_CONFIG where the first one was without it and no PMIx launcher started this process, and
- * _AGENT_LOST if the agent takes no message now: it then counts for nothing. */
+ * _TIMEOUT, _SYSTEM, _PERMISSION, _BUSY; `*context` is NULL then. A further call with MUSTER_FEED_ULFM
+ * may also return MUSTER_ERR_CONFIG, if the first call was without the flag and no PMIx launcher started
+ * this process, and _AGENT_LOST, if the agent accepts no message now. Such a call is not counted. */
 int muster_init(const muster_config_t *config, muster_ctx_t **context);
 
-/* Undoes one muster_init. The last one announces that this rank leaves in order (the others see
- * MUSTER_EVENT_RANK_LEFT), closes the connection, and gives the reference to PMIx back. The
- * descriptor of muster_get_fd is not to be used after it. Call it before or after MPI_Finalize. A
- * process that ends without it is reported as failed, even if it returns 0.
+/* Undoes one muster_init. The last one announces that this rank leaves in order (other processes get
+ * MUSTER_EVENT_RANK_LEFT), closes the connection, and releases the reference to PMIx. Do not use the
+ * descriptor of muster_get_fd after it. Call it before or after MPI_Finalize. A process that ends
+ * without it is reported as failed, even if its exit code is 0.
  *
- * Returns 0, or MUSTER_ERR_ARGUMENT, _NOT_INITIALIZED, _FORKED, _BUSY; or MUSTER_ERR_TIMEOUT: done, but the
- * callback of muster_set_callback still runs. */
+ * Returns 0, or MUSTER_ERR_ARGUMENT, _NOT_INITIALIZED, _FORKED, _BUSY; or MUSTER_ERR_TIMEOUT: all is
+ * done, but the callback of muster_set_callback still runs. */
 int muster_finalize(muster_ctx_t *context);
 
-/* As muster_finalize, and the last one says with which exit code (0 to 255) this process will end:
- * it is the `code` of MUSTER_EVENT_RANK_LEFT everywhere. */
+/* As muster_finalize. The last one also announces the exit code (0 to 255) of this process; it is the
+ * `code` of MUSTER_EVENT_RANK_LEFT in all processes. */
 int muster_leave(muster_ctx_t *context, int exit_code);
 
-/* Where no PMIx tells the agents of a job of each other: bring the record of each process to all of them,
- * by MPI_Allgather (muster_mpi_init of muster_mpi.h does all of this) or whatever the job has, and give
- * them to muster_take_bootstrap_records in the order of the ranks. A record of zeros stands for a process without
- * Muster. The record of rank 0 has the job's key on it: show it to nobody outside of the job. */
+/* Bootstrap without PMIx. The agents of a job then find each other through bootstrap records: collect the
+ * record of each process in all processes, by MPI_Allgather (muster_mpi_init of muster_mpi.h does all of
+ * this) or by any other means, and pass them to muster_take_bootstrap_records in the order of the ranks. A
+ * record of zeros stands for a process without Muster. The record of rank 0 contains the job's key: keep it
+ * secret outside of the job. */
 #define MUSTER_BOOTSTRAP_RECORD_SIZE 320
 
-/* Writes MUSTER_BOOTSTRAP_RECORD_SIZE bytes, once the agent has said its address. Returns 0, or MUSTER_ERR_ARGUMENT,
- * _NOT_INITIALIZED, _FORKED, _TIMEOUT. */
+/* Writes MUSTER_BOOTSTRAP_RECORD_SIZE bytes, as soon as the agent has reported its address. Returns 0, or
+ * MUSTER_ERR_ARGUMENT, _NOT_INITIALIZED, _FORKED, _TIMEOUT. */
 int muster_bootstrap_record(muster_ctx_t *context, void *record, uint32_t timeout_ms);
 
-/* Tells the agent of the others. Returns of how many nodes it was told, at most 64 (they lead to all
- * others), or 0 if another process of this node does it; or MUSTER_ERR_ARGUMENT, _NOT_INITIALIZED,
- * _FORKED, _TIMEOUT, _AGENT_REFUSED for what is no record. */
+/* Passes the other nodes' records to the agent. Returns the number of nodes that it passed, at most 64 (these
+ * lead to all others), or 0 if another process of this node passes them; or MUSTER_ERR_ARGUMENT,
+ * _NOT_INITIALIZED, _FORKED, _TIMEOUT, _AGENT_REFUSED for an invalid record. */
 int muster_take_bootstrap_records(muster_ctx_t *context, const void *records, size_t processes);
 
 /* ---------------------------------------------------------------------------------------- view */
 
 /* States of a node. */
 enum {
-    MUSTER_NODE_UNKNOWN = 0,  /* never heard of, or not yet */
+    MUSTER_NODE_UNKNOWN = 0,  /* not known, or not yet */
     MUSTER_NODE_ALIVE = 1,
     MUSTER_NODE_DEGRADED = 2, /* alive; some of its rails are silent */
-    MUSTER_NODE_SUSPECT = 3,  /* silent; may still refute it */
+    MUSTER_NODE_SUSPECT = 3,  /* silent; may still refute the suspicion */
     MUSTER_NODE_FAILED = 4,   /* confirmed */
     MUSTER_NODE_LEFT = 5      /* left in order */
 };
@@ -201,7 +204,7 @@ enum {
 enum {
     MUSTER_RANK_UNKNOWN = 0,  /* has not connected yet */
     MUSTER_RANK_ALIVE = 1,
-    MUSTER_RANK_HUNG = 2,     /* the process is there and does not run, or does not tick */
+    MUSTER_RANK_HUNG = 2,     /* the process exists but does not run, or does not tick */
     MUSTER_RANK_FAILED = 3,   /* confirmed; also every rank of a failed node */
     MUSTER_RANK_LEFT = 4      /* finalized in order */
 };
@@ -210,7 +213,7 @@ enum {
 #define MUSTER_NONE UINT32_MAX
 
 /* The state of one node or rank: a read from shared memory, no system call. While no agent answers
- * (MUSTER_ERR_AGENT_LOST of muster_next_event) states stay as they were then.
+ * (MUSTER_ERR_AGENT_LOST of muster_next_event), the states do not change.
  * Returns one of the states above, or MUSTER_ERR_ARGUMENT, _NOT_INITIALIZED, _FORKED,
  * _NO_SUCH_NODE, _NO_SUCH_RANK. */
 int muster_node_state(muster_ctx_t *context, uint32_t node);
@@ -218,28 +221,30 @@ int muster_rank_state(muster_ctx_t *context, uint32_t rank);
 
 /* The index of the node that a rank runs on. Returns the index, or as muster_rank_state; a rank
  * that never connected has no node (MUSTER_ERR_NO_SUCH_NODE). Node indices belong to this process:
- * two processes may number the same nodes differently; names are the same everywhere. An agent that was
- * started anew (MUSTER_EVENT_OVERFLOW with MUSTER_CAUSE_NEW_AGENT) may number them anew, too: find them again
- * by name. Where muster_epoch is the same before and after some calls they saw one numbering. */
+ * two processes may number the same nodes differently; names are the same in all processes. A restarted
+ * agent (MUSTER_EVENT_OVERFLOW with MUSTER_CAUSE_NEW_AGENT) may number the nodes differently, too: find
+ * them again by name. If muster_epoch is the same before and after some calls, they used one numbering. */
 int muster_rank_node(muster_ctx_t *context, uint32_t rank);
 
-/* The name of a node, cut to fit and always terminated. As snprintf: returns the length of the
- * whole name, so size or more means that it was cut. `buffer` may be NULL if `size` is 0.
+/* The name of a node, truncated to fit and always terminated. As snprintf: returns the length of the
+ * whole name, so a return value of `size` or more means that it was truncated. `buffer` may be NULL if
+ * `size` is 0.
  * Errors: MUSTER_ERR_ARGUMENT, _NOT_INITIALIZED, _FORKED, _NO_SUCH_NODE. */
 int muster_node_name(muster_ctx_t *context, uint32_t node, char *buffer, size_t size);
 
-/* What a node shares with those that may fail together with it (MUSTER_GROUP: a rack, a switch);
- * "" if nothing was said there. As muster_node_name. */
+/* The failure group of a node: what it shares with nodes that may fail together with it (MUSTER_GROUP: a
+ * rack, a switch); "" if none was set. As muster_node_name. */
 int muster_node_group(muster_ctx_t *context, uint32_t node, char *buffer, size_t size);
 
-/* How many nodes, and ranks, are known by index (dead ones included): valid indices are 0 to one
- * less. Not the size of the job: ranks are counted as news of them comes, and just after MPI_Init some, or all, are
- * still missing. Await them with muster_wait_ranks. Errors: MUSTER_ERR_ARGUMENT, _NOT_INITIALIZED, _FORKED. */
+/* How many nodes, and ranks, are known by index (failed ones included): valid indices are 0 to one
+ * less. This is not the size of the job: a rank is counted when news of it arrives, and just after
+ * MPI_Init some or all may be missing. Wait for them by muster_wait_ranks.
+ * Errors: MUSTER_ERR_ARGUMENT, _NOT_INITIALIZED, _FORKED. */
 int muster_node_count(muster_ctx_t *context);
 int muster_rank_count(muster_ctx_t *context);
 
-/* How many of them are in one state. Errors: as above; MUSTER_ERR_ARGUMENT also for a number that
- * is no state. */
+/* How many of them are in one state. Errors: as above; MUSTER_ERR_ARGUMENT also for an invalid
+ * state. */
 int muster_nodes_in_state(muster_ctx_t *context, int state);
 int muster_ranks_in_state(muster_ctx_t *context, int state);
 
@@ -248,19 +253,19 @@ int muster_ranks_in_state(muster_ctx_t *context, int state);
 int muster_my_rank(muster_ctx_t *context);
 int muster_my_node(muster_ctx_t *context);
 
-/* A number that grows with every change of any state, also over an agent that was started anew. If it
+/* A number that grows with every change of any state, and continues over a restart of the agent. If it
  * is the same before and after some calls, no state changed between them. */
 int muster_epoch(muster_ctx_t *context, uint64_t *epoch);
 
-/* Copies the states of all nodes, or ranks, by index: a byte each, as they all were at one epoch.
- * Returns how many are known; if that is more than `size`, the rest was left out; bytes beyond them
+/* Copies the states of all nodes, or ranks, by index: one byte each, all of the same epoch. Returns how
+ * many are known. If that is more than `size`, only the first `size` were copied; bytes beyond them
  * are 0. `states` may be NULL if `size` is 0, `epoch` may be NULL. Errors: MUSTER_ERR_ARGUMENT,
- * _NOT_INITIALIZED, _FORKED; _TIMEOUT if the view changed faster than it could be copied: then what is
- * in `states` is not to be relied on. */
+ * _NOT_INITIALIZED, _FORKED; _TIMEOUT if the states changed faster than they could be copied: do not use
+ * the content of `states` then. */
 int muster_node_states(muster_ctx_t *context, uint8_t *states, size_t size, uint64_t *epoch);
 int muster_rank_states(muster_ctx_t *context, uint8_t *states, size_t size, uint64_t *epoch);
 
-/* The index of the node of this name. Errors: as muster_epoch; MUSTER_ERR_NO_SUCH_NODE. */
+/* The index of the node with this name. Errors: as muster_epoch; MUSTER_ERR_NO_SUCH_NODE. */
 int muster_node_find(muster_ctx_t *context, const char *name);
 
 /* The ranks that run on a node, in order. Writes up to `size` of them and returns how many there are.
@@ -270,83 +275,85 @@ int muster_node_ranks(muster_ctx_t *context, uint32_t node, uint32_t *ranks, siz
 /* A state as a member of a set of states: MUSTER_STATE(MUSTER_RANK_FAILED) | ... */
 #define MUSTER_STATE(state) (1u << (state))
 
-/* Waits until the node, or rank, is in one of these states, for `timeout_ms` at most, on this thread
- * and without taking events. An index that is not known yet is Unknown; the node that has it is waited for by its
- * name, which another agent may give another index. Any number of threads may
- * wait. Without a library thread this dispatches, too. A lost agent ends no wait: another may come.
+/* Waits until the node, or rank, is in one of these states, for at most `timeout_ms`, on this thread
+ * and without taking events. An index that is not known yet is Unknown. The wait follows the name of a known
+ * node, since a restarted agent may give that node another index. Any number of threads may wait. Without a
+ * library thread the wait also dispatches. A lost agent does not end the wait, since a new one may come.
  * UINT32_MAX is 49 days. Returns the state, or MUSTER_ERR_TIMEOUT, _ARGUMENT, _NOT_INITIALIZED, _FORKED. */
 int muster_wait_node(muster_ctx_t *context, uint32_t node, uint32_t states, uint32_t timeout_ms);
 int muster_wait_rank(muster_ctx_t *context, uint32_t rank, uint32_t states, uint32_t timeout_ms);
 
-/* Waits until at least `ranks` ranks are in one of these states: "until all are there". Returns how
- * many are, or as muster_wait_rank. */
+/* Waits until at least `ranks` ranks are in one of these states, for example until all have started.
+ * Returns how many are, or as muster_wait_rank. */
 int muster_wait_ranks(muster_ctx_t *context, uint32_t ranks, uint32_t states, uint32_t timeout_ms);
 
-/* How it is known what state a node is in: lines of text, who said what and when, as `muster why`
- * prints them. As snprintf: returns the length of the whole text. Asks the agent and waits for its
- * answer, 5 s at most. Errors: as muster_node_state; MUSTER_ERR_AGENT_LOST, _TIMEOUT, _SYSTEM, and
- * _REFUSED if too many ask the agent at once. */
+/* Explains the state of a node: lines of text with each observation, its reporter and its time, as
+ * `muster why` prints them. As snprintf: returns the length of the whole text. Sends a request to the
+ * agent and waits for its answer, at most 5 s. Errors: as muster_node_state; MUSTER_ERR_AGENT_LOST,
+ * _TIMEOUT, _SYSTEM, and _REFUSED if the agent has too many requests at once. */
 int muster_why(muster_ctx_t *context, uint32_t node, char *buffer, size_t size);
 
 /* Promises that this process calls muster_tick at least every `period_ms` milliseconds from now on; 0
- * takes that back. While it breaks the promise it is MUSTER_RANK_HUNG for the whole job, with the
- * cause MUSTER_CAUSE_NO_TICK (or _STOPPED, _STUCK where the kernel says why); its next tick, or the end
- * of the promise, is MUSTER_EVENT_RANK_RESUMED. Nothing else follows. The agent looks four times in the
- * shortest period of its node, every 5 ms at most and every 500 ms at least. A process that a debugger holds, or
- * that its control group has frozen (a suspended job), breaks no promise.
+ * ends the promise. While the process breaks the promise it is MUSTER_RANK_HUNG for the whole job, with the
+ * cause MUSTER_CAUSE_NO_TICK (or _STOPPED, _STUCK if the kernel reports that reason); its next tick, or the
+ * end of the promise, is MUSTER_EVENT_RANK_RESUMED. It has no other effect. The agent checks four times in
+ * the shortest period of its node, with an interval of at least 5 ms and at most 500 ms. A process that is
+ * stopped by a debugger, or frozen by its control group (a suspended job), breaks no promise.
  * Errors of both: MUSTER_ERR_ARGUMENT, _NOT_INITIALIZED, _FORKED. */
 int muster_tick_every(muster_ctx_t *context, uint32_t period_ms);
 
-/* "I make progress": a store to shared memory, no system call. */
+/* Reports progress: a store to shared memory, no system call. */
 int muster_tick(muster_ctx_t *context);
 
-/* Messages of the application stand for heartbeats. The one says that this process has received a message
- * from `rank`: its node lives, as if it had sent one heartbeat. The other, that it has sent one to `rank`: of
- * two heartbeats in a row to that node one is left out. Say both, on both sides, or none: a node that is not
- * told what its ranks receive asks for the heartbeats that it misses, and gets them. Where a node has several rails
- * nothing is left out: heartbeats watch the rails, too. A load and a store, no
- * system call. libmuster-pmpi.so says it for the messages of an MPI program in C: its man page,
- * muster_heard_from(3), has those that are left alone. Errors of both:
- * MUSTER_ERR_NO_SUCH_RANK (nobody knows yet where it runs), _ARGUMENT, _NOT_INITIALIZED, _FORKED. */
+/* Messages of the application replace heartbeats. muster_heard_from states that this process has received
+ * a message from `rank`: the node of `rank` is alive, as if it had sent one heartbeat. muster_sent_to
+ * states that this process has sent a message to `rank`: of two successive heartbeats to that node one is
+ * omitted. Call both, on both sides, or neither: a node whose ranks do not report what they receive
+ * requests the missing heartbeats, and gets them. If a node has several rails, no heartbeat is omitted,
+ * since heartbeats also watch the rails. Each call is a load and a store, no system call. libmuster-pmpi.so
+ * makes the calls for the messages of an MPI program in C; muster_heard_from(3) lists the messages that it
+ * does not cover. Errors of both: MUSTER_ERR_NO_SUCH_RANK (its node is not known yet), _ARGUMENT,
+ * _NOT_INITIALIZED, _FORKED. */
 int muster_heard_from(muster_ctx_t *context, uint32_t rank);
 int muster_sent_to(muster_ctx_t *context, uint32_t rank);
 
-/* A message of the application can carry a heartbeat, with what it says of the others. Before a message to
- * `rank` goes, fill writes up to MUSTER_PIGGYBACK_MAX bytes and returns how many, as a rule 0: there is
- * something in the last quarter of a heartbeat only, once for each node. Send these bytes with the message,
- * and hand them to deliver where it is received, `rank` being its sender there. The heartbeat that went so is
- * not sent. Neither call waits for anything or makes a system call. The bytes prove themselves: cut, damaged or
- * repeated ones do no harm, and of lost ones few are missed, as heartbeats go by themselves again. With age gossip
- * it is the ping to the node that is pinged next, in the last quarter of a cycle. Returns 0 from deliver. Errors of both: MUSTER_ERR_ARGUMENT (also: a
- * `size` below, or a `length` above MUSTER_PIGGYBACK_MAX), _NO_SUCH_RANK, _NOT_INITIALIZED, _FORKED. */
+/* A message of the application can carry a heartbeat, and news about other members with it. Before a message
+ * to `rank`, fill writes at most MUSTER_PIGGYBACK_MAX bytes and returns how many. It usually returns 0: there
+ * are bytes only in the last quarter of a heartbeat interval, once for each node. Send these bytes with the
+ * message, and pass them to deliver where the message is received; there, `rank` is its sender. The heartbeat
+ * that was carried is not sent. Neither call blocks or makes a system call. The bytes are authenticated:
+ * truncated, damaged or repeated bytes do no harm. Lost bytes do little harm, since most heartbeats are
+ * still sent separately. With age gossip the bytes are the ping to the node that is pinged next, in the last
+ * quarter of a cycle. deliver returns 0. Errors of both: MUSTER_ERR_ARGUMENT (also for a `size` below, or a
+ * `length` above MUSTER_PIGGYBACK_MAX), _NO_SUCH_RANK, _NOT_INITIALIZED, _FORKED. */
 #define MUSTER_PIGGYBACK_MAX 112
 int muster_piggyback_fill(muster_ctx_t *context, uint32_t rank, void *buffer, size_t size);
 int muster_piggyback_deliver(muster_ctx_t *context, uint32_t rank, const void *buffer, size_t length);
 
-/* "Alive", "Failed" ...; "?" for a number that is no state. Never NULL. */
+/* "Alive", "Failed" ...; "?" for an invalid state. Never NULL. */
 const char *muster_node_state_name(int state);
 const char *muster_rank_state_name(int state);
 
 /* ---------------------------------------------------------------------------------------- PMIx */
 
-/* In a process that a PMIx launcher started the library says in PMIx, and only in this process, what has
- * become of each rank: register a handler (PMIx_Register_event_handler) for one of these codes;
- * PMIX_EVENT_AFFECTED_PROC is the rank. Default handlers, which end jobs, do not hear them. The last word
- * counts: a state that is over before it could be said is not said. A handler runs on a thread of PMIx, which
- * the library may be waiting for: of Muster's calls it may make those that read states or counters, and those
- * that are no system call, and no other. */
+/* In a process that a PMIx launcher started, the library reports the state of each rank through PMIx, in this
+ * process only: register a handler (PMIx_Register_event_handler) for one of these codes;
+ * PMIX_EVENT_AFFECTED_PROC is the rank. Default handlers, which end jobs, are not called. The last report
+ * counts: a state that has ended before it could be reported is not reported. A handler runs on a thread of
+ * PMIx, which the library may be waiting for. Of Muster's calls it may make only those that read states or
+ * counters, and those that make no system call. */
 enum {
     MUSTER_PMIX_SUSPECT = -3701,     /* its node is silent, not yet confirmed */
     MUSTER_PMIX_DEGRADED = -3702,    /* some of its node's rails are silent */
-    MUSTER_PMIX_HUNG = -3703,        /* it is there and does not run, or does not tick */
-    MUSTER_PMIX_NODE_FAILED = -3704, /* its node is dead, confirmed */
-    MUSTER_PMIX_RANK_FAILED = -3705, /* it died, its node lives */
-    MUSTER_PMIX_BACK = -3706         /* what was said is over */
+    MUSTER_PMIX_HUNG = -3703,        /* it exists but does not run, or does not tick */
+    MUSTER_PMIX_NODE_FAILED = -3704, /* its node has failed, confirmed */
+    MUSTER_PMIX_RANK_FAILED = -3705, /* it has failed, its node is alive */
+    MUSTER_PMIX_BACK = -3706         /* the reported state has ended */
 };
 
-/* Counts of this process, by name: "pmix_notified" and "pmix_refused" (events that PMIx took, or did not:
- * it was finalized), "pmix_heard" and "pmix_heard_dropped" (ends of ranks that the launcher told of),
- * "agents_found_again". Errors: MUSTER_ERR_ARGUMENT (no such counter),
+/* Counters of this process, by name: "pmix_notified" and "pmix_refused" (events that PMIx accepted, or
+ * refused since it was finalized), "pmix_heard" and "pmix_heard_dropped" (ends of ranks that the launcher
+ * reported), "agents_found_again". Errors: MUSTER_ERR_ARGUMENT (no such counter),
  * _NOT_INITIALIZED, _FORKED. */
 int muster_counter(muster_ctx_t *context, const char *name, uint64_t *value);
 
@@ -365,71 +372,72 @@ enum {
     MUSTER_EVENT_RANK_RESUMED = 9,
     MUSTER_EVENT_RANK_FAILED = 10,   /* confirmed */
     MUSTER_EVENT_RANK_LEFT = 11,
-    MUSTER_EVENT_OUTCAST = 12,       /* the others declared this node failed; MPI may be lost */
-    MUSTER_EVENT_OVERFLOW = 13,      /* events were lost (taken too late), or the agent was started
-                                        anew (MUSTER_CAUSE_NEW_AGENT) and may have given the nodes
-                                        other indices: read the states again */
+    MUSTER_EVENT_OUTCAST = 12,       /* the other members declared this node failed; MPI may be lost */
+    MUSTER_EVENT_OVERFLOW = 13,      /* events were lost (taken too late), or the agent was
+                                        restarted (MUSTER_CAUSE_NEW_AGENT) and may have given the
+                                        nodes other indices: read the states again */
     MUSTER_EVENT_ATTRIBUTE = 14,     /* a watched attribute of the node was written or deleted */
-    MUSTER_EVENT_GROUP_FAILED = 15,  /* nodes of one group failed within one window, each of which
+    MUSTER_EVENT_GROUP_FAILED = 15,  /* nodes of one group failed within one window; each failure
                                         was an event before: see muster_event_nodes */
     MUSTER_EVENT_MINORITY = 16,      /* this node is on the smaller side of a split, or more than
-                                        half have died; `code` is 1 if verdicts are held */
-    MUSTER_EVENT_MAJORITY = 17,      /* that is over */
-    MUSTER_EVENT_NODE_REFUSED = 18   /* a node of this job has other settings, so neither listens to the
-                                        other; `code` is 1 for another release of Muster (the node has
-                                        no name then), 2 heartbeat, 3 deadline, 4 reporters, 5 rules, 6
-                                        what a minority does, 7 the engine, 8 the interval of age
-                                        gossip, 9 its participants */
+                                        half have failed; `code` is 1 if verdicts are held */
+    MUSTER_EVENT_MAJORITY = 17,      /* the minority has ended */
+    MUSTER_EVENT_NODE_REFUSED = 18   /* a node of this job has different settings, so neither node
+                                        accepts messages of the other; `code` is 1 for another
+                                        release of Muster (the node has no name then), 2 heartbeat,
+                                        3 deadline, 4 reporters, 5 rules, 6 what a minority does,
+                                        7 the engine, 8 the interval of age gossip, 9 its
+                                        participants */
 };
 
-/* How it is known. */
+/* The cause: how it is known. */
 enum {
     MUSTER_CAUSE_NONE = 0,
     MUSTER_CAUSE_SILENCE = 1,      /* no heartbeat on any rail before the deadline */
     MUSTER_CAUSE_FUTEX = 2,        /* the node's kernel, at once: the process is being torn down */
     MUSTER_CAUSE_PIDFD = 3,        /* the node's kernel: the process has ended */
-    MUSTER_CAUSE_CORE_DUMP = 4,    /* the process is writing a core dump: seen when the agent looks, twice a
-                                      second; a shorter one is told by its signal */
+    MUSTER_CAUSE_CORE_DUMP = 4,    /* the process writes a core dump: found by polling at 2 Hz; a
+                                      shorter core dump is reported by its signal */
     MUSTER_CAUSE_STOPPED = 5,      /* the process is stopped by a signal */
-    MUSTER_CAUSE_ANNOUNCED = 6,    /* it said so itself */
-    MUSTER_CAUSE_UNREACHABLE = 7,  /* the network refuses to reach it */
-    MUSTER_CAUSE_TOLD = 8,         /* by the launcher or an administrator */
+    MUSTER_CAUSE_ANNOUNCED = 6,    /* the process or node announced it */
+    MUSTER_CAUSE_UNREACHABLE = 7,  /* the network reports it as unreachable */
+    MUSTER_CAUSE_TOLD = 8,         /* reported by the launcher or an administrator */
     MUSTER_CAUSE_NODE_FAILED = 9,  /* its node failed */
-    MUSTER_CAUSE_REFUTED = 10,     /* a suspicion was answered */
+    MUSTER_CAUSE_REFUTED = 10,     /* a suspicion was refuted */
     MUSTER_CAUSE_JOINED = 11,      /* it is new */
-    MUSTER_CAUSE_STUCK = 12,       /* the process does not come back from the kernel */
+    MUSTER_CAUSE_STUCK = 12,       /* the process does not return from the kernel */
     MUSTER_CAUSE_NO_TICK = 13,     /* the process does not tick as it promised */
-    MUSTER_CAUSE_NEW_AGENT = 14    /* of MUSTER_EVENT_OVERFLOW: the agent was started anew */
+    MUSTER_CAUSE_NEW_AGENT = 14    /* of MUSTER_EVENT_OVERFLOW: the agent was restarted */
 };
 
-/* One event. Set struct_size by MUSTER_EVENT_INIT once; the struct may be used again and again. */
+/* One event. Set struct_size by MUSTER_EVENT_INIT once; the struct may be used repeatedly. */
 typedef struct muster_event {
     size_t struct_size;      /* set by MUSTER_EVENT_INIT */
-    uint64_t sequence;       /* the event's number at this node's agent; those between two
-                                may be of attributes that this process does not watch */
-    uint64_t verdict_ns;     /* when this node's agent knew, CLOCK_MONOTONIC of this node */
+    uint64_t sequence;       /* the event's number in this node's agent; missing numbers may be
+                                attributes that this process does not watch */
+    uint64_t verdict_ns;     /* when this node's agent knew of it, CLOCK_MONOTONIC of this node */
     uint64_t delivered_ns;   /* when this call returned it, same clock */
     int32_t kind;            /* MUSTER_EVENT_NODE_UP ... MUSTER_EVENT_NODE_REFUSED */
     int32_t cause;           /* MUSTER_CAUSE_... */
     uint32_t node;           /* index of the node, or MUSTER_NONE */
     uint32_t rank;           /* the rank, or MUSTER_NONE if it concerns the whole node */
-    int32_t code;            /* of a failed rank the signal, or minus the exit code; of one that left
-                                its exit code; 0 if not known */
-    uint32_t silent_us;      /* how long it had been silent, 0 if it was not silence */
+    int32_t code;            /* of a failed rank the signal, or minus the exit code; of a rank that
+                                left its exit code; 0 if not known */
+    uint32_t silent_us;      /* length of the silence in us, 0 if the cause was not silence */
     uint32_t reporter_count; /* how many members reported it */
     uint32_t reporters[3];   /* node indices of the first of them, else MUSTER_NONE */
     uint64_t lost;           /* of MUSTER_EVENT_OVERFLOW: events lost, 0 if it cannot be known */
     uint64_t key_hash;       /* of MUSTER_EVENT_ATTRIBUTE: muster_key_hash of the key */
     uint32_t count;          /* of MUSTER_EVENT_GROUP_FAILED: how many nodes failed; of _MINORITY
-                                and _MAJORITY: how many are here, this one included */
-    uint32_t total;          /* of these: of how many */
+                                and _MAJORITY: how many are on this side, this one included */
+    uint32_t total;          /* of these: of how many nodes */
 } muster_event_t;
 
 #define MUSTER_EVENT_INIT \
     { sizeof(muster_event_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, { 0, 0, 0 }, 0, 0, 0, 0 }
 
 /* A descriptor for poll, select or epoll that is readable while events wait; do not read from it
- * or close it. The same for the life of the context.
+ * or close it. It does not change until the last muster_finalize.
  * Errors: MUSTER_ERR_ARGUMENT, _NOT_INITIALIZED, _FORKED. */
 int muster_get_fd(muster_ctx_t *context);
 
@@ -437,59 +445,60 @@ int muster_get_fd(muster_ctx_t *context);
  * MUSTER_ERR_ARGUMENT, _STRUCT_SIZE, _NOT_INITIALIZED, _FORKED, _AGENT_LOST. */
 int muster_next_event(muster_ctx_t *context, muster_event_t *event);
 
-/* Takes up to `most` events into an array, and waits for the first at most `timeout_ms`; with 0 it never
- * blocks. Set struct_size of the first by MUSTER_EVENT_INIT: all of them have that size. Without a library
- * thread this dispatches, too. With a lost agent it waits for another, up to the deadline. Returns how many
- * were taken, 0 if none came, or as muster_next_event; MUSTER_ERR_ARGUMENT also for room for none. */
+/* Takes up to `most` events into an array, and waits at most `timeout_ms` for the first; with 0 it never
+ * blocks. Set struct_size of the first one by MUSTER_EVENT_INIT: all of them have that size. Without a
+ * library thread this also dispatches. If the agent is lost, it waits for another one, up to the deadline.
+ * Returns the number of events, 0 if none came, or as muster_next_event; MUSTER_ERR_ARGUMENT also if `most`
+ * is 0. */
 int muster_poll_events(muster_ctx_t *context, muster_event_t *events, size_t most,
                        uint32_t timeout_ms);
 
-/* Called with each event, on the thread that called muster_dispatch. It may call every function but
+/* Called with each event, on the thread that called muster_dispatch. It may call every function except
  * muster_init, muster_finalize, muster_leave, muster_dispatch and muster_set_callback (MUSTER_ERR_BUSY). Its
- * context and event are valid until it returns, and it must return: no exception, no longjmp out of it. */
+ * context and event are valid until it returns. It must return: no exception, no longjmp out of it. */
 typedef void (*muster_event_fn)(muster_ctx_t *context, const muster_event_t *event,
                                 void *argument);
 
-/* Calls `callback` with each event that waits (at most 1024), in order. Never blocks, but for what
- * the callback does; and with MUSTER_NO_THREAD, when the agent was lost, for the search for another one
- * or its start, which takes timeout_ms at most. Returns the number of events, or as muster_next_event,
+/* Calls `callback` with each event that waits (at most 1024), in order. Never blocks, except in the
+ * callback, and, with MUSTER_NO_THREAD after the agent was lost, for the search for another one
+ * or its start, which takes at most timeout_ms. Returns the number of events, or as muster_next_event,
  * or MUSTER_ERR_BUSY. */
 int muster_dispatch(muster_ctx_t *context, muster_event_fn callback, void *argument);
 
-/* What a callback that is called on a thread of the library has to be: safe there, beside every other
- * thread of the process, at any moment. It calls MPI only where MPI_Init_thread gave
- * MPI_THREAD_MULTIPLE. There is no other level: what needs its own thread uses muster_dispatch. */
+/* What a callback on a thread of the library requires: it is safe there, concurrently with every other
+ * thread of the process, at any moment. It calls MPI only if MPI_Init_thread returned
+ * MPI_THREAD_MULTIPLE. There is no other level: a callback that needs its own thread uses muster_dispatch. */
 enum { MUSTER_CALLBACK_THREAD_SAFE = 1 };
 
-/* From now on `callback` is called with each event as it comes, in order, one at a time, on a thread that
- * the library starts for that, until this is called with NULL (`argument` and `safety` are ignored then) or
- * the last muster_finalize; when these return it has returned, too, and is not called again, and until it has
- * the connection lasts. One that has not returned after 10 s is waited for no longer: these then return
- * MUSTER_ERR_TIMEOUT, having done all else, and what the callback uses has to stay until it returns. While it
- * is set, muster_next_event, muster_poll_events (also one that waits already) and muster_dispatch return
- * MUSTER_ERR_BUSY, and so does this: there is one.
- * What muster_event_fn may call it may. A lost agent is no event; its successor is.
+/* Calls `callback` from now on with each event when it arrives, in order, one at a time, on a thread that
+ * the library starts for it. This ends with a call with NULL (`argument` and `safety` are ignored then) or
+ * with the last muster_finalize. Both return after the callback has returned, it is not called again after
+ * that, and the connection is valid until then. They wait for a running callback for at most 10 s and then
+ * return MUSTER_ERR_TIMEOUT, with all else done; what the callback uses must stay valid until it returns.
+ * While a callback is set, muster_next_event, muster_poll_events (also a call that waits already) and
+ * muster_dispatch return MUSTER_ERR_BUSY, and so does this call with a second callback.
+ * The callback may make the calls that muster_event_fn may make. A lost agent is no event; its successor is.
  * Returns 0, or MUSTER_ERR_ARGUMENT (also for any other `safety`), _NOT_INITIALIZED, _FORKED, _BUSY,
  * _CONFIG with MUSTER_NO_THREAD, _SYSTEM; _TIMEOUT if a running callback has not returned for 10 s: it is
- * the last call, and this may be called again. */
+ * not called again, and this call may be repeated. */
 int muster_set_callback(muster_ctx_t *context, muster_event_fn callback, void *argument, int safety);
 
-/* The nodes an event is about, by index: those of a MUSTER_EVENT_GROUP_FAILED (until a later one
- * lists them again), else the node it names, if any. Writes up to `size` of them and returns how
- * many there are. `nodes` may be NULL if `size` is 0. Deaths of one group are one event more when at
- * least two, and at least half of those who were there, failed within four deadlines.
+/* The nodes that an event is about, by index: those of a MUSTER_EVENT_GROUP_FAILED (until a later one
+ * lists them again), else the node that it names, if any. Writes up to `size` of them and returns how
+ * many there are. `nodes` may be NULL if `size` is 0. A group failure is an additional event, if at
+ * least two nodes of a group, and at least half of those that were alive, failed within four deadlines.
  * Errors: MUSTER_ERR_ARGUMENT, _STRUCT_SIZE, _NOT_INITIALIZED, _FORKED. */
 int muster_event_nodes(muster_ctx_t *context, const muster_event_t *event, uint32_t *nodes,
                        size_t size);
 
-/* "RANK_FAILED", "NODE_UP" ...; "?" for a number that is no event. Never NULL. */
+/* "RANK_FAILED", "NODE_UP" ...; "?" for an invalid kind. Never NULL. */
 const char *muster_event_name(int kind);
 
-/* "kernel futex", "silence" ...; "?" for a number that is no cause. Never NULL. */
+/* "kernel futex", "silence" ...; "?" for an invalid cause. Never NULL. */
 const char *muster_cause_name(int cause);
 
 /* One line of text: "rank 3 on nodeb FAILED: killed by signal 9 (kernel futex), 0.2 ms", where the
- * time is how long the silence was, or how long ago the agent knew. As snprintf: returns the length
+ * time is the length of the silence, or the time since the agent knew. As snprintf: returns the length
  * of the whole text. Errors: MUSTER_ERR_ARGUMENT, _STRUCT_SIZE, _NOT_INITIALIZED, _FORKED. */
 int muster_event_describe(muster_ctx_t *context, const muster_event_t *event, char *buffer,
                           size_t size);
@@ -497,65 +506,66 @@ int muster_event_describe(muster_ctx_t *context, const muster_event_t *event, ch
 /* ---------------------------------------------------------------------------------- attributes */
 
 /* Each node has a small map of keys and values that its processes write (the last writer of a key
- * wins) and every process of the job reads: a load, a port, a role. What one node writes is seen
- * everywhere in the order of writing. A map lives as long as its node's agent; it is gone with a
- * node that leaves or fails. Keys are texts of 1 to 255 bytes; those that begin with "muster." are
- * Muster's own, and all but MUSTER_KEY_MONITOR are refused. Values are up to 65536 bytes of any kind. All
- * attributes of one node have up to 1 MiB, 64 bytes a key included. Each call asks the agent of this node and
- * waits for its answer: microseconds, with a deadline of 5 s. All return, beside what is said with them:
- * MUSTER_ERR_ARGUMENT, _NOT_INITIALIZED, _FORKED, _LIMIT, _REFUSED, _AGENT_LOST (then it may or may not have
- * been done, and can be done again), _TIMEOUT (likewise), _SYSTEM. */
+ * wins) and that every process of the job can read: a load, a port, a role. All processes see the writes of
+ * one node in the same order. A map exists as long as its node's agent; it is removed when the node leaves or
+ * fails. Keys are texts of 1 to 255 bytes; those that begin with "muster." are reserved, and all but
+ * MUSTER_KEY_MONITOR are refused. Values are any bytes, at most 65536. All attributes of one node have at
+ * most 1 MiB, including 64 bytes for each key. Each call sends a request to the agent of this node and
+ * waits for its answer: microseconds, with a deadline of 5 s. Errors of all calls, in addition to those that
+ * are listed with each: MUSTER_ERR_ARGUMENT, _NOT_INITIALIZED, _FORKED, _LIMIT, _REFUSED, _AGENT_LOST (then
+ * the change may or may not have been made, and the call may be repeated), _TIMEOUT (likewise), _SYSTEM. */
 
-/* A node with this attribute, whatever the value, is a monitor: it hears of suspicions and deaths
- * straight from those who found them, not only by way of others. */
+/* A node with this attribute, with any value, is a monitor: members that find a suspicion or a failure
+ * report it to the monitor directly, and not only through other members. */
 #define MUSTER_KEY_MONITOR "muster.monitor"
 
 /* Writes an attribute of this node. `value` may be NULL if `size` is 0.
- * Returns 0, or MUSTER_ERR_OUTCAST if this node is no member any more. */
+ * Returns 0, or MUSTER_ERR_OUTCAST if this node is no longer a member. */
 int muster_publish(muster_ctx_t *context, const char *key, const void *value, size_t size);
 
-/* Deletes an attribute of this node. Returns 1, or 0 if there was none, or MUSTER_ERR_OUTCAST. Where the agent's worker
- * was lost before it had answered and was asked again, 1 says that there was one, or may have been. */
+/* Deletes an attribute of this node. Returns 1, or 0 if there was none, or MUSTER_ERR_OUTCAST. If the
+ * agent's worker was lost before it answered and the request was repeated, 1 means that there was an
+ * attribute, or may have been. */
 int muster_withdraw(muster_ctx_t *context, const char *key);
 
-/* Copies the value of a node's attribute, cut to fit, as far as it has come here. Returns the
- * length of the whole value, so more than `size` means that it was cut; or MUSTER_ERR_NO_SUCH_KEY,
- * _NO_SUCH_NODE. `buffer` may be NULL if `size` is 0. */
+/* Copies the value of a node's attribute, truncated to fit; the last value that has arrived here. Returns
+ * the length of the whole value, so a return value above `size` means that it was truncated; or
+ * MUSTER_ERR_NO_SUCH_KEY, _NO_SUCH_NODE. `buffer` may be NULL if `size` is 0. */
 int muster_attribute_get(muster_ctx_t *context, uint32_t node, const char *key, void *buffer,
                          size_t size);
 
-/* From now on every change of this key, on whatever node, is a MUSTER_EVENT_ATTRIBUTE of this
- * process: read the attribute when it comes (changes that follow each other closely are one). What
- * was written before is no event: read once after this call. Up to 256 keys a process.
+/* From now on every change of this key, on any node, is a MUSTER_EVENT_ATTRIBUTE of this process: read the
+ * attribute when the event comes (changes in quick succession may be one event). Earlier writes are no
+ * events: read the attribute once after this call. At most 256 keys a process.
  * Returns 0. */
 int muster_watch(muster_ctx_t *context, const char *key);
 
-/* Takes that back, at once: no event of this key is handed out any more. Returns 1, or 0 if it was not
+/* Ends the watch of this key at once: no later call returns an event of it. Returns 1, or 0 if it was not
  * watched. */
 int muster_unwatch(muster_ctx_t *context, const char *key);
 
-/* Writes the keys of a node's attributes, in order, each terminated, one behind the other: as many as fit
- * wholly. Returns the length of all, terminators included, so more than `size` means that some are left
- * out; or MUSTER_ERR_NO_SUCH_NODE. `buffer` may be NULL if `size` is 0. If length <= size, to go through
- * them:
+/* Writes the keys of a node's attributes, in order, each terminated, one after the other: as many as fit
+ * entirely. Returns the length of all, terminators included, so a return value above `size` means that some
+ * are missing; or MUSTER_ERR_NO_SUCH_NODE. `buffer` may be NULL if `size` is 0. If length <= size, iterate
+ * over them by:
  *
  *     for (const char *key = buffer; key < buffer + length; key += strlen(key) + 1)
  */
 int muster_attribute_keys(muster_ctx_t *context, uint32_t node, char *buffer, size_t size);
 
-/* The number by which events name a key: the same everywhere, always. 0 for NULL. */
+/* The hash by which events name a key: the same in all processes and releases. 0 for NULL. */
 uint64_t muster_key_hash(const char *key);
 
-/* ------------------------------------------------------------------- rails, peers, policy, figures */
+/* ------------------------------------------------------------------- rails, peers, policy, counters */
 
-/* Asks the agent of this node for something, or has it change something while it runs: what the
- * commands of muster(1) can. `request` is one line:
+/* Sends a request to the agent of this node, to read or to change something while the agent runs: the
+ * requests of the commands of muster(1). `request` is one line:
  *
- *     members | why NAME | stats                          who is known, and counters
- *     rails | rails NET INDEX | nets | policy             what is there, with every figure
- *     peers MOST BEHIND                                   at most so many, behind so many others
- *     explain [FROM] TO                                   which pair a message takes now, and why
- *     relays | policy relay on | policy relay off         what goes through others, and whether it may
+ *     members | why NAME | stats                          the members, and counters
+ *     rails | rails NET INDEX | nets | policy             the configuration in use, with counters
+ *     peers MOST BEHIND                                   at most MOST peers, after the first BEHIND
+ *     explain [FROM] TO                                   the path that a message takes now, and why
+ *     relays | policy relay on | policy relay off         relayed messages, and whether to relay
  *     export                                              the configuration, as YAML in JSON
  *     rails add NID [partitions=0,1] | rails set NID [partitions=0,1] | rails del NID
  *     limits set NAME=NUMBER ...                          numa_range, sensitivity ...
@@ -564,10 +574,10 @@ uint64_t muster_key_hash(const char *key);
  *     policy del NUMBER
  *     stats zero
  *
- * or the line "import" and behind it a whole configuration. The answer, JSON with the name of its
- * schema, is written as by snprintf: cut to fit and terminated, its whole length returned (a change
- * is made even if its answer is cut). `buffer` may be NULL if `size` is 0. A change is made whole or
- * not at all; the words are explained in muster(7) and in the pages of the commands.
+ * or the line "import" followed by a whole configuration. The answer is JSON with the name of its
+ * schema. It is written as by snprintf: truncated to fit and terminated; the whole length is returned (a
+ * change is made even if its answer is truncated). `buffer` may be NULL if `size` is 0. A change is made
+ * entirely or not at all. muster(7) and the pages of the commands explain the requests.
  *
  * Returns the length, or MUSTER_ERR_ARGUMENT, _NOT_INITIALIZED, _FORKED, _REFUSED (the reason is in
  * muster_last_error_message), _AGENT_LOST, _TIMEOUT, _SYSTEM (then a change may or may not have been

@@ -1,10 +1,10 @@
-/* muster_mpi.h - Muster and MPI communicators. Nothing here is in libmuster, which knows no MPI: these
- * functions are compiled with yours, against the MPI that you have.
+/* muster_mpi.h - Muster and MPI communicators. Nothing here is in libmuster, which does not depend on MPI:
+ * these functions are compiled with your program, against your MPI.
  *
  * SPDX-License-Identifier: MIT OR Apache-2.0
  *
- * A job's rank, as Muster numbers them, is the rank in MPI_COMM_WORLD. All functions but muster_mpi_init
- * are local: they may be called after failures, and on a communicator that was revoked.
+ * Muster's rank number is the rank in MPI_COMM_WORLD. All functions except muster_mpi_init
+ * are local: they may be called after failures, and on a revoked communicator.
  */
 #ifndef MUSTER_MPI_H
 #define MUSTER_MPI_H
@@ -22,37 +22,38 @@
 extern "C" {
 #endif
 
-/* A name for a job that has none. Of this file only. */
+/* Generates a name for a job that has none. Private to this file. */
 static inline void muster_mpi_job_(char *job, size_t size)
 {
-    unsigned long long drawn = 0;
+    unsigned long long entropy = 0;
     FILE *source = fopen("/dev/urandom", "rb");
     if (source) {
-        if (fread(&drawn, sizeof drawn, 1, source) != 1)
-            drawn = 0;
+        if (fread(&entropy, sizeof entropy, 1, source) != 1)
+            entropy = 0;
         fclose(source);
     }
-    snprintf(job, size, "mpi-%lx-%lx-%llx", (unsigned long)time(NULL), (unsigned long)getpid(), drawn);
+    snprintf(job, size, "mpi-%lx-%lx-%llx", (unsigned long)time(NULL), (unsigned long)getpid(), entropy);
 }
 
-/* As muster_init, for a job whose MPI has no PMIx (MPICH and its kin) and in which nothing else tells
- * the agents of each other. Collective over `comm`, which has all processes of MPI_COMM_WORLD in their
- * order; call it after MPI_Init. Where config->job and MUSTER_JOB are unset and PMIx does not name the job, it has a
- * name of rank 0's, with random digits: process numbers alone are the same in many containers. `config` may be NULL.
+/* As muster_init, for a job whose MPI has no PMIx (MPICH and its derivatives), so that the agents have no
+ * other way to find each other. Collective over `comm`, which must have all processes of MPI_COMM_WORLD in
+ * their order; call it after MPI_Init. If config->job and MUSTER_JOB are unset and PMIx does not name the job,
+ * rank 0 generates a name with random digits: process numbers alone may repeat in containers. `config` may be
+ * NULL.
  *
- * A process whose muster_init fails takes part all the same, so that the others are not kept waiting;
- * it returns its code. Returns 0, or a code of muster_init, muster_bootstrap_record or muster_take_bootstrap_records;
- * MUSTER_ERR_ARGUMENT if `context` is NULL, or on all of them if `comm` is not such a communicator;
- * MUSTER_ERR_SYSTEM if MPI failed or there is no memory. After any of them this process is not attached,
- * and *context is NULL. */
+ * A process whose muster_init fails still takes part in the collective calls, so that the other processes do
+ * not block; it returns its code. Returns 0, or a code of muster_init, muster_bootstrap_record or
+ * muster_take_bootstrap_records; MUSTER_ERR_ARGUMENT if `context` is NULL, or in all processes if `comm` is
+ * not such a communicator; MUSTER_ERR_SYSTEM if MPI failed or there is no memory. After an error this process
+ * is not attached, and *context is NULL. */
 static inline int muster_mpi_init(MPI_Comm comm, const muster_config_t *config, muster_ctx_t **context)
 {
     muster_config_t own = MUSTER_CONFIG_INIT;
     muster_ctx_t *connected = NULL;
     char job[64] = "";
     char *records = NULL;
-    const char *said = getenv("MUSTER_JOB"), *named = getenv("PMIX_NAMESPACE");
-    int rank = 0, size = 0, same = 0, status, told;
+    const char *from_environment = getenv("MUSTER_JOB"), *from_pmix = getenv("PMIX_NAMESPACE");
+    int rank = 0, size = 0, same = 0, status, all_ready, taken;
 
     if (context)
         *context = NULL;
@@ -69,7 +70,7 @@ static inline int muster_mpi_init(MPI_Comm comm, const muster_config_t *config, 
     if (MPI_Bcast(job, (int)sizeof job, MPI_CHAR, 0, comm) != MPI_SUCCESS)
         return MUSTER_ERR_SYSTEM;
     if (own.struct_size == sizeof own) {
-        if (!own.job && !(said && *said) && !(named && *named))
+        if (!own.job && !(from_environment && *from_environment) && !(from_pmix && *from_pmix))
             own.job = job;
         if (own.rank == MUSTER_AUTO)
             own.rank = rank;
@@ -81,15 +82,15 @@ static inline int muster_mpi_init(MPI_Comm comm, const muster_config_t *config, 
     if (status == MUSTER_OK && records)
         status = muster_bootstrap_record(connected, records + (size_t)size * MUSTER_BOOTSTRAP_RECORD_SIZE,
                              own.timeout_ms ? own.timeout_ms : 10000);
-    /* Nobody waits in the allgather for one who could not get the memory for it. */
-    told = records != NULL;
-    if (MPI_Allreduce(MPI_IN_PLACE, &told, 1, MPI_INT, MPI_MIN, comm) != MPI_SUCCESS || !told ||
-        MPI_Allgather(records + (size_t)size * MUSTER_BOOTSTRAP_RECORD_SIZE, MUSTER_BOOTSTRAP_RECORD_SIZE, MPI_BYTE, records,
-                      MUSTER_BOOTSTRAP_RECORD_SIZE, MPI_BYTE, comm) != MPI_SUCCESS)
+    /* No process enters the allgather if one of them had no memory for it. */
+    all_ready = records != NULL;
+    if (MPI_Allreduce(MPI_IN_PLACE, &all_ready, 1, MPI_INT, MPI_MIN, comm) != MPI_SUCCESS || !all_ready ||
+        MPI_Allgather(records + (size_t)size * MUSTER_BOOTSTRAP_RECORD_SIZE, MUSTER_BOOTSTRAP_RECORD_SIZE, MPI_BYTE,
+                      records, MUSTER_BOOTSTRAP_RECORD_SIZE, MPI_BYTE, comm) != MPI_SUCCESS)
         status = status < 0 ? status : MUSTER_ERR_SYSTEM;
     if (status == MUSTER_OK) {
-        told = muster_take_bootstrap_records(connected, records, (size_t)size);
-        status = told < 0 ? told : MUSTER_OK;
+        taken = muster_take_bootstrap_records(connected, records, (size_t)size);
+        status = taken < 0 ? taken : MUSTER_OK;
     }
     free(records);
     if (status < 0 && connected) {

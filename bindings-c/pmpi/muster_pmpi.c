@@ -1,22 +1,22 @@
-/* libmuster-pmpi.so: the messages of an MPI program stand for heartbeats, without a change to the program.
+/* libmuster-pmpi.so: the messages of an unchanged MPI program replace heartbeats.
  *
  * SPDX-License-Identifier: MIT OR Apache-2.0
  *
  * Build: mpicc -shared -fPIC -O2 muster_pmpi.c -o libmuster-pmpi.so $(pkg-config --cflags --libs muster)
  * Run:   mpirun -x LD_PRELOAD=/path/libmuster-pmpi.so ./program
  *
- * It stands between the program and MPI, by MPI's profiling interface. MPI_Init connects to Muster,
- * MPI_Finalize leaves; a program that does so too is counted beside it. Each message between two ranks
- * that this process has received is told by muster_heard_from, each that it sends by muster_sent_to: a
- * load and a store each. One that MPI_Mprobe has found is received. Left alone are collective, one-sided and
- * partitioned operations; ranks of another MPI_COMM_WORLD (spawned children); and a program in Fortran where
+ * The library is called in place of MPI, by MPI's profiling interface. MPI_Init connects to Muster, MPI_Finalize
+ * leaves. If the program itself connects, both connections are counted. Each message between two ranks that this
+ * process has received is reported by muster_heard_from, each that it sends by muster_sent_to: a load and a store
+ * each. A message that MPI_Mprobe has found counts as received. Not covered: collective, one-sided and
+ * partitioned operations; ranks of another MPI_COMM_WORLD (spawned children); and a program in Fortran if
  * MPI's Fortran functions do not call those of C, as in Open MPI.
  *
- * What newer versions of MPI have is there if the MPI that this is compiled with has it.
+ * Functions of newer versions of MPI are included if the MPI that this is compiled with has them.
  *
- * Where neither PMIx nor MUSTER_JOB tells the job, MPI_Init is where the agents are brought together, by
- * muster_mpi_init: the library must then be loaded in all processes of the job, or in none. It prints
- * nothing, but with MUSTER_PMPI_STATS=1 its counts at MPI_Finalize. */
+ * If neither PMIx nor MUSTER_JOB names the job, MPI_Init connects the agents with each other by muster_mpi_init:
+ * the library must then be loaded in all processes of the job, or in none. It prints nothing, except its counters
+ * at MPI_Finalize with MUSTER_PMPI_STATS=1. */
 #include <muster_mpi.h>
 
 #include <pthread.h>
@@ -24,11 +24,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* MPI 4; Open MPI 5 has these functions, and calls itself 3.1. */
+/* Functions of MPI 4. Open MPI 5 has them, though it reports version 3.1. */
 #if MPI_VERSION >= 4 || (defined(OMPI_MAJOR_VERSION) && OMPI_MAJOR_VERSION >= 5)
 #define HAS_ISENDRECV 1
 #endif
-/* Those with counts of 64 bits. */
+/* Functions with 64-bit counts. */
 #if MPI_VERSION >= 4
 #define HAS_LARGE_COUNTS 1
 #endif
@@ -37,13 +37,13 @@ static muster_ctx_t *muster;
 static int keyval = MPI_KEYVAL_INVALID;
 static _Atomic unsigned long heard, sent, untracked;
 
-/* --------------------------------------------- receives under way, persistent requests, by their handle */
+/* --------------------------------------------- pending receives and persistent requests, by their handle */
 
-#define TABLE_SIZE 4096 /* a power of two; beyond three quarters of it a request is not followed */
+#define TABLE_SIZE 4096 /* a power of two; when it is three quarters full, further requests are not followed */
 
 enum kind {
-    RECEIVE,            /* out of the table when it is complete */
-    PERSISTENT_RECEIVE, /* these stay until they are freed */
+    RECEIVE,            /* is removed from the table when it is complete */
+    PERSISTENT_RECEIVE, /* persistent requests stay until they are freed */
     PERSISTENT_SEND
 };
 
@@ -54,12 +54,12 @@ static struct {
         MPI_Request request; /* 0: free */
         MPI_Comm comm;
         enum kind kind;
-        int to; /* of a send */
+        int to; /* destination of a send */
     } entries[TABLE_SIZE];
 } table = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* Receives that a thread waits for or tests are out of the table meanwhile: MPI may give the handle of one
- * that completes to another thread's next receive before the first thread is back. */
+/* A receive that a thread waits for or tests is removed from the table meanwhile: when it completes, MPI may give
+ * its handle to another thread's next receive before the first thread has returned from MPI. */
 static struct taken {
     struct taken *next;
     int count;
@@ -70,11 +70,11 @@ static struct taken {
 /* ------------------------------------------------------------------ ranks of a communicator in the job */
 
 struct world_ranks {
-    int count; /* 0: not to be told of */
+    int count; /* 0: nothing is reported */
     int ranks[];
 };
 
-/* The communicator is freed. Receives on it may still be under way, and are told of no more. */
+/* The communicator is freed. Pending receives on it are no longer reported. */
 static int forget_ranks(MPI_Comm comm, int key, void *ranks, void *extra)
 {
     (void)key, (void)extra;
@@ -98,7 +98,7 @@ static struct world_ranks *learn_ranks(MPI_Comm comm)
     MPI_Group there, world;
     struct world_ranks *found;
     int inter = 0, size = 0;
-    /* Whom one talks to on an intercommunicator are the others. */
+    /* On an intercommunicator, ranks are those of the remote group. */
     PMPI_Comm_test_inter(comm, &inter);
     if (inter)
         PMPI_Comm_remote_size(comm, &size);
@@ -125,7 +125,7 @@ static struct world_ranks *learn_ranks(MPI_Comm comm)
     return found;
 }
 
-/* The rank in the job, negative if there is none to tell of. */
+/* The rank in the job; negative if none is known. */
 static int world_rank(MPI_Comm comm, int rank)
 {
     struct world_ranks *ranks = NULL;
@@ -136,7 +136,7 @@ static int world_rank(MPI_Comm comm, int rank)
         return rank;
     PMPI_Comm_get_attr(comm, keyval, &ranks, &known);
     if (!known) {
-        /* Two threads may come at once. */
+        /* Two threads may get here at once. */
         pthread_mutex_lock(&learning);
         PMPI_Comm_get_attr(comm, keyval, &ranks, &known);
         if (!known)
@@ -165,7 +165,7 @@ static unsigned place_of(MPI_Request request)
     return (unsigned)(((uintptr_t)request * 0x9E3779B97F4A7C15u) >> 40) % TABLE_SIZE;
 }
 
-/* With the lock: where it is, or where it would be, which is free. */
+/* Requires the lock. The index of the request, or a free index where it would be. */
 static unsigned find(MPI_Request request)
 {
     unsigned place = place_of(request);
@@ -174,7 +174,7 @@ static unsigned find(MPI_Request request)
     return place;
 }
 
-/* With the lock. */
+/* Requires the lock. */
 static void put_in(MPI_Request request, MPI_Comm comm, enum kind kind, int to)
 {
     if (table.used < TABLE_SIZE / 4 * 3) {
@@ -189,13 +189,13 @@ static void put_in(MPI_Request request, MPI_Comm comm, enum kind kind, int to)
     }
 }
 
-/* With the lock: followed no more. */
+/* Requires the lock. Removes an entry. */
 static void take_out(unsigned hole)
 {
     if (!table.entries[hole].request)
         return;
     table.used--;
-    /* Whoever stands behind the hole and would be found before it moves up. */
+    /* Move up each later entry whose probe sequence passes the hole. */
     for (unsigned next = (hole + 1) % TABLE_SIZE; table.entries[next].request; next = (next + 1) % TABLE_SIZE) {
         unsigned home = place_of(table.entries[next].request);
         if ((next - home) % TABLE_SIZE >= (next - hole) % TABLE_SIZE) {
@@ -208,13 +208,13 @@ static void take_out(unsigned hole)
 
 static void follow(MPI_Request request, MPI_Comm comm, enum kind kind, int to)
 {
-    world_rank(comm, 0); /* From now on it is noticed when the communicator is freed. */
+    world_rank(comm, 0); /* Sets the attribute whose callback reports that the communicator is freed. */
     pthread_mutex_lock(&table.lock);
     put_in(request, comm, kind, to);
     pthread_mutex_unlock(&table.lock);
 }
 
-/* With the lock: the communicator of a receive that may be complete soon; none if it is not followed. */
+/* Requires the lock. The communicator of a receive that may be complete soon; none if it is not followed. */
 static MPI_Comm take_one(MPI_Request request)
 {
     unsigned place = find(request);
@@ -226,7 +226,7 @@ static MPI_Comm take_one(MPI_Request request)
     return comm;
 }
 
-/* Before MPI may complete these requests. 0 if none of them is followed: then nothing is to be done after. */
+/* Call before MPI may complete these requests. 0 if none of them is followed: then no call after it is needed. */
 static int take(struct taken *taken, int count, const MPI_Request requests[])
 {
     int found = 0;
@@ -253,8 +253,8 @@ static int take(struct taken *taken, int count, const MPI_Request requests[])
     return found && taken->comms;
 }
 
-/* After it: what is not complete is followed again, and has no communicator here any more. The handle of a
- * persistent request stays as it is, complete or not. */
+/* Call after MPI returned. Requests that are not complete are followed again, and have no communicator in `taken`
+ * any more. The handle of a persistent request does not change, complete or not. */
 static void give_back(struct taken *taken, const MPI_Request requests[])
 {
     struct taken **link = &all_taken;
@@ -274,7 +274,7 @@ static void give_back(struct taken *taken, const MPI_Request requests[])
 static void complete(MPI_Comm comm, const MPI_Status *status)
 {
     int cancelled = 0;
-    /* A persistent request that was not started is complete at once, from nobody. */
+    /* A persistent request that was not started is complete at once, with no source. */
     if (comm == MPI_COMM_NULL || status->MPI_SOURCE < 0)
         return;
     PMPI_Test_cancelled(status, &cancelled);
@@ -298,8 +298,8 @@ static int is_set(const char *name)
 
 static void begin(void)
 {
-    int told = is_set("PMIX_NAMESPACE") || is_set("MUSTER_JOB");
-    if ((told ? muster_init(NULL, &muster) : muster_mpi_init(MPI_COMM_WORLD, NULL, &muster)) < 0)
+    int is_named = is_set("PMIX_NAMESPACE") || is_set("MUSTER_JOB");
+    if ((is_named ? muster_init(NULL, &muster) : muster_mpi_init(MPI_COMM_WORLD, NULL, &muster)) < 0)
         muster = NULL;
     PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, forget_ranks, &keyval, NULL);
 }
@@ -350,7 +350,7 @@ int MPI_Finalize(void)
             tell_sent(comm, to);                                                                            \
         return result;                                                                                      \
     }
-/* Sent whenever it is started. */
+/* A persistent send: reported at each start. */
 #define SEND_INIT(name, count_type)                                                                         \
     int MPI_##name(const void *buffer, count_type count, MPI_Datatype type, int to, int tag, MPI_Comm comm, \
                    MPI_Request *request)                                                                    \
@@ -467,7 +467,7 @@ int MPI_Startall(int count, MPI_Request requests[])
         }                                                                                                    \
         return result;                                                                                       \
     }
-/* The status of such a request is that of the receive. */
+/* The status of such a request is that of its receive. */
 #define ISENDRECV(name, count_type)                                                                          \
     int MPI_##name(const void *out, count_type out_count, MPI_Datatype out_type, int to, int out_tag,        \
                    void *in, count_type in_count, MPI_Datatype in_type, int from, int in_tag, MPI_Comm comm, \
@@ -512,7 +512,8 @@ ISENDRECV(Isendrecv_c, MPI_Count)
 ISENDRECV_REPLACE(Isendrecv_replace_c, MPI_Count)
 #endif
 
-/* What these have found nobody else can receive: its end by MPI_Mrecv or MPI_Imrecv is nothing new. */
+/* A message that these have found can be received by no other call, so it counts as received now. Its completion
+ * by MPI_Mrecv or MPI_Imrecv is not reported again. */
 int MPI_Mprobe(int from, int tag, MPI_Comm comm, MPI_Message *message, MPI_Status *status)
 {
     MPI_Status own, *seen = status == MPI_STATUS_IGNORE ? &own : status;
@@ -586,14 +587,14 @@ int MPI_Testany(int count, MPI_Request requests[], int *index, int *flag, MPI_St
     return any(count, requests, index, flag, status);
 }
 
-/* Statuses of our own where the program wants none; none either if there is no memory. */
+/* Own statuses if the program ignores them; NULL statuses if there is no memory for them. */
 static MPI_Status *statuses_for(int count, MPI_Status statuses[], MPI_Status **own)
 {
     *own = statuses == MPI_STATUSES_IGNORE ? malloc((size_t)count * sizeof **own) : NULL;
     return *own ? *own : statuses;
 }
 
-/* Whether a request of several is complete without an error of its own. */
+/* Whether one request of several has completed without an error. */
 static int is_well(int result, const MPI_Status statuses[], int index)
 {
     if (statuses == MPI_STATUSES_IGNORE)
@@ -661,7 +662,7 @@ int MPI_Testall(int count, MPI_Request requests[], int *flag, MPI_Status statuse
     return all(count, requests, flag, statuses);
 }
 
-/* One that is given up may not be taken for the next request at its place. */
+/* A freed request is removed, so that it is not taken for the next request with the same handle. */
 int MPI_Request_free(MPI_Request *request)
 {
     pthread_mutex_lock(&table.lock);

@@ -1,4 +1,4 @@
-//! Attributes: what nodes say about themselves, written and read by key.
+//! Attributes: the keys and values that nodes publish.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
@@ -35,10 +35,10 @@ pub unsafe extern "C" fn muster_publish(
         check_room("value", value, size)?;
         let value: &[u8] = match size {
             0 => &[],
-            // Found out here already: a slice has limits of its own.
+            // Checked before the slice is made: a slice of more than isize::MAX bytes is undefined behaviour.
             _ if size > ATTRIBUTE_VALUE_MAX => {
                 let message =
-                    format!("a value has at most {ATTRIBUTE_VALUE_MAX} bytes, this one {size}");
+                    format!("value has {size} bytes; at most {ATTRIBUTE_VALUE_MAX} are possible");
                 return Err(Failure::new(Code::Limit, message));
             }
             // SAFETY: not NULL, and the caller gives `size` readable bytes.
@@ -86,7 +86,7 @@ pub unsafe extern "C" fn muster_attribute_get(
                 let key = String::from_utf8_lossy(key);
                 Failure::new(
                     Code::NoSuchKey,
-                    format!("node {node} has no attribute {key:?}, or it has not come here yet"),
+                    format!("node {node} has no attribute {key:?}, or it has not arrived here yet"),
                 )
             })?;
         let length = value.len().min(size);
@@ -98,7 +98,7 @@ pub unsafe extern "C" fn muster_attribute_get(
     })
 }
 
-/// Makes changes of a key events of this process.
+/// Watches a key: each change of it becomes an event of this process.
 ///
 /// # Safety
 /// `key` is NULL or a terminated text.
@@ -112,7 +112,7 @@ pub unsafe extern "C" fn muster_watch(context: *mut muster_ctx_t, key: *const c_
     })
 }
 
-/// Takes that back.
+/// Ends the watch of a key.
 ///
 /// # Safety
 /// `key` is NULL or a terminated text.
@@ -125,7 +125,7 @@ pub unsafe extern "C" fn muster_unwatch(context: *mut muster_ctx_t, key: *const 
     })
 }
 
-/// The keys of a node's attributes, each of them terminated.
+/// Writes the keys of a node's attributes, each NUL-terminated.
 ///
 /// # Safety
 /// `buffer` has room for `size` bytes, or is NULL if `size` is 0.
@@ -140,23 +140,23 @@ pub unsafe extern "C" fn muster_attribute_keys(
         context::check(context)?;
         check_room("buffer", buffer.cast(), size)?;
         let keys = context::client(context)?.attribute_keys(node)?;
-        let mut place = 0;
+        let mut end = 0;
         for key in &keys {
-            if place + key.len() >= size {
+            if end + key.len() >= size {
                 break;
             }
             // SAFETY: the caller gives `size` writable bytes, and the key with its end is within them.
             unsafe {
-                std::ptr::copy_nonoverlapping(key.as_ptr().cast(), buffer.add(place), key.len());
-                buffer.add(place + key.len()).write(0);
+                std::ptr::copy_nonoverlapping(key.as_ptr().cast(), buffer.add(end), key.len());
+                buffer.add(end + key.len()).write(0);
             }
-            place += key.len() + 1;
+            end += key.len() + 1;
         }
         Ok(count(keys.iter().map(|key| key.len() + 1).sum::<usize>()))
     })
 }
 
-/// The number by which events name a key; 0 for NULL.
+/// The hash by which events name a key; 0 for NULL.
 ///
 /// # Safety
 /// `key` is NULL or a terminated text.

@@ -1,4 +1,4 @@
-//! Cards: what processes without PMIx bring to each other by whatever means they have.
+//! Bootstrap records: what processes without PMIx exchange, by their own means, so that their agents find each other.
 
 use std::ffi::{c_int, c_void};
 use std::time::Duration;
@@ -48,7 +48,7 @@ pub unsafe extern "C" fn muster_take_bootstrap_records(
             .checked_mul(RECORD_SIZE)
             .filter(|size| isize::try_from(*size).is_ok());
         let Some(size) = size.filter(|size| *size == 0 || !records.is_null()) else {
-            let message = format!("records is NULL or processes too many: {processes}");
+            let message = format!("records is NULL or processes ({processes}) is too large");
             return Err(Failure::new(Code::Argument, message));
         };
         let records: &[u8] = match size {

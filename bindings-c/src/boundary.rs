@@ -1,8 +1,9 @@
-//! The door between C and Rust: nothing unwinds through it.
+//! The boundary between C and Rust. No panic unwinds through it.
 //!
-//! Every function of the C API runs its body here. A failure becomes a code (and words for
-//! `muster_last_error_message`), a panic becomes `MUSTER_ERR_INTERNAL`. A thread that is cancelled
-//! (`pthread_cancel`) meanwhile ends once the call has returned: its stack would be unwound in the middle of it.
+//! Every function of the C API runs its body here. A failure becomes a code and a text for
+//! `muster_last_error_message`; a panic becomes `MUSTER_ERR_INTERNAL`. A thread that is cancelled
+//! (`pthread_cancel`) during a call ends after the call has returned: cancellation would unwind its stack in the
+//! middle of Rust code.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,20 +18,20 @@ pub(crate) fn enter(body: impl FnOnce() -> Result<c_int, Failure>) -> c_int {
     enter_quick(body)
 }
 
-/// Runs the body of a call that looks at memory and makes no system call, so that nobody is cancelled in it.
+/// Runs the body of a call that only reads memory. It makes no system call, so it has no cancellation point.
 #[inline]
 pub(crate) fn enter_quick(body: impl FnOnce() -> Result<c_int, Failure>) -> c_int {
-    // After a panic the caller is told not to use the context again, so nobody sees what it left.
+    // After a panic the caller must not use the context again, so no caller sees an inconsistent state.
     let failure = match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(value)) => return value,
         Ok(Err(failure)) => failure,
         Err(payload) => {
-            let words = payload
+            let text = payload
                 .downcast_ref::<&str>()
                 .copied()
                 .or_else(|| payload.downcast_ref::<String>().map(String::as_str))
                 .unwrap_or("no message");
-            Failure::new(Code::Internal, format!("internal error: {words}"))
+            Failure::new(Code::Internal, format!("internal error: {text}"))
         }
     };
     remember(&failure.message);
@@ -42,7 +43,7 @@ pub(crate) fn count(value: impl TryInto<c_int>) -> c_int {
     value.try_into().unwrap_or(c_int::MAX)
 }
 
-/// NULL goes with the size 0 only.
+/// Refuses a NULL buffer whose size is not 0.
 pub(crate) fn check_room(name: &str, room: *const c_void, size: usize) -> Result<(), Failure> {
     if room.is_null() && size > 0 {
         let message = format!("{name} is NULL but size is {size}");
@@ -51,7 +52,7 @@ pub(crate) fn check_room(name: &str, room: *const c_void, size: usize) -> Result
     Ok(())
 }
 
-/// Writes a text as snprintf does: cut to fit, terminated, the whole length returned.
+/// Writes a text as snprintf does: truncated to fit and NUL-terminated. Returns the length of the whole text.
 pub(crate) fn write_text(text: &str, buffer: *mut c_char, size: usize) -> Result<c_int, Failure> {
     check_room("buffer", buffer.cast(), size)?;
     if size == 0 {
@@ -75,8 +76,8 @@ mod tests {
         let code = enter(|| panic!("{} is broken", "it"));
         assert_eq!(code, Code::Internal as c_int);
         // SAFETY: the message of this thread always ends with a NUL.
-        let words = unsafe { std::ffi::CStr::from_ptr(crate::muster_last_error_message()) };
-        assert_eq!(words.to_str(), Ok("internal error: it is broken"));
+        let text = unsafe { std::ffi::CStr::from_ptr(crate::muster_last_error_message()) };
+        assert_eq!(text.to_str(), Ok("internal error: it is broken"));
     }
 
     #[test]

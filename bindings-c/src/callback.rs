@@ -1,7 +1,7 @@
-//! Callbacks on a thread of the library, for those who ask for them and say that they are safe there.
+//! Callbacks on a thread of the library. The caller must state that its callback is safe there.
 //!
-//! The thread is one of its own, so that a callback that takes its time keeps nobody from dealing with
-//! the agent. While it is there all events are its: who takes them elsewhere is told so.
+//! The thread is separate from the library's other thread, so that a slow callback does not delay the handling of the
+//! agent. While a callback is set, it gets all events; other calls that take events return `MUSTER_ERR_BUSY`.
 
 use std::ffi::{c_int, c_void};
 use std::os::fd::AsFd;
@@ -21,24 +21,24 @@ use crate::event::{call_back, muster_event_fn, muster_event_t, refuse_in_callbac
 
 /// `MUSTER_CALLBACK_THREAD_SAFE`.
 const THREAD_SAFE: c_int = 1;
-/// How long a callback that is running is waited for.
+/// How long `stop` waits for a running callback.
 const STOP_DEADLINE: Duration = Duration::from_secs(10);
 
 /// The callback that is set.
 static SET: Mutex<Option<Running>> = Mutex::new(None);
-/// Whether events go to it alone.
+/// Whether all events go to the callback.
 static TAKES_ALL: AtomicBool = AtomicBool::new(false);
 
 struct Running {
-    /// Whose events it takes.
+    /// The client whose events the callback gets.
     client: Client,
-    order: Arc<Order>,
-    /// Hangs up when the thread has ended.
+    stop_request: Arc<StopRequest>,
+    /// Is disconnected when the thread has ended.
     over: Receiver<()>,
 }
 
-/// The order to end.
-struct Order {
+/// The request to end the thread.
+struct StopRequest {
     given: AtomicBool,
     wake: EventFd,
 }
@@ -48,14 +48,15 @@ struct Callback {
     argument: *mut c_void,
 }
 
-// SAFETY: who sets a callback says by its level that it may run on any thread, with its argument.
+// SAFETY: the caller of muster_set_callback states, by its level, that the callback may run on any thread, with its
+// argument.
 unsafe impl Send for Callback {}
 
-/// Has events handed to a function on a thread of the library; with NULL no more.
+/// Calls a function with each event, on a thread of the library; NULL ends that.
 ///
 /// # Safety
 /// `callback` is NULL or a function that may be called with `argument`, on another thread and at any
-/// time until this was called with NULL or the context was finalized.
+/// time until this is called with NULL or the context is finalized.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn muster_set_callback(
     context: *mut muster_ctx_t,
@@ -74,15 +75,15 @@ pub unsafe extern "C" fn muster_set_callback(
             return Err(Failure::new(
                 Code::Argument,
                 format!(
-                    "safety is {safety}, but on a thread of the library only what is \
-                     MUSTER_CALLBACK_THREAD_SAFE (1) can run; muster_dispatch asks for nothing"
+                    "safety is {safety}; a callback on a thread of the library requires \
+                     MUSTER_CALLBACK_THREAD_SAFE (1). For any other callback use muster_dispatch"
                 ),
             ));
         }
         if !client.has_thread() {
             return Err(Failure::new(
                 Code::Config,
-                "MUSTER_NO_THREAD was set, so there is no thread to call back on: use muster_dispatch",
+                "MUSTER_NO_THREAD is set, so there is no thread that could call back; use muster_dispatch",
             ));
         }
         start(client, Callback { function, argument })
@@ -102,25 +103,30 @@ pub(crate) fn refuse_takers(call: &str) -> Result<(), Failure> {
 
 fn start(client: Client, callback: Callback) -> Result<c_int, Failure> {
     let mut set = SET.lock().unwrap_or_else(PoisonError::into_inner);
-    // One whose client has left, or which returned after it was stopped in vain, is no obstacle.
+    // A thread that has ended is no obstacle: its client left, or it returned after a stop that timed out.
     let ended = |running: &Running| running.over.try_recv() == Err(TryRecvError::Disconnected);
     if set.as_ref().is_some_and(|running| !ended(running)) {
-        let message = "another callback is set; take it back first, with NULL";
+        let message = "a callback is set already; remove it first by muster_set_callback with NULL";
         return Err(Failure::new(Code::Busy, message));
     }
-    let system = |cause| Failure::new(Code::System, format!("cannot call back: {cause}"));
-    let order = Arc::new(Order {
+    let system = |cause| {
+        Failure::new(
+            Code::System,
+            format!("cannot start the callback thread: {cause}"),
+        )
+    };
+    let stop_request = Arc::new(StopRequest {
         given: AtomicBool::new(false),
         wake: EventFd::new().map_err(system)?,
     });
     let (ends, over) = sync_channel(1);
     let builder = std::thread::Builder::new().name("muster-callback".into());
-    let heard = Arc::clone(&order);
+    let request = Arc::clone(&stop_request);
     let own = client.clone();
     TAKES_ALL.store(true, Ordering::Release);
     let started = signal::with_all_blocked(|| {
         builder.spawn(move || {
-            run(&own, &heard, &callback);
+            run(&own, &request, &callback);
             drop(ends);
         })
     });
@@ -128,34 +134,34 @@ fn start(client: Client, callback: Callback) -> Result<c_int, Failure> {
         TAKES_ALL.store(false, Ordering::Release);
         return Err(system(cause));
     }
-    // Whoever waits for events finds out that they are not for him.
+    // Threads that wait for events return: the callback gets all events now.
     client.wake_takers();
     *set = Some(Running {
         client,
-        order,
+        stop_request,
         over,
     });
     Ok(0)
 }
 
-/// Ends the thread, if there is one (of this client, if one is given), and waits for it: after that
-/// nothing is called back. Says so if it takes too long; even then events are for whoever takes them.
+/// Ends the callback thread and waits for it, at most [`STOP_DEADLINE`]: after that nothing is called back. With `of`,
+/// only a thread of that client. After a time-out the callback still runs, but other calls may take events again.
 pub(crate) fn stop(of: Option<&Client>) -> Result<c_int, Failure> {
     let mut set = SET.lock().unwrap_or_else(PoisonError::into_inner);
-    let others = |running: &Running| of.is_some_and(|of| !running.client.is_same(of));
-    let Some(running) = set.as_ref().filter(|running| !others(running)) else {
+    let is_of_another = |running: &Running| of.is_some_and(|of| !running.client.is_same(of));
+    let Some(running) = set.as_ref().filter(|running| !is_of_another(running)) else {
         return Ok(0);
     };
-    running.order.given.store(true, Ordering::Release);
-    running.order.wake.raise();
+    running.stop_request.given.store(true, Ordering::Release);
+    running.stop_request.wake.raise();
     let ended = running.over.recv_timeout(STOP_DEADLINE) != Err(RecvTimeoutError::Timeout);
     TAKES_ALL.store(false, Ordering::Release);
     if !ended {
         return Err(Failure::new(
             Code::Timeout,
             format!(
-                "the callback has not returned within {} s; it is called no more after that, and what it \
-                 uses has to stay until it returns",
+                "the callback has not returned within {} s; it is not called again, but what it uses must stay \
+                 valid until it returns",
                 STOP_DEADLINE.as_secs()
             ),
         ));
@@ -164,18 +170,18 @@ pub(crate) fn stop(of: Option<&Client>) -> Result<c_int, Failure> {
     Ok(0)
 }
 
-fn run(client: &Client, order: &Order, callback: &Callback) {
-    while !order.given.load(Ordering::Acquire) {
+fn run(client: &Client, stop_request: &StopRequest, callback: &Callback) {
+    while !stop_request.given.load(Ordering::Acquire) {
         match client.next_event() {
-            // SAFETY: whoever set it promised that it may be called here.
-            Ok(Some(news)) => unsafe { call_back(callback.function, &news, callback.argument) },
+            // SAFETY: the caller of muster_set_callback promised that it may be called here.
+            Ok(Some(event)) => unsafe { call_back(callback.function, &event, callback.argument) },
             Err(Error::Finalized | Error::Forked) => return,
-            // Another agent may come: the library's other thread looks for one.
+            // A new agent may come: the library's other thread looks for one.
             Ok(None) | Err(_) => {
                 let Ok(descriptor) = client.descriptor() else {
                     return;
                 };
-                let _ = poll::readable(&[descriptor, order.wake.as_fd()], None);
+                let _ = poll::readable(&[descriptor, stop_request.wake.as_fd()], None);
             }
         }
     }

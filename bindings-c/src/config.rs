@@ -1,4 +1,4 @@
-//! The settings that a C program gives to `muster_init`.
+//! The settings that a C program passes to `muster_init`.
 
 use std::ffi::{CStr, c_char};
 
@@ -15,7 +15,7 @@ pub struct muster_config_t {
     pub job: *const c_char,
     /// This node's name, or NULL.
     pub node: *const c_char,
-    /// Where the agent's socket is, or NULL.
+    /// The directory of the agent's socket, or NULL.
     pub directory: *const c_char,
     /// This process's rank, or -1.
     pub rank: i32,
@@ -27,9 +27,9 @@ pub struct muster_config_t {
     pub timeout_ms: u32,
 }
 
-/// The size of the struct in version 0.1: the least that a caller can have.
+/// The size of the struct in version 0.1: the smallest that a caller can have.
 const FIRST_SIZE: usize = size_of::<muster_config_t>();
-/// No version will have a larger one: it is no size that MUSTER_CONFIG_INIT has set.
+/// No version will have a larger struct: a larger `struct_size` was not set by MUSTER_CONFIG_INIT.
 const LAST_SIZE: usize = 4096;
 const NO_THREAD: u32 = 1;
 const FEED_ULFM: u32 = 2;
@@ -48,7 +48,7 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// Checks what C gave; NULL is "all defaults".
+    /// Checks the caller's settings; NULL means all defaults.
     pub(crate) fn read(config: *const muster_config_t) -> Result<Self, Failure> {
         if config.is_null() {
             return Ok(Self::default());
@@ -59,7 +59,7 @@ impl Settings {
             return Err(Failure::new(
                 Code::StructSize,
                 format!(
-                    "config->struct_size is {size}, at least {FIRST_SIZE}; use MUSTER_CONFIG_INIT"
+                    "config->struct_size is {size}, below the minimum of {FIRST_SIZE}; use MUSTER_CONFIG_INIT"
                 ),
             ));
         }
@@ -67,18 +67,18 @@ impl Settings {
             return Err(Failure::new(
                 Code::StructSize,
                 format!(
-                    "config->struct_size is {size}, which no version has; use MUSTER_CONFIG_INIT"
+                    "config->struct_size is {size}, larger than in any version; use MUSTER_CONFIG_INIT"
                 ),
             ));
         }
         // SAFETY: the caller's struct has so many bytes, by its size, and MUSTER_CONFIG_INIT has set all of them.
-        let further = unsafe {
+        let newer = unsafe {
             let bytes = config.cast::<u8>().add(FIRST_SIZE);
             std::slice::from_raw_parts(bytes, size - FIRST_SIZE)
         };
-        if further.iter().any(|byte| *byte != 0) {
+        if newer.iter().any(|byte| *byte != 0) {
             return Err(wrong(format!(
-                "config has settings beyond its first {FIRST_SIZE} bytes, of a newer muster.h, which version {} \
+                "config has settings after its first {FIRST_SIZE} bytes, from a newer muster.h, that version {} \
                  does not know; leave them as MUSTER_CONFIG_INIT sets them, or use a newer library",
                 env!("CARGO_PKG_VERSION")
             )));
@@ -95,10 +95,10 @@ impl Settings {
             feed_ulfm: config.flags & FEED_ULFM != 0,
             timeout_ms: (config.timeout_ms > 0).then_some(config.timeout_ms),
         };
-        let strange = config.flags & !(NO_THREAD | FEED_ULFM);
-        if strange != 0 {
+        let unknown = config.flags & !(NO_THREAD | FEED_ULFM);
+        if unknown != 0 {
             return Err(wrong(format!(
-                "config->flags has the unknown bits {strange:#x}"
+                "config->flags has the unknown bits {unknown:#x}"
             )));
         }
         if let (Some(rank), Some(ranks)) = (settings.rank, settings.ranks)
@@ -120,7 +120,7 @@ fn text(member: &str, value: *const c_char) -> Result<Option<String>, Failure> {
     if value.is_null() {
         return Ok(None);
     }
-    // SAFETY: not NULL, and by the header's word terminated.
+    // SAFETY: not NULL, and NUL-terminated, as the header requires.
     let value = unsafe { CStr::from_ptr(value) };
     match value.to_str() {
         Ok("") => Ok(None),
@@ -134,7 +134,7 @@ fn number(member: &str, value: i32) -> Result<Option<u32>, Failure> {
         -1 => Ok(None),
         value => u32::try_from(value).map(Some).map_err(|_| {
             wrong(format!(
-                "config->{member} is {value}; give 0 or more, or MUSTER_AUTO"
+                "config->{member} is {value}; it must be 0 or more, or MUSTER_AUTO"
             ))
         }),
     }
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn absent_means_find_it_out() {
+    fn unset_settings_are_detected() {
         let config = config();
         let settings = Settings::read(&raw const config).expect("right");
         assert_eq!(
@@ -176,7 +176,7 @@ mod tests {
         );
     }
 
-    /// A caller with a newer header is served as long as it wants nothing that is not known here.
+    /// A caller with a newer header is accepted unless it sets something that this version does not know.
     #[test]
     fn settings_of_a_newer_header_are_refused_unless_they_are_unset() {
         #[repr(C)]
@@ -195,7 +195,7 @@ mod tests {
             Settings::read(&raw const newer.known).ok()
         );
         newer.further[1] = 1;
-        let failure = read(&newer).expect_err("a setting that nobody here knows");
+        let failure = read(&newer).expect_err("an unknown setting");
         assert_eq!(failure.code, Code::Config);
         assert!(failure.message.contains("newer"), "{}", failure.message);
         newer.known.struct_size = LAST_SIZE + 1;

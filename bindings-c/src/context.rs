@@ -1,8 +1,7 @@
-//! The connection of this process: one, counted, and safe to ask for at any time.
+//! The connection of this process. There is one; it is reference-counted, and may be used at any time.
 //!
-//! The pointer that C holds is the address of a static, never of the connection. So a call with a
-//! context that was finalized, or that never was one, or from a forked child, finds that out by
-//! comparing, and touches nothing.
+//! The pointer that C holds is the address of a static, never of the connection. A call with a finalized context, an
+//! invalid pointer, or from a forked child is therefore detected by a comparison, without any access to freed memory.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::c_int;
@@ -23,7 +22,7 @@ use crate::config::{Settings, muster_config_t};
 use crate::error::{Code, Failure};
 use crate::event::refuse_in_callback;
 
-/// What C holds a pointer to.
+/// The type that C holds a pointer to.
 #[derive(Debug)]
 #[allow(non_camel_case_types, reason = "the name that C sees")]
 pub struct muster_ctx_t {
@@ -35,13 +34,13 @@ static HANDLE: muster_ctx_t = muster_ctx_t {
     _opaque: AtomicU8::new(0),
 };
 
-/// The connection, while there is one. Who counts the inits is [`shared`].
+/// The connection, if there is one. [`shared`] counts the inits.
 static CLIENT: RwLock<Option<Client>> = RwLock::new(None);
 /// Counts the changes of [`CLIENT`], from 1.
 static CHANGES: AtomicU64 = AtomicU64::new(1);
-/// The fork generation that is connected, plus one, and above it a number that no connecting thread uses
-/// twice; zero if none is connected. Looked at before the lock, which a forked child may find locked by a
-/// thread that is not there.
+/// The owner of the connection; zero if there is none. The lower half is the fork generation that is connected, plus
+/// one; the upper half is a number that is different for each connect. It is read before the lock is taken: in a
+/// forked child, the lock may be held by a thread that does not exist there.
 static OWNER: AtomicU64 = AtomicU64::new(0);
 static CONNECTS: AtomicU32 = AtomicU32::new(0);
 
@@ -77,14 +76,14 @@ pub extern "C" fn muster_finalize(context: *mut muster_ctx_t) -> c_int {
     enter(|| leave(context, 0, "muster_finalize"))
 }
 
-/// Undoes one init; the last one says with which exit code this process will end.
+/// Undoes one init. The last one announces the exit code of this process.
 #[unsafe(no_mangle)]
 pub extern "C" fn muster_leave(context: *mut muster_ctx_t, exit_code: c_int) -> c_int {
     enter(|| {
         if !(0..=255).contains(&exit_code) {
             return Err(Failure::new(
                 Code::Argument,
-                format!("exit_code is {exit_code}; a process ends with one of 0 to 255"),
+                format!("exit_code is {exit_code}; it must be 0 to 255"),
             ));
         }
         leave(context, exit_code, "muster_leave")
@@ -95,9 +94,9 @@ fn leave(context: *const muster_ctx_t, exit_code: c_int, call: &str) -> Result<c
     check(context)?;
     refuse_in_callback(call)?;
     let leaving = client(context)?;
-    // A callback that runs returns before anything goes, so that its calls find the connection. One that has
-    // not returned in time finds none any more; who finalizes has to know, since what it uses is not to be
-    // given back yet.
+    // A running callback returns before the connection is closed, so that its calls find the connection. If it does
+    // not return in time, its later calls fail. The caller gets the time-out, since it must not free yet what the
+    // callback uses.
     let mut stopped = Ok(0);
     let remaining =
         shared::finalize_after(exit_code, |client| stopped = callback::stop(Some(client)))?;
@@ -124,13 +123,13 @@ fn note_owner() {
 fn set_client(client: Client) {
     let mut current = CLIENT.write().unwrap_or_else(PoisonError::into_inner);
     *current = Some(client);
-    // Once more: another thread may have left in between.
+    // Once more: another thread may have left since.
     note_owner();
     drop(current);
     CHANGES.fetch_add(1, Ordering::AcqRel);
 }
 
-/// Forgets a client that has left, unless another thread has connected anew meanwhile.
+/// Removes a client that has left, unless another thread has connected again since.
 fn forget_client(left: &Client) {
     let mut client = CLIENT.write().unwrap_or_else(PoisonError::into_inner);
     let owner = OWNER.load(Ordering::Acquire);
@@ -140,16 +139,16 @@ fn forget_client(left: &Client) {
     }
     drop(client);
     if forgotten {
-        // A child that is forked from now on may connect for itself. Not sooner: it would find the lock
-        // taken for good. Unless another thread has connected anew meanwhile.
+        // From now on a forked child may connect for itself. Before, it would find the lock held forever. The
+        // exchange fails if another thread has connected again since.
         let _ = OWNER.compare_exchange(owner, 0, Ordering::AcqRel, Ordering::Relaxed);
     }
     CHANGES.fetch_add(1, Ordering::AcqRel);
 }
 
 fn options(settings: Settings) -> Options {
-    let otherwise = Options::default();
-    let ulfm = settings.feed_ulfm || otherwise.ulfm;
+    let defaults = Options::default();
+    let ulfm = settings.feed_ulfm || defaults.ulfm;
     Options {
         job: settings.job,
         node: settings.node,
@@ -158,13 +157,11 @@ fn options(settings: Settings) -> Options {
         job_size: settings.ranks.unwrap_or(0),
         thread: !settings.no_thread,
         ulfm,
-        deadline: settings
-            .timeout_ms
-            .map_or(otherwise.deadline, |timeout_ms| {
-                Duration::from_millis(timeout_ms.into())
-            }),
+        deadline: settings.timeout_ms.map_or(defaults.deadline, |timeout_ms| {
+            Duration::from_millis(timeout_ms.into())
+        }),
         pmix_integration: bootstrap::pmix_integration(ulfm),
-        ..otherwise
+        ..defaults
     }
 }
 
@@ -175,7 +172,7 @@ pub(crate) fn handle() -> *mut muster_ctx_t {
 fn not_initialized() -> Failure {
     Failure::new(
         Code::NotInitialized,
-        "there is no connection: call muster_init first",
+        "there is no connection; call muster_init first",
     )
 }
 
@@ -184,13 +181,13 @@ fn refuse_forked() -> Result<(), Failure> {
     if owner != 0 && owner != fork::current() + 1 {
         return Err(Failure::new(
             Code::Forked,
-            "this process is a fork of the one that called muster_init; exec a program instead",
+            "this process is a fork of the one that called muster_init; a forked child must exec a program first",
         ));
     }
     Ok(())
 }
 
-/// Refuses what is no context, and the forked child of its owner.
+/// Refuses an invalid context, and a forked child of its owner.
 #[inline]
 pub(crate) fn check(context: *const muster_ctx_t) -> Result<(), Failure> {
     if !std::ptr::eq(context, &raw const HANDLE) {
@@ -204,7 +201,7 @@ pub(crate) fn check(context: *const muster_ctx_t) -> Result<(), Failure> {
     refuse_forked()
 }
 
-/// The client, kept alive through the call that asks for it.
+/// The client. It stays valid through the call that requests it.
 pub(crate) fn client(context: *const muster_ctx_t) -> Result<Client, Failure> {
     check(context)?;
     let client = CLIENT.read().unwrap_or_else(PoisonError::into_inner);
@@ -212,13 +209,13 @@ pub(crate) fn client(context: *const muster_ctx_t) -> Result<Client, Failure> {
 }
 
 thread_local! {
-    /// What this thread saw last in [`CLIENT`], and at which [`CHANGES`]. It saves each query the
+    /// The last value of [`CLIENT`] that this thread saw, and its number in [`CHANGES`]. It saves each query the
     /// lock, whose two locked instructions cost more than the query. A client that has left stays
-    /// in memory until each thread that used it has called again, or ended.
+    /// in memory until each thread that used it has made another call, or ended.
     static SEEN: RefCell<(u64, Option<Client>)> = const { RefCell::new((0, None)) };
 }
 
-/// A look at the board, for calls that only read from it.
+/// Reads from the state table.
 #[inline]
 pub(crate) fn with_table(
     context: *const muster_ctx_t,
@@ -227,7 +224,7 @@ pub(crate) fn with_table(
     with_client(context, |client| look(client.table()?))
 }
 
-/// A call that is made often: without a lock.
+/// Uses the client in a frequent call, without a lock.
 #[inline]
 pub(crate) fn with_client(
     context: *const muster_ctx_t,
@@ -236,10 +233,10 @@ pub(crate) fn with_client(
     check(context)?;
     let look = Cell::new(Some(look));
     let looked = SEEN.try_with(|seen| {
-        // Looked at before the lock is: a change in between is then found at the next call.
+        // Read before the lock is taken: a change in between is then found at the next call.
         let changes = CHANGES.load(Ordering::Acquire);
         if seen.borrow().0 != changes {
-            // The last who used a client that has left closes what is its own.
+            // The last user of a client that has left closes its descriptors: cancellation points.
             let _shield = Shield::raise();
             let client = CLIENT
                 .read()
@@ -252,14 +249,14 @@ pub(crate) fn with_client(
         look.take().map_or(Ok(0), |look| look(client))
     });
     looked.unwrap_or_else(|_| {
-        // A destructor of an ending thread asks, after the place above is gone.
+        // A destructor of an ending thread may call this after the thread-local is gone.
         let client = client(context)?;
         look.take().map_or(Ok(0), |look| look(&client))
     })
 }
 
 impl From<Error> for Failure {
-    /// What the client's refusal is in C.
+    /// The client's error as a code of the C API.
     fn from(error: Error) -> Self {
         let code = match &error {
             Error::Setting { .. }

@@ -1,4 +1,4 @@
-//! The agent's side door: rails, peers, policy and figures, asked for and changed.
+//! Requests to the agent: rails, peers, policy and counters.
 
 use std::ffi::{CStr, c_char, c_int};
 
@@ -6,7 +6,7 @@ use crate::boundary::{check_room, enter, write_text};
 use crate::context::{self, muster_ctx_t};
 use crate::error::{Code, Failure};
 
-/// The story of a node, for people.
+/// The explanation of a node's state, as text.
 ///
 /// # Safety
 /// `buffer` has room for `size` bytes, or is NULL if `size` is 0.
@@ -20,12 +20,12 @@ pub unsafe extern "C" fn muster_why(
     enter(|| {
         context::check(context)?;
         check_room("buffer", buffer.cast(), size)?;
-        let story = context::client(context)?.why(node)?;
-        write_text(&story, buffer, size)
+        let explanation = context::client(context)?.why(node)?;
+        write_text(&explanation, buffer, size)
     })
 }
 
-/// Asks the agent of this node for something, or has it change something.
+/// Sends a request to the agent of this node, to read or to change something.
 ///
 /// # Safety
 /// `request` is NULL or a terminated text; `buffer` has room for `size` bytes, or is NULL if `size`
@@ -42,13 +42,13 @@ pub unsafe extern "C" fn muster_control(
         if request.is_null() {
             return Err(Failure::new(Code::Argument, "request is NULL"));
         }
-        // Found out before anything is changed.
+        // Checked before anything is changed.
         check_room("buffer", buffer.cast(), size)?;
         // SAFETY: not NULL, and the caller gives a terminated text that lives through the call.
         let request = unsafe { CStr::from_ptr(request) };
         let request = request
             .to_str()
-            .map_err(|_| Failure::new(Code::Argument, "request is no UTF-8"))?;
+            .map_err(|_| Failure::new(Code::Argument, "request is not UTF-8"))?;
         let answer = context::client(context)?.control(request)?;
         write_text(&answer, buffer, size)
     })

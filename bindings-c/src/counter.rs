@@ -1,4 +1,4 @@
-//! What this process's side of Muster has done and could not do, counted.
+//! Counters of this process: what its part of Muster did, and what failed.
 
 use std::ffi::{CStr, c_char, c_int};
 
@@ -9,7 +9,7 @@ use crate::error::{Code, Failure};
 /// The value of a counter of this process.
 ///
 /// # Safety
-/// `name` is NULL or ends with a NUL; `value` is NULL or writable.
+/// `name` is NULL or NUL-terminated; `value` is NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn muster_counter(
     context: *mut muster_ctx_t,
@@ -21,18 +21,18 @@ pub unsafe extern "C" fn muster_counter(
         if name.is_null() || value.is_null() {
             return Err(argument("name or value is NULL"));
         }
-        // SAFETY: not NULL, and the caller ends it with a NUL.
+        // SAFETY: not NULL, and the caller gives a NUL-terminated text.
         let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
         context::with_client(context, |client| {
             let all = client.counters();
             let found = all.iter().find(|(known, _)| *known == name);
             let count = match found {
                 Some((_, count)) => *count,
-                // Not started by PMIx: there was nothing to count.
+                // Not started by PMIx: nothing was counted.
                 None if muster_client::PMIX_COUNTERS.contains(&name.as_ref()) => 0,
                 None => return Err(argument(&unknown(&name, &all))),
             };
-            // SAFETY: not NULL, and the caller lends it for writing.
+            // SAFETY: not NULL, and the caller gives a writable number.
             unsafe { value.write(count) };
             Ok(0)
         })

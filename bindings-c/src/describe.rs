@@ -1,4 +1,4 @@
-//! Names and sentences for people, as the runtime has them.
+//! Names and descriptions for people, from the runtime.
 
 use std::ffi::{c_char, c_int};
 
@@ -32,7 +32,7 @@ pub extern "C" fn muster_rank_state_name(state: c_int) -> *const c_char {
     name(&RANK_STATES, state).as_ptr()
 }
 
-/// One line about an event, with the names on a board.
+/// One line about an event, with the names in a state table.
 pub(crate) fn line(event: &muster_event_t, table: &TableView) -> String {
     match event.known() {
         Some(known) => describe::on_table(&known, event.delivered_ns, table),
@@ -41,7 +41,7 @@ pub(crate) fn line(event: &muster_event_t, table: &TableView) -> String {
 }
 
 impl muster_event_t {
-    /// As the runtime has it; none if it is of an unknown kind.
+    /// The runtime's event; none if the kind is unknown.
     pub(crate) fn known(&self) -> Option<Event> {
         let kind = EventKind::from_number(u16::try_from(self.kind).ok()?)?;
         let cause = u16::try_from(self.cause).ok().and_then(Cause::from_number);

@@ -1,7 +1,7 @@
-//! Events: the struct that C gets, taken one by one or called back with.
+//! Events: the C struct, and the calls that return events or pass them to a callback.
 //!
-//! Callbacks run on the thread that calls `muster_dispatch`; for those that asked for another, see
-//! `callback`.
+//! Callbacks run on the thread that calls `muster_dispatch`. The module `callback` has those on a thread of the
+//! library.
 
 use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_void};
@@ -24,11 +24,11 @@ use crate::error::{Code, Failure};
 pub struct muster_event_t {
     /// Size of the caller's struct.
     pub struct_size: usize,
-    /// Number of the event at this node's agent.
+    /// Number of the event in this node's agent.
     pub sequence: u64,
-    /// When the agent knew, CLOCK_MONOTONIC.
+    /// When the agent knew of it, CLOCK_MONOTONIC.
     pub verdict_ns: u64,
-    /// When it was handed out, CLOCK_MONOTONIC.
+    /// When the call returned it, CLOCK_MONOTONIC.
     pub delivered_ns: u64,
     /// What happened.
     pub kind: i32,
@@ -40,30 +40,30 @@ pub struct muster_event_t {
     pub rank: u32,
     /// Signal or exit code.
     pub code: i32,
-    /// Length of the silence.
+    /// Length of the silence, in microseconds.
     pub silent_us: u32,
-    /// How many reported it.
+    /// How many members reported it.
     pub reporter_count: u32,
-    /// The first of them.
+    /// Node indices of the first reporters.
     pub reporters: [u32; 3],
     /// Events lost before this one.
     pub lost: u64,
     /// Hash of the key of an attribute.
     pub key_hash: u64,
-    /// How many nodes.
+    /// How many nodes (of a group, or on this side of a split).
     pub count: u32,
-    /// Of how many.
+    /// Of how many nodes.
     pub total: u32,
 }
 
-/// The size of the struct in version 0.1: the least that a caller can have.
+/// The size of the struct in version 0.1: the smallest that a caller can have.
 const FIRST_SIZE: usize = size_of::<muster_event_t>();
 
 /// A caller's function for events.
 #[allow(non_camel_case_types, reason = "the name that C sees")]
 pub type muster_event_fn = Option<
-    // SAFETY: to be called with the context and the argument that came with it, and an event that
-    // lives until it returns.
+    // SAFETY: called with the context, with the argument that was passed with the function, and with an event that
+    // is valid until the function returns.
     unsafe extern "C" fn(
         context: *mut muster_ctx_t,
         event: *const muster_event_t,
@@ -71,37 +71,37 @@ pub type muster_event_fn = Option<
     ),
 >;
 
-/// As many events as one dispatch hands out, so that it ends even while events pour in.
+/// Most events of one dispatch, so that it ends even if events arrive without a pause.
 const DISPATCH_MAX: usize = 1024;
 
 thread_local! {
     static IN_CALLBACK: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Refuses what may not be called from within a callback.
+/// Refuses a call that is not possible within a callback.
 pub(crate) fn refuse_in_callback(call: &str) -> Result<(), Failure> {
     if IN_CALLBACK.get() {
         return Err(Failure::new(
             Code::Busy,
-            format!("{call} called from within a callback"),
+            format!("{call} is not possible within a callback"),
         ));
     }
     Ok(())
 }
 
-/// Calls back, on whatever thread this is.
+/// Calls the callback, on the current thread.
 ///
 /// # Safety
 /// `callback` may be called with `argument`.
 pub(crate) unsafe fn call_back(
     callback: unsafe extern "C" fn(*mut muster_ctx_t, *const muster_event_t, *mut c_void),
-    news: &Event,
+    event: &Event,
     argument: *mut c_void,
 ) {
-    let event = muster_event_t::of(news);
+    let in_c = muster_event_t::of(event);
     let before = IN_CALLBACK.replace(true);
-    // SAFETY: the caller's promise; the event lives through the call.
-    unsafe { callback(context::handle(), &raw const event, argument) };
+    // SAFETY: the caller's promise; the event is valid through the call.
+    unsafe { callback(context::handle(), &raw const in_c, argument) };
     IN_CALLBACK.set(before);
 }
 
@@ -127,14 +127,14 @@ impl muster_event_t {
         }
     }
 
-    /// The nodes it is about, as far as the board still says.
+    /// The nodes that the event is about, as far as the state table still has them.
     fn nodes(&self, table: &TableView) -> Vec<u32> {
         self.known()
             .map_or_else(Vec::new, |event| table.event_nodes(&event))
     }
 }
 
-/// The caller's event, if it is one that this version knows.
+/// The caller's event, checked to have at least the first version's size.
 fn checked<'a>(event: *const muster_event_t) -> Result<&'a muster_event_t, Failure> {
     if event.is_null() {
         return Err(Failure::new(Code::Argument, "event is NULL"));
@@ -144,14 +144,16 @@ fn checked<'a>(event: *const muster_event_t) -> Result<&'a muster_event_t, Failu
     if size < FIRST_SIZE {
         return Err(Failure::new(
             Code::StructSize,
-            format!("event->struct_size is {size}, at least {FIRST_SIZE}; use MUSTER_EVENT_INIT"),
+            format!(
+                "event->struct_size is {size}, below the minimum of {FIRST_SIZE}; use MUSTER_EVENT_INIT"
+            ),
         ));
     }
     // SAFETY: the caller's struct has all members of this version, by its size.
     Ok(unsafe { &*event })
 }
 
-/// The descriptor that is readable while events wait.
+/// The descriptor that is readable while there are events.
 #[unsafe(no_mangle)]
 pub extern "C" fn muster_get_fd(context: *mut muster_ctx_t) -> c_int {
     enter(|| {
@@ -173,10 +175,10 @@ pub unsafe extern "C" fn muster_next_event(
         let size = checked(event)?.struct_size;
         let client = context::client(context)?;
         callback::refuse_takers("muster_next_event")?;
-        let Some(news) = client.next_event()? else {
+        let Some(next) = client.next_event()? else {
             return Ok(0);
         };
-        let mut taken = muster_event_t::of(&news);
+        let mut taken = muster_event_t::of(&next);
         taken.struct_size = size;
         // SAFETY: the size was checked: the caller's struct holds all members of this version.
         unsafe { event.write(taken) };
@@ -184,10 +186,10 @@ pub unsafe extern "C" fn muster_next_event(
     })
 }
 
-/// Takes up to so many events, and waits for the first.
+/// Takes up to `most` events, and waits for the first.
 ///
 /// # Safety
-/// `events` is NULL or points to `most` structs, the `struct_size` of the first of which is right.
+/// `events` is NULL or points to `most` structs; the `struct_size` of the first one is right.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn muster_poll_events(
     context: *mut muster_ctx_t,
@@ -199,7 +201,7 @@ pub unsafe extern "C" fn muster_poll_events(
         if most == 0 {
             return Err(Failure::new(
                 Code::Argument,
-                "most is 0: there is room for no event",
+                "most is 0: the array has no room for an event",
             ));
         }
         let size = checked(events)?.struct_size;
@@ -207,7 +209,7 @@ pub unsafe extern "C" fn muster_poll_events(
             return Err(Failure::new(
                 Code::StructSize,
                 format!(
-                    "events->struct_size is {size}, which no struct has; use MUSTER_EVENT_INIT"
+                    "events->struct_size is {size}, larger than in any version; use MUSTER_EVENT_INIT"
                 ),
             ));
         }
@@ -219,13 +221,13 @@ pub unsafe extern "C" fn muster_poll_events(
             callback::refuse_takers("muster_poll_events")?;
         }
         let mut taken = 0;
-        while let Some(news) = next {
-            let mut event = muster_event_t::of(&news);
+        while let Some(found) = next {
+            let mut event = muster_event_t::of(&found);
             event.struct_size = size;
             // SAFETY: the caller's array holds `most` structs of that size, and this is one of them.
             unsafe { events.byte_add(taken * size).write(event) };
             taken += 1;
-            // What goes wrong from now on is said by the next call.
+            // An error from now on is returned by the next call.
             let wanted = taken < most && may_take();
             next = if wanted {
                 client.next_event().unwrap_or(None)
@@ -237,7 +239,7 @@ pub unsafe extern "C" fn muster_poll_events(
     })
 }
 
-/// Calls back with each event that waits.
+/// Calls the callback with each event that waits.
 ///
 /// # Safety
 /// `callback` is NULL or a function that may be called with `argument`.
@@ -254,22 +256,22 @@ pub unsafe extern "C" fn muster_dispatch(
         refuse_in_callback("muster_dispatch")?;
         let client = context::client(context)?;
         callback::refuse_takers("muster_dispatch")?;
-        // A lost agent: what it said before is handed out all the same, then said by next_event.
+        // If the agent is lost, its earlier events are delivered first; then next_event returns the error.
         let _ = client.dispatch();
         let mut called = 0;
         while called < DISPATCH_MAX {
-            let Some(news) = client.next_event()? else {
+            let Some(event) = client.next_event()? else {
                 break;
             };
             // SAFETY: the caller gives a function of this signature.
-            unsafe { call_back(callback, &news, argument) };
+            unsafe { call_back(callback, &event, argument) };
             called += 1;
         }
         Ok(count(called))
     })
 }
 
-/// One line of text for an event.
+/// Describes an event in one line of text.
 ///
 /// # Safety
 /// `event` is NULL or points to an event; `buffer` has room for `size` bytes, or is NULL if `size`
@@ -290,7 +292,7 @@ pub unsafe extern "C" fn muster_event_describe(
     })
 }
 
-/// The nodes an event is about.
+/// The nodes that an event is about.
 ///
 /// # Safety
 /// `event` is NULL or points to an event; `nodes` has room for `size` indices, or is NULL if `size`
@@ -307,14 +309,14 @@ pub unsafe extern "C" fn muster_event_nodes(
         if nodes.is_null() && size > 0 {
             return Err(Failure::new(
                 Code::Argument,
-                "nodes is NULL and size is not 0",
+                "nodes is NULL but size is not 0",
             ));
         }
         context::with_table(context, |table| {
             let found = event.nodes(table);
-            for (place, node) in found.iter().take(size).enumerate() {
-                // SAFETY: the caller's array has room for `size`, and the place is below that.
-                unsafe { nodes.add(place).write(*node) };
+            for (index, node) in found.iter().take(size).enumerate() {
+                // SAFETY: the caller's array has room for `size`, and the index is below that.
+                unsafe { nodes.add(index).write(*node) };
             }
             Ok(count(found.len()))
         })
@@ -335,7 +337,7 @@ mod tests {
         assert!(checked(std::ptr::null()).is_err_and(|f| f.code == Code::Argument));
     }
 
-    /// What goes out comes back as it was; a number that nobody knows is no event.
+    /// A conversion to C and back changes nothing; an unknown kind is no event.
     #[test]
     fn an_event_is_the_same_in_c() {
         let mut event = Event::new(EventKind::GroupFailed, Cause::Silence);

@@ -1,11 +1,10 @@
 //! The C API: `include/muster.h`, as functions.
 //!
-//! Each function is: through the boundary (no panic gets out), check the arguments, call the Rust
-//! client, convert. There is no logic here; what an event means or when an agent is started is the
-//! business of the crate `muster`. `link.sh` makes `libmuster.so` and `libmuster.a` of it.
+//! Each function does the same: enter through the boundary (no panic leaves it), check the arguments, call the Rust
+//! client, convert the result. There is no logic here: the crate `muster` defines what an event means and when an
+//! agent is started. `link.sh` makes `libmuster.so` and `libmuster.a` of this crate.
 //!
-//! Architecture invariant: nothing but the C library is linked, as all this lives in the address
-//! space of applications.
+//! Architecture invariant: only the C library is linked, since all this lives in the address space of applications.
 
 mod attribute;
 mod bootstrap_exchange;

@@ -1,4 +1,4 @@
-//! The application's own messages stand for heartbeats, or carry them.
+//! Messages of the application, which replace heartbeats or carry them.
 
 use std::ffi::{c_int, c_void};
 
@@ -20,9 +20,12 @@ pub extern "C" fn muster_sent_to(context: *mut muster_ctx_t, rank: u32) -> c_int
     enter_quick(|| context::with_client(context, |client| answer(client.sent_to(rank)?, rank)))
 }
 
-const _: () = assert!(PIGGYBACK_MAX == 112, "the header and the module say so");
+const _: () = assert!(
+    PIGGYBACK_MAX == 112,
+    "muster.h and muster.f90 have the same number"
+);
 
-/// Writes what a message to this rank may carry.
+/// Writes the piggyback for a message to this rank.
 ///
 /// # Safety
 /// `buffer` has room for `size` bytes.
@@ -37,7 +40,7 @@ pub unsafe extern "C" fn muster_piggyback_fill(
         context::with_client(context, |client| {
             if buffer.is_null() || size < PIGGYBACK_MAX {
                 let message = format!(
-                    "buffer is NULL or has {size} bytes; it has to have MUSTER_PIGGYBACK_MAX, \
+                    "buffer is NULL or has {size} bytes; it must have at least MUSTER_PIGGYBACK_MAX, \
                      {PIGGYBACK_MAX}"
                 );
                 return Err(Failure::new(Code::Argument, message));
@@ -52,7 +55,7 @@ pub unsafe extern "C" fn muster_piggyback_fill(
     })
 }
 
-/// Takes what a message from this rank has carried.
+/// Takes the piggyback of a message from this rank.
 ///
 /// # Safety
 /// `buffer` has `length` readable bytes, or is NULL if that is 0.
@@ -74,7 +77,7 @@ pub unsafe extern "C" fn muster_piggyback_deliver(
             }
             let bytes: &[u8] = match length {
                 0 => return Ok(0),
-                // SAFETY: not NULL, and the caller gives so many readable bytes.
+                // SAFETY: not NULL, and the caller gives `length` readable bytes.
                 _ => unsafe { std::slice::from_raw_parts(buffer.cast(), length) },
             };
             let taken = client.piggyback_deliver(rank, bytes)?;
@@ -88,6 +91,6 @@ fn answer(is_known: bool, rank: u32) -> Result<c_int, Failure> {
 }
 
 fn unknown(rank: u32) -> Failure {
-    let message = format!("it is not known where rank {rank} runs");
+    let message = format!("the node of rank {rank} is not known yet");
     Failure::new(Code::NoSuchRank, message)
 }

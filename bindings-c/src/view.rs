@@ -8,20 +8,20 @@ use crate::boundary::{check_room, count, enter_quick as enter, write_text};
 use crate::context::{self, muster_ctx_t};
 use crate::error::{Code, Failure};
 
-/// More states than any board has.
+/// More states than any state table has.
 const STATES_MAX: usize = 1 << 24;
 
 fn no_such_node(node: u32, nodes: u32) -> Failure {
     Failure::new(
         Code::NoSuchNode,
-        format!("node {node} is not known; there are {nodes}"),
+        format!("node {node} is not known; {nodes} nodes are"),
     )
 }
 
 fn no_such_rank(rank: u32, ranks: u32) -> Failure {
     Failure::new(
         Code::NoSuchRank,
-        format!("rank {rank} is not known; the job has {ranks}"),
+        format!("rank {rank} is not known; {ranks} ranks are"),
     )
 }
 
@@ -102,7 +102,7 @@ pub unsafe extern "C" fn muster_node_name(
     })
 }
 
-/// What a node shares with those that may fail together with it.
+/// The failure group of a node: what it shares with the nodes that may fail together with it.
 ///
 /// # Safety
 /// `buffer` has room for `size` bytes, or is NULL if `size` is 0.
@@ -142,7 +142,7 @@ fn known_state(state: c_int, last: u8) -> Result<u8, Failure> {
         .ok_or_else(|| {
             Failure::new(
                 Code::Argument,
-                format!("{state} is no state; they are 0 to {last}"),
+                format!("{state} is not a state; states are 0 to {last}"),
             )
         })
 }
@@ -212,7 +212,7 @@ unsafe fn copy_states(
         check_room("states", states.cast(), size)?;
         let states: &mut [u8] = match size {
             0 => &mut [],
-            // SAFETY: not NULL, and the caller gives `size` writable bytes; no board has as many as
+            // SAFETY: not NULL, and the caller gives `size` writable bytes; no state table has as many as
             // the limit.
             _ => unsafe { std::slice::from_raw_parts_mut(states, size.min(STATES_MAX)) },
         };
@@ -220,7 +220,7 @@ unsafe fn copy_states(
             let (known, at) = copy(table, states).ok_or_else(|| {
                 Failure::new(
                     Code::Timeout,
-                    "the view changed faster than it could be copied; try again",
+                    "the states changed faster than they could be copied; try again",
                 )
             })?;
             if !epoch.is_null() {
@@ -297,7 +297,7 @@ pub extern "C" fn muster_my_rank(context: *mut muster_ctx_t) -> c_int {
         rank.map(count).ok_or_else(|| {
             Failure::new(
                 Code::NoSuchRank,
-                "this process has no rank: set muster_config_t.rank, or start it by a launcher",
+                "this process has no rank; set muster_config_t.rank, or start the process by a launcher",
             )
         })
     })
@@ -311,14 +311,14 @@ pub extern "C" fn muster_my_node(context: *mut muster_ctx_t) -> c_int {
             table.own_node().map(count).ok_or_else(|| {
                 Failure::new(
                     Code::NoSuchNode,
-                    "the agent has not said which node this is yet",
+                    "the agent has not yet stated which node this is; try again",
                 )
             })
         })
     })
 }
 
-/// A number that grows with every change of the view.
+/// The epoch: a number that grows with each change of a state.
 ///
 /// # Safety
 /// `epoch` is NULL or points to a writable number.
@@ -353,10 +353,10 @@ pub unsafe extern "C" fn muster_version(
             (minor, env!("CARGO_PKG_VERSION_MINOR")),
             (patch, env!("CARGO_PKG_VERSION_PATCH")),
         ];
-        for (place, number) in numbers {
-            if !place.is_null() {
+        for (target, number) in numbers {
+            if !target.is_null() {
                 // SAFETY: not NULL, and the caller's to write to.
-                unsafe { place.write(number.parse().unwrap_or(0)) };
+                unsafe { target.write(number.parse().unwrap_or(0)) };
             }
         }
         Ok(0)

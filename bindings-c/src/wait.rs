@@ -1,4 +1,4 @@
-//! Waiting for a state, with a deadline, on the caller's thread.
+//! Waits for a state, on the caller's thread, with a deadline.
 
 use std::ffi::c_int;
 use std::time::Duration;
@@ -15,7 +15,9 @@ fn members<T: From<u8>>(set: u32, last: u8) -> Result<Vec<T>, Failure> {
     if set == 0 || set >> (last + 1) != 0 {
         return Err(Failure::new(
             Code::Argument,
-            format!("states is {set:#x}; it is a sum of MUSTER_STATE(s) of the states 0 to {last}"),
+            format!(
+                "states is {set:#x}; it must be a sum of MUSTER_STATE(s) for states 0 to {last}"
+            ),
         ));
     }
     Ok((0..=last)
@@ -45,10 +47,10 @@ fn wait<T: From<u8>>(
     })
 }
 
-/// What is added where MPICH's launcher has started the process and nobody has told Muster of its rank.
-const UNPLACED: &str = "; this process was started by a launcher that speaks PMI without PMIx (MPICH's mpiexec), \
-                        which tells Muster of no ranks: call muster_mpi_init of muster_mpi.h after MPI_Init, in place \
-                        of muster_init";
+/// The hint for a process that MPICH's launcher started and whose rank Muster does not know.
+const UNPLACED: &str = "; this process was started by a PMI launcher without PMIx (MPICH's mpiexec), so Muster does \
+                        not know its rank: call muster_mpi_init of muster_mpi.h after MPI_Init, instead of \
+                        muster_init";
 
 /// Whether this process has no rank, and a launcher without PMIx.
 fn is_unplaced(client: &Client) -> bool {

@@ -1,12 +1,12 @@
-//! SPANK plugin `muster_spank.so`: `srun --muster[=OPTION,...]` gives a step an agent on each node.
+//! SPANK plugin `muster_spank.so`: `srun --muster[=OPTION,...]` starts an agent on each node of a step.
 //!
-//! The user's side (srun) checks the option and draws the job's key, which travels in the launch message's
-//! environment. The node's side (slurmstepd) takes it out of there before any task is made, starts
-//! `musterd` as the user, and tells tasks by `MUSTER_*` how to find it. Nothing that goes wrong here fails
-//! a job. That a task has ended the kernel tells the agent of those that have attached; Slurm tells it of all.
+//! In srun, the plugin checks the option and generates the job's key, which is sent in the launch message's
+//! environment. On the node, slurmstepd removes the key from the environment before it creates any task, starts
+//! `musterd` as the user, and sets `MUSTER_*` variables by which tasks find it. No failure in the plugin fails
+//! a job. The kernel reports to the agent the end of tasks that have attached; Slurm reports the end of all tasks.
 
 #![deny(unsafe_code)]
-// In a test there is no Slurm to call.
+// Tests do not call Slurm.
 #![cfg_attr(test, allow(dead_code))]
 
 mod options;

@@ -1,17 +1,17 @@
-//! What users write behind `--muster=` and administrators in `plugstack.conf`. Pure: words in, settings
-//! or a reason out (slurm-1).
+//! The options that users write after `--muster=` and administrators in `plugstack.conf`. Pure: from arguments to
+//! settings, or to an error message (slurm-1).
 
 /// Profiles, the fastest first.
 const PROFILES: [&str; 3] = ["fast", "standard", "quiet"];
-/// What agents have that are told none.
+/// The profile of agents without a setting.
 const DEFAULT_PROFILE: &str = PROFILES[1];
-/// Engines of agents.
+/// The agents' engines.
 const PROTOCOLS: [&str; 2] = ["overlay", "age"];
-/// What the names of the plugin's jobs begin with.
+/// The prefix of the names of the plugin's jobs.
 const JOBS: &str = "slurm-";
-/// Programs that start ranks of their own on other nodes, and agents themselves: the daemons of mpirun (Open MPI 5
-/// and 4; MPICH and its kin), and `musterd`. Where a launcher has forked its own node's ranks, which Slurm does not
-/// see, those of the other nodes must not be of another job.
+/// Programs that start ranks on other nodes and agents for them: the daemons of mpirun (Open MPI 5 and 4; MPICH and
+/// its derivatives), and `musterd`. A launcher may have forked the ranks of its own node, which Slurm does not see;
+/// the ranks of the other nodes must then belong to the same job.
 const LAUNCHERS: [&str; 5] = [
     "prted",
     "orted",
@@ -19,22 +19,22 @@ const LAUNCHERS: [&str; 5] = [
     "hydra_bstrap_proxy",
     "musterd",
 ];
-/// Ports that one agent's rails take, with some to spare.
+/// Ports for the rails of one agent, with a reserve.
 const PORTS_EACH: u32 = 4;
 
-/// What a user asks for.
+/// The user's options.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Wish {
+pub(crate) struct UserOptions {
     pub(crate) profile: Option<String>,
     pub(crate) rails: Option<String>,
     pub(crate) minority: Option<String>,
     pub(crate) protocol: Option<String>,
     pub(crate) ulfm: bool,
-    /// `--muster=off`, where the site has it on.
+    /// `--muster=off`: no agent, though the site has it as default.
     pub(crate) off: bool,
 }
 
-/// What the site sets.
+/// The site's options.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Site {
     /// The program `musterd`.
@@ -42,15 +42,15 @@ pub(crate) struct Site {
     pub(crate) rails: Option<String>,
     pub(crate) profile: Option<String>,
     pub(crate) protocol: Option<String>,
-    /// Where agents keep their journals.
+    /// The directory of the agents' journals.
     pub(crate) journal: Option<String>,
-    /// Where agents have a second socket, at which others may ask.
+    /// The directory of a second socket, for requests of other users.
     pub(crate) readable: Option<String>,
-    /// The fastest profile that users may ask for.
+    /// The fastest profile that users may choose.
     fastest: String,
-    /// First and last port of rails that name none.
+    /// First and last port of rails without a port.
     ports: (u32, u32),
-    /// Jobs have it without asking.
+    /// Whether jobs have agents by default.
     pub(crate) on: bool,
     pub(crate) realtime: bool,
 }
@@ -73,11 +73,11 @@ impl Default for Site {
 }
 
 impl Site {
-    /// Reads the words behind the plugin's path in `plugstack.conf`.
-    pub(crate) fn parse<'a>(words: impl Iterator<Item = &'a str>) -> Result<Self, String> {
+    /// Parses the arguments after the plugin's path in `plugstack.conf`.
+    pub(crate) fn parse<'a>(arguments: impl Iterator<Item = &'a str>) -> Result<Self, String> {
         let mut site = Self::default();
-        for word in words {
-            match word.split_once('=').unwrap_or((word, "")) {
+        for argument in arguments {
+            match argument.split_once('=').unwrap_or((argument, "")) {
                 ("agent", path) if path.starts_with('/') => site.agent = path.into(),
                 ("rails", rails) if !rails.is_empty() => site.rails = Some(rails.replace('+', ",")),
                 ("profile", name) => site.profile = Some(profile(name)?),
@@ -92,8 +92,8 @@ impl Site {
                 ("realtime", "off") => site.realtime = false,
                 _ => {
                     return Err(format!(
-                        "{word:?} in plugstack.conf: known are agent=/PATH, rails=RAIL+RAIL, profile=NAME, \
-                         protocol=overlay|age, journal=/DIRECTORY, readable=/DIRECTORY, \
+                        "{argument:?} in plugstack.conf is not valid; use agent=/PATH, rails=RAIL+RAIL, \
+                         profile=NAME, protocol=overlay|age, journal=/DIRECTORY, readable=/DIRECTORY, \
                          fastest=NAME, ports=LOW-HIGH, default=on|off, realtime=on|off"
                     ));
                 }
@@ -102,40 +102,40 @@ impl Site {
         Ok(site)
     }
 
-    /// What a user may have of that, and what is said if it is less.
-    pub(crate) fn limited(&self, mut wish: Wish) -> (Wish, Option<String>) {
+    /// The user's options within the site's limits, and a message if they were reduced.
+    pub(crate) fn limited(&self, mut options: UserOptions) -> (UserOptions, Option<String>) {
         let fastest = &self.fastest;
-        let word = match &wish.profile {
+        let message = match &options.profile {
             Some(name) if self.is_too_fast(name) => Some(format!(
                 "profile={name} is faster than this site allows; the step has {fastest}"
             )),
             _ => None,
         };
-        if word.is_some() {
-            wish.profile = Some(fastest.clone());
+        if message.is_some() {
+            options.profile = Some(fastest.clone());
         }
-        (wish, word)
+        (options, message)
     }
 
-    /// The profile of a step: what was asked for, or the site's, or the agents' own, and no faster than the site
-    /// allows. None: no limit and nobody asked, so the user's environment decides.
-    pub(crate) fn profile_of(&self, wish: &Wish) -> Option<String> {
-        let asked = wish.profile.as_ref().or(self.profile.as_ref());
+    /// The profile of a step: the user's, or the site's, or the default, and no faster than the site allows. None if
+    /// neither has one and there is no limit: the user's environment decides then.
+    pub(crate) fn profile_of(&self, options: &UserOptions) -> Option<String> {
+        let wanted = options.profile.as_ref().or(self.profile.as_ref());
         if self.fastest == PROFILES[0] {
-            return asked.cloned();
+            return wanted.cloned();
         }
-        let asked = asked.map_or(DEFAULT_PROFILE, String::as_str);
-        let is_too_fast = self.is_too_fast(asked);
-        Some(if is_too_fast { &self.fastest } else { asked }.to_owned())
+        let wanted = wanted.map_or(DEFAULT_PROFILE, String::as_str);
+        let is_too_fast = self.is_too_fast(wanted);
+        Some(if is_too_fast { &self.fastest } else { wanted }.to_owned())
     }
 
-    /// One that does not exist is not: the agent says so.
+    /// False for an invalid profile, which the agent refuses.
     fn is_too_fast(&self, profile: &str) -> bool {
         let rank = |name: &str| PROFILES.iter().position(|one| *one == name);
-        rank(profile).is_some_and(|asked| Some(asked) < rank(&self.fastest))
+        rank(profile).is_some_and(|wanted| Some(wanted) < rank(&self.fastest))
     }
 
-    /// The port of a step's rails: of its own, as long as there are some.
+    /// The first port of a step's rails. Steps have different ports, as long as there are enough.
     pub(crate) fn port(&self, job: u32, step: u32) -> u32 {
         let slots = ((self.ports.1 - self.ports.0 + 1) / PORTS_EACH).max(1);
         let number = job.wrapping_mul(31).wrapping_add(step);
@@ -143,32 +143,32 @@ impl Site {
     }
 }
 
-impl Wish {
-    /// Reads what is behind `--muster=`; nothing is the default.
+impl UserOptions {
+    /// Parses the text after `--muster=`; an empty text is the default.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        let mut wish = Self::default();
-        for word in text.split(',').filter(|word| !word.is_empty()) {
-            match word.split_once('=').unwrap_or((word, "")) {
-                ("profile", name) => wish.profile = Some(profile(name)?),
+        let mut options = Self::default();
+        for option in text.split(',').filter(|option| !option.is_empty()) {
+            match option.split_once('=').unwrap_or((option, "")) {
+                ("profile", name) => options.profile = Some(profile(name)?),
                 ("rails", rails) if rails.contains('@') => {
-                    wish.rails = Some(rails.replace('+', ","));
+                    options.rails = Some(rails.replace('+', ","));
                 }
-                ("minority", name @ ("continue" | "hold")) => wish.minority = Some(name.into()),
-                ("protocol", name) => wish.protocol = Some(protocol(name)?),
-                ("ulfm", "") => wish.ulfm = true,
-                ("off", "") => wish.off = true,
+                ("minority", name @ ("continue" | "hold")) => options.minority = Some(name.into()),
+                ("protocol", name) => options.protocol = Some(protocol(name)?),
+                ("ulfm", "") => options.ulfm = true,
+                ("off", "") => options.off = true,
                 _ => {
                     return Err(format!(
-                        "{word:?}: known are profile=fast|standard|quiet, rails=ADDRESS@NET+ADDRESS@NET, \
-                         minority=continue|hold, protocol=overlay|age, ulfm, off"
+                        "{option:?} is not valid; use profile=fast|standard|quiet, \
+                         rails=ADDRESS@NET+ADDRESS@NET, minority=continue|hold, protocol=overlay|age, ulfm, off"
                     ));
                 }
             }
         }
-        Ok(wish)
+        Ok(options)
     }
 
-    /// What the option does not say the user's environment may.
+    /// Takes options that are not set from the user's environment.
     pub(crate) fn or_else(self, variable: impl Fn(&str) -> Option<String>) -> Self {
         let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
         Self {
@@ -180,23 +180,24 @@ impl Wish {
     }
 }
 
-/// The job of a step, as its agents and its tasks know it.
+/// The job name of a step, for its agents and its tasks.
 pub(crate) fn job_name(job: u32, step: u32) -> String {
     format!("{JOBS}{job}.{step}")
 }
 
-/// Whether this job was named by the user, and not by the plugin in a step around this one.
+/// Whether the user chose this job name, and not the plugin in an enclosing step.
 pub(crate) fn is_of_the_user(job: &str) -> bool {
     !job.is_empty() && !job.starts_with(JOBS)
 }
 
-/// Whether what a step runs brings agents of its own, or ranks that are more than the step's.
-pub(crate) fn has_own_agents(words: &[String]) -> bool {
-    let name = |word: &String| word.rsplit('/').next().map(str::to_owned);
-    let Some(program) = words.first().and_then(name) else {
+/// Whether the program of a step starts its own agents, or ranks that are not tasks of the step.
+pub(crate) fn has_own_agents(arguments: &[String]) -> bool {
+    let name = |argument: &String| argument.rsplit('/').next().map(str::to_owned);
+    let Some(program) = arguments.first().and_then(name) else {
         return false;
     };
-    let is_muster_run = program == "muster" && words.get(1).is_some_and(|word| word == "run");
+    let is_muster_run =
+        program == "muster" && arguments.get(1).is_some_and(|argument| argument == "run");
     is_muster_run || LAUNCHERS.contains(&program.as_str())
 }
 
@@ -226,7 +227,7 @@ fn ports(text: &str) -> Result<(u32, u32), String> {
     let pair = pair.map(|(low, high)| (u32::from(low), u32::from(high)));
     let fitting = pair.filter(|(low, high)| low + PORTS_EACH <= high + 1);
     fitting.ok_or_else(|| {
-        format!("ports={text}: write LOW-HIGH, from 1024 to 65535 and four at least")
+        format!("ports={text}: use LOW-HIGH, within 1024 to 65535, at least four ports")
     })
 }
 
@@ -235,10 +236,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_is_faster_than_the_site_allows() {
-        let profile = |site: &str, wish: &str| {
+    fn a_profile_is_at_most_as_fast_as_the_site_allows() {
+        let profile = |site: &str, options: &str| {
             let site = Site::parse(site.split(" ")).unwrap();
-            site.profile_of(&Wish::parse(wish).unwrap())
+            site.profile_of(&UserOptions::parse(options).unwrap())
         };
         let (quiet, standard) = (Some("quiet".to_owned()), Some("standard".to_owned()));
         assert_eq!(profile("default=on", ""), None);
@@ -250,28 +251,31 @@ mod tests {
     }
 
     #[test]
-    fn the_option_goes_before_the_environment_and_both_before_the_site() {
+    fn the_option_overrides_the_environment_and_both_override_the_site() {
         let user = |name: &str| (name == "MUSTER_PROFILE").then(|| "fast".to_owned());
         let site = Site::parse("profile=quiet".split(' ')).unwrap();
-        let of = |text: &str| site.profile_of(&Wish::parse(text).unwrap().or_else(user));
+        let of = |text: &str| site.profile_of(&UserOptions::parse(text).unwrap().or_else(user));
         assert_eq!(of(""), Some("fast".to_owned()));
         assert_eq!(of("profile=standard"), Some("standard".to_owned()));
         let nothing = |_: &str| Some(String::new());
-        assert_eq!(Wish::default().or_else(nothing), Wish::default());
-        // A limit holds for either, and what is no profile is left for the agent to refuse.
+        assert_eq!(
+            UserOptions::default().or_else(nothing),
+            UserOptions::default()
+        );
+        // The limit applies to both. An invalid profile is left for the agent to refuse.
         let limit = Site::parse("fastest=standard".split(' ')).unwrap();
-        let (wish, word) = limit.limited(Wish::default().or_else(user));
-        assert_eq!(wish.profile.as_deref(), Some("standard"));
-        assert!(word.is_some());
-        let wrong = Wish::default().or_else(|_| Some("hasty".to_owned()));
+        let (options, message) = limit.limited(UserOptions::default().or_else(user));
+        assert_eq!(options.profile.as_deref(), Some("standard"));
+        assert!(message.is_some());
+        let wrong = UserOptions::default().or_else(|_| Some("hasty".to_owned()));
         assert_eq!(limit.profile_of(&wrong), Some("hasty".to_owned()));
     }
 
     #[test]
-    fn launchers_and_jobs_of_the_user_are_known() {
+    fn launchers_and_jobs_of_the_user_are_recognised() {
         let step = |line: &str| {
-            let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
-            has_own_agents(&words)
+            let arguments: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            has_own_agents(&arguments)
         };
         for line in ["/opt/bin/muster run -n 4 -- ./a", "prted --x", "musterd"] {
             assert!(step(line), "{line}");
@@ -284,13 +288,14 @@ mod tests {
     }
 
     #[test]
-    fn wishes_are_read_and_wrong_ones_are_named() {
-        let wish = Wish::parse("profile=fast,rails=a@udp0+b@udp1,ulfm,minority=hold,protocol=age")
-            .unwrap();
-        assert_eq!(wish.rails.as_deref(), Some("a@udp0,b@udp1"));
-        assert!(wish.ulfm && wish.profile.as_deref() == Some("fast"));
-        assert_eq!(wish.protocol.as_deref(), Some("age"));
-        assert_eq!(Wish::parse("").unwrap(), Wish::default());
+    fn options_are_parsed_and_invalid_ones_are_named() {
+        let options =
+            UserOptions::parse("profile=fast,rails=a@udp0+b@udp1,ulfm,minority=hold,protocol=age")
+                .unwrap();
+        assert_eq!(options.rails.as_deref(), Some("a@udp0,b@udp1"));
+        assert!(options.ulfm && options.profile.as_deref() == Some("fast"));
+        assert_eq!(options.protocol.as_deref(), Some("age"));
+        assert_eq!(UserOptions::parse("").unwrap(), UserOptions::default());
         for text in [
             "nonsense",
             "profile=hasty",
@@ -300,7 +305,7 @@ mod tests {
             "protocol=gossip",
             "off=no",
         ] {
-            let why = Wish::parse(text).unwrap_err();
+            let why = UserOptions::parse(text).unwrap_err();
             assert!(why.contains(text.rsplit('=').next().unwrap()), "{why}");
         }
     }
@@ -310,16 +315,16 @@ mod tests {
     fn a_site_has_defaults_and_limits() {
         let parse = |line: &str| Site::parse(line.split(' '));
         let site = parse("agent=/opt/musterd fastest=standard ports=5000-5011 default=on").unwrap();
-        assert!(site.on && site.limited(Wish::default()) == (Wish::default(), None));
-        let (wish, word) = site.limited(Wish::parse("profile=fast").unwrap());
-        assert_eq!(wish.profile.as_deref(), Some("standard"));
-        let word = word.unwrap();
+        assert!(site.on && site.limited(UserOptions::default()) == (UserOptions::default(), None));
+        let (options, message) = site.limited(UserOptions::parse("profile=fast").unwrap());
+        assert_eq!(options.profile.as_deref(), Some("standard"));
+        let message = message.unwrap();
         assert!(
-            word.contains("fast") && word.contains("has standard"),
-            "{word}"
+            message.contains("fast") && message.contains("has standard"),
+            "{message}"
         );
-        let (wish, word) = site.limited(Wish::parse("profile=quiet").unwrap());
-        assert_eq!((wish.profile.as_deref(), word), (Some("quiet"), None));
+        let (options, message) = site.limited(UserOptions::parse("profile=quiet").unwrap());
+        assert_eq!((options.profile.as_deref(), message), (Some("quiet"), None));
         let ports: Vec<u32> = (0..4).map(|step| site.port(0, step)).collect();
         assert_eq!(ports, [5000, 5004, 5008, 5000]);
         for line in [

@@ -1,84 +1,85 @@
-//! What Slurm calls. Each hook is inside a `catch_unwind`, and all say that all is well.
+//! The functions that Slurm calls. Each hook is inside a `catch_unwind` and always returns success.
 
 #![allow(unsafe_code)]
-// Slurm looks for these names in the library; no Rust code does.
+// Slurm finds these symbols in the library by name; no Rust code uses them.
 #![allow(unreachable_pub, non_upper_case_globals)]
 
-use crate::options::{Site, Wish, has_own_agents, is_of_the_user, job_name};
-use crate::spank::{Handle, Item, OPTIONAL, Spank, SpankOption, error, host, tell};
-use crate::start::{Agent, Order, ended};
+use crate::options::{Site, UserOptions, has_own_agents, is_of_the_user, job_name};
+use crate::spank::{Handle, Item, OPTIONAL, Spank, SpankOption, error, host, message_to_user};
+use crate::start::{Agent, StartOptions, ended};
 use std::ffi::{CStr, c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, PoisonError};
 
-/// Where the key travels; no task ever has it. What begins so srun sends whatever `--export` says.
+/// The variable that carries the key to the node. No task gets it. srun sends variables with this prefix for any
+/// `--export`.
 const KEY: &CStr = c"SLURM_MUSTER_KEY";
-/// Steps from here on are no steps of tasks: batch scripts, external ones.
+/// Steps from this number on have no tasks: batch scripts, external steps.
 const SPECIAL_STEPS: u32 = 0xffff_fff0;
 
 /// The plugin's name.
 #[unsafe(no_mangle)]
 pub static plugin_name: [u8; 7] = *b"muster\0";
-/// What kind of plugin.
+/// The type of the plugin.
 #[unsafe(no_mangle)]
 pub static plugin_type: [u8; 6] = *b"spank\0";
-/// Of the Slurm that it was built for.
+/// The version of the Slurm that the plugin was built for.
 #[unsafe(no_mangle)]
 pub static plugin_version: u32 = number(env!("MUSTER_SLURM_VERSION"));
-/// Its own.
+/// The version of the plugin.
 #[unsafe(no_mangle)]
 pub static spank_plugin_version: u32 = 1;
 
 struct State {
-    /// The site's line, or why it cannot be understood.
+    /// The options of `plugstack.conf`, or the reason why they are invalid.
     site: Result<Option<Site>, String>,
-    wish: Option<Wish>,
+    options: Option<UserOptions>,
     agent: Option<Agent>,
-    /// What the user is told as soon as that can be heard.
-    word: Option<String>,
+    /// A message to the user, to be sent as soon as that is possible.
+    message: Option<String>,
 }
 
 static STATE: Mutex<State> = Mutex::new(State {
     site: Ok(None),
-    wish: None,
+    options: None,
     agent: None,
-    word: None,
+    message: None,
 });
 
 const fn number(digits: &str) -> u32 {
     match u32::from_str_radix(digits, 10) {
         Ok(number) => number,
-        Err(_) => panic!("build.rs writes a number"),
+        Err(_) => panic!("MUSTER_SLURM_VERSION of build.rs is no number"),
     }
 }
 
-/// One hook: whatever happens inside, the job goes on.
+/// Runs one hook. The job continues whatever happens in it.
 fn hook(name: &str, body: impl FnOnce(&mut State)) -> c_int {
     let guarded =
         AssertUnwindSafe(|| body(&mut STATE.lock().unwrap_or_else(PoisonError::into_inner)));
     if catch_unwind(guarded).is_err() {
         error(&format!(
-            "the plugin has a bug in {name}; the job runs without it"
+            "the plugin failed in {name} (a defect of Muster); the job runs without it"
         ));
     }
     0
 }
 
-/// Everywhere: the site's line, and the option.
+/// In each context: parses the site's options and registers the user's option.
 #[unsafe(no_mangle)]
 pub extern "C" fn slurm_spank_init(
     spank: Handle,
     count: c_int,
-    words: *const *const c_char,
+    arguments: *const *const c_char,
 ) -> c_int {
     hook("init", |state| {
-        let word = |at: usize| {
-            // SAFETY: Slurm gives so many terminated texts, which live as long as the plugin.
-            let text = unsafe { CStr::from_ptr(*words.add(at)) };
+        let argument = |at: usize| {
+            // SAFETY: Slurm gives `count` terminated texts, which are valid as long as the plugin.
+            let text = unsafe { CStr::from_ptr(*arguments.add(at)) };
             text.to_str().unwrap_or("?")
         };
         let count = usize::try_from(count).unwrap_or(0);
-        match Site::parse((0..count).map(word)) {
+        match Site::parse((0..count).map(argument)) {
             Ok(site) => state.site = Ok(Some(site)),
             Err(why) => {
                 error(&why);
@@ -94,12 +95,12 @@ pub extern "C" fn slurm_spank_init(
             callback: option,
         };
         if !Spank(spank).register(&option) {
-            error("srun does not take the option --muster");
+            error("srun refused to register the option --muster");
         }
     })
 }
 
-/// The option was given; a wrong one ends srun before there is a step.
+/// Parses the user's option; an invalid one ends srun before it starts a step.
 extern "C" fn option(_value: c_int, argument: *const c_char, remote: c_int) -> c_int {
     let mut is_wrong = false;
     hook("option", |state| {
@@ -116,12 +117,12 @@ extern "C" fn option(_value: c_int, argument: *const c_char, remote: c_int) -> c
             text
         };
         let site = state.site.clone().ok().flatten().unwrap_or_default();
-        match Wish::parse(&text).map(|wish| site.limited(wish)) {
-            Ok((wish, word)) => {
-                state.wish = Some(wish);
-                // Nodes would say it again.
-                if let (Some(word), 0) = (word, remote) {
-                    tell(&format!("--muster: {word}"));
+        match UserOptions::parse(&text).map(|options| site.limited(options)) {
+            Ok((options, message)) => {
+                state.options = Some(options);
+                // srun has sent it; nodes would repeat it.
+                if let (Some(message), 0) = (message, remote) {
+                    message_to_user(&format!("--muster: {message}"));
                 }
             }
             Err(why) => {
@@ -133,7 +134,7 @@ extern "C" fn option(_value: c_int, argument: *const c_char, remote: c_int) -> c
     if is_wrong { -1 } else { 0 }
 }
 
-/// In srun, before the step is launched: draws the key, which says to the nodes that agents are wanted.
+/// In srun, before the step is launched: generates the key. Its presence tells the nodes to start agents.
 #[unsafe(no_mangle)]
 pub extern "C" fn slurm_spank_local_user_init(
     spank: Handle,
@@ -141,30 +142,30 @@ pub extern "C" fn slurm_spank_local_user_init(
     _: *const *const c_char,
 ) -> c_int {
     hook("local_user_init", |state| {
-        // SAFETY: a terminated text; srun has one thread that writes variables here, this one.
+        // SAFETY: a terminated text; only this thread of srun changes the environment at this time.
         unsafe { libc::unsetenv(KEY.as_ptr()) };
         let Ok(Some(site)) = &state.site else {
             return;
         };
-        let wish = state.wish.clone().or(site.on.then(Wish::default));
-        let Some(wish) = wish.filter(|wish| !wish.off) else {
+        let options = state.options.clone().or(site.on.then(UserOptions::default));
+        let Some(options) = options.filter(|options| !options.off) else {
             return;
         };
         if has_own_agents(&Spank(spank).arguments()) {
             return;
         }
         let variable = |name: &str| std::env::var(name).ok();
-        if let (_, Some(word)) = site.limited(wish.or_else(variable)) {
-            tell(&word);
+        if let (_, Some(message)) = site.limited(options.or_else(variable)) {
+            message_to_user(&message);
         }
         let mut bytes = [0u8; 32];
-        // SAFETY: the kernel fills at most as many bytes as there are.
+        // SAFETY: the kernel writes at most `bytes.len()` bytes.
         let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
         if got != bytes.len() as isize {
-            return error("no key could be drawn; the step runs without Muster");
+            return error("getrandom returned no key; the step runs without Muster");
         }
         let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-        // The environment that srun sends, not the one that /proc shows of it.
+        // The environment that srun sends to the nodes, not its own, which /proc shows.
         if let Ok(value) = std::ffi::CString::new(digits) {
             // SAFETY: as above.
             unsafe { libc::setenv(KEY.as_ptr(), value.as_ptr(), 1) };
@@ -172,7 +173,7 @@ pub extern "C" fn slurm_spank_local_user_init(
     })
 }
 
-/// In slurmstepd, as root, before there are tasks: starts the agent.
+/// In slurmstepd, as root, before it creates tasks: starts the agent.
 #[unsafe(no_mangle)]
 pub extern "C" fn slurm_spank_init_post_opt(
     spank: Handle,
@@ -195,27 +196,27 @@ pub extern "C" fn slurm_spank_init_post_opt(
         }
         let node = node(spank);
         match start(state, spank, key, (job, step), &node) {
-            Ok((agent, lacks)) => {
+            Ok((agent, warning)) => {
                 state.agent = Some(agent);
-                state.word = lacks.map(|lacks| format!("node {node}: {lacks}"));
+                state.message = warning.map(|warning| format!("node {node}: {warning}"));
             }
-            Err(why) => state.word = Some(format!("node {node} runs without Muster: {why}")),
+            Err(why) => state.message = Some(format!("node {node} runs without Muster: {why}")),
         }
     })
 }
 
-/// Whether this step has no agent of ours, and nobody misses it.
+/// Whether the plugin starts no agent for this step, because it is not wanted or because the step has its own.
 fn is_left_alone(state: &State, spank: Spank, has_key: bool) -> bool {
-    let wish = state.wish.as_ref();
-    let is_wanted = wish.map_or(has_key, |wish| !wish.off);
+    let options = state.options.as_ref();
+    let is_wanted = options.map_or(has_key, |options| !options.off);
     let is_named = || {
         let job = spank.variable(c"MUSTER_JOB");
-        wish.is_none() && job.is_some_and(|job| is_of_the_user(&job))
+        options.is_none() && job.is_some_and(|job| is_of_the_user(&job))
     };
     !is_wanted || has_own_agents(&spank.arguments()) || is_named()
 }
 
-/// Starts the node's agent; what it goes without comes with it.
+/// Starts the node's agent; also returns a warning if the agent lacks something.
 fn start(
     state: &State,
     spank: Spank,
@@ -224,19 +225,21 @@ fn start(
     node: &str,
 ) -> Result<(Agent, Option<String>), String> {
     let site = state.site.clone()?.unwrap_or_default();
-    let key = key.ok_or("srun has sent no key; is the plugin there, too, where it was called?")?;
+    let key = key.ok_or(
+        "srun has sent no key; the plugin must also be installed on the node where srun was called",
+    )?;
     let (Some(uid), Some(gid)) = (spank.number(Item::Uid), spank.number(Item::Gid)) else {
-        return Err("Slurm does not say whose step this is".into());
+        return Err("Slurm does not return the user of this step".into());
     };
     let variable = |name: &str| spank.variable(&std::ffi::CString::new(name).ok()?);
-    let wish = state.wish.clone().unwrap_or_default();
-    let (wish, _) = site.limited(wish.or_else(variable));
-    let variables = tell_tasks(spank, &site, &wish, step, node);
+    let options = state.options.clone().unwrap_or_default();
+    let (options, _) = site.limited(options.or_else(variable));
+    let variables = set_task_variables(spank, &site, &options, step, node);
     let mut groups = spank.groups();
     if groups.is_empty() {
         groups.push(gid);
     }
-    Agent::start(&Order {
+    Agent::start(&StartOptions {
         program: site.agent,
         variables,
         key,
@@ -247,17 +250,17 @@ fn start(
     })
 }
 
-/// In slurmstepd, as soon as the user hears us.
+/// In slurmstepd, as soon as messages reach the user.
 #[unsafe(no_mangle)]
 pub extern "C" fn slurm_spank_user_init(_: Handle, _: c_int, _: *const *const c_char) -> c_int {
     hook("user_init", |state| {
-        if let Some(word) = state.word.take() {
-            tell(&word);
+        if let Some(message) = state.message.take() {
+            message_to_user(&message);
         }
     })
 }
 
-/// In slurmstepd, when a task has ended: the agent is told, which knows nothing of those that never came to it.
+/// In slurmstepd, when a task has ended: reports it to the agent, which does not watch tasks that never attached.
 #[unsafe(no_mangle)]
 pub extern "C" fn slurm_spank_task_exit(spank: Handle, _: c_int, _: *const *const c_char) -> c_int {
     let spank = Spank(spank);
@@ -265,36 +268,36 @@ pub extern "C" fn slurm_spank_task_exit(spank: Handle, _: c_int, _: *const *cons
         let Some(agent) = &state.agent else {
             return;
         };
-        // Each component of such a job counts its tasks from 0, and their ranks go through.
+        // Each component of a heterogeneous job counts its tasks from 0, but its ranks are numbered across all of them.
         if spank.variable(c"SLURM_HET_SIZE").is_some() {
             return;
         }
         let number = |item| spank.number(item);
         let (task, pid) = (number(Item::Task), number(Item::Pid));
         if let (Some(task), Some(pid), Some(status)) = (task, pid, number(Item::Status)) {
-            agent.tell(&ended(task, pid, status.cast_signed()));
+            agent.send_line(&ended(task, pid, status.cast_signed()));
         }
     })
 }
 
-/// In slurmstepd, after the last task: the agent ends.
+/// In slurmstepd, after the last task: ends the agent.
 #[unsafe(no_mangle)]
 pub extern "C" fn slurm_spank_exit(_: Handle, _: c_int, _: *const *const c_char) -> c_int {
     hook("exit", |state| {
         if let Some(agent) = state.agent.take()
             && !agent.end()
         {
-            error("the agent stays, as processes of the step are still attached");
+            error("the agent continues, since processes of the step are still attached");
         }
     })
 }
 
-/// This node's name, as Slurm has it: its place in the step's list. What a variable says may be of another
-/// node: a batch script's `SLURMD_NODENAME` comes along to all the steps that it starts.
+/// This node's Slurm name, by its index in the step's node list. Variables may name another node: the
+/// `SLURMD_NODENAME` of a batch script is inherited by all steps that it starts.
 fn node(spank: Spank) -> String {
     let mut name = [0u8; 256];
     let by_host = || {
-        // SAFETY: the kernel writes at most as many bytes as there are; the last one stays 0.
+        // SAFETY: the kernel writes at most `name.len()` bytes; the last one stays 0.
         unsafe { libc::gethostname(name.as_mut_ptr().cast(), name.len() - 1) };
         let name = CStr::from_bytes_until_nul(&name).unwrap_or_default();
         let name = name.to_string_lossy();
@@ -305,12 +308,12 @@ fn node(spank: Spank) -> String {
     name.unwrap_or_else(by_host)
 }
 
-/// Gives tasks their variables; those of the agent are the same, and no others of the user's: a library
-/// that a user names must not run with what root gives.
-fn tell_tasks(
+/// Sets the tasks' variables, and returns those of the agent: the same, without other variables of the user, since
+/// root starts the agent, and a variable of the user must not make it load a library.
+fn set_task_variables(
     spank: Spank,
     site: &Site,
-    wish: &Wish,
+    options: &UserOptions,
     (job, step): (u32, u32),
     node: &str,
 ) -> Vec<String> {
@@ -320,14 +323,14 @@ fn tell_tasks(
         c"SLURM_JOB_NODELIST",
     ];
     let hosts = nodes.iter().find_map(|name| spank.variable(name));
-    let rails = wish.rails.clone().or_else(|| site.rails.clone());
-    // What is empty counts as not given.
+    let rails = options.rails.clone().or_else(|| site.rails.clone());
+    // An empty value counts as not set.
     let user = |name: &CStr| spank.variable(name).filter(|value| !value.is_empty());
     let rails = rails.or_else(|| user(c"MUSTER_RAILS"));
     let readable = site.readable.clone();
     let readable = readable.or_else(|| user(c"MUSTER_READABLE_IN"));
-    let profile = site.profile_of(wish);
-    let protocol = wish.protocol.as_ref().or(site.protocol.as_ref());
+    let profile = site.profile_of(options);
+    let protocol = options.protocol.as_ref().or(site.protocol.as_ref());
     let port = site.port(job, step).to_string();
     let settings = [
         (c"MUSTER_JOB", Some(job_name(job, step))),
@@ -336,12 +339,12 @@ fn tell_tasks(
         (c"MUSTER_HOSTS", hosts),
         (c"MUSTER_RAILS", rails),
         (c"MUSTER_PROFILE", profile),
-        (c"MUSTER_MINORITY", wish.minority.clone()),
+        (c"MUSTER_MINORITY", options.minority.clone()),
         (c"MUSTER_PROTOCOL", protocol.cloned()),
         (c"MUSTER_AGENT", Some(site.agent.clone())),
         (c"MUSTER_JOURNAL", site.journal.clone()),
         (c"MUSTER_READABLE_IN", readable),
-        (c"MUSTER_ULFM", wish.ulfm.then(|| "1".to_owned())),
+        (c"MUSTER_ULFM", options.ulfm.then(|| "1".to_owned())),
     ];
     let kept = [
         c"MUSTER_DIR",
@@ -357,7 +360,7 @@ fn tell_tasks(
         c"MUSTER_LOCAL",
     ];
     let kept = kept.map(|name| (name, user(name)));
-    // The user's journal goes before the site's.
+    // The user's journal has precedence over the site's.
     let is_kept = |name: &CStr| {
         kept.iter()
             .any(|(kept, value)| *kept == name && value.is_some())

@@ -448,7 +448,7 @@ fn what_cannot_be_done_is_refused_and_changes_nothing() {
         ),
         (
             &["rails", "del", "127.66.50.9@udp0"],
-            &["127.66.50.9@udp0 is no rail of this node", "127.66.51.1"],
+            &["127.66.50.9@udp0 is not a rail of this node", "127.66.51.1"],
         ),
         (
             &["policy", "add", "--net", "quantum0"],

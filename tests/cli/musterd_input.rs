@@ -73,7 +73,12 @@ fn what_a_command_cannot_mean_is_refused_before_anybody_is_asked() {
         ),
         (
             &["wait", "n1", "--timeout", "5h"],
-            &["\"5h\"", "no whole number", "0 to 31536000", "--timeout 60"],
+            &[
+                "\"5h\"",
+                "not a whole number",
+                "0 to 31536000",
+                "--timeout 60",
+            ],
         ),
         (&["wait", "n 1"], &["\"n 1\"", "without spaces", "n[1-4]"]),
         (&["wait", "--ranks", "0-x"], &["\"0-x\"", "0-3,7"]),

@@ -1,6 +1,7 @@
-/* A rank whose agent is killed, keeper and worker, where no other can be started for a while; with a thread of the
- * library or, with the word "alone", without one. Then one whose agent's worker is killed until the keeper gives up.
- * MUSTER_AGENT is a symbolic link, which this program takes away and puts back. Exit code 0 if all checks held. */
+/* A rank whose agent is killed, supervisor and worker, while no other agent can be started for some time; with a
+ * thread of the library or, with the argument "alone", without one. Then one whose agent's worker is killed until the
+ * supervisor gives up. MUSTER_AGENT is a symbolic link, which this program removes and restores. Exit code 0 if all
+ * checks pass. */
 #include "agents.h"
 
 #define DEADLINE_MS 60000
@@ -26,15 +27,15 @@ static muster_ctx_t *attach(int rank)
 
 /* --------------------------------------------------------------------------------- lost and found */
 
-static void expect_words(const char *what, const char *words)
+static void expect_text(const char *what, const char *part)
 {
-    if (!strstr(what, words)) {
-        printf("%s: misses \"%s\"\n", what, words);
+    if (!strstr(what, part)) {
+        printf("%s: lacks \"%s\"\n", what, part);
         failures++;
     }
 }
 
-/* Takes events until the agent is called lost; what is done meanwhile comes between two looks. */
+/* Takes events until the agent is reported lost; calls `meanwhile` between two polls. */
 static void await_lost(muster_ctx_t *context, void (*meanwhile)(void))
 {
     muster_event_t event = MUSTER_EVENT_INIT;
@@ -57,7 +58,7 @@ static void note(muster_ctx_t *context, const muster_event_t *event, void *found
     }
 }
 
-/* Looks for another agent until there is one, which is told by an event, once. */
+/* Looks for another agent until there is one. Exactly one event must report it. */
 static void await_found(muster_ctx_t *context)
 {
     int found = 0;
@@ -72,14 +73,14 @@ static void await_found(muster_ctx_t *context)
     CHECK(muster_node_find(context, "here") == muster_my_node(context));
 }
 
-/* While there is no agent: all that can be said is said, and what needs one says so. */
+/* Without an agent, calls that read memory succeed, and calls that need the agent fail with AGENT_LOST. */
 static void check_lost(muster_ctx_t *context, const char *reason, const char *hint)
 {
     muster_event_t event = MUSTER_EVENT_INIT;
     char text[64];
     CHECK(muster_next_event(context, &event) == MUSTER_ERR_AGENT_LOST);
-    expect_words(muster_last_error_message(), reason);
-    expect_words(muster_last_error_message(), hint);
+    expect_text(muster_last_error_message(), reason);
+    expect_text(muster_last_error_message(), hint);
     CHECK(muster_poll_events(context, &event, 1, 0) == MUSTER_ERR_AGENT_LOST);
     CHECK(muster_dispatch(context, note, NULL) == MUSTER_ERR_AGENT_LOST);
     CHECK(muster_publish(context, "k", "v", 1) == MUSTER_ERR_AGENT_LOST);
@@ -89,7 +90,7 @@ static void check_lost(muster_ctx_t *context, const char *reason, const char *hi
     CHECK(muster_tick(context) == MUSTER_OK && muster_get_fd(context) >= 0);
 }
 
-/* The promise of ticks that was given to the first agent is known to the second. */
+/* The second agent knows the promise of ticks that the first one got. */
 static void check_promise(muster_ctx_t *context)
 {
     CHECK(muster_wait_rank(context, 0, MUSTER_STATE(MUSTER_RANK_HUNG), DEADLINE_MS) == MUSTER_RANK_HUNG);
@@ -97,7 +98,7 @@ static void check_promise(muster_ctx_t *context)
     CHECK(muster_wait_rank(context, 0, ALIVE, DEADLINE_MS) == MUSTER_RANK_ALIVE);
 }
 
-/* Another rank, which starts an agent if it finds none. */
+/* Starts another rank, which starts an agent if it finds none. */
 static pid_t start_other(void)
 {
     fflush(stdout);
@@ -110,8 +111,8 @@ static pid_t start_other(void)
     return child;
 }
 
-/* A forked child is told so by every call, with a thread of the library or without, and its end is not this rank's:
- * another rank's comes behind it. */
+/* Every call of a forked child returns FORKED, with a thread of the library or without, and its end is not reported as
+ * the end of this rank: it must have had no effect when a later event, another rank's end, arrives. */
 static void check_fork(muster_ctx_t *context)
 {
     int status = -1;
@@ -138,7 +139,7 @@ static void kill_worker(void)
 static int be_the_other(void)
 {
     muster_ctx_t *context = NULL;
-    /* The keeper that gave up says so for a while to whoever comes. */
+    /* A supervisor that gave up refuses all clients for a while. */
     for (int looks = 0; !context && looks < DEADLINE_MS / 50; looks++, usleep(50000))
         context = attach(1);
     CHECK(context && muster_wait_ranks(context, 2, ALIVE, DEADLINE_MS) == 2);
@@ -146,7 +147,7 @@ static int be_the_other(void)
     return failures != 0;
 }
 
-/* An agent that keeps crashing is not started again by its ranks, who say why; one of somebody else's is found. */
+/* Ranks do not restart an agent that keeps crashing, and report why. They find an agent that another process starts. */
 static void check_crashing(muster_ctx_t *context)
 {
     int status = -1;
@@ -157,13 +158,13 @@ static void check_crashing(muster_ctx_t *context)
     CHECK(waitpid(other, &status, 0) == other && status == 0);
 }
 
-int main(int count, char **words)
+int main(int count, char **arguments)
 {
     const char *link = getenv("MUSTER_AGENT");
     char agent[4096] = "";
     uint64_t again = 0;
-    program = words[0];
-    if (count > 1 && strcmp(words[1], "other") == 0)
+    program = arguments[0];
+    if (count > 1 && strcmp(arguments[1], "other") == 0)
         return be_the_other();
     is_alone = count > 1;
     CHECK(link && readlink(link, agent, sizeof agent - 1) > 0);

@@ -1,4 +1,4 @@
-/* The agents of a C test program, found by what they were started with, so that they can be stopped and killed. */
+/* The agents of a C test program, found by their command line, to be stopped and killed. */
 #ifndef AGENTS_H
 #define AGENTS_H
 
@@ -24,7 +24,7 @@ static size_t slurp(const char *process, const char *name, char *text, size_t si
     return length;
 }
 
-/* Whether this process is of the agent of a node that has its socket below this program's own directory. */
+/* Whether this process is an agent of the node with its socket below this program's own directory. */
 static int is_agent(const char *process, const char *node)
 {
     char text[4096];
@@ -44,11 +44,11 @@ static pid_t parent_of(const char *process)
     char text[1024];
     int parent = 0;
     slurp(process, "stat", text, sizeof text);
-    char *behind_name = strrchr(text, ')');
-    return behind_name && sscanf(behind_name, ") %*c %d", &parent) == 1 ? parent : 0;
+    char *after_name = strrchr(text, ')');
+    return after_name && sscanf(after_name, ") %*c %d", &parent) == 1 ? parent : 0;
 }
 
-/* The processes of a node's agent; those of its worker alone, whose parent is one of them, with `worker`. */
+/* The processes of a node's agent; with `worker` only its worker, which is a child of another one of them. */
 static int find_agent(const char *node, pid_t *found, int most, int worker)
 {
     DIR *processes = opendir("/proc");
@@ -82,7 +82,7 @@ static int signal_agent(const char *node, int number)
     return count;
 }
 
-/* A worker that dies is forked anew as long as its keeper lives. */
+/* Repeats, since the supervisor forks a new worker as long as it is alive itself. */
 static void kill_agent(const char *node)
 {
     while (signal_agent(node, SIGKILL) > 0)

@@ -1,5 +1,5 @@
 /* A C program with a real agent: attributes are written, read, watched and refused. Exit code 0 if
- * all checks held. */
+ * all checks pass. */
 #include "check.h"
 
 #include <errno.h>
@@ -14,7 +14,7 @@
 
 static char large[LARGEST + 1], back[LARGEST + 1];
 
-/* Waits on the descriptor for a change of this key. */
+/* Polls the descriptor for a change of this key. */
 static int await_change(muster_ctx_t *context, const char *key, muster_event_t *event)
 {
     struct pollfd news = {muster_get_fd(context), POLLIN, 0};
@@ -37,7 +37,7 @@ static void check_values(muster_ctx_t *context, uint32_t node)
     CHECK(muster_publish(context, "color", "yellow", 6) == MUSTER_OK);
     CHECK(muster_attribute_get(context, node, "color", back, sizeof back) == 6);
     CHECK(memcmp(back, "yellow", 6) == 0);
-    /* As snprintf: the whole length is returned, what fits is written. */
+    /* As snprintf: the whole length is returned, the value is truncated to fit. */
     CHECK(muster_attribute_get(context, node, "color", text, 2) == 6);
     CHECK(memcmp(text, "yeep", 4) == 0);
     CHECK(muster_attribute_get(context, node, "color", NULL, 0) == 6);
@@ -56,7 +56,7 @@ static void check_values(muster_ctx_t *context, uint32_t node)
     CHECK(muster_attribute_get(context, node, "color", NULL, 0) == MUSTER_ERR_NO_SUCH_KEY);
 }
 
-/* Each limit is an error that names it, and what was there stays. */
+/* Each call beyond a limit fails with an error that names the limit, and changes nothing. */
 static void check_limits(muster_ctx_t *context, uint32_t node)
 {
     char longest[257];
@@ -102,7 +102,7 @@ static void check_watch(muster_ctx_t *context, uint32_t node)
     CHECK(muster_withdraw(context, "load") == 1);
     CHECK(await_change(context, "load", &event));
 
-    /* Not watched any more: the next change that is told is of another key. */
+    /* No longer watched: the next reported change is of another key. */
     CHECK(muster_watch(context, "last") == MUSTER_OK);
     CHECK(muster_unwatch(context, "load") == 1);
     CHECK(muster_unwatch(context, "load") == 0);
@@ -132,7 +132,7 @@ static void check_keys(muster_ctx_t *context, uint32_t node)
     for (const char *each = list; each < list + ALL; each += strlen(each) + 1, found++)
         expected += atoi(each) == found && strlen(each) == LENGTH;
     CHECK(found == MANY && expected == MANY);
-    /* Whole keys only, and the length of all. */
+    /* Only whole keys, and the length of all. */
     memset(list, '?', sizeof list);
     CHECK(muster_attribute_keys(context, node, list, 2 * LENGTH) == length);
     CHECK(strlen(list) == LENGTH && list[LENGTH + 1] == '?');
@@ -173,7 +173,7 @@ static muster_ctx_t *attach(uint32_t flags)
 
 #define KEYS_A_PROCESS 256
 
-/* A program of its own that watches as much as it may, keys that nobody else has, and ends. */
+/* A separate process that watches as many keys as it may, all different from other processes' keys, and ends. */
 static void watch_all(int number)
 {
     char key[32];
@@ -190,7 +190,7 @@ static void watch_all(int number)
     CHECK(muster_finalize(context) == MUSTER_OK);
 }
 
-/* The keys of an agent are 4096; those of processes that have ended are free again. */
+/* An agent watches at most 4096 keys; the keys of processes that have ended are free again. */
 static void check_watchers_that_end(const char *program)
 {
     char number[8];
@@ -226,13 +226,13 @@ static void run(uint32_t flags, const char *program)
     check_context(context, MUSTER_ERR_NOT_INITIALIZED);
 }
 
-int main(int count, char **words)
+int main(int count, char **arguments)
 {
     if (count > 1) {
-        watch_all(atoi(words[1]));
+        watch_all(atoi(arguments[1]));
     } else {
-        run(0, words[0]);
-        run(MUSTER_NO_THREAD, words[0]);
+        run(0, arguments[0]);
+        run(MUSTER_NO_THREAD, arguments[0]);
     }
     if (failures)
         printf("%d checks failed\n", failures);

@@ -1,7 +1,7 @@
-/* A C program with a real agent that uses the API wrongly: every pointer NULL, handles that are none, every
- * call from inside a callback, a process that is stopped while more happens than the ring of events holds,
- * one that scribbles over the memory it shares with the agent, and one that never heard of Muster. Exit
- * code 0 if all checks held. Programs of its own are this one again, with a word that says what they do. */
+/* A C program with a real agent that uses the API wrongly: every pointer NULL, invalid contexts, every call inside a
+ * callback, a process that is stopped while more events occur than the event ring holds, one that overwrites the
+ * memory that it shares with the agent, and one without Muster. Exit code 0 if all checks pass. The other processes
+ * run this program again, with an argument that selects what they do. */
 #include "every_call.h"
 
 #include <dirent.h>
@@ -19,7 +19,7 @@
 #define DEADLINE_MS 60000
 #define ALIVE MUSTER_STATE(MUSTER_RANK_ALIVE)
 
-enum { SELF, SLEEPER, SCRIBBLER, STRANGER, RANKS };
+enum { SELF, SLEEPER, SCRIBBLER, FOREIGN, RANKS };
 
 static const char *program;
 
@@ -111,7 +111,8 @@ static void check_nulls(muster_ctx_t *context)
     CHECK(muster_poll_events(context, &event, 1, 0) == MUSTER_ERR_STRUCT_SIZE);
 }
 
-/* An event of numbers that no library ever wrote: described as far as it can be, never followed. */
+/* An event with numbers that the library never writes: it is described as far as possible; no number is used as an
+ * index unchecked. */
 static void check_wild_event(muster_ctx_t *context)
 {
     muster_event_t event;
@@ -128,11 +129,11 @@ static void check_wild_event(muster_ctx_t *context)
 
 static atomic_int called;
 static int is_on_thread;
-static int ends[2]; /* a pipe: the callback has ended */
+static int ends[2]; /* a pipe: a byte means that the callback has ended */
 
-/* Each call inside a callback succeeds; where one on a thread has the events, nobody else takes any. An agent
- * that has no time, on a busy machine, is no mistake. */
-static void judge(const char *call, int answer)
+/* Each call inside a callback succeeds, except that only a callback on a thread may take events while it is set. An
+ * agent that answers late, on a busy machine, is accepted. */
+static void check_result(const char *call, int answer)
 {
     int is_taken = is_on_thread && answer == MUSTER_ERR_BUSY &&
                    (strstr(call, "muster_next_event") || strstr(call, "muster_poll_events"));
@@ -157,7 +158,7 @@ static void call_all(muster_ctx_t *context, const muster_event_t *event, void *a
     CHECK(muster_set_callback(context, call_all, NULL, MUSTER_CALLBACK_THREAD_SAFE) == MUSTER_ERR_BUSY);
     CHECK(muster_set_callback(context, NULL, NULL, 0) == MUSTER_ERR_BUSY);
     CHECK(muster_event_describe(context, event, text, sizeof text) > 0);
-    ask_all(context, judge);
+    make_all_calls(context, check_result);
     CHECK(write(ends[1], "", 1) == 1);
 }
 
@@ -168,7 +169,7 @@ static void await_called(void)
     CHECK(poll(&end, 1, DEADLINE_MS) == 1 && read(ends[0], &byte, 1) == 1);
 }
 
-/* On the thread that dispatches, and on one of the library's. */
+/* Inside a callback on the dispatching thread, and on a thread of the library. */
 static void check_inside(muster_ctx_t *context)
 {
     muster_event_t event = MUSTER_EVENT_INIT;
@@ -196,7 +197,7 @@ static void check_inside(muster_ctx_t *context)
 
 /* ------------------------------------------------------------------- stopped, with a full ring */
 
-/* Stops itself once it is there, and finds out what it has missed when it goes on. */
+/* Stops itself once it is attached, and checks what it has missed when it continues. */
 static void sleep_through(void)
 {
     muster_ctx_t *context = attach(SLEEPER);
@@ -233,11 +234,11 @@ static void check_stopped(muster_ctx_t *context)
           MUSTER_RANK_LEFT);
 }
 
-/* ------------------------------------------------------------------------ scribbling, cutting */
+/* ------------------------------------------------------------------------ overwriting, truncating */
 
-/* A half of the board of this process and its inode, as its maps say, the agent's half or the clients'; NULL if it has
-   none. */
-static char *board(const char *name, size_t *size, unsigned long *inode)
+/* One half of this process's state table (the agent's or the clients'), and its inode, from /proc/self/maps; NULL if
+ * there is none. */
+static char *table(const char *name, size_t *size, unsigned long *inode)
 {
     FILE *maps = fopen("/proc/self/maps", "r");
     unsigned long first = 0, end = 0;
@@ -253,7 +254,7 @@ static char *board(const char *name, size_t *size, unsigned long *inode)
     return (char *)first; /* NOLINT: an address that the kernel wrote down */
 }
 
-/* The board among the descriptors of a process, opened for writing; -1 if it is not there. */
+/* The state table among the descriptors of a process, opened for writing; -1 if it has none. */
 static int open_among(const char *process, unsigned long inode)
 {
     char folder[512], path[1024];
@@ -277,8 +278,8 @@ static int open_among(const char *process, unsigned long inode)
     return file;
 }
 
-/* A process has its board mapped only; its user finds the file at the agent, and can open it. */
-static int open_board(unsigned long inode)
+/* A client has the state table only mapped. Its user finds the file in the agent's descriptors, and can open it. */
+static int open_table(unsigned long inode)
 {
     DIR *processes = opendir("/proc");
     struct dirent *entry;
@@ -292,12 +293,12 @@ static int open_board(unsigned long inode)
     return file;
 }
 
-/* It cannot be cut short nor made longer, by whoever may open it: nobody gets a bus error. */
+/* A process that opens the state table cannot truncate or extend it, so no process gets a SIGBUS. */
 static void check_sealed(unsigned long inode, size_t size)
 {
     const int wanted = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
     struct stat is;
-    int file = open_board(inode);
+    int file = open_table(inode);
     CHECK(file >= 0);
     CHECK((fcntl(file, F_GET_SEALS) & wanted) == wanted);
     errno = 0;
@@ -311,28 +312,28 @@ static void check_sealed(unsigned long inode, size_t size)
         close(file);
 }
 
-/* Writes over everything it shares with the agent and can write, again and again, asks meanwhile, and dies. */
+/* Overwrites all shared memory that it can write, repeatedly, makes calls in between, and is killed. */
 static void scribble(void)
 {
     char text[64];
     size_t size = 0;
     unsigned long inode = 0;
     muster_ctx_t *context = attach(SCRIBBLER);
-    char *start = board("memfd:muster-table ", &size, &inode);
+    char *start = table("memfd:muster-table ", &size, &inode);
     CHECK(context != NULL && start != NULL && size > 0);
     if (context && start) {
         check_sealed(inode, size);
-        /* What the agent believes is its own. */
+        /* The agent's half cannot be made writable. */
         CHECK(mprotect(start, size, PROT_READ | PROT_WRITE) < 0 && errno == EACCES);
     }
-    start = board("memfd:muster-table-clients", &size, &inode);
+    start = table("memfd:muster-table-clients", &size, &inode);
     CHECK(start != NULL && size > 0);
     if (context && start)
         check_sealed(inode, size);
     if (failures)
         exit(1);
     unsigned seed = 20261122;
-    printf("bad_use.c: scribbling with seed %u\n", seed);
+    printf("bad_use.c: overwriting with seed %u\n", seed);
     fflush(stdout);
     for (int round = 0; round < 3; round++) {
         for (size_t at = 0; at < size; at++)
@@ -350,7 +351,7 @@ static void scribble(void)
     raise(SIGKILL);
 }
 
-/* Whatever the board says now: no call of another process crashes or hangs, and the agent is there. */
+/* With any content of the state table, no call of another process crashes or blocks, and the agent still runs. */
 static void check_scribbled(muster_ctx_t *context)
 {
     uint8_t states[64];
@@ -387,13 +388,13 @@ static void check_handles(muster_ctx_t *context)
     check_context((muster_ctx_t *)&failures, MUSTER_ERR_ARGUMENT);
 }
 
-int main(int count, char **words)
+int main(int count, char **arguments)
 {
-    program = words[0];
+    program = arguments[0];
     if (count > 1) {
-        if (strcmp(words[1], "sleep") == 0)
+        if (strcmp(arguments[1], "sleep") == 0)
             sleep_through();
-        else if (strcmp(words[1], "scribble") == 0)
+        else if (strcmp(arguments[1], "scribble") == 0)
             scribble();
         return failures != 0;
     }
@@ -404,13 +405,13 @@ int main(int count, char **words)
     check_nulls(context);
     check_wild_event(context);
     check_inside(context);
-    /* A rank without Muster comes and goes: nothing is said of it. */
-    CHECK(end_of(start("stranger")) == 0);
-    CHECK(muster_rank_state(context, STRANGER) == MUSTER_RANK_UNKNOWN);
-    CHECK(muster_rank_node(context, STRANGER) == MUSTER_ERR_NO_SUCH_NODE);
+    /* A rank without Muster starts and ends: nothing is reported. */
+    CHECK(end_of(start("foreign")) == 0);
+    CHECK(muster_rank_state(context, FOREIGN) == MUSTER_RANK_UNKNOWN);
+    CHECK(muster_rank_node(context, FOREIGN) == MUSTER_ERR_NO_SUCH_NODE);
     check_stopped(context);
     check_scribbled(context);
-    /* Whether it was in order is written on the board: only that it ends is promised here. */
+    /* The state table, now overwritten, has whether this process left in order. Only the return is checked. */
     (void)muster_finalize(context);
     check_context(context, MUSTER_ERR_NOT_INITIALIZED);
     if (failures)

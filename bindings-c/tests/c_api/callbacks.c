@@ -1,5 +1,5 @@
-/* A C program that takes events in numbers, and has itself called back on a thread of the library. Exit
- * code 0 if all checks held. Events are made by writing an attribute that is watched. */
+/* A C program that takes several events at once, and is called back on a thread of the library. Exit code 0 if all
+ * checks pass. It makes events by writing an attribute that it watches. */
 #include "check.h"
 
 #include <pthread.h>
@@ -28,13 +28,13 @@ static muster_ctx_t *attach(uint32_t flags)
     return context;
 }
 
-/* What a program of a later release would have: more members than the library knows. */
+/* The event struct of a later release: more members than the library knows. */
 typedef struct {
     muster_event_t known;
     uint64_t more;
 } later_event_t;
 
-/* Takes everything, until an event of this key has come; says how many that were of attributes. */
+/* Takes events until one of this key comes; returns how many of them were of attributes. */
 static int take_until(muster_ctx_t *context, const char *key)
 {
     later_event_t events[3];
@@ -70,7 +70,7 @@ static void check_poll(muster_ctx_t *context)
     for (int i = 0; i < 5; i++)
         CHECK(muster_publish(context, "a", &i, sizeof i) == MUSTER_OK);
     CHECK(muster_publish(context, "z", "1", 1) == MUSTER_OK);
-    /* Changes of one key that follow each other closely are one, but the last is always there. */
+    /* Changes of one key in quick succession may be one event, but the last one is always reported. */
     CHECK(take_until(context, "z") >= 2);
 }
 
@@ -98,7 +98,7 @@ static void on_event(muster_ctx_t *context, const muster_event_t *event, void *a
     CHECK(muster_finalize(context) == MUSTER_ERR_BUSY);
     CHECK(muster_leave(context, 0) == MUSTER_ERR_BUSY);
     if (event->kind == MUSTER_EVENT_ATTRIBUTE) {
-        /* Held is one call, the first since that was asked for; there may have been others before. */
+        /* Only the first call since `hold` was set is held; there may have been others before. */
         int hold = atomic_exchange(&record.hold, 0);
         atomic_fetch_add(&record.count, 1);
         sem_post(&record.called);
@@ -116,7 +116,7 @@ static int await_call(void)
     return sem_timedwait(&record.called, &end);
 }
 
-/* Until it is this number. */
+/* Waits until the number has this value. */
 static int await_number(atomic_int *number, int value)
 {
     for (int tries = 0; atomic_load(number) != value; tries++, usleep(1000))
@@ -145,7 +145,7 @@ static void check_refusals(muster_ctx_t *context)
     CHECK(strstr(muster_last_error_message(), "muster_set_callback") != NULL);
 }
 
-/* In a forked child nothing is called, and everything says why. */
+/* In a forked child nothing is called back, and every call fails with FORKED. */
 static void check_fork(muster_ctx_t *context)
 {
     pid_t child = fork();
@@ -159,7 +159,7 @@ static void check_fork(muster_ctx_t *context)
     CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
 }
 
-static void *take_back(void *context)
+static void *remove_callback(void *context)
 {
     return muster_set_callback(context, NULL, NULL, 0) == MUSTER_OK ? context : NULL;
 }
@@ -177,7 +177,7 @@ static void *poll_until_refused(void *context)
     return &answer;
 }
 
-/* Until that thread sleeps, in poll as far as it is up to it. */
+/* Waits until that thread sleeps, most probably in poll. */
 static void await_sleep(void)
 {
     char path[64], state = '?';
@@ -191,7 +191,7 @@ static void await_sleep(void)
     }
 }
 
-/* Who waits for events when a callback is set waits no longer: they are the callback's. */
+/* A thread that waits for events returns when a callback is set, which then gets all events. */
 static void check_takeover(muster_ctx_t *context)
 {
     pthread_t poller;
@@ -214,24 +214,24 @@ static void check_callbacks(muster_ctx_t *context)
     CHECK(muster_publish(context, "z", "2", 1) == MUSTER_OK);
     CHECK(await_call() == 0);
 
-    /* Taking it back waits for the call that runs, and is the last of them. */
+    /* Removing the callback waits for the running call, which is the last one. */
     atomic_store(&record.hold, 1);
     CHECK(muster_publish(context, "z", "3", 1) == MUSTER_OK);
     CHECK(await_number(&record.hold, 0) == 0);
-    CHECK(pthread_create(&taker, NULL, take_back, context) == 0);
+    CHECK(pthread_create(&taker, NULL, remove_callback, context) == 0);
     CHECK(muster_publish(context, "z", "4", 1) == MUSTER_OK);
     CHECK(atomic_load(&record.inside) == 1);
     sem_post(&record.go_on);
     CHECK(pthread_join(taker, &taken) == 0 && taken == context);
     int count = atomic_load(&record.count);
     CHECK(atomic_load(&record.inside) == 0);
-    /* What came since is there for whoever takes it. */
+    /* Later events are delivered to other consumers. */
     CHECK(muster_publish(context, "a", "5", 1) == MUSTER_OK);
     CHECK(take_until(context, "a") >= 1 && atomic_load(&record.count) == count);
     while (muster_next_event(context, &event) > 0)
         ;
 
-    /* Set again, and ended by the last finalize. */
+    /* Set again, and removed by the last finalize. */
     CHECK(set(context) == MUSTER_OK);
     CHECK(muster_publish(context, "z", "6", 1) == MUSTER_OK);
     CHECK(await_call() == 0);
@@ -240,30 +240,30 @@ static void check_callbacks(muster_ctx_t *context)
     check_context(context, MUSTER_ERR_NOT_INITIALIZED);
 }
 
-static atomic_int asking;
+static atomic_int calling;
 
-static void ask_for_long(muster_ctx_t *context, const muster_event_t *event, void *argument)
+static void call_slowly(muster_ctx_t *context, const muster_event_t *event, void *argument)
 {
     (void)event, (void)argument;
-    atomic_store(&asking, 1);
+    atomic_store(&calling, 1);
     for (int i = 0; i < 200; i++) {
         CHECK(muster_rank_count(context) == 1);
         usleep(1000);
     }
 }
 
-/* The last finalize waits for the call that runs, and its connection lasts until then. */
+/* The last finalize waits for the running callback; the connection is valid until it returns. */
 static void check_connection_lasts(muster_ctx_t *context)
 {
     CHECK(muster_watch(context, "z") == MUSTER_OK);
-    CHECK(muster_set_callback(context, ask_for_long, NULL, MUSTER_CALLBACK_THREAD_SAFE) == MUSTER_OK);
+    CHECK(muster_set_callback(context, call_slowly, NULL, MUSTER_CALLBACK_THREAD_SAFE) == MUSTER_OK);
     CHECK(muster_publish(context, "z", "8", 1) == MUSTER_OK);
-    CHECK(await_number(&asking, 1) == 0);
+    CHECK(await_number(&calling, 1) == 0);
     CHECK(muster_finalize(context) == MUSTER_OK);
     check_context(context, MUSTER_ERR_NOT_INITIALIZED);
 }
 
-/* One that does not return is not waited for for ever, and the end says that it still runs. */
+/* The last finalize does not wait forever for a callback that does not return; it fails with TIMEOUT then. */
 static void check_endless(muster_ctx_t *context)
 {
     atomic_store(&record.hold, 1);
@@ -271,7 +271,7 @@ static void check_endless(muster_ctx_t *context)
     CHECK(muster_publish(context, "z", "7", 1) == MUSTER_OK);
     CHECK(await_number(&record.hold, 0) == 0);
     CHECK(muster_finalize(context) == MUSTER_ERR_TIMEOUT);
-    CHECK(strstr(muster_last_error_message(), "has to stay") != NULL);
+    CHECK(strstr(muster_last_error_message(), "must stay") != NULL);
     CHECK(atomic_load(&record.inside) == 1);
     check_context(context, MUSTER_ERR_NOT_INITIALIZED);
     sem_post(&record.go_on);
@@ -279,7 +279,7 @@ static void check_endless(muster_ctx_t *context)
 
 #define SIGNALS 65
 
-/* The action of a signal is the program's. */
+/* Reads the actions of all signals: the library must not change them. */
 static void take_actions(struct sigaction actions[SIGNALS])
 {
     memset(actions, 0, SIGNALS * sizeof *actions);
@@ -326,7 +326,7 @@ int main(void)
     check_callbacks(context);
     check_actions(before);
 
-    /* The next connection has a callback of its own. */
+    /* The next connection has its own callback. */
     context = attach(0);
     if (!context)
         return 1;

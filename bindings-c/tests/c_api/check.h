@@ -1,4 +1,4 @@
-/* What the C test programs share: a check that names itself, and every call on one context. */
+/* Shared by the C test programs: a check that prints its condition, and all calls on one context. */
 #ifndef CHECK_H
 #define CHECK_H
 
@@ -24,13 +24,13 @@ static void ignore(muster_ctx_t *context, const muster_event_t *event, void *arg
     (void)argument;
 }
 
-/* Every call with a context that cannot be used: each says so and touches nothing. */
+/* Every call with an unusable context returns the expected code and writes nothing. */
 static void check_context(muster_ctx_t *context, int expected)
 {
     muster_event_t event = MUSTER_EVENT_INIT;
     uint64_t epoch = 7;
     char text[8] = "keep";
-    char record[MUSTER_BOOTSTRAP_RECORD_SIZE] = "", parcel[MUSTER_PIGGYBACK_MAX] = "";
+    char record[MUSTER_BOOTSTRAP_RECORD_SIZE] = "", piggyback[MUSTER_PIGGYBACK_MAX] = "";
     CHECK(muster_get_fd(context) == expected);
     CHECK(muster_next_event(context, &event) == expected);
     CHECK(muster_poll_events(context, &event, 1, 1000) == expected);
@@ -70,8 +70,8 @@ static void check_context(muster_ctx_t *context, int expected)
     CHECK(muster_tick(context) == expected);
     CHECK(muster_heard_from(context, 0) == expected);
     CHECK(muster_sent_to(context, 0) == expected);
-    CHECK(muster_piggyback_fill(context, 0, parcel, sizeof parcel) == expected);
-    CHECK(muster_piggyback_deliver(context, 0, parcel, sizeof parcel) == expected);
+    CHECK(muster_piggyback_fill(context, 0, piggyback, sizeof piggyback) == expected);
+    CHECK(muster_piggyback_deliver(context, 0, piggyback, sizeof piggyback) == expected);
     CHECK(muster_counter(context, "agents_found_again", &epoch) == expected);
     CHECK(muster_bootstrap_record(context, record, 1000) == expected);
     CHECK(muster_take_bootstrap_records(context, record, 1) == expected);

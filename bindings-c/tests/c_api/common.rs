@@ -1,4 +1,4 @@
-//! What the tests of the C API share: the installed tree that link.sh makes, and the compiler.
+//! Shared by the tests of the C API: the installed tree that link.sh makes, and the compiler.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -8,13 +8,13 @@ pub(crate) fn here() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Runs a command to its end and hands back what it said; fails the test if it failed.
+/// Runs a command to its end and returns its output; fails the test if the command fails.
 pub(crate) fn run(command: &mut Command) -> String {
     let output = attempt(command);
-    let words = String::from_utf8_lossy(&output.stderr);
+    let errors = String::from_utf8_lossy(&output.stderr);
     assert!(
         output.status.success(),
-        "{command:?}: {}\n{words}",
+        "{command:?}: {}\n{errors}",
         output.status
     );
     String::from_utf8_lossy(&output.stdout).into_owned()
@@ -27,12 +27,12 @@ pub(crate) fn attempt(command: &mut Command) -> Output {
         .unwrap_or_else(|error| panic!("{command:?}: {error}"))
 }
 
-/// A C or C++ compiler by the variable that names it.
+/// A C or C++ compiler; the environment variable may name another one.
 pub(crate) fn compiler(variable: &str, otherwise: &str) -> Command {
     Command::new(std::env::var_os(variable).unwrap_or_else(|| otherwise.into()))
 }
 
-/// An installed tree (lib, include) of this crate alone, so that nothing of the agent is in it.
+/// An installed tree (lib, include) of this crate alone, without anything of the agent.
 /// `scripts/test-programs` makes it.
 pub(crate) fn installed() -> PathBuf {
     let tree = target().join("libmuster/installed");
@@ -44,13 +44,13 @@ pub(crate) fn installed() -> PathBuf {
     tree
 }
 
-/// The folder of what is built.
+/// The build directory.
 fn target() -> &'static Path {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).parent();
     folder.expect("target/tmp is in target")
 }
 
-/// A C program beside this file.
+/// A C program in the directory of this file.
 pub(crate) fn beside(program: &str) -> PathBuf {
     here().join(format!("tests/c_api/{program}.c"))
 }
@@ -71,7 +71,7 @@ pub(crate) fn compile(source: &Path, folder: &Path, link: &[&str], more: &[&str]
     binary
 }
 
-/// A program that finds the library, and no agent but one of its own.
+/// A command that finds the library, and no agent other than its own.
 pub(crate) fn alone<'a>(
     command: &'a mut Command,
     folder: &Path,
@@ -96,7 +96,7 @@ pub(crate) fn alone<'a>(
         .env("MUSTER_LINGER_MS", "0")
 }
 
-/// What gossip.c and its agent are started with. Each that runs has a net of its own, of three numbers.
+/// The environment of gossip.c and its agent. Each concurrent run requires its own net, of three numbers.
 pub(crate) fn gossip_on(net: &str) -> Vec<(&'static str, String)> {
     vec![
         ("MUSTER_PROTOCOL", "age".to_owned()),
@@ -107,7 +107,7 @@ pub(crate) fn gossip_on(net: &str) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// The musterd of this source. `scripts/test-programs` builds it.
+/// The musterd of this source tree. `scripts/test-programs` builds it.
 pub(crate) fn musterd() -> PathBuf {
     let program = target().join("debug/musterd");
     assert!(
@@ -123,7 +123,7 @@ pub(crate) fn header() -> String {
     std::fs::read_to_string(here().join("include/muster.h")).expect("the header is checked in")
 }
 
-/// A text without comments and preprocessor lines, each run of blanks as one blank.
+/// A text without comments and preprocessor lines, with single spaces.
 pub(crate) fn bare(text: &str) -> String {
     let mut rest = text;
     let mut kept = String::new();

@@ -1,47 +1,47 @@
-/* A C program with a real agent: rails, peers, policy and figures are asked for and changed. Exit
- * code 0 if all checks held. */
+/* A C program with a real agent: requests about rails, peers, policy and counters read and change the
+ * configuration. Exit code 0 if all checks pass. */
 #include "check.h"
 
 #include <stdlib.h>
 
 static char answer[65536], again[65536], request[65536 + 16];
 
-static int ask(muster_ctx_t *context, const char *line)
+static int make_request(muster_ctx_t *context, const char *line)
 {
     answer[0] = 0;
     return muster_control(context, line, answer, sizeof answer);
 }
 
-static int says(const char *text)
+static int answer_has(const char *text)
 {
     return strstr(answer, text) != NULL;
 }
 
-/* cfg-005, dbg-080: what the commands can, a program can. */
+/* cfg-005, dbg-080: a program can make all requests that the commands can. */
 static void check_questions(muster_ctx_t *context)
 {
-    CHECK(ask(context, "rails") > 0 && says("muster/rails/v1") && says("\"sends\":"));
-    CHECK(ask(context, "nets") > 0 && says("\"net\":\"udp0\""));
-    CHECK(ask(context, "peers 10 0") > 0 && says("muster/peers/v1"));
-    CHECK(ask(context, "policy") > 0 && says("\"rules\":[]"));
-    CHECK(ask(context, "stats") > 0 && says("rail_sends"));
-    CHECK(ask(context, "members") > 0 && says("\"name\":\"here\""));
-    CHECK(ask(context, "explain 127.0.0.9@udp0") == MUSTER_ERR_REFUSED);
+    CHECK(make_request(context, "rails") > 0 && answer_has("muster/rails/v1") && answer_has("\"sends\":"));
+    CHECK(make_request(context, "nets") > 0 && answer_has("\"net\":\"udp0\""));
+    CHECK(make_request(context, "peers 10 0") > 0 && answer_has("muster/peers/v1"));
+    CHECK(make_request(context, "policy") > 0 && answer_has("\"rules\":[]"));
+    CHECK(make_request(context, "stats") > 0 && answer_has("rail_sends"));
+    CHECK(make_request(context, "members") > 0 && answer_has("\"name\":\"here\""));
+    CHECK(make_request(context, "explain 127.0.0.9@udp0") == MUSTER_ERR_REFUSED);
     CHECK(strstr(muster_last_error_message(), "no NID 127.0.0.9@udp0 is known") != NULL);
 }
 
 static void check_changes(muster_ctx_t *context)
 {
-    CHECK(ask(context, "rails add 127.0.0.2:0@udp1") > 0 && says("is open"));
-    CHECK(ask(context, "rails") > 0 && says("127.0.0.2:"));
-    CHECK(ask(context, "policy add net=udp1 priority=3") > 0);
-    CHECK(ask(context, "policy") > 0 && says("\"priority\":3"));
-    CHECK(ask(context, "limits set numa_range=30") > 0);
-    CHECK(ask(context, "peers add 127.0.0.9@udp0") > 0);
-    CHECK(ask(context, "stats zero") > 0);
+    CHECK(make_request(context, "rails add 127.0.0.2:0@udp1") > 0 && answer_has("is open"));
+    CHECK(make_request(context, "rails") > 0 && answer_has("127.0.0.2:"));
+    CHECK(make_request(context, "policy add net=udp1 priority=3") > 0);
+    CHECK(make_request(context, "policy") > 0 && answer_has("\"priority\":3"));
+    CHECK(make_request(context, "limits set numa_range=30") > 0);
+    CHECK(make_request(context, "peers add 127.0.0.9@udp0") > 0);
+    CHECK(make_request(context, "stats zero") > 0);
 
-    /* Dump, load, dump: the same. */
-    CHECK(ask(context, "export") > 0 && says("numa_range: 30"));
+    /* Export, import, export: both exports are equal. */
+    CHECK(make_request(context, "export") > 0 && answer_has("numa_range: 30"));
     memcpy(again, answer, sizeof again);
     strcpy(request, "import\n");
     char *to = request + strlen(request);
@@ -54,13 +54,13 @@ static void check_changes(muster_ctx_t *context)
             *to++ = *from;
     }
     *to = 0;
-    CHECK(ask(context, "policy del 1") > 0);
-    CHECK(ask(context, request) > 0 && says("done"));
-    CHECK(ask(context, "export") > 0 && strcmp(answer, again) == 0);
-    CHECK(ask(context, "rails del 127.0.0.2@udp1") > 0);
+    CHECK(make_request(context, "policy del 1") > 0);
+    CHECK(make_request(context, request) > 0 && answer_has("done"));
+    CHECK(make_request(context, "export") > 0 && strcmp(answer, again) == 0);
+    CHECK(make_request(context, "rails del 127.0.0.2@udp1") > 0);
 }
 
-/* What is refused changes nothing, and the reason is there. */
+/* A refused request changes nothing, and the message has the reason. */
 static void check_refusals(muster_ctx_t *context)
 {
     char text[8] = "keep";
@@ -77,7 +77,7 @@ static void check_refusals(muster_ctx_t *context)
     CHECK(muster_control(context, "gossip start", text, sizeof text) == MUSTER_ERR_REFUSED);
     CHECK(strstr(muster_last_error_message(), "this agent runs the overlay") != NULL);
     CHECK(strcmp(text, "keep") == 0);
-    /* As snprintf: the whole length is returned, what fits is written. */
+    /* As snprintf: the whole length is returned, the answer is truncated to fit. */
     CHECK(muster_control(context, "policy", text, sizeof text) > 8 && text[7] == 0);
     CHECK(muster_control(context, "policy", NULL, 0) > 8);
 }

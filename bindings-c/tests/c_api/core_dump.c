@@ -1,5 +1,5 @@
-/* A rank that dies of a segmentation fault, with a core dump that lasts and without one, and what another one is told
- * of it. Exit code 0 if all checks held. */
+/* A rank that fails by a segmentation fault, with a long core dump and without one, and the event that another rank
+ * gets. Exit code 0 if all checks pass. */
 #include "check.h"
 
 #include <signal.h>
@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #define DEADLINE_MS 60000
-/* Hardly any of it is there, so next to nothing is written; but the kernel looks at all of it, page by page. */
+/* A mapping without content, so that the dump is small; but the kernel walks all of its pages, which takes long. */
 #define LARGE ((size_t)1 << 40)
 
 static muster_ctx_t *attach(int rank)
@@ -27,7 +27,7 @@ static muster_ctx_t *attach(int rank)
     return context;
 }
 
-/* Core dumps of this process are files, and there may be any; else nobody knows how long one lasts. */
+/* Whether this process dumps core to a file. With a pipe, the length of a dump is not known. */
 static int may_dump(void)
 {
     struct rlimit limit;
@@ -44,7 +44,7 @@ static int may_dump(void)
 struct rank {
     int number;
     pid_t pid;
-    int go, says;
+    int go, reports;
 };
 
 static int make_last(void)
@@ -56,8 +56,8 @@ static int make_last(void)
     return 1;
 }
 
-/* A rank that dies when it is told, and says before whether its dump will last. Started before this one attaches: a
- * child of an attached process is none of its own. */
+/* Starts a rank that fails on request, and reports before whether its dump will be long. Call it before this process
+ * attaches: a child that is forked from an attached process cannot attach. */
 static struct rank start(int number, int is_long)
 {
     int orders[2], answers[2];
@@ -91,7 +91,7 @@ static void check_death(muster_ctx_t *context, struct rank *rank)
     muster_event_t event = MUSTER_EVENT_INIT;
     char text[256] = "", begin[64], lasts = '?';
     uint32_t number = (uint32_t)rank->number;
-    CHECK(write(rank->go, "x", 1) == 1 && read(rank->says, &lasts, 1) == 1);
+    CHECK(write(rank->go, "x", 1) == 1 && read(rank->reports, &lasts, 1) == 1);
     CHECK(muster_wait_rank(context, number, MUSTER_STATE(MUSTER_RANK_FAILED), DEADLINE_MS) == MUSTER_RANK_FAILED);
     while (muster_poll_events(context, &event, 1, DEADLINE_MS) == 1 && event.kind != MUSTER_EVENT_RANK_FAILED)
         ;
@@ -102,7 +102,7 @@ static void check_death(muster_ctx_t *context, struct rank *rank)
     if (lasts == 'y') {
         CHECK(event.cause == MUSTER_CAUSE_CORE_DUMP);
         CHECK(strcmp(muster_cause_name(event.cause), "core dump") == 0);
-        /* It is at it still. */
+        /* The dump is still in progress. */
         CHECK(waitpid(rank->pid, NULL, WNOHANG) == 0);
     }
     kill(rank->pid, SIGKILL);

@@ -1,5 +1,5 @@
-! Every function of muster.f90, called as rank 0 of 2 on the node "here", with answers that a wrong kind, order or
-! intent of an argument would spoil. Says what does not hold.
+! Calls every function of muster.f90, as rank 0 of 2 on the node "here". A wrong kind, order or intent of an argument
+! changes the results. Prints what fails.
 module every_call_record
   use muster
   implicit none
@@ -30,7 +30,7 @@ end module
 program every_call
   use every_call_record
   implicit none
-  integer(c_int), parameter :: patience_ms = 60000
+  integer(c_int), parameter :: timeout_ms = 60000
   type(muster_config_t), target :: config
   character(kind=c_char, len=15), target :: job = 'every_call.f90'//c_null_char
   character(kind=c_char, len=5), target :: node = 'here'//c_null_char
@@ -43,8 +43,8 @@ program every_call
   config%ranks = 2
   call expect(muster_init(c_loc(config), context) == MUSTER_OK, 'muster_init')
   if (failures > 0) error stop 1
-  call expect(muster_wait_ranks(context, 1_c_int32_t, muster_state(MUSTER_RANK_ALIVE), patience_ms) == 1, 'wait_ranks')
-  call ask_words()
+  call expect(muster_wait_ranks(context, 1_c_int32_t, muster_state(MUSTER_RANK_ALIVE), timeout_ms) == 1, 'wait_ranks')
+  call check_names()
   call ask_view()
   call ask_copies()
   call ask_attributes()
@@ -61,7 +61,7 @@ program every_call
 
 contains
 
-  subroutine ask_words()
+  subroutine check_names()
     integer(c_int) :: major, minor, patch
     major = -1
     minor = -1
@@ -85,7 +85,7 @@ contains
     call expect(muster_my_rank(context) == 0 .and. muster_my_node(context) == 0, 'my_rank, my_node')
     call expect(muster_node_state(context, 0) == MUSTER_NODE_ALIVE, 'node_state')
     call expect(muster_rank_state(context, 0) == MUSTER_RANK_ALIVE, 'rank_state')
-    call expect(muster_rank_state(context, 9) == MUSTER_ERR_NO_SUCH_RANK, 'rank_state of nobody')
+    call expect(muster_rank_state(context, 9) == MUSTER_ERR_NO_SUCH_RANK, 'rank_state of an unknown rank')
     call expect(muster_rank_node(context, 0) == 0, 'rank_node')
     call expect(muster_nodes_in_state(context, MUSTER_NODE_ALIVE) == 1, 'nodes_in_state')
     call expect(muster_ranks_in_state(context, MUSTER_RANK_ALIVE) == 1, 'ranks_in_state')
@@ -143,7 +143,7 @@ contains
     call expect(index(muster_why_text(context, 0), 'here is alive') == 1, 'why_text')
     call expect(muster_control(context, 'rails'//c_null_char, text, 4096_c_size_t) > 0, 'control')
     call expect(text(1) == '{', 'the answer')
-    call expect(muster_bootstrap_record(context, c_loc(record), patience_ms) >= 0, 'record')
+    call expect(muster_bootstrap_record(context, c_loc(record), timeout_ms) >= 0, 'record')
     call expect(muster_take_bootstrap_records(context, c_loc(record), 1_c_size_t) >= 0, 'take_bootstrap_records')
     again = 7
     call expect(muster_counter(context, 'agents_found_again'//c_null_char, again) == MUSTER_OK, 'counter')
@@ -151,11 +151,11 @@ contains
   end subroutine
 
   subroutine ask_progress()
-    character(kind=c_char), target :: parcel(MUSTER_PIGGYBACK_MAX)
+    character(kind=c_char), target :: piggyback(MUSTER_PIGGYBACK_MAX)
     call expect(muster_tick_every(context, 0) == MUSTER_OK .and. muster_tick(context) == MUSTER_OK, 'tick')
     call expect(muster_heard_from(context, 0) == MUSTER_OK .and. muster_sent_to(context, 0) == MUSTER_OK, 'sent_to')
-    call expect(muster_piggyback_fill(context, 0, c_loc(parcel), size(parcel, kind=c_size_t)) == 0, 'piggyback_fill')
-    call expect(muster_piggyback_deliver(context, 0, c_loc(parcel), 0_c_size_t) == MUSTER_OK, 'piggyback_deliver')
+    call expect(muster_piggyback_fill(context, 0, c_loc(piggyback), size(piggyback, kind=c_size_t)) == 0, 'piggyback_fill')
+    call expect(muster_piggyback_deliver(context, 0, c_loc(piggyback), 0_c_size_t) == MUSTER_OK, 'piggyback_deliver')
   end subroutine
 
   subroutine ask_events()
@@ -170,7 +170,7 @@ contains
       call expect(event%kind > 0 .and. event%verdict_ns >= 0, 'next_event')
     end do
     call make_news()
-    call expect(muster_poll_events(context, events, 2_c_size_t, patience_ms) == 1, 'poll_events')
+    call expect(muster_poll_events(context, events, 2_c_size_t, timeout_ms) == 1, 'poll_events')
     event = events(1)
     call expect(event%kind == MUSTER_EVENT_ATTRIBUTE .and. event%node == 0, 'the event')
     call expect(event%key_hash == muster_key_hash('news'//c_null_char), 'its key')
@@ -186,7 +186,7 @@ contains
     type(muster_event_t) :: none(1)
     integer :: looks
     call make_news()
-    do looks = 1, patience_ms/10
+    do looks = 1, timeout_ms/10
       call expect(muster_dispatch(context, c_funloc(note), c_loc(marker)) >= 0, 'dispatch')
       if (called > 0 .or. failures > 0) exit
       call pause_a_while()
@@ -198,7 +198,7 @@ contains
     call expect(muster_set_callback(context, c_null_funptr, c_null_ptr, 0) == MUSTER_OK, 'set_callback')
   end subroutine
 
-  ! An attribute that this process watches gets another value.
+  ! Changes the value of an attribute that this process watches.
   subroutine make_news()
     integer(c_int32_t), target, save :: value = 0
     value = value + 1
@@ -220,13 +220,13 @@ contains
   function word(from) result(text)
     type(c_ptr), intent(in) :: from
     character(:), allocatable :: text
-    character(kind=c_char), pointer :: letters(:)
+    character(kind=c_char), pointer :: characters(:)
     integer :: length
-    call c_f_pointer(from, letters, [64])
+    call c_f_pointer(from, characters, [64])
     do length = 0, 63
-      if (letters(length + 1) == c_null_char) exit
+      if (characters(length + 1) == c_null_char) exit
     end do
-    text = muster_cut(letters, length)
+    text = muster_cut(characters, length)
   end function
 
 end program

@@ -1,4 +1,4 @@
-//! muster.f90: the same functions and numbers as the header, and what a Fortran compiler accepts.
+//! muster.f90: it has the functions and numbers of the header, and a strict Fortran compiler accepts it.
 
 use std::process::Command;
 
@@ -54,9 +54,9 @@ fn a_strict_compiler_accepts_it() {
         .current_dir(folder.path()));
 }
 
-/// What a compiler accepts may still hand over a value for an address: each function is called, and answers.
+/// A module that compiles may still pass a value in place of an address, so each function is called and checked.
 #[test]
-fn every_function_is_called_and_answers() {
+fn every_function_is_called_and_returns() {
     let program = here().join("tests/c_api/every_call.f90");
     let text = std::fs::read_to_string(&program).expect("the program is checked in");
     for (name, _) in functions(&header()) {
@@ -80,7 +80,7 @@ fn every_function_is_called_and_answers() {
         .current_dir(folder.path()));
     let mut command = Command::new(folder.path().join("every_call"));
     let output = attempt(alone(&mut command, folder.path(), Some(&musterd())));
-    let words = String::from_utf8_lossy(&output.stdout);
+    let printed = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{words}{errors}");
+    assert!(output.status.success(), "{printed}{errors}");
 }

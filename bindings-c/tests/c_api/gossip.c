@@ -1,6 +1,6 @@
-/* A C program with a real agent of age gossip: its parameters are asked for, set anew and refused. Exit code
- * 0 if all checks held. The word is the net of the agent: of "127.96.1" MUSTER_PARTICIPANTS has the agent's NID,
- * 127.96.1.1@udp0, and 127.96.1.2@udp0. */
+/* A C program with a real agent of age gossip: it reads and changes the parameters, and makes requests that are
+ * refused. Exit code 0 if all checks pass. The argument is the net of the agent: for "127.96.1", MUSTER_PARTICIPANTS
+ * has the agent's NID, 127.96.1.1@udp0, and 127.96.1.2@udp0. */
 #include "check.h"
 
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 static const char *net;
 static char answer[65536];
 
-/* A text with the net in the place of each `%`. */
+/* The text with each `%` replaced by the net. */
 static const char *here(const char *text)
 {
     static char whole[512];
@@ -22,51 +22,51 @@ static const char *here(const char *text)
     return whole;
 }
 
-static int ask(muster_ctx_t *context, const char *line)
+static int make_request(muster_ctx_t *context, const char *line)
 {
     answer[0] = 0;
     return muster_control(context, here(line), answer, sizeof answer);
 }
 
-static int says(const char *text)
+static int answer_has(const char *text)
 {
     return strstr(answer, here(text)) != NULL;
 }
 
-/* AG-01, AG-17: what the agent was started with. */
+/* AG-01, AG-17: the initial parameters. */
 static void check_status(muster_ctx_t *context)
 {
-    CHECK(ask(context, "gossip") > 0 && says("muster/gossip/v1"));
-    CHECK(says("\"running\":true") && says("\"own\":\"%.1@udp0\""));
-    CHECK(says("\"interval_ms\":250.0") && says("\"round_trip_ms\":2.0"));
-    CHECK(says("\"nid\":\"%.2@udp0\"") && says("\"dead_after\":") && says("\"digest\":"));
+    CHECK(make_request(context, "gossip") > 0 && answer_has("muster/gossip/v1"));
+    CHECK(answer_has("\"running\":true") && answer_has("\"own\":\"%.1@udp0\""));
+    CHECK(answer_has("\"interval_ms\":250.0") && answer_has("\"round_trip_ms\":2.0"));
+    CHECK(answer_has("\"nid\":\"%.2@udp0\"") && answer_has("\"dead_after\":") && answer_has("\"digest\":"));
 }
 
-/* AG-01, AG-11: other parameters in their place. */
+/* AG-01, AG-11: changed parameters. */
 static void check_changes(muster_ctx_t *context)
 {
-    CHECK(ask(context, "gossip stop") > 0 && says("gossip is stopped"));
-    CHECK(ask(context, "gossip") > 0 && says("\"running\":false"));
-    CHECK(ask(context, "gossip init 300 5 safe - %.[1-4]@udp0") > 0);
-    CHECK(says("initialised with 4 participants"));
-    CHECK(ask(context, "gossip") > 0 && says("\"interval_ms\":300.0"));
-    CHECK(says("\"round_trip_ms\":5.0") && says("\"nid\":\"%.4@udp0\""));
-    CHECK(says("\"running\":false"));
-    CHECK(ask(context, "gossip init 20 1 fast 0.8 a=%.1@udp0 b=%.2@udp0") > 0);
-    CHECK(ask(context, "gossip") > 0 && says("\"interval_ms\":20.0"));
-    CHECK(ask(context, "gossip start") > 0 && says("gossip continues"));
-    CHECK(ask(context, "gossip") > 0 && says("\"running\":true"));
+    CHECK(make_request(context, "gossip stop") > 0 && answer_has("gossip is stopped"));
+    CHECK(make_request(context, "gossip") > 0 && answer_has("\"running\":false"));
+    CHECK(make_request(context, "gossip init 300 5 safe - %.[1-4]@udp0") > 0);
+    CHECK(answer_has("initialised with 4 participants"));
+    CHECK(make_request(context, "gossip") > 0 && answer_has("\"interval_ms\":300.0"));
+    CHECK(answer_has("\"round_trip_ms\":5.0") && answer_has("\"nid\":\"%.4@udp0\""));
+    CHECK(answer_has("\"running\":false"));
+    CHECK(make_request(context, "gossip init 20 1 fast 0.8 a=%.1@udp0 b=%.2@udp0") > 0);
+    CHECK(make_request(context, "gossip") > 0 && answer_has("\"interval_ms\":20.0"));
+    CHECK(make_request(context, "gossip start") > 0 && answer_has("gossip continues"));
+    CHECK(make_request(context, "gossip") > 0 && answer_has("\"running\":true"));
 }
 
 static void check_refusal(muster_ctx_t *context, const char *line, const char *reason)
 {
-    CHECK(ask(context, line) == MUSTER_ERR_REFUSED);
+    CHECK(make_request(context, line) == MUSTER_ERR_REFUSED);
     CHECK(strstr(muster_last_error_message(), here(reason)) != NULL);
     if (strstr(muster_last_error_message(), here(reason)) == NULL)
         printf("%s: %s\n", line, muster_last_error_message());
 }
 
-/* What is refused changes nothing, and the reason is there. */
+/* A refused request changes nothing, and the message has the reason. */
 static void check_refusals(muster_ctx_t *context)
 {
     check_refusal(context, "gossip init 100 1 safe - %.[1-4]@udp0", "200");
@@ -75,14 +75,14 @@ static void check_refusals(muster_ctx_t *context)
     check_refusal(context, "gossip init 300 1 safe - %.[1-4]", "%.");
     check_refusal(context, "gossip init 300 1 safe 1.5 %.[1-4]@udp0", "between 0 and 1");
     check_refusal(context, "gossip dance", "dance");
-    CHECK(ask(context, "gossip") > 0 && says("\"interval_ms\":20.0") && says("\"running\":true"));
+    CHECK(make_request(context, "gossip") > 0 && answer_has("\"interval_ms\":20.0") && answer_has("\"running\":true"));
 }
 
-int main(int count, char **words)
+int main(int count, char **arguments)
 {
     if (count != 2)
         return 2;
-    net = words[1];
+    net = arguments[1];
     muster_ctx_t *context = NULL;
     muster_config_t config = MUSTER_CONFIG_INIT;
     config.job = "gossip.c";

@@ -1,4 +1,4 @@
-//! muster.h: accepted by every C and C++ that we promise, and true to the Rust code.
+//! muster.h: every supported C and C++ standard accepts it, and it agrees with the Rust code.
 
 use crate::common::{bare, compiler, functions, header, here, run};
 
@@ -37,7 +37,7 @@ fn strict_compilers_accept_it() {
     }
 }
 
-/// Uses what is compiled with the program, as a program would.
+/// Uses muster_mpi.h as a program would.
 const MPI_PROGRAM: &str = "#include <muster_mpi.h>\n\
     int use(void);\n\
     int use(void) {\n\
@@ -47,7 +47,7 @@ const MPI_PROGRAM: &str = "#include <muster_mpi.h>\n\
     return status + muster_mpi_group(context, MPI_COMM_WORLD, 1u, &group)\n\
     + muster_mpi_failed(context, MPI_COMM_WORLD, &group); }\n";
 
-/// The folders of an MPI's headers, as its compiler names them; what is in them is not ours to check.
+/// The include directories of the MPI, from its compiler. As system headers they give no warnings.
 fn mpi_headers() -> Vec<String> {
     let shown = run(std::process::Command::new("mpicc.openmpi").arg("--showme:incdirs"));
     let folders = shown.split_whitespace();
@@ -70,7 +70,7 @@ fn strict_compilers_accept_what_is_compiled_with_a_program_of_mpi() {
         run(compiler(variable, program)
             .args([standard, "-pedantic", "-Wall", "-Wextra", "-Wconversion"])
             .args(["-Wshadow", "-Werror", "-fsyntax-only"])
-            // Its old C++ functions are no part of MPI any more.
+            // MPI's C++ bindings were removed from the standard; they would give warnings.
             .arg("-DOMPI_SKIP_MPICXX")
             .args(&headers)
             .arg("-I")
@@ -79,7 +79,7 @@ fn strict_compilers_accept_what_is_compiled_with_a_program_of_mpi() {
     }
 }
 
-/// What cbindgen reads out of the Rust code.
+/// The declarations that cbindgen generates from the Rust code.
 fn generated() -> String {
     let config = cbindgen::Config {
         language: cbindgen::Language::C,
@@ -98,7 +98,7 @@ fn generated() -> String {
     String::from_utf8(text).expect("cbindgen writes UTF-8")
 }
 
-/// Pointers written one way, `(void)` for no arguments.
+/// Normalises the spelling of pointers and of `(void)`.
 fn spelled(declaration: &str) -> String {
     declaration
         .replace("* ", "*")

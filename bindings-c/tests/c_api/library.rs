@@ -1,4 +1,4 @@
-//! libmuster as it is installed: what it exports, what it needs, what pkg-config says of it.
+//! The installed libmuster: what it exports, what it requires, what pkg-config and CMake report.
 
 use crate::common::{attempt, compiler, functions, header, here, installed, run};
 use std::process::Command;
@@ -51,9 +51,9 @@ fn header_map_and_library_name_the_same_functions() {
     assert_eq!(exported, versioned, "muster.h and libmuster.so");
 }
 
-/// What the C programs do with a context that is NULL, freed or of before a fork, they do with every call.
+/// check.h calls every function that takes a context with NULL, a stale one and a forked parent's.
 #[test]
-fn every_function_with_a_context_is_tried_without_one() {
+fn every_function_with_a_context_is_called_with_an_unusable_one() {
     let checked = std::fs::read_to_string(here().join("tests/c_api/check.h")).expect("a header");
     for (name, declared) in functions(&header()) {
         if declared.contains("muster_ctx_t *context") {
@@ -62,7 +62,7 @@ fn every_function_with_a_context_is_tried_without_one() {
     }
 }
 
-/// What has another word in Rust, where it is in the documentation of `muster_client`.
+/// Functions with another name in Rust, if the documentation of `muster_client` has it.
 const OTHERWISE_IN_RUST: [&str; 12] = [
     "cause_name",
     "error_name",
@@ -78,9 +78,9 @@ const OTHERWISE_IN_RUST: [&str; 12] = [
     "version",
 ];
 
-/// The Rust API has the words of the C API, but for those of the list.
+/// The Rust API has the names of the C API, except those of the list.
 #[test]
-fn the_client_in_rust_has_the_same_words() {
+fn the_client_in_rust_has_the_same_names() {
     let client = here().join("../runtime/src/client");
     let files = std::fs::read_dir(client).expect("the client's sources");
     let sources: Vec<String> = files
@@ -89,8 +89,8 @@ fn the_client_in_rust_has_the_same_words() {
     let missing: Vec<String> = mapped()
         .iter()
         .filter_map(|name| name.strip_prefix("muster_"))
-        .filter(|word| {
-            let method = format!("    pub fn {word}(");
+        .filter(|name| {
+            let method = format!("    pub fn {name}(");
             !sources.iter().any(|source| source.contains(&method))
         })
         .map(str::to_owned)
@@ -98,7 +98,7 @@ fn the_client_in_rust_has_the_same_words() {
     assert_eq!(missing, OTHERWISE_IN_RUST);
 }
 
-/// Those that connect, leave and hand events on.
+/// Functions that connect, leave or deliver events.
 const NOT_FOR_CALLBACKS: [&str; 5] = [
     "muster_dispatch",
     "muster_finalize",
@@ -107,7 +107,7 @@ const NOT_FOR_CALLBACKS: [&str; 5] = [
     "muster_set_callback",
 ];
 
-/// Every function is called from inside a callback and by many threads at once: what both do, and what is left.
+/// Every function is called inside a callback and by many threads at once: by every_call.h or by both programs.
 #[test]
 fn every_function_is_called_inside_a_callback_and_by_many_threads() {
     let read = |name: &str| {
@@ -123,31 +123,32 @@ fn every_function_is_called_inside_a_callback_and_by_many_threads() {
         .split_once("static void call_all(")
         .expect("the callback");
     let (inside, _) = inside.split_once("\n}").expect("its end");
-    assert!(inside.contains("ask_all("), "{inside}");
-    assert_eq!(threads.matches("ask_all(").count(), 3, "{threads}");
+    assert!(inside.contains("make_all_calls("), "{inside}");
+    assert_eq!(threads.matches("make_all_calls(").count(), 3, "{threads}");
     for (name, _) in functions(&header()) {
         let call = format!("{name}(");
         if NOT_FOR_CALLBACKS.contains(&name.as_str()) {
             assert!(inside.contains(&call) && threads.contains(&call), "{name}");
         } else {
             assert!(
-                all.contains(&format!("ASK({call}")) || all.contains(&format!("ASK_WORD({call}")),
+                all.contains(&format!("CALL({call}"))
+                    || all.contains(&format!("CALL_NON_NULL({call}")),
                 "{name}"
             );
         }
     }
 }
 
-/// The promise of an application that stays clean: its ranks get the C library and nothing else.
+/// A rank loads the C library and no other library for Muster.
 #[test]
 fn the_library_needs_the_c_library_only() {
     let needed = dynamic_entries("(NEEDED)");
     assert!(needed.iter().any(|name| name == "libc.so.6"), "{needed:?}");
-    let strange: Vec<&String> = needed
+    let others: Vec<&String> = needed
         .iter()
         .filter(|name| *name != "libc.so.6" && !name.starts_with("ld-linux"))
         .collect();
-    assert!(strange.is_empty(), "libmuster.so also needs {strange:?}");
+    assert!(others.is_empty(), "libmuster.so also needs {others:?}");
 }
 
 #[test]
@@ -164,19 +165,19 @@ fn the_library_has_its_name_and_its_links() {
     );
 }
 
-/// pkg-config finds the tree where it lies now, wherever that is.
+/// pkg-config finds a tree that was moved.
 #[test]
 fn pkg_config_finds_a_tree_that_was_moved() {
     let moved = tempfile::tempdir().expect("a temporary folder");
     let tree = moved.path().join("opt");
     run(Command::new("cp").arg("-a").arg(installed()).arg(&tree));
-    let ask = |what: &str| {
+    let query = |what: &str| {
         run(Command::new("pkg-config")
             .args([what, "muster"])
             .env("PKG_CONFIG_PATH", tree.join("lib/pkgconfig")))
     };
-    assert_eq!(ask("--modversion").trim(), "0.1.0");
-    let flags = format!("{} {}", ask("--cflags"), ask("--libs"));
+    assert_eq!(query("--modversion").trim(), "0.1.0");
+    let flags = format!("{} {}", query("--cflags"), query("--libs"));
     for word in flags.split_whitespace() {
         if let Some(path) = word.strip_prefix("-I").or(word.strip_prefix("-L")) {
             let path = std::fs::canonicalize(path).expect("pkg-config names a folder");
@@ -188,20 +189,20 @@ fn pkg_config_finds_a_tree_that_was_moved() {
     }
     assert!(flags.contains("-lmuster"), "{flags}");
 
-    // A program finds the library there when it runs, too, with the path that pkg-config names.
+    // A program also finds the library when it runs, with the rpath of pkg-config.
     let rpath = run(Command::new("pkg-config")
         .args(["--variable=rpath", "muster"])
         .env("PKG_CONFIG_PATH", tree.join("lib/pkgconfig")));
     let (source, binary) = (moved.path().join("user.c"), moved.path().join("user"));
     let program = "#include <muster.h>\nint main(void) { return !muster_strerror(0); }\n";
     std::fs::write(&source, program).expect("written");
-    let words = flags.split_whitespace().chain(rpath.split_whitespace());
+    let options = flags.split_whitespace().chain(rpath.split_whitespace());
     let mut cc = compiler("CC", "cc");
-    run(cc.arg(&source).args(words).arg("-o").arg(&binary));
+    run(cc.arg(&source).args(options).arg("-o").arg(&binary));
     run(Command::new(&binary).env_remove("LD_LIBRARY_PATH"));
 }
 
-/// CMake finds the tree where it lies now, and what it builds runs.
+/// CMake finds a tree that was moved, and a program built with it runs.
 #[test]
 fn cmake_finds_a_tree_that_was_moved() {
     let moved = tempfile::tempdir().expect("a temporary folder");
@@ -234,7 +235,7 @@ fn cmake_finds_a_tree_that_was_moved() {
 }
 
 #[test]
-fn link_says_what_is_missing() {
+fn link_reports_what_is_missing() {
     let script = here().join("link.sh");
     let output = attempt(Command::new("sh").arg(&script));
     assert_eq!(output.status.code(), Some(2));

@@ -1,4 +1,4 @@
-//! libmuster as its users see it: the header, the installed library, C programs.
+//! libmuster as its users get it: the header, the installed library, C programs.
 
 mod common;
 mod fortran;

@@ -1,5 +1,5 @@
-/* Threads that connect, ask and disconnect as they please: whoever holds a count is connected, the
- * others are told, and nothing crashes or hangs. First every call from all of them at once. */
+/* Threads that connect, make calls and disconnect concurrently: a thread that has a reference is connected, other
+ * threads get an error, and nothing crashes or blocks. First, all threads make every call. */
 #include "every_call.h"
 
 #include <pthread.h>
@@ -7,7 +7,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-enum { ASKERS = 3, HOLDERS = 3, CALLERS = 4, TURNS = 8, DEADLINE_MS = 60000 };
+enum { CALLING = 3, HOLDERS = 3, CALLERS = 4, TURNS = 8, DEADLINE_MS = 60000 };
 
 static atomic_int done;
 static atomic_int wrong;
@@ -22,7 +22,7 @@ static muster_ctx_t *attach(void)
     config.rank = 0;
     config.ranks = 1;
     int status = muster_init(&config, &context);
-    /* While another thread's last finalize is under way it waits. */
+    /* Waits while another thread's last finalize is in progress. */
     if (status < 0) {
         printf("init: %s: %s\n", muster_error_name(status), muster_last_error_message());
         wrong++;
@@ -30,13 +30,13 @@ static muster_ctx_t *attach(void)
     return status < 0 ? NULL : context;
 }
 
-/* Whatever the others do meanwhile, an answer is one of these. */
+/* The possible results, whatever other threads do. */
 static int is_allowed(int answer)
 {
     switch (answer) {
-    case MUSTER_ERR_BUSY:        /* the events go to a callback */
-    case MUSTER_ERR_REFUSED:     /* by the agent: so many ask at once */
-    case MUSTER_ERR_NO_SUCH_KEY: /* another agent, another map */
+    case MUSTER_ERR_BUSY:        /* a callback gets the events */
+    case MUSTER_ERR_REFUSED:     /* the agent has too many requests at once */
+    case MUSTER_ERR_NO_SUCH_KEY: /* a new agent has no attributes */
     case MUSTER_ERR_TIMEOUT:
     case MUSTER_ERR_NO_SUCH_NODE:
     case MUSTER_ERR_NO_SUCH_RANK:
@@ -48,7 +48,7 @@ static int is_allowed(int answer)
     }
 }
 
-static void judge(const char *call, int answer)
+static void check_result(const char *call, int answer)
 {
     if (!is_allowed(answer)) {
         printf("%s: %s: %s\n", call, muster_error_name(answer), muster_last_error_message());
@@ -56,26 +56,26 @@ static void judge(const char *call, int answer)
     }
 }
 
-/* As long as somebody holds the connection; a slow agent is no mistake, and a state may just have changed. */
-static void judge_held(const char *call, int answer)
+/* While a thread has a reference. A slow agent is accepted, and a state may just have changed. */
+static void check_held_result(const char *call, int answer)
 {
-    judge(call, answer == MUSTER_ERR_NOT_INITIALIZED || answer == MUSTER_ERR_AGENT_LOST ? MUSTER_ERR_INTERNAL
+    check_result(call, answer == MUSTER_ERR_NOT_INITIALIZED || answer == MUSTER_ERR_AGENT_LOST ? MUSTER_ERR_INTERNAL
                                                                                         : answer);
 }
 
-/* Asks all the time, whether there is a connection or not. */
-static void *ask(void *unused)
+/* Makes calls in a loop, connected or not. */
+static void *call_in_a_loop(void *unused)
 {
     (void)unused;
     while (!done) {
-        ask_all(the_context, judge);
-        judge("muster_dispatch", muster_dispatch(the_context, ignore, NULL));
-        judge("muster_wait_rank", muster_wait_rank(the_context, 7, MUSTER_STATE(MUSTER_RANK_ALIVE), 5));
+        make_all_calls(the_context, check_result);
+        check_result("muster_dispatch", muster_dispatch(the_context, ignore, NULL));
+        check_result("muster_wait_rank", muster_wait_rank(the_context, 7, MUSTER_STATE(MUSTER_RANK_ALIVE), 5));
     }
     return NULL;
 }
 
-/* Every call, those that connect and leave included, while main holds a count of its own. */
+/* Makes every call, those that connect and leave included, while main has its own reference. */
 static void *call_everything(void *unused)
 {
     (void)unused;
@@ -85,21 +85,21 @@ static void *call_everything(void *unused)
             wrong++;
             continue;
         }
-        ask_all(context, judge_held);
-        judge_held("muster_dispatch", muster_dispatch(context, ignore, NULL));
-        judge_held("muster_set_callback",
+        make_all_calls(context, check_held_result);
+        check_held_result("muster_dispatch", muster_dispatch(context, ignore, NULL));
+        check_held_result("muster_set_callback",
                    muster_set_callback(context, ignore, NULL, MUSTER_CALLBACK_THREAD_SAFE));
-        judge_held("muster_set_callback of NULL", muster_set_callback(context, NULL, NULL, 0));
+        check_held_result("muster_set_callback of NULL", muster_set_callback(context, NULL, NULL, 0));
         int left = turn % 2 ? muster_finalize(context) : muster_leave(context, 0);
         if (left < 0) {
-            printf("counted, but: %s\n", muster_error_name(left));
+            printf("has a reference, but: %s\n", muster_error_name(left));
             wrong++;
         }
     }
     return NULL;
 }
 
-/* Connects, is connected as long as it has not given its count back, and gives it back. */
+/* Connects, must be connected while it has the reference, and releases it. */
 static void *hold(void *unused)
 {
     (void)unused;
@@ -114,33 +114,33 @@ static void *hold(void *unused)
         }
         int left = muster_finalize(context);
         if (left < 0) {
-            printf("counted, but: %s\n", muster_error_name(left));
+            printf("has a reference, but: %s\n", muster_error_name(left));
             wrong++;
         }
     }
     return NULL;
 }
 
-/* Asked to end before the first call: each is made all the same, and the thread ends after the last one. */
+/* Cancelled before the first call: all calls are made all the same, and the thread ends after the last one. */
 static void *call_cancelled(void *has_called)
 {
     muster_event_t event = MUSTER_EVENT_INIT;
     CHECK(pthread_cancel(pthread_self()) == 0);
     muster_ctx_t *context = attach();
-    ask_all(context, judge_held);
-    judge_held("muster_poll_events", muster_poll_events(context, &event, 1, 20));
-    judge_held("muster_wait_rank", muster_wait_rank(context, 7, MUSTER_STATE(MUSTER_RANK_ALIVE), 20));
-    judge_held("muster_dispatch", muster_dispatch(context, ignore, NULL));
-    judge_held("muster_set_callback",
+    make_all_calls(context, check_held_result);
+    check_held_result("muster_poll_events", muster_poll_events(context, &event, 1, 20));
+    check_held_result("muster_wait_rank", muster_wait_rank(context, 7, MUSTER_STATE(MUSTER_RANK_ALIVE), 20));
+    check_held_result("muster_dispatch", muster_dispatch(context, ignore, NULL));
+    check_held_result("muster_set_callback",
                muster_set_callback(context, ignore, NULL, MUSTER_CALLBACK_THREAD_SAFE));
-    judge_held("muster_set_callback of NULL", muster_set_callback(context, NULL, NULL, 0));
-    judge_held("muster_finalize", muster_finalize(context));
+    check_held_result("muster_set_callback of NULL", muster_set_callback(context, NULL, NULL, 0));
+    check_held_result("muster_finalize", muster_finalize(context));
     *(int *)has_called = 1;
     pthread_testcancel();
     return NULL;
 }
 
-/* Asked to end while it waits: it ends, and the call has not torn down the process. */
+/* Cancelled while it waits: the thread ends, and the process continues to work. */
 static void *wait_cancelled(void *is_there)
 {
     muster_event_t event = MUSTER_EVENT_INIT;
@@ -183,21 +183,21 @@ static void check_held(void)
 
 int main(void)
 {
-    pthread_t askers[ASKERS], holders[HOLDERS];
+    pthread_t calling[CALLING], holders[HOLDERS];
     the_context = attach();
     CHECK(the_context != NULL);
     check_held();
     check_cancelled();
-    for (int i = 0; i < ASKERS; i++)
-        CHECK(pthread_create(&askers[i], NULL, ask, NULL) == 0);
+    for (int i = 0; i < CALLING; i++)
+        CHECK(pthread_create(&calling[i], NULL, call_in_a_loop, NULL) == 0);
     CHECK(muster_finalize(the_context) == MUSTER_OK);
     for (int i = 0; i < HOLDERS; i++)
         CHECK(pthread_create(&holders[i], NULL, hold, NULL) == 0);
     for (int i = 0; i < HOLDERS; i++)
         CHECK(pthread_join(holders[i], NULL) == 0);
     done = 1;
-    for (int i = 0; i < ASKERS; i++)
-        CHECK(pthread_join(askers[i], NULL) == 0);
+    for (int i = 0; i < CALLING; i++)
+        CHECK(pthread_join(calling[i], NULL) == 0);
     CHECK(wrong == 0);
     check_context(the_context, MUSTER_ERR_NOT_INITIALIZED);
     if (failures)

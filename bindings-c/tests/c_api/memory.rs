@@ -1,5 +1,5 @@
-//! The same C programs under valgrind and with AddressSanitizer: no invalid access, no use of what was
-//! given back, no undefined behaviour, nothing left behind. Any finding fails.
+//! The C programs of the tests under valgrind and with AddressSanitizer: no invalid access, no use after free, no
+//! undefined behaviour, no leak. Any finding fails the test.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,14 +7,14 @@ use std::process::Command;
 use crate::common::{alone, attempt, beside, compile, functions, gossip_on, header, here, musterd};
 
 const LINK: &[&str] = &["-lmuster", "-lpthread"];
-/// What valgrind's memcheck ends with if it has found something.
+/// The exit code of valgrind's memcheck if it has found something.
 const FOUND: &str = "99";
 
-/// A C program, its arguments and its variables.
+/// A C program, its arguments and its environment.
 type Program = (PathBuf, Vec<String>, Vec<(&'static str, String)>);
 
-/// The C programs of the tests with what they are started with, agents of several nodes on this net; the last is an
-/// example. Between them they call every function.
+/// The C programs of the tests with their arguments and environments; those with agents of several nodes use this net.
+/// The last one is an example. Together they call every function.
 fn programs(net: &str) -> Vec<Program> {
     let names = [
         "wrong_use",
@@ -33,12 +33,12 @@ fn programs(net: &str) -> Vec<Program> {
     programs.push((beside("gossip"), vec![net.to_owned()], gossip_on(net)));
     programs.push((beside("nodes"), vec![net.to_owned()], Vec::new()));
     let epoll = here().join("../examples/epoll.c");
-    let words = ["wait", "1"].map(str::to_owned);
-    programs.push((epoll, words.to_vec(), Vec::new()));
+    let arguments = ["wait", "1"].map(str::to_owned);
+    programs.push((epoll, arguments.to_vec(), Vec::new()));
     programs
 }
 
-/// Runs each program by a command that is made for it, and fails for all of them at once.
+/// Runs each program with the given command; fails once for all of them.
 fn check_all(net: &str, flags: &[&str], command: impl Fn(&Path) -> Command) {
     let agent = musterd();
     let mut complaints = String::new();
@@ -51,19 +51,19 @@ fn check_all(net: &str, flags: &[&str], command: impl Fn(&Path) -> Command) {
             .envs(variables);
         let output = attempt(&mut command);
         if !output.status.success() {
-            let (words, errors) = (
+            let (printed, errors) = (
                 String::from_utf8_lossy(&output.stdout),
                 String::from_utf8_lossy(&output.stderr),
             );
             let name = source.display();
-            complaints += &format!("{name}: {}\n{words}\n{errors}\n", output.status);
+            complaints += &format!("{name}: {}\n{printed}\n{errors}\n", output.status);
         }
     }
     assert!(complaints.is_empty(), "{complaints}");
 }
 
-/// Forked children are looked at as well; the agent, which is another program, is not. What is left
-/// behind is the other test's: a forked child loses what the threads of its parent held.
+/// Checks forked children, too, but not the agent, which is another program. The other test checks for leaks: a forked
+/// child loses what the threads of its parent had allocated.
 fn memcheck(program: &Path) -> Command {
     let mut command = Command::new("valgrind");
     command
@@ -100,8 +100,8 @@ fn sanitizers_find_nothing() {
     check_all("127.96.3", &flags, |program| Command::new(program));
 }
 
-/// The tools are there and bite: a program that hands the library a buffer that was given back, and one
-/// that forgets what it has.
+/// The tools are installed and find defects: in a program that passes a freed buffer to the library, and in one that
+/// leaks memory.
 #[test]
 fn mistakes_are_found() {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -122,8 +122,8 @@ fn mistakes_are_found() {
         )
     };
     let plain = compile(&source, folder.path(), LINK, &["-O0"]);
-    let (code, words) = ends(&plain, &memcheck, "stale");
-    assert_eq!(code, FOUND.parse().ok(), "{words}");
+    let (code, errors) = ends(&plain, &memcheck, "stale");
+    assert_eq!(code, FOUND.parse().ok(), "{errors}");
     let flags = ["-O0", "-fsanitize=address,undefined"];
     let binary = compile(&source, folder.path(), LINK, &flags);
     let run = |program: &Path| Command::new(program);
@@ -131,10 +131,10 @@ fn mistakes_are_found() {
         ("stale", "heap-use-after-free"),
         ("lost", "detected memory leaks"),
     ] {
-        let (code, words) = ends(&binary, &run, word);
+        let (code, errors) = ends(&binary, &run, word);
         assert!(
-            code != Some(0) && words.contains(finding),
-            "{code:?} {words}"
+            code != Some(0) && errors.contains(finding),
+            "{code:?} {errors}"
         );
     }
 }

@@ -1,7 +1,7 @@
-/* Ranks on emulated nodes, and what C programs are told of nodes: of one that has other settings, of one that the
- * others held failed, of a group that fails together, and that they are few. Exit code 0 if all checks held. The
- * first word is the net of the nodes' addresses, as in 127.97.1; programs of its own are this one again, with the
- * rank they are behind it. */
+/* Ranks on emulated nodes, and the events of nodes: one with different settings, one that other members declared
+ * failed, a group that fails together, and a minority. Exit code 0 if all checks pass. The first argument is the net
+ * of the nodes' addresses, as in 127.97.1; the other processes run this program again, with their rank as second
+ * argument. */
 #include "agents.h"
 
 #include <fcntl.h>
@@ -12,11 +12,11 @@
 #define DEADLINE_MS 60000
 #define RANK_ALIVE MUSTER_STATE(MUSTER_RANK_ALIVE)
 
-enum { SELF, SECOND, THIRD, STRANGER, NODES };
+enum { SELF, SECOND, THIRD, OTHER_SETTINGS, NODES };
 
 static const char *program, *net;
 
-/* Rank 0 on n1 and so on; the second and the third share a rack. */
+/* Rank 0 runs on n1 and so on; the second and the third node share a rack. */
 static muster_ctx_t *attach(int rank)
 {
     muster_ctx_t *context = NULL;
@@ -30,8 +30,8 @@ static muster_ctx_t *attach(int rank)
     setenv("MUSTER_RAILS", rail, 1);
     setenv("MUSTER_SEEDS", seeds, 1);
     setenv("MUSTER_GROUP", rank == SECOND || rank == THIRD ? "rack" : "", 1);
-    /* A second of silence: a busy machine is no failure here. */
-    setenv("MUSTER_PROFILE", rank == STRANGER ? "standard" : "quiet", 1);
+    /* One second of silence, so that a busy machine does not cause a failure. */
+    setenv("MUSTER_PROFILE", rank == OTHER_SETTINGS ? "standard" : "quiet", 1);
     config.job = "nodes.c";
     config.rank = rank;
     config.ranks = NODES;
@@ -53,8 +53,8 @@ static void write_key(void)
     setenv("MUSTER_KEY_FILE", path, 1);
 }
 
-/* A rank on a node of its own. It says by a byte that it was told to be an outcast. */
-static pid_t start(int rank, int *said)
+/* Starts a rank on its own node. It writes a byte when it gets the event that its node is an outcast. */
+static pid_t start(int rank, int *reported)
 {
     int ends[2];
     char number[16], end[16];
@@ -70,8 +70,8 @@ static pid_t start(int rank, int *said)
     }
     CHECK(child > 0);
     close(ends[1]);
-    if (said)
-        *said = ends[0];
+    if (reported)
+        *reported = ends[0];
     else
         close(ends[0]);
     return child;
@@ -114,8 +114,8 @@ static void expect_name(muster_ctx_t *context, uint32_t node, const char *expect
     }
 }
 
-/* The machine of a rank dies. Its agent is stopped first: else it would say that its rank has ended and leave in good
- * order, or a rank that outlives it would start another. */
+/* Stops the agent of a node, before the rank and then the agent are killed as by a power failure. Otherwise the agent
+ * would report the end of its rank and leave in order, or the rank would outlive the agent and start another. */
 static void stop(const char *node)
 {
     CHECK(signal_agent(node, SIGSTOP) == 2);
@@ -127,21 +127,21 @@ static void end(pid_t rank, const char *node)
     kill_agent(node);
 }
 
-/* A node whose heartbeat is another one's is not listened to, and everybody is told so. */
+/* Messages of a node with another heartbeat are not accepted, and all members report that. */
 static void check_refused(muster_ctx_t *context)
 {
     muster_event_t event = MUSTER_EVENT_INIT;
-    pid_t stranger = start(STRANGER, NULL);
+    pid_t other = start(OTHER_SETTINGS, NULL);
     await_event(context, MUSTER_EVENT_NODE_REFUSED, &event);
     CHECK(event.code == 2);
     expect_name(context, event.node, "n4");
-    end(stranger, "n4");
+    end(other, "n4");
 }
 
-/* A node that was held failed learns it when it is back. */
-static void check_outcast(muster_ctx_t *context, int said)
+/* A node that was declared failed learns that when it continues. */
+static void check_outcast(muster_ctx_t *context, int reported)
 {
-    struct pollfd word = {said, POLLIN, 0};
+    struct pollfd report = {reported, POLLIN, 0};
     char byte = 0;
     int node = muster_node_find(context, "n3");
     CHECK(node >= 0);
@@ -149,12 +149,12 @@ static void check_outcast(muster_ctx_t *context, int said)
     CHECK(muster_wait_node(context, (uint32_t)node, MUSTER_STATE(MUSTER_NODE_FAILED), DEADLINE_MS) ==
           MUSTER_NODE_FAILED);
     CHECK(signal_agent("n3", SIGCONT) == 2);
-    CHECK(poll(&word, 1, DEADLINE_MS) == 1 && read(said, &byte, 1) == 1 && byte == '!');
+    CHECK(poll(&report, 1, DEADLINE_MS) == 1 && read(reported, &byte, 1) == 1 && byte == '!');
     CHECK(muster_wait_node(context, (uint32_t)node, MUSTER_STATE(MUSTER_NODE_ALIVE), DEADLINE_MS) ==
           MUSTER_NODE_ALIVE);
 }
 
-/* Both nodes of a rack die at once, which are more than half of all. */
+/* Both nodes of a rack fail at once, which are more than half of all. */
 static void check_rack(muster_ctx_t *context, pid_t second, pid_t third)
 {
     muster_event_t event = MUSTER_EVENT_INIT, group = MUSTER_EVENT_INIT, few = MUSTER_EVENT_INIT;
@@ -184,21 +184,21 @@ static void check_rack(muster_ctx_t *context, pid_t second, pid_t third)
     CHECK(few.kind == MUSTER_EVENT_MINORITY && few.count == 1 && few.total == 3 && few.code == 0);
 }
 
-int main(int count, char **words)
+int main(int count, char **arguments)
 {
-    int said = -1;
-    program = words[0];
-    net = count > 1 ? words[1] : "";
+    int reported = -1;
+    program = arguments[0];
+    net = count > 1 ? arguments[1] : "";
     if (count > 3)
-        return be(atoi(words[2]), atoi(words[3]));
+        return be(atoi(arguments[2]), atoi(arguments[3]));
     write_key();
-    pid_t second = start(SECOND, NULL), third = start(THIRD, &said);
+    pid_t second = start(SECOND, NULL), third = start(THIRD, &reported);
     muster_ctx_t *context = attach(SELF);
     if (!context)
         return 1;
     CHECK(muster_wait_ranks(context, 3, RANK_ALIVE, DEADLINE_MS) == 3);
     check_refused(context);
-    check_outcast(context, said);
+    check_outcast(context, reported);
     check_rack(context, second, third);
     CHECK(muster_finalize(context) == MUSTER_OK);
     check_context(context, MUSTER_ERR_NOT_INITIALIZED);

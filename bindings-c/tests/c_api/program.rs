@@ -1,5 +1,5 @@
-//! C programs against libmuster, shared and static: wrong use gets a code, not a crash; right use
-//! sees a killed rank.
+//! C programs against libmuster, shared and static: wrong use returns a code and does not crash; right use
+//! reports a killed rank.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,12 +9,12 @@ use crate::common::{alone, attempt, beside, compile, gossip_on, musterd};
 const SHARED: &[&str] = &["-lmuster", "-lpthread"];
 const STATIC: &[&str] = &["-l:libmuster.a", "-lpthread", "-ldl", "-lgcc_eh", "-lgcc"];
 
-/// Compiles and runs one of the programs beside this file, away from every other agent.
+/// Compiles and runs one of the C programs in this directory, isolated from other agents.
 fn check(program: &str, link: &[&str], agent: Option<&Path>) {
     check_with(program, link, agent, |command| command);
 }
 
-/// The same with more words and variables.
+/// As [`check`], with more arguments and variables.
 fn check_with(
     program: &str,
     link: &[&str],
@@ -25,11 +25,11 @@ fn check_with(
     let binary = compile(&beside(program), folder.path(), link, &["-Werror"]);
     let mut command = Command::new(&binary);
     let output = attempt(with(alone(&mut command, folder.path(), agent)));
-    let words = String::from_utf8_lossy(&output.stdout);
+    let printed = String::from_utf8_lossy(&output.stdout);
     assert!(
         output.status.success(),
         "{program}: {}
-{words}",
+{printed}",
         output.status
     );
 }
@@ -44,7 +44,7 @@ fn wrong_use_of_the_static_library() {
     check("wrong_use", STATIC, None);
 }
 
-/// Under MPICH's launcher a rank that called muster_init alone is told of muster_mpi_init when it waits in vain.
+/// Under MPICH's launcher, a rank that called only muster_init gets a hint to muster_mpi_init when its wait times out.
 #[test]
 fn a_wait_without_ranks_under_mpich_names_the_remedy() {
     for launcher in ["mpich", "none"] {
@@ -65,15 +65,15 @@ fn attributes_written_read_watched_and_refused() {
     check("attributes", SHARED, Some(&musterd()));
 }
 
-/// cfg-005, dbg-080: rails, peers, policy and figures, asked for and changed by a program.
+/// cfg-005, dbg-080: a program reads and changes rails, peers, policy and counters.
 #[test]
-fn rails_and_policy_asked_for_changed_and_refused() {
+fn requests_about_rails_and_policy() {
     check("control", SHARED, Some(&musterd()));
 }
 
-/// AG-01, cfg-005: the parameters of age gossip, asked for, set anew and refused.
+/// AG-01, cfg-005: a program reads and changes the parameters of age gossip.
 #[test]
-fn gossip_asked_for_initialised_and_refused() {
+fn requests_about_gossip() {
     let net = "127.96.1";
     check_with("gossip", SHARED, Some(&musterd()), |command| {
         command.arg(net).envs(gossip_on(net))
@@ -81,22 +81,22 @@ fn gossip_asked_for_initialised_and_refused() {
 }
 
 #[test]
-fn events_in_numbers_and_callbacks_on_a_thread() {
+fn several_events_at_once_and_callbacks_on_a_thread() {
     check("callbacks", SHARED, Some(&musterd()));
 }
 
 #[test]
-fn wrong_use_beside_an_agent_that_goes_on() {
+fn wrong_use_with_an_agent_that_survives() {
     check("bad_use", SHARED, Some(&musterd()));
 }
 
-/// The agent is killed, keeper and worker, and no other can be started for a while.
-fn lose_the_agent(words: &[&str]) {
+/// The agent is killed, supervisor and worker, and no other can be started for some time.
+fn lose_the_agent(arguments: &[&str]) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let agent = folder.path().join("agent");
     std::os::unix::fs::symlink(musterd(), &agent).expect("a link");
     check_with("agent_lost", SHARED, Some(&agent), |command| {
-        command.args(words)
+        command.args(arguments)
     });
 }
 
@@ -118,17 +118,17 @@ fn nodes_refused_outcast_and_failed_together() {
 }
 
 #[test]
-fn a_core_dump_is_told_while_it_lasts() {
+fn a_core_dump_is_reported_while_it_lasts() {
     check("core_dump", SHARED, Some(&musterd()));
 }
 
 #[test]
-fn many_threads_connect_ask_and_disconnect() {
+fn many_threads_connect_and_disconnect() {
     check("many_threads", SHARED, Some(&musterd()));
 }
 
 #[test]
-fn states_waited_for_copied_promised_and_left() {
+fn waits_copies_ticks_and_exit_codes() {
     check("states", SHARED, Some(&musterd()));
 }
 

@@ -1,5 +1,5 @@
-/* A C program with a real agent: two ranks on one node, one of which is killed. Exit code 0 if all
- * checks held. It looks at the world through the public API only. */
+/* A C program with a real agent: two ranks on one node, one of which is killed. It uses only the public API. Exit
+ * code 0 if all checks pass. */
 #include "check.h"
 
 #include <errno.h>
@@ -27,22 +27,22 @@ static muster_ctx_t *attach(int rank, uint32_t flags)
     return context;
 }
 
-/* Waits on the descriptor for an event of this kind about this rank. */
+/* Polls the descriptor for an event of this kind about this rank. */
 static int await_event(muster_ctx_t *context, int kind, uint32_t rank, muster_event_t *event)
 {
-    struct pollfd news = {muster_get_fd(context), POLLIN, 0};
+    struct pollfd ready = {muster_get_fd(context), POLLIN, 0};
     time_t give_up = time(NULL) + DEADLINE_S;
     while (time(NULL) < give_up) {
         while (muster_next_event(context, event) > 0)
             if (event->kind == kind && event->rank == rank)
                 return 1;
-        if (poll(&news, 1, 1000) < 0 && errno != EINTR)
+        if (poll(&ready, 1, 1000) < 0 && errno != EINTR)
             return 0;
     }
     return 0;
 }
 
-/* Rank 1: there until it is killed. */
+/* Rank 1: runs until it is killed. */
 static void be_the_victim(void)
 {
     if (!attach(1, 0))
@@ -114,7 +114,7 @@ static void call_back(muster_ctx_t *context, const muster_event_t *event, void *
     called++;
 }
 
-/* A forked child is told so by every call, and its parent does not notice. */
+/* Every call of a forked child returns FORKED, and its parent is not affected. */
 static void check_fork(muster_ctx_t *context)
 {
     pid_t child = fork();
@@ -131,8 +131,8 @@ static void check_fork(muster_ctx_t *context)
     CHECK(muster_rank_state(context, 0) == MUSTER_RANK_ALIVE);
 }
 
-/* The child of a process that has left is a process of its own. */
-static void check_fork_of_nobody(void)
+/* A child that is forked after its parent has left may connect for itself. */
+static void check_fork_after_finalize(void)
 {
     pid_t child = fork();
     if (child == 0) {
@@ -148,7 +148,7 @@ static void check_fork_of_nobody(void)
 
 int main(void)
 {
-    /* Forked before anything is attached: a program of its own, as far as Muster knows. */
+    /* Forked before this process attaches, so it may connect for itself. */
     pid_t victim = fork();
     if (victim == 0)
         be_the_victim();
@@ -168,23 +168,23 @@ int main(void)
     check_fork(context);
     check_death(context, victim);
 
-    /* Counted: after the first finalize all goes on, after the second nothing does. */
+    /* Counted: after the first finalize the connection works, after the second one it does not. */
     CHECK(muster_finalize(context) == MUSTER_OK);
     CHECK(muster_rank_state(context, 0) == MUSTER_RANK_ALIVE);
     CHECK(muster_finalize(context) == MUSTER_OK);
     check_context(context, MUSTER_ERR_NOT_INITIALIZED);
 
-    /* Once more, without a thread: the events so far are not told again, the news is. */
+    /* Again, without a thread: earlier events are not repeated, new ones are reported. */
     CHECK(attach(0, MUSTER_NO_THREAD) == context);
-    struct pollfd news = {muster_get_fd(context), POLLIN, 0};
+    struct pollfd ready = {muster_get_fd(context), POLLIN, 0};
     time_t give_up = time(NULL) + DEADLINE_S;
     while (called == 0 && time(NULL) < give_up) {
-        CHECK(poll(&news, 1, 1000) >= 0);
+        CHECK(poll(&ready, 1, 1000) >= 0);
         CHECK(muster_dispatch(context, call_back, &called) >= 0);
     }
     CHECK(called > 0);
     CHECK(muster_finalize(context) == MUSTER_OK);
-    check_fork_of_nobody();
+    check_fork_after_finalize();
     if (failures)
         printf("%d checks failed\n", failures);
     return failures != 0;

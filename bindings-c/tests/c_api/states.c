@@ -1,5 +1,5 @@
 /* A C program that waits for states, copies them, promises ticks and leaves with an exit code: three
- * ranks on one node. Exit code 0 if all checks held. */
+ * ranks on one node. Exit code 0 if all checks pass. */
 #include "check.h"
 
 #include <pthread.h>
@@ -25,7 +25,7 @@ static muster_ctx_t *attach(int rank)
     return context;
 }
 
-/* A rank that goes on when it is told through the pipe, and then does as `act` says. */
+/* Starts a rank that waits for a byte in the pipe, and then calls `act`. */
 static pid_t start(int rank, int *go, void (*act)(muster_ctx_t *))
 {
     int ends[2];
@@ -107,7 +107,7 @@ static void check_bad_waits(muster_ctx_t *context)
     CHECK(muster_leave(context, -1) == MUSTER_ERR_ARGUMENT);
 }
 
-/* Waits for an event of this kind about this rank, by its descriptor's reader or not: taken here. */
+/* Takes events until one of this kind about this rank; 0 if there is none. */
 static int find_event(muster_ctx_t *context, int kind, uint32_t rank, muster_event_t *event)
 {
     while (muster_next_event(context, event) > 0)
@@ -143,7 +143,7 @@ int main(void)
     char text[128] = "";
     CHECK(muster_event_describe(context, &event, text, sizeof text) > 0 && strstr(text, "no tick"));
 
-    /* Two threads wait for its end, beside this one. */
+    /* Two more threads wait for the end of this rank. */
     pthread_t waiting[2];
     for (int i = 0; i < 2; i++)
         CHECK(pthread_create(&waiting[i], NULL, wait_for_end, context) == 0);

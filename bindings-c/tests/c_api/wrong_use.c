@@ -1,5 +1,5 @@
-/* A C program that uses the API wrongly in every way that does not need an agent, and checks that
- * it is told so. Each check prints what it expected; the exit code is the number of failures. */
+/* A C program that uses the API wrongly in every way that requires no agent, and checks the returned codes. Each
+ * failed check is printed; the exit code is not 0 if there are any. */
 #include "check.h"
 
 #include <stdlib.h>
@@ -31,7 +31,7 @@ static void check_init(void)
     CHECK(context == NULL);
 }
 
-/* A musterd that cannot be is named in the error. */
+/* The error names a musterd that cannot be started. */
 static void check_no_agent(void)
 {
     muster_ctx_t *context = NULL;
@@ -88,11 +88,11 @@ static void check_names(void)
 
 int main(void)
 {
-    int stranger = 0;
+    int foreign = 0;
     CHECK(strcmp(muster_last_error_message(), "") == 0);
     check_names();
     check_context(NULL, MUSTER_ERR_ARGUMENT);
-    check_context((muster_ctx_t *)&stranger, MUSTER_ERR_ARGUMENT);
+    check_context((muster_ctx_t *)&foreign, MUSTER_ERR_ARGUMENT);
     check_arguments();
     check_init();
     check_no_agent();

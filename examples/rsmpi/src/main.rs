@@ -1,9 +1,10 @@
-//! A Rust program with MPI (rsmpi) that goes on without a rank that died.
+//! A Rust program with MPI (rsmpi) that continues without a failed rank.
 //!
-//! Each rank adds up its share of a series for pi and sends it to rank 0. The rank that is named as argument
-//! is killed before it has said anything. Rank 0 takes whatever comes next: a share, as a message of MPI, or an
-//! event of Muster, which says who died and why; then it adds that share itself. Messages go between the
-//! living and rank 0 only, so no fault tolerance of MPI is needed but that the launcher lets the others live:
+//! Each rank computes its share of a series for pi and sends it to rank 0. The rank that is named as argument
+//! is killed before it has sent its share. Rank 0 takes the next MPI message, which is a share, or the next event
+//! of Muster, which names a failed rank and the cause; then rank 0 computes that share itself. Messages are sent only
+//! between live ranks and rank 0, so the program requires no fault tolerance of MPI, but the launcher must not end the
+//! other ranks:
 //!
 //! `mpirun.openmpi --enable-recovery -n 4 muster-example-rsmpi 2`
 
@@ -14,18 +15,18 @@ use std::error::Error;
 use std::time::{Duration, Instant};
 
 const TERMS: u32 = 4_000_000;
-const PATIENCE: Duration = Duration::from_secs(60);
-/// How long rank 0 sleeps for an event before it looks for a message again.
-const NAP: Duration = Duration::from_millis(1);
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// How long rank 0 waits for an event before it polls for a message again.
+const EVENT_WAIT: Duration = Duration::from_millis(1);
 
 fn main() {
     let universe = mpi::initialize().expect("MPI was not initialized before");
     let world = universe.world();
     let victim = std::env::args().nth(1);
     match compute(&world, victim.as_deref()) {
-        // All live, so that MPI may end as always: `universe` does it.
+        // All ranks are alive, so MPI may finalize: dropping `universe` does that.
         Ok(0) => {}
-        // Not MPI_Finalize: it may wait for the dead.
+        // Not MPI_Finalize: it may wait for the failed rank.
         Ok(_) => std::process::exit(0),
         Err(error) => {
             eprintln!("rank {}: {error}", world.rank());
@@ -34,7 +35,7 @@ fn main() {
     }
 }
 
-/// Says how many ranks died meanwhile.
+/// Returns how many ranks failed.
 fn compute(world: &impl Communicator, victim: Option<&str>) -> Result<u32, Box<dyn Error>> {
     let (rank, ranks) = (world.rank() as u32, world.size() as u32);
     let victim: Option<u32> = victim.map(str::parse).transpose()?;
@@ -43,7 +44,7 @@ fn compute(world: &impl Communicator, victim: Option<&str>) -> Result<u32, Box<d
         pmix_integration: bootstrap::pmix_integration(false),
         ..Options::default()
     })?;
-    let there = muster.wait_ranks(ranks, &[RankState::Alive], PATIENCE)?;
+    let there = muster.wait_ranks(ranks, &[RankState::Alive], TIMEOUT)?;
     there.ok_or("not all ranks have attached to Muster")?;
     world.barrier();
     if victim == Some(rank) {
@@ -57,9 +58,9 @@ fn compute(world: &impl Communicator, victim: Option<&str>) -> Result<u32, Box<d
         for other in (1..ranks).filter(|other| !dead.contains(other)) {
             world.process_at_rank(other as i32).send(&dead_count);
         }
-        // Stays until the others have that.
+        // Stay until the other ranks have received that.
         let gone = [RankState::Left, RankState::Failed];
-        muster.wait_ranks(ranks - 1, &gone, PATIENCE)?;
+        muster.wait_ranks(ranks - 1, &gone, TIMEOUT)?;
         dead_count
     } else {
         let root = world.process_at_rank(0);
@@ -71,7 +72,7 @@ fn compute(world: &impl Communicator, victim: Option<&str>) -> Result<u32, Box<d
     Ok(dead)
 }
 
-/// The sum of all shares, and the ranks whose shares were added here because they died.
+/// The sum of all shares, and the ranks whose shares were computed here because they failed.
 fn collect(
     world: &impl Communicator,
     muster: &Client,
@@ -80,20 +81,20 @@ fn collect(
     let ranks = world.size() as u32;
     let (mut sum, mut dead) = (own, BTreeSet::new());
     let mut missing: BTreeSet<u32> = (1..ranks).collect();
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     while !missing.is_empty() {
         if let Some(status) = world.any_process().immediate_probe() {
             let source = status.source_rank();
             sum += world.process_at_rank(source).receive::<f64>().0;
             missing.remove(&(source as u32));
-        } else if let Some(event) = muster.wait_event(NAP)? {
+        } else if let Some(event) = muster.wait_event(EVENT_WAIT)? {
             if event.kind == EventKind::RankFailed && missing.remove(&event.rank) {
                 println!("{}; rank 0 takes over", muster.event_describe(&event)?);
                 sum += share(event.rank, ranks);
                 dead.insert(event.rank);
             }
         } else if Instant::now() > until {
-            return Err(format!("neither a share of {missing:?} nor word of their death").into());
+            return Err(format!("ranks {missing:?}: neither share nor failure within {TIMEOUT:?}").into());
         }
     }
     Ok((sum, dead))

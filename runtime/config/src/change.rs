@@ -1,7 +1,7 @@
-//! Changes of the rails' configuration: each is a line of text, and a step from one document to the next.
+//! Changes of the rails' configuration: each is a line of text, and turns one document into the next.
 //!
-//! A change that cannot be made says what, why, and what to do, and the document stays as it was. What
-//! a step means for rails that are open is for the agent to see; nothing here opens anything.
+//! If a change is refused, the error has the value, the reason and the remedy, and the document is not changed. The
+//! agent applies a change to its open rails; this module opens nothing.
 
 use super::SEEDS_MAX;
 use super::peers::{PEERS_AT_ONCE_MAX, add_peers, all_peers_of, remove_peers};
@@ -16,63 +16,62 @@ use thiserror::Error;
 /// A change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// Open one rail more.
+    /// Open one more rail.
     AddRail(RailEntry),
     /// Close a rail.
     RemoveRail(Nid),
-    /// Give a rail other CPU partitions; none is all.
+    /// Change the CPU partitions of a rail; none means all.
     SetRail(RailEntry),
     /// Change limits, each by its name in the document.
     SetLimits(Vec<(Limit, u64)>),
-    /// Take in peers, written with ranges; the NIDs of one peer have commas between them, and further
-    /// peers stand behind a space. A list that
-    /// holds all NIDs of a peer that is known replaces it.
+    /// Add peers, written with ranges. Commas separate the NIDs of one peer, spaces separate peers. A list that
+    /// has all NIDs of a known peer replaces that peer.
     AddPeers(String),
-    /// Forget NIDs of peers, written likewise; a peer without any is forgotten.
+    /// Remove NIDs of peers, written in the same way; a peer without NIDs is removed.
     RemovePeers(String),
     /// Add a rule to the policy.
     AddRule(Rule),
-    /// Take a rule out of it.
+    /// Remove a rule from the policy.
     RemoveRule(RuleChoice),
     /// Switch relaying through other members on or off.
     SetRelay(bool),
-    /// Put another document in force, and nothing else.
+    /// Replace the whole document.
     Replace(Box<RailsDocument>),
 }
 
-/// Which rule.
+/// Identifies a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RuleChoice {
-    /// By its place in the policy, from 1.
+    /// By its number in the policy, from 1.
     Number(usize),
-    /// By what it is about.
+    /// By its subject.
     About(Subject),
 }
 
 /// A number that can be set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
-    /// Rails up to this distance are as good as the nearest.
+    /// Rails up to this NUMA distance count as near as the nearest.
     NumaRange,
-    /// What an error costs.
+    /// How much an error reduces the health.
     Sensitivity,
-    /// What a success gives back.
+    /// How much a success restores it.
     Recovery,
-    /// Below this, healthier ones are preferred.
+    /// Below this health, healthier ones are preferred.
     ShunBelow,
-    /// First pause before what failed is tried again, microseconds.
+    /// First pause before a failed path is tried again, microseconds.
     PauseMinUs,
     /// Longest such pause, microseconds.
     PauseMaxUs,
-    /// Without an acknowledgement for so long a bulk message goes by another path, microseconds.
+    /// A bulk message without an acknowledgement takes another path after this time, microseconds.
     TransportUs,
-    /// Without progress for so long it is given up, microseconds.
+    /// A bulk message without progress fails after this time, microseconds.
     RetryUs,
-    /// One that came in part is dropped after this, microseconds.
+    /// A partly received message is dropped after this time, microseconds.
     ReplyUs,
-    /// What whoever uses the fabric waits for an answer, microseconds; 0 for ever.
+    /// How long users of the fabric wait for an answer, microseconds; 0: no limit.
     UpperUs,
-    /// Times that a bulk message is sent again without progress.
+    /// How often a bulk message without progress is sent again.
     RetriesMax,
 }
 
@@ -111,11 +110,11 @@ impl Limit {
     }
 }
 
-/// Why a change cannot be made. Nothing was changed.
+/// The reason why a change is refused. Nothing was changed.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum ChangeError {
-    /// A line that is no change.
-    #[error("{line:?} is no change: {reason}")]
+    /// An invalid line.
+    #[error("{line:?} is not a change: {reason}")]
     Line {
         /// The line.
         line: String,
@@ -123,41 +122,41 @@ pub enum ChangeError {
         reason: String,
     },
     /// No rail has this NID.
-    #[error("{nid} is no rail of this node; its rails are {known}")]
+    #[error("{nid} is not a rail of this node; its rails are {known}")]
     NoSuchRail {
         /// The NID.
         nid: String,
-        /// The rails there are.
+        /// The rails of this node.
         known: String,
     },
-    /// The rail is there already.
+    /// The rail exists already.
     #[error("{nid} is a rail of this node already; name each interface once")]
     RailTwice {
         /// The NID.
         nid: String,
     },
-    /// It is the only one.
+    /// The only rail cannot be removed.
     #[error("{nid} is the last rail of this node; add another before it is removed")]
     LastRail {
         /// The NID.
         nid: String,
     },
-    /// As many rails as there may be.
-    #[error("this node has {NIDS_MAX} rails, and cannot have more; remove one first")]
+    /// The maximum number of rails exists already.
+    #[error("this node has {NIDS_MAX} rails, the maximum; remove one first")]
     ManyRails,
-    /// A document that would take all rails away.
+    /// A document without rails.
     #[error(
-        "the document names no rail, and an agent keeps its last one; write the rails under nets, \
+        "the document names no rail, but an agent requires one; write the rails under nets, \
          as muster export does"
     )]
     NoRail,
-    /// A peer that a rail of this node would be.
+    /// A peer with the NID of a local interface.
     #[error("the peer's NID {nid} names an interface of this node; a peer's NID needs an address")]
     Interface {
         /// The NID.
         nid: String,
     },
-    /// A NID of two peers.
+    /// A NID that belongs to another peer.
     #[error(
         "the NID {nid} belongs to the peer {other}; a NID has one owner, so remove it there first"
     )]
@@ -167,7 +166,7 @@ pub enum ChangeError {
         /// That peer.
         other: String,
     },
-    /// A peer that no rail leads to.
+    /// A peer that no rail can reach.
     #[error(
         "the peer {peer} is on none of the nets of this node's rails, which are {nets}; give both a \
          rail on one net"
@@ -178,35 +177,35 @@ pub enum ChangeError {
         /// The nets of the rails.
         nets: String,
     },
-    /// No peer that was configured has this NID.
-    #[error("the NID {nid} is of no peer that was configured; muster export shows those that were")]
+    /// A NID that no configured peer has.
+    #[error("the NID {nid} is not of a configured peer; muster export shows the configured ones")]
     NoSuchPeer {
         /// The NID.
         nid: String,
     },
-    /// Lists of one text that do not go together.
+    /// Lists of one text that differ in length.
     #[error(
-        "{text:?}: {first:?} stands for {first_count} NIDs and {other:?} for {other_count}; each is \
-         for one NID of the same peers, so they must stand for as many"
+        "{text:?}: {first:?} stands for {first_count} NIDs and {other:?} for {other_count}; each list \
+         has one NID of each peer, so all must have the same length"
     )]
     Uneven {
         /// The text.
         text: String,
         /// Its first list.
         first: String,
-        /// How many that is.
+        /// Its length.
         first_count: usize,
-        /// The list that does not go with it.
+        /// The list with another length.
         other: String,
-        /// How many that is.
+        /// Its length.
         other_count: usize,
     },
-    /// More peers in one change than an agent has room for.
-    #[error("these words stand for more than {PEERS_AT_ONCE_MAX} peers; give fewer at a time")]
+    /// More peers in one change than an agent supports.
+    #[error("the list has more than {PEERS_AT_ONCE_MAX} peers; add fewer at a time")]
     ManyAtOnce,
-    /// More peers than there may be.
+    /// More peers than an agent supports.
     #[error(
-        "{count} peers would be configured; an agent has room for {SEEDS_MAX} at most, and finds the others by itself"
+        "{count} peers would be configured; an agent supports at most {SEEDS_MAX}, and finds others by itself"
     )]
     ManyPeers {
         /// How many there would be.
@@ -220,26 +219,26 @@ pub enum ChangeError {
         /// How many there are.
         count: usize,
     },
-    /// A limit that makes no sense.
+    /// An invalid limit.
     #[error("{0}")]
     Limit(String),
-    /// What the next worker of this agent, which reads what is kept of the document, could not read.
+    /// A document that could not be read back. The agent stores it for its next worker.
     #[error("{0}")]
     Unreadable(String),
-    /// A NID that is none.
+    /// An invalid NID.
     #[error(transparent)]
     Nid(#[from] NidError),
-    /// A range that is none, or that explodes.
+    /// An invalid range, or one with too many names.
     #[error(transparent)]
     Range(#[from] RangeError),
-    /// Rules that make no policy.
+    /// Rules that contradict each other.
     #[error("{0}; see muster policy show")]
     Policy(#[from] PolicyError),
 }
 
 impl Change {
-    /// The document after the change. `open` are the NIDs that the document's rails have now, in its
-    /// order: a rail may be named by what was configured or by what became of it.
+    /// The document after the change. `open` are the current NIDs of the document's rails, in its
+    /// order: a rail may be named by its configured NID or by its current one.
     ///
     /// # Errors
     /// See [`ChangeError`].
@@ -251,7 +250,7 @@ impl Change {
         let mut next = document.clone();
         match self {
             Change::AddRail(entry) => {
-                if place_of(document, open, &entry.nid).is_some() {
+                if index_of(document, open, &entry.nid).is_some() {
                     let nid = entry.nid.to_string();
                     return Err(ChangeError::RailTwice { nid });
                 }
@@ -261,7 +260,7 @@ impl Change {
                 next.rails.push(entry.clone());
             }
             Change::RemoveRail(nid) => {
-                let place = known_place(document, open, nid)?;
+                let place = known_index(document, open, nid)?;
                 if next.rails.len() == 1 {
                     let nid = nid.to_string();
                     return Err(ChangeError::LastRail { nid });
@@ -269,7 +268,7 @@ impl Change {
                 next.rails.remove(place);
             }
             Change::SetRail(entry) => {
-                let place = known_place(document, open, &entry.nid)?;
+                let place = known_index(document, open, &entry.nid)?;
                 next.rails[place].partitions.clone_from(&entry.partitions);
             }
             Change::SetLimits(limits) => {
@@ -323,7 +322,7 @@ impl Change {
         }
     }
 
-    /// The document, if it reads back. One that was imported does.
+    /// The document, if it can be read back. An imported one can.
     fn readable(&self, next: RailsDocument) -> Result<RailsDocument, ChangeError> {
         if matches!(self, Change::Replace(_)) {
             return Ok(next);
@@ -348,8 +347,8 @@ fn nets_of(document: &RailsDocument) -> String {
     nets.join(", ")
 }
 
-/// Where a rail stands in the document. Without a port, any port will do: an address is one rail.
-fn place_of(document: &RailsDocument, open: &[Nid], nid: &Nid) -> Option<usize> {
+/// The index of a rail in the document. A NID without a port matches any port: an address is one rail.
+fn index_of(document: &RailsDocument, open: &[Nid], nid: &Nid) -> Option<usize> {
     let same = |one: &Nid| {
         one.address == nid.address
             && one.net == nid.net
@@ -359,8 +358,8 @@ fn place_of(document: &RailsDocument, open: &[Nid], nid: &Nid) -> Option<usize> 
     configured.or_else(|| open.iter().position(same))
 }
 
-fn known_place(document: &RailsDocument, open: &[Nid], nid: &Nid) -> Result<usize, ChangeError> {
-    place_of(document, open, nid).ok_or_else(|| {
+fn known_index(document: &RailsDocument, open: &[Nid], nid: &Nid) -> Result<usize, ChangeError> {
+    index_of(document, open, nid).ok_or_else(|| {
         let known: Vec<String> = open.iter().map(Nid::to_string).collect();
         ChangeError::NoSuchRail {
             nid: nid.to_string(),
@@ -373,7 +372,9 @@ fn set(document: &mut RailsDocument, limit: Limit, value: u64) -> Result<(), Cha
     let (health, times) = (&mut document.health, &mut document.timeouts);
     let large = |most: u64| {
         let word = limit.word();
-        ChangeError::Limit(format!("{word} {value} is too large; it is {most} at most"))
+        ChangeError::Limit(format!(
+            "{word} {value} is too large; it may be at most {most}"
+        ))
     };
     let small = || u16::try_from(value).map_err(|_| large(u16::MAX.into()));
     let middle = || u32::try_from(value).map_err(|_| large(u32::MAX.into()));
@@ -411,9 +412,9 @@ mod tests {
         line.parse::<Change>()?.onto(&document(), &open())
     }
 
-    /// cfg-060, cfg-070, cfg-160: what a line asks for stands in the document afterwards.
+    /// cfg-060, cfg-070, cfg-160: the document has the change that a line requests.
     #[test]
-    fn a_line_is_a_step_from_one_document_to_the_next() {
+    fn a_line_changes_the_document() {
         for (line, there) in [
             (
                 "rails add eth1@tcp0 partitions=0,3",
@@ -455,7 +456,7 @@ mod tests {
         }
     }
 
-    /// Every change is read as it was written.
+    /// The text of each change is parsed to the same change.
     #[test]
     fn a_change_round_trips() {
         for line in [
@@ -476,11 +477,11 @@ mod tests {
         }
     }
 
-    /// Value, reason, remedy; cfg-080, and the last rail. AG-11: a range that explodes.
+    /// Value, reason, remedy; cfg-080, and the last rail. AG-11: a range with too many names.
     #[test]
-    fn what_cannot_be_done_is_said_with_the_reason() {
-        for (line, said) in [
-            ("dance", "begins with no word"),
+    fn a_refused_change_has_the_reason() {
+        for (line, expected) in [
+            ("dance", "must begin with"),
             ("rails add", "a NID is expected"),
             ("rails add nonsense", "nonsense"),
             (
@@ -504,7 +505,7 @@ mod tests {
             ),
             ("limits set speed=3", "numa_range, sensitivity"),
             ("limits set sensitivity=1001", "give 0 to 1000"),
-            ("limits set sensitivity=70000", "65535 at most"),
+            ("limits set sensitivity=70000", "at most 65535"),
             ("peers add eth0@udp0", "needs an address"),
             (
                 "peers add 10.0.0.7@o2ib0",
@@ -522,7 +523,7 @@ mod tests {
                 "peers add 10.0.0.[3-4]@udp0,10.1.0.3@udp1",
                 "stands for 2 NIDs",
             ),
-            ("peers del 10.0.0.9@udp0", "of no peer that was configured"),
+            ("peers del 10.0.0.9@udp0", "not of a configured peer"),
             ("policy add priority=1", "about a net, about local"),
             (
                 "policy add net=udp0 local=*@udp0",
@@ -531,7 +532,7 @@ mod tests {
             ("policy relay", "on or off"),
             ("policy relay maybe", "on or off"),
             ("policy add net=quantum0", "quantum0"),
-            ("policy add net=udp0 colour=red", "known are net="),
+            ("policy add net=udp0 colour=red", "use net="),
             ("policy add local=10.0.0.1", "it has no net"),
             (
                 "policy del 1",
@@ -541,7 +542,7 @@ mod tests {
             let error = make(line)
                 .map(|document| document.export())
                 .expect_err(line);
-            assert!(error.to_string().contains(said), "{line}: {error}");
+            assert!(error.to_string().contains(expected), "{line}: {error}");
         }
         let one = make("policy add net=udp0 priority=1").unwrap();
         let change: Change = "policy add net=udp0 priority=2".parse().unwrap();
@@ -555,17 +556,17 @@ mod tests {
         assert!(error.contains("names no rail"), "{error}");
     }
 
-    /// A line names no more peers than an agent has room for, in how many words ever.
+    /// A line names at most as many peers as an agent supports, in any number of lists.
     #[test]
-    fn peers_are_counted_before_more_is_made_of_them() {
-        let words = |count: usize| {
-            let words = (1..=count).map(|one| format!("10.{one}.[0-1].[0-255]@udp0"));
-            format!("peers add {}", words.collect::<Vec<_>>().join(" "))
+    fn peers_are_counted_before_ranges_are_expanded() {
+        let line = |count: usize| {
+            let lists = (1..=count).map(|one| format!("10.{one}.[0-1].[0-255]@udp0"));
+            format!("peers add {}", lists.collect::<Vec<_>>().join(" "))
         };
-        assert_eq!(make(&words(3)).unwrap_err(), ChangeError::ManyAtOnce);
-        assert_eq!(make(&words(300)).unwrap_err(), ChangeError::ManyAtOnce);
-        // One is known already.
-        let many = make(&words(2)).unwrap_err();
+        assert_eq!(make(&line(3)).unwrap_err(), ChangeError::ManyAtOnce);
+        assert_eq!(make(&line(300)).unwrap_err(), ChangeError::ManyAtOnce);
+        // One of them is known already.
+        let many = make(&line(2)).unwrap_err();
         assert_eq!(many, ChangeError::ManyPeers { count: 1025 });
         let all = make("peers add 10.1.[0-3].[0-255]@udp0").unwrap_err();
         assert_eq!(all, many);
@@ -575,7 +576,7 @@ mod tests {
         assert_eq!(less.onto(&all, &open()).unwrap().peers.len(), 256);
     }
 
-    /// Rails stand by their nets, so that what is exported reads back to the same order.
+    /// Rails are grouped by net, so that an exported document is imported in the same order.
     #[test]
     fn rails_are_kept_in_the_order_of_the_document() {
         let two = make("rails add 10.1.0.1@tcp0").unwrap();

@@ -1,4 +1,4 @@
-//! What age gossip is told: who takes part, how often, how far away.
+//! The configuration of age gossip: participants, interval, round trip.
 
 use super::{ConfigError, GroupName};
 use muster_fabric::{Nid, NidList};
@@ -9,64 +9,64 @@ use muster_protocol::age::{Choice, Participant};
 use muster_sys::file::read_text;
 use std::path::Path;
 
-/// Which engine runs, and what age gossip needs.
+/// The parameters of age gossip.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GossipConfig {
-    /// All participants, in any order. None while others are to tell.
+    /// All participants, in any order. Empty until they are learned.
     pub participants: Vec<ParticipantEntry>,
-    /// Who tells the participants, if they are not listed.
+    /// How the participants are learned, if they are not listed.
     pub told_by: Option<Teller>,
-    /// This node's group, where others tell the participants.
+    /// This node's group, if the participants are learned.
     pub own_group: GroupName,
-    /// Its name there.
+    /// Its name in that group.
     pub own_name: Option<String>,
     /// A cycle, in microseconds.
     pub interval_us: u64,
     /// The estimated round trip of the network, in microseconds.
     pub round_trip_us: u64,
-    /// Whether an interval below 200 ms is meant.
+    /// Whether an interval below 200 ms is permitted.
     pub allow_fast_interval: bool,
-    /// The part of pings that stay in the own group, in thousandths; none: groups do not matter.
+    /// The part of pings within the own group, in thousandths; none: groups are ignored.
     pub local_permille: Option<u16>,
 }
 
-/// Who tells a node the participants.
+/// How a node learns the participants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Teller {
     /// A gossip server, at HOST:PORT.
     Server(String),
-    /// Seeds: so many nodes in all, whose addresses PMIx, MPI or the command line bring.
+    /// Seeds: the total number of nodes, whose addresses come from PMIx, MPI or the command line.
     Seeds(usize),
 }
 
-/// Most nodes that are learned by seeds.
+/// The maximum number of nodes that can be learned from seeds.
 const BY_SEEDS_MAX: usize = 1024;
 
-/// One who takes part in age gossip.
+/// A participant of age gossip.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParticipantEntry {
-    /// Where it is reached.
+    /// Its NIDs.
     pub nids: NidList,
-    /// Whom it gossips with most; may be empty.
+    /// The group within which it gossips most; may be empty.
     pub group: GroupName,
-    /// The name of its host; none: it is called as its NID is.
+    /// The name of its host; none: its NID is its name.
     pub name: Option<String>,
 }
 
 /// BG-12: the part of a cycle after which a message of the application may carry the next ping, in thousandths.
 const PIGGYBACK_PERMILLE: u16 = 750;
-/// Stands for no group, and for no name, in a line of [`written`].
+/// No group, or no name, in a line of [`written`].
 const NONE: &str = "-";
-/// Most bytes of a list of participants.
+/// The maximum size of a list of participants, in bytes.
 pub const LIST_MAX: usize = 64 << 20;
 
 impl GossipConfig {
-    /// Reads participants (NIDs or ranges of them, with commas or white space between; `GROUP=` before
-    /// them puts them into a group; `file:PATH` is the content of a file; `server:HOST:PORT` or `seeds:N` alone
-    /// says who tells them), times in milliseconds, and the local factor.
+    /// Parses participants (NIDs or ranges of them, separated by commas or white space; `GROUP=` before
+    /// them sets their group; `file:PATH` is the content of a file; `server:HOST:PORT` or `seeds:N` alone
+    /// states how they are learned), times in milliseconds, and the local factor.
     ///
     /// # Errors
-    /// The first thing that cannot be understood.
+    /// The first invalid part.
     pub fn parse(
         lists: &[String],
         interval_ms: &str,
@@ -79,7 +79,7 @@ impl GossipConfig {
         for list in lists {
             let teller = Teller::parse(list)?;
             if teller.is_some() && lists.len() > 1 {
-                let why = "who tells the participants stands alone, without a list";
+                let why = "server: and seeds: must be alone, without a list";
                 return Err(refuse(list, &why));
             }
             told_by = told_by.or(teller);
@@ -96,7 +96,7 @@ impl GossipConfig {
             .any(|one: &ParticipantEntry| !one.group.as_str().is_empty());
         let may_be_grouped = is_grouped || matches!(told_by, Some(Teller::Server(_)));
         if let (Some(local), false) = (local, may_be_grouped) {
-            let why = "a local factor needs groups: write the participants as GROUP=NIDS";
+            let why = "a local factor requires groups: write the participants as GROUP=NIDS";
             return Err(refuse_at(LOCAL, local, &why));
         }
         Ok(Self {
@@ -114,12 +114,12 @@ impl GossipConfig {
     /// The engine's configuration on a node with these rails.
     ///
     /// # Errors
-    /// None of the rails is a participant, or two are.
+    /// None of the rails is a participant, or several are.
     pub fn engine(&self, local: &NidList) -> Result<AgeConfig, String> {
         let alone = [ParticipantEntry {
             nids: local.clone(),
             group: self.own_group.clone(),
-            // Seeds tell no names.
+            // Seeds have no names.
             name: match self.told_by {
                 Some(Teller::Server(_)) => self.own_name.clone(),
                 _ => None,
@@ -143,7 +143,7 @@ impl GossipConfig {
         let own: Vec<&ParticipantEntry> = participants.iter().filter(is_local).collect();
         let [own] = own[..] else {
             return Err(format!(
-                "{} of the participants are rails of this node, and it has to be one; its rails are {local}: \
+                "{} of the participants are rails of this node, but exactly one is required; its rails are {local}: \
                  list one of them (--participants, MUSTER_PARTICIPANTS; else --hosts, MUSTER_HOSTS)",
                 own.len()
             ));
@@ -170,7 +170,7 @@ impl GossipConfig {
     }
 }
 
-/// Participants as lines of their NIDs, group and name, for a later worker.
+/// Participants as lines of NIDs, group and name, for the next worker.
 pub fn written(participants: &[ParticipantEntry]) -> String {
     let or_none = |text: &str| if text.is_empty() { NONE } else { text }.to_owned();
     let line = |one: &ParticipantEntry| {
@@ -181,11 +181,11 @@ pub fn written(participants: &[ParticipantEntry]) -> String {
     participants.iter().map(line).collect()
 }
 
-/// Reads what [`written`] has written; `None` if it is something else.
+/// Parses the output of [`written`]; `None` if it is invalid.
 pub fn read_written(text: &str) -> Option<Vec<ParticipantEntry>> {
     let read = |line: &str| {
-        let words: Vec<&str> = line.split(' ').collect();
-        let [nids, group, name] = words[..] else {
+        let fields: Vec<&str> = line.split(' ').collect();
+        let [nids, group, name] = fields[..] else {
             return None;
         };
         let group = if group == NONE { "" } else { group };
@@ -199,32 +199,32 @@ pub fn read_written(text: &str) -> Option<Vec<ParticipantEntry>> {
 }
 
 impl Teller {
-    /// The teller that these words name, if they name one.
-    fn parse(words: &str) -> Result<Option<Self>, ConfigError> {
-        if let Some(server) = words.strip_prefix("server:") {
+    /// The teller in this text, if it is one.
+    fn parse(text: &str) -> Result<Option<Self>, ConfigError> {
+        if let Some(server) = text.strip_prefix("server:") {
             let port = server.rsplit_once(':').map(|(_, port)| port.parse::<u16>());
             return match port {
                 Some(Ok(1..)) => Ok(Some(Self::Server(server.to_owned()))),
                 _ => Err(refuse(
-                    words,
+                    text,
                     &"a gossip server is server:HOST:PORT, as in server:head:7740",
                 )),
             };
         }
-        let Some(count) = words.strip_prefix("seeds:") else {
+        let Some(count) = text.strip_prefix("seeds:") else {
             return Ok(None);
         };
         match count.parse() {
             Ok(count @ 2..=BY_SEEDS_MAX) => Ok(Some(Self::Seeds(count))),
             _ => Err(refuse(
-                words,
-                &"seeds:N has the number of nodes, 2 to 1024; give more of them a gossip server",
+                text,
+                &"seeds:N has the number of nodes, 2 to 1024; for more nodes use a gossip server",
             )),
         }
     }
 }
 
-/// Where what age gossip is told is given.
+/// The options and variables of these parameters.
 const PARTICIPANTS: &str = "--participants, MUSTER_PARTICIPANTS";
 const INTERVAL: &str = "--interval-ms, MUSTER_INTERVAL_MS";
 const ROUND_TRIP: &str = "--round-trip-ms, MUSTER_ROUND_TRIP_MS";
@@ -272,16 +272,17 @@ fn read_list(text: &str, participants: &mut Vec<ParticipantEntry>) -> Result<(),
 fn local_factor(text: &str) -> Result<u16, ConfigError> {
     let part = text.parse::<f64>().ok();
     let part = part.filter(|part| (0.0..=1.0).contains(part));
-    let part = part
-        .ok_or_else(|| refuse_at(LOCAL, text, &"a local factor lies between 0 and 1; use 0.9"))?;
+    let part =
+        part.ok_or_else(|| refuse_at(LOCAL, text, &"a local factor is between 0 and 1; use 0.9"))?;
     Ok((part * 1e3).round() as u16)
 }
 
-/// Milliseconds with a fraction, as microseconds.
+/// Milliseconds with a fraction, in microseconds.
 fn milliseconds(text: &str, place: &'static str) -> Result<u64, ConfigError> {
     let number = text.parse::<f64>().ok();
     let number = number.filter(|ms| (0.0..=600_000.0).contains(ms));
-    let number = number.ok_or_else(|| refuse_at(place, text, &"give 0 to 600000 milliseconds"))?;
+    let number =
+        number.ok_or_else(|| refuse_at(place, text, &"it must be 0 to 600000 milliseconds"))?;
     Ok((number * 1e3).round() as u64)
 }
 
@@ -312,9 +313,9 @@ mod tests {
         assert_eq!(config.own, "10.9.9.9@udp0");
     }
 
-    /// AG-11: empty and exploding ranges, and a node that is not in the list.
+    /// AG-11: empty and too large ranges, and a node that is not in the list.
     #[test]
-    fn what_is_wrong_is_said_with_the_remedy() {
+    fn an_error_names_the_remedy() {
         let error = parse("10.[0-999].[0-999].[0-999]@udp0")
             .unwrap_err()
             .to_string();
@@ -339,9 +340,9 @@ mod tests {
         }
     }
 
-    /// What a worker leaves behind is read by the next one.
+    /// The next worker reads the list that a worker has written.
     #[test]
-    fn participants_that_were_told_are_kept() {
+    fn learned_participants_are_kept() {
         let list = "a=10.0.0.[1-2]@udp0 10.0.1.1:7000@udp0";
         let mut participants = parse(list).unwrap().participants;
         participants[1].name = Some("n2".into());
@@ -354,9 +355,9 @@ mod tests {
         }
     }
 
-    /// BG-04: who tells the participants stands alone, and the node waits with itself.
+    /// BG-04: a server or seeds stand alone, and the node first has only itself.
     #[test]
-    fn a_server_or_seeds_tell_the_participants() {
+    fn participants_come_from_a_server_or_seeds() {
         let gossip = parse("server:head:7740").unwrap();
         assert_eq!(gossip.told_by, Some(Teller::Server("head:7740".into())));
         let config = gossip.engine(&"10.0.0.9@udp0,10.1.0.9@udp1".parse().unwrap());
@@ -380,7 +381,7 @@ mod tests {
         }
     }
 
-    /// BG-02: groups stand before their NIDs; a local factor needs them, and is a part of a whole.
+    /// BG-02: a group comes before its NIDs; a local factor requires groups, and is between 0 and 1.
     #[test]
     fn groups_and_the_local_factor() {
         let parse = |list: &str, local| {
@@ -393,14 +394,14 @@ mod tests {
         assert_eq!(groups, ["a", "a", "b", "b", ""]);
         assert_eq!(config.choice, Choice::Local { permille: 900 });
         assert_eq!(config.check(), Ok(()));
-        for (list, local, words) in [
+        for (list, local, expected) in [
             (list, "1.1", "between 0 and 1"),
             (list, "much", "between 0 and 1"),
             ("10.0.0.[1-2]@udp0", "0.9", "GROUP=NIDS"),
         ] {
             let error = parse(list, local).unwrap_err().to_string();
             assert!(
-                error.contains(words) && error.contains("MUSTER_LOCAL"),
+                error.contains(expected) && error.contains("MUSTER_LOCAL"),
                 "{error}"
             );
         }

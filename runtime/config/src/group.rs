@@ -1,4 +1,4 @@
-//! With whom a node may fail, and what it does among the few: two settings for correlated failures.
+//! Two settings for correlated failures: a node's failure group, and what it does in a minority.
 
 use super::ConfigError;
 use muster_protocol::{GROUP_MAX, Minority};
@@ -11,7 +11,7 @@ impl GroupName {
     /// Checks a name.
     ///
     /// # Errors
-    /// Refuses a name that is too long, or holds anything but printable ASCII.
+    /// Refuses a name that is too long, or contains anything but printable ASCII.
     pub fn new(name: &str) -> Result<Self, ConfigError> {
         let bad = |why| {
             Err(ConfigError::Group {

@@ -1,27 +1,26 @@
-//! The hosts of a job, as its scheduler names them: `n[001-128],login1`. Where there is no PMIx to ask,
-//! they are whom an agent looks for first.
+//! The hosts of a job, as its scheduler names them: `n[001-128],login1`. Without PMIx, an agent contacts these first.
 
 use super::{ConfigError, GroupName, ParticipantEntry};
 use muster_fabric::{Nid, NidList};
 use muster_hostlist::expand;
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 
-/// Hosts in a list, at most.
+/// The maximum number of hosts in a list.
 const HOSTS_MAX: usize = 1 << 20;
-/// Hosts that are looked for: the others come through these. All of a job take the first ones, so they
-/// meet while one of these is there.
-const LOOKED_FOR_MAX: usize = 64;
+/// The maximum number of hosts that are contacted: they lead to the others. All agents of a job take the first hosts,
+/// so they find each other as long as one of these is alive.
+const CONTACTED_MAX: usize = 64;
 
-/// Where the agents of these hosts are looked for: at the port and on the net of this rail.
+/// The seeds of these hosts, at the port and on the net of this rail.
 ///
 /// # Errors
-/// A list that is malformed, or the first host that has no address.
+/// An invalid list, or the first host without an address.
 pub fn seeds_of_hosts(
     hosts: &str,
     rail: Option<&Nid>,
     port: u16,
 ) -> Result<Vec<NidList>, ConfigError> {
-    let nids = nids_of_hosts(hosts, rail, port, LOOKED_FOR_MAX)?;
+    let nids = nids_of_hosts(hosts, rail, port, CONTACTED_MAX)?;
     nids.into_iter()
         .map(|(_, nid)| list_of(hosts, nid))
         .collect()
@@ -37,7 +36,7 @@ fn list_of(hosts: &str, nid: Nid) -> Result<NidList, ConfigError> {
 /// All of these hosts as the participants of age gossip, with their names.
 ///
 /// # Errors
-/// As above.
+/// As [`seeds_of_hosts`].
 pub fn participants_of_hosts(
     hosts: &str,
     rail: Option<&Nid>,
@@ -67,7 +66,7 @@ fn nids_of_hosts(
     let names = expand(hosts, HOSTS_MAX).map_err(|cause| refused(cause.to_string()))?;
     let (port, net) = match rail {
         Some(rail) => (rail.port, rail.net.to_string()),
-        // As the first one is called where all interfaces are rails.
+        // The name of the first net if all interfaces are rails.
         None => (port, "udp0".to_owned()),
     };
     if port == 0 {
@@ -98,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hosts_are_sought_at_the_port_and_net_of_the_first_rail() {
+    fn hosts_are_contacted_at_the_port_and_net_of_the_first_rail() {
         let rail: Nid = "eth0:7000@tcp1".parse().unwrap();
         let seeds = seeds_of_hosts("127.0.0.[1-2],127.0.0.9", Some(&rail), 1).unwrap();
         let texts: Vec<String> = seeds.iter().map(ToString::to_string).collect();
@@ -113,7 +112,7 @@ mod tests {
         let plain = seeds_of_hosts("127.0.0.1", None, 7100).unwrap();
         assert_eq!(plain[0].to_string(), "127.0.0.1:7100@udp0");
         let many = seeds_of_hosts("127.0.[0-9].[1-250]", None, 7100).unwrap();
-        assert_eq!(many.len(), LOOKED_FOR_MAX);
+        assert_eq!(many.len(), CONTACTED_MAX);
         let all = participants_of_hosts("127.0.[0-9].[1-250]", Some(&rail), 1).unwrap();
         assert_eq!(all.len(), 2500);
         assert_eq!(all[2499].nids.to_string(), "127.0.9.250:7000@tcp1");
@@ -121,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_cannot_be_used_says_what_to_do() {
+    fn an_unusable_list_has_a_remedy() {
         for (hosts, port, word) in [
             ("n[1-", 1, "n[1-"),
             ("no-such-host.invalid", 1, "no-such-host.invalid"),

@@ -1,11 +1,10 @@
-//! The job key: 256 bits that every member of a job has and nobody else.
+//! The job key: 256 secret bits that all members of a job share.
 //!
-//! It comes from a file, from PMIx (handed over by a client), or is drawn here by the agent
-//! of the first rank. A member without a job uses a standing key of its user, made at the
-//! first start and kept in a file that nobody else can read.
+//! It comes from a file or from PMIx (through a client), or the agent of the first rank generates it. A member
+//! without a job uses a standing key of its user, which is generated at the first start and kept in a file that only
+//! that user can read.
 
-use muster_sys::file::PatientFile;
-use muster_sys::random;
+use muster_sys::file::TimedFile;
 use rustix::fs::{Mode, OFlags, open};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -13,31 +12,29 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
-/// Where an agent gets its job key from.
+/// The source of an agent's job key.
 #[derive(Clone, Debug)]
 pub enum KeySource {
-    /// It is known.
+    /// The key is known.
     Given([u8; 32]),
-    /// A client brings it, or the agent draws it for the job's first rank.
+    /// A client sends it, or the agent generates it for the job's first rank.
     FromClients,
 }
 
 /// A key file that cannot be used. Nothing was changed.
 #[derive(Debug, Error)]
 pub enum KeyError {
-    /// It cannot be read or made.
-    #[error(
-        "key file {path}: {source}; name one that can be used with --key-file or MUSTER_KEY_FILE"
-    )]
+    /// It cannot be read or created.
+    #[error("key file {path}: {source}; name a usable one with --key-file or MUSTER_KEY_FILE")]
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// Others can read it.
+    /// Other users can read it.
     #[error(
-        "key file {path}: its mode is {mode:04o}, so others can read the key; chmod 600 {path}"
+        "key file {path}: its mode is {mode:04o}, so other users can read the key; chmod 600 {path}"
     )]
     Mode {
         /// The file.
@@ -45,29 +42,29 @@ pub enum KeyError {
         /// Its permission bits.
         mode: u32,
     },
-    /// It belongs to somebody else.
+    /// It belongs to another user.
     #[error(
         "key file {path}: it belongs to uid {owner}, not to you (uid {own}); use a file of your own"
     )]
     Owner {
         /// The file.
         path: PathBuf,
-        /// Whose it is.
+        /// The file's user.
         owner: u32,
-        /// Whose process this is.
+        /// This process's user.
         own: u32,
     },
-    /// It does not hold a key.
-    #[error("key file {path}: {why}; it must hold 64 hexadecimal digits (openssl rand -hex 32)")]
+    /// It does not contain a key.
+    #[error("key file {path}: {why}; it must contain 64 hexadecimal digits (openssl rand -hex 32)")]
     Content {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         why: &'static str,
     },
 }
 
-/// Reads a key from a file of 64 hexadecimal digits, mode 0600 or stricter, own by us.
+/// Reads a key from a file of 64 hexadecimal digits that belongs to this user, with mode 0600 or stricter.
 ///
 /// # Errors
 /// See [`KeyError`].
@@ -76,7 +73,7 @@ pub fn read_key_file(path: &Path) -> Result<[u8; 32], KeyError> {
         path: path.to_owned(),
         source,
     };
-    let source = PatientFile::open(path).map_err(io_error)?;
+    let source = TimedFile::open(path).map_err(io_error)?;
     let metadata = source.file.metadata().map_err(io_error)?;
     let own = rustix::process::getuid().as_raw();
     if metadata.uid() != own {
@@ -96,8 +93,8 @@ pub fn read_key_file(path: &Path) -> Result<[u8; 32], KeyError> {
     read_key(source, path)
 }
 
-/// Reads a key from the first line of what was opened, which `path` names; on standard input there may
-/// be nobody to end the rest.
+/// Reads a key from the first line of an open source, which `path` names. It does not wait for the end: standard input
+/// may stay open.
 ///
 /// # Errors
 /// See [`KeyError`].
@@ -114,7 +111,7 @@ pub fn read_key(source: impl Read, path: &Path) -> Result<[u8; 32], KeyError> {
     })
 }
 
-/// Puts the key where the agents of one place find it, if another one has to be started.
+/// Writes the key to a file, for the next agent of this agent directory.
 ///
 /// # Errors
 /// If the file cannot be written.
@@ -129,7 +126,7 @@ pub fn leave_key(path: &Path, key: &[u8; 32]) -> Result<(), KeyError> {
     writeln!(File::from(file), "{}", key_text(key)).map_err(io_error)
 }
 
-/// The standing key of this user: read from `path`, made there first if it is missing.
+/// The standing key of this user: read from `path`, which is created first if it is missing.
 ///
 /// # Errors
 /// See [`KeyError`].
@@ -139,8 +136,8 @@ pub fn standing_key(path: &Path) -> Result<[u8; 32], KeyError> {
         source,
     };
     if !path.exists() {
-        // Written under another name and linked, so that nobody ever reads half a key and
-        // of several first starts exactly one wins.
+        // Written under another name and linked, so that no process reads a partial key, and
+        // exactly one of several first starts succeeds.
         let draft = path.with_extension(format!("draft-{}", std::process::id()));
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let file = open(&draft, flags, Mode::RUSR | Mode::WUSR).map_err(|e| io_error(e.into()))?;
@@ -158,11 +155,11 @@ pub fn standing_key(path: &Path) -> Result<[u8; 32], KeyError> {
 /// A new key from the system's entropy.
 pub fn draw_key() -> [u8; 32] {
     let mut key = [0; 32];
-    random::fill(&mut key);
+    muster_sys::random::fill(&mut key);
     key
 }
 
-/// A seed for an agent's or a demo's random choices, from the system's entropy.
+/// A seed for the random choices of an agent or a demo, from the system's entropy.
 pub fn draw_seed() -> u64 {
     draw_key()[..8]
         .iter()
@@ -175,12 +172,12 @@ fn key_text(key: &[u8; 32]) -> String {
 
 fn parse_key(text: &str) -> Result<[u8; 32], &'static str> {
     if text.len() != 64 {
-        return Err("it does not hold exactly 64 characters");
+        return Err("it does not contain exactly 64 characters");
     }
     let mut key = [0; 32];
     for (byte, digits) in key.iter_mut().zip(text.as_bytes().chunks(2)) {
-        let digits = std::str::from_utf8(digits).map_err(|_| "it holds other characters")?;
-        *byte = u8::from_str_radix(digits, 16).map_err(|_| "it holds other characters")?;
+        let digits = std::str::from_utf8(digits).map_err(|_| "it contains other characters")?;
+        *byte = u8::from_str_radix(digits, 16).map_err(|_| "it contains other characters")?;
     }
     Ok(key)
 }
@@ -202,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_others_can_read_or_that_is_no_key_is_refused() {
+    fn a_readable_or_invalid_key_file_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("key");
         fs::write(&path, key_text(&[7; 32])).unwrap();
@@ -232,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_not_drawn_twice() {
+    fn generated_keys_differ() {
         assert_ne!(draw_key(), draw_key());
     }
 }

@@ -1,8 +1,7 @@
-//! What an agent is told before it starts: names, rails, seeds, timing, key.
+//! The configuration of an agent at its start: names, rails, seeds, timing, key.
 //!
-//! Values come from the command line of `musterd` and from `MUSTER_*` variables (a flag
-//! wins over its variable). Everything is checked here, once; later code may rely on it.
-#![forbid(unsafe_code)]
+//! Values come from the command line of `musterd` and from `MUSTER_*` variables (an option
+//! overrides its variable). Everything is checked once, here; later code relies on that.
 
 mod change;
 mod gossip;
@@ -42,89 +41,89 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use thiserror::Error;
 
-/// Longest member name in bytes.
+/// The maximum length of a member name, in bytes.
 pub const NAME_BYTES_MAX: usize = 63;
-/// Most rails of one agent.
+/// The maximum number of rails of one agent.
 pub const RAILS_MAX: usize = muster_fabric::NIDS_MAX;
-/// Most seed addresses.
+/// The maximum number of seed addresses.
 pub const SEEDS_MAX: usize = 1024;
 
-/// Longest linger time in milliseconds: a day.
+/// The longest linger time in milliseconds: one day.
 pub const LINGER_MS_MAX: u64 = 86_400_000;
 
-/// Bounds of a journal's file, in KiB.
+/// Bounds of the size of a journal file, in KiB.
 pub const JOURNAL_KB: std::ops::RangeInclusive<u64> = 4..=1 << 20;
 
-/// Everything an agent needs to know to start.
+/// The configuration that an agent requires to start.
 #[derive(Clone, Debug)]
 pub struct AgentConfig {
     /// The member's name, unique among the members of its job.
     pub name: MemberName,
-    /// What it shares with those that may fail together with it.
+    /// Its failure group: what it shares with nodes that may fail together with it.
     pub group: GroupName,
     /// What it does on the smaller side of a split.
     pub minority: Minority,
-    /// Its rails (none: see [`muster_fabric::DefaultRails`]), peers, policy and limits.
+    /// Its rails (if empty, see [`muster_fabric::DefaultRails`]), peers, policy and limits.
     pub rails: RailsDocument,
     /// Addresses of members to join, one entry a member.
     pub seeds: Vec<NidList>,
     /// Heartbeat and deadline.
     pub profile: Profile,
-    /// Age gossip instead of the overlay.
+    /// The configuration of age gossip, if it runs instead of the overlay.
     pub gossip: Option<GossipConfig>,
-    /// Where the state of age gossip is written to, if it is.
+    /// The file that the state of age gossip is written to, if any.
     pub gossip_state: Option<PathBuf>,
-    /// Where the job key comes from.
+    /// The source of the job key.
     pub key: KeySource,
-    /// How long an agent without clients stays.
+    /// How long an agent without clients continues to run.
     pub linger: Duration,
-    /// How long it stays while nobody needs it.
+    /// When an agent without clients ends.
     pub stay: Stay,
-    /// The port of rails that are given none.
+    /// The port of rails without a port.
     pub port: u16,
-    /// A rail that names no port takes the next free one where its own is taken: the others hear of it
-    /// from PMIx or MPI, nobody was told to expect it at one.
+    /// Whether a rail without a port takes the next free port if its own is taken. This is possible if the other agents
+    /// learn the port from PMIx or MPI, and expect none.
     pub port_may_move: bool,
-    /// The life of an agent that was lost, in whose place this one is: the others are asked what became of it.
+    /// The incarnation of a lost agent that this agent replaces: it asks the other members for that one's state.
     pub former: Option<u64>,
-    /// Seed of all randomness in this agent; printed in its log.
+    /// Seed of all random choices of this agent; printed in its log.
     pub random_seed: u64,
-    /// Where its events are written to, if they are.
+    /// The journal of its events, if any.
     pub journal: Option<JournalConfig>,
-    /// The directory of the socket at which other users may ask, if they may.
+    /// The directory of the socket for other users, if any.
     pub readable_in: Option<PathBuf>,
-    /// All of it as it was given, for `muster config show`.
+    /// All settings as they were given, for `muster config show`.
     pub settings: Vec<Setting>,
 }
 
-/// Where events are written to.
+/// Where the journal is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JournalConfig {
-    /// The directory of the files, one a job and node, with the part before it.
+    /// The directory of the files, one for each job and node, with its predecessor.
     pub directory: PathBuf,
-    /// The longest of these, in KiB.
+    /// The maximum size of each file, in KiB.
     pub kilobytes_max: u64,
 }
 
-/// One setting, and where it came from.
+/// One setting and its origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
-    /// Its name, as an option has it.
+    /// The name of its option.
     pub key: String,
-    /// Its value in words.
+    /// Its value as text.
     pub value: String,
     /// An option, a variable, a file, or the default.
     pub origin: String,
 }
 
-/// How long an agent of a job stays without clients.
+/// When an agent of a job without clients ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stay {
-    /// As long as it lingers: the clients started it, and can again.
+    /// After its linger time: clients start a new one when they need it.
     Lingering,
-    /// While its standard input is open, and until the last client has gone.
+    /// When its standard input is closed and the last client has gone.
     WithInput,
-    /// Until it is asked to end.
+    /// When it is requested to end.
     UntilAsked,
 }
 
@@ -136,7 +135,7 @@ impl MemberName {
     /// Checks a name.
     ///
     /// # Errors
-    /// Refuses a name that is empty, too long, or holds anything but printable ASCII.
+    /// Refuses a name that is empty, too long, or contains anything but printable ASCII.
     pub fn new(name: &str) -> Result<Self, ConfigError> {
         let name = name.to_owned();
         match flaw_of_name(&name) {
@@ -157,7 +156,7 @@ impl fmt::Display for MemberName {
     }
 }
 
-/// Why a text can be no member's name, if it cannot.
+/// The reason why a text is not a valid member name, if it is not.
 pub fn flaw_of_name(name: &str) -> Option<&'static str> {
     match name {
         "" => Some("it is empty"),
@@ -169,26 +168,26 @@ pub fn flaw_of_name(name: &str) -> Option<&'static str> {
     }
 }
 
-/// Why a configuration was refused. Nothing was started.
+/// The reason why a configuration is refused. Nothing was started.
 #[derive(Debug, Error)]
 pub enum ConfigError {
-    /// A member name that cannot be used.
+    /// An invalid member name.
     #[error("name {name:?}: {why}; give another one with --name or MUSTER_NODE")]
     Name {
         /// The name as given.
         name: String,
-        /// What is wrong with it.
+        /// The reason.
         why: &'static str,
     },
-    /// A group that cannot be used.
+    /// An invalid group.
     #[error("group {name:?}: {why}; give another one with --group or MUSTER_GROUP, or none")]
     Group {
         /// The name as given.
         name: String,
-        /// What is wrong with it.
+        /// The reason.
         why: &'static str,
     },
-    /// A policy that does not exist.
+    /// An unknown policy for minorities.
     #[error(
         "minority {text:?} does not exist; choose continue or hold (--minority, MUSTER_MINORITY)"
     )]
@@ -196,7 +195,7 @@ pub enum ConfigError {
         /// The policy as given.
         text: String,
     },
-    /// A rail that cannot be understood.
+    /// An invalid rail.
     #[error(
         "rail {text:?}: {source} (--rail, MUSTER_RAILS: ADDRESS[:PORT]@NET or INTERFACE[:PORT]@NET, such as \
          10.0.0.1@udp0)"
@@ -204,20 +203,20 @@ pub enum ConfigError {
     Rail {
         /// The rail as given.
         text: String,
-        /// What the parser found.
+        /// The parser's error.
         source: NidError,
     },
-    /// A seed that cannot be understood.
+    /// An invalid seed.
     #[error(
         "seed {text:?}: {source} (--seed, MUSTER_SEEDS: ADDRESS[:PORT]@NET[,ADDRESS[:PORT]@NET...])"
     )]
     Seed {
         /// The seed as given.
         text: String,
-        /// What the parser found.
+        /// The parser's error.
         source: NidError,
     },
-    /// Hosts that cannot be looked for.
+    /// Unusable hosts.
     #[error(
         "hosts {text:?}: {why}; write names that have addresses, as in n[1-4], and give a rail with a \
          port or MUSTER_PORT (--hosts, MUSTER_HOSTS)"
@@ -225,78 +224,78 @@ pub enum ConfigError {
     Hosts {
         /// The hosts as given.
         text: String,
-        /// What is wrong with them.
+        /// The reason.
         why: String,
     },
-    /// Somebody is to serve a job, and there is none.
+    /// The agent is to serve a job, but no job is set.
     #[error(
         "there is no job to serve; export MUSTER_JOB=NAME to this agent and to the ranks, for example \
          MUSTER_JOB=$SLURM_JOB_ID"
     )]
     NoJob,
-    /// More of something than an agent can have.
+    /// More of something than an agent supports.
     #[error("{count} {what} were given, but at most {limit} are possible; leave some out")]
     TooMany {
-        /// What there is too much of.
+        /// The kind of thing.
         what: &'static str,
         /// How many there were.
         count: usize,
-        /// How many there may be.
+        /// The maximum number.
         limit: usize,
     },
-    /// A linger time that cannot be used.
+    /// An invalid linger time.
     #[error(
-        "linger time {text:?}: give 0 to {LINGER_MS_MAX} milliseconds (--linger-ms, MUSTER_LINGER_MS)"
+        "linger time {text:?}: it must be 0 to {LINGER_MS_MAX} milliseconds (--linger-ms, MUSTER_LINGER_MS)"
     )]
     Linger {
         /// The time as given.
         text: String,
     },
-    /// A bound of the journal that cannot be used.
+    /// An invalid size of the journal.
     #[error(
-        "journal bound {text:?}: give {} to {} KiB (--journal-kb, MUSTER_JOURNAL_KB)",
+        "journal bound {text:?}: it must be {} to {} KiB (--journal-kb, MUSTER_JOURNAL_KB)",
         JOURNAL_KB.start(), JOURNAL_KB.end()
     )]
     JournalBound {
         /// The bound as given.
         text: String,
     },
-    /// A file of rails, peers and policy that cannot be read.
+    /// An unreadable file of rails, peers and policy.
     #[error("config {path}: {source}; name a readable file with --config or MUSTER_CONFIG")]
     File {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// Such a file that is not right.
+    /// An invalid file of rails, peers and policy.
     #[error("config {path}, {source}; muster-config(5) has every key (--config, MUSTER_CONFIG)")]
     Document {
         /// The file.
         path: PathBuf,
-        /// What is wrong, and where.
+        /// The error and its position.
         source: YamlError,
     },
-    /// Rails that do not go together.
+    /// Rails that contradict each other.
     #[error("rails: {0}; give others with --rail or MUSTER_RAILS")]
     Rails(String),
-    /// What age gossip is told that cannot be understood.
+    /// An invalid parameter of age gossip.
     #[error("gossip, {text:?}: {why} ({place})")]
     Gossip {
         /// The option and the variable.
         place: &'static str,
-        /// The words as given.
+        /// The text as given.
         text: String,
-        /// What is wrong with them.
+        /// The reason.
         why: String,
     },
-    /// A profile that does not exist.
+    /// An unknown profile.
     #[error(transparent)]
     Profile(#[from] ProfileError),
-    /// A job key that cannot be used.
+    /// An unusable job key.
     #[error(transparent)]
     Key(#[from] KeyError),
-    /// The directory of keys and sockets cannot be used.
+    /// An unusable directory of keys and sockets.
     #[error("{0}")]
     Directory(String),
 }
@@ -304,7 +303,7 @@ pub enum ConfigError {
 /// Parses rails; each entry may itself be a comma-separated list.
 ///
 /// # Errors
-/// The first rail that cannot be understood, or too many of them.
+/// The first invalid rail, or too many rails.
 pub fn parse_rails(texts: &[String]) -> Result<Vec<Nid>, ConfigError> {
     let mut rails = Vec::new();
     for text in texts.iter().flat_map(|text| text.split(',')).map(str::trim) {
@@ -321,7 +320,7 @@ pub fn parse_rails(texts: &[String]) -> Result<Vec<Nid>, ConfigError> {
 /// Reads a document of rails, peers and policy; `-` is standard input.
 ///
 /// # Errors
-/// A file that cannot be read, or the first thing that is wrong in it, with line and column.
+/// A file that cannot be read, or the first error in it, with line and column.
 pub fn read_document(path: &Path) -> Result<RailsDocument, ConfigError> {
     let read = match path == Path::new("-") {
         true => text_of(std::io::stdin(), DOCUMENT_MAX),
@@ -340,7 +339,7 @@ pub fn read_document(path: &Path) -> Result<RailsDocument, ConfigError> {
 /// Parses seeds, separated by white space; each is one member's list of NIDs.
 ///
 /// # Errors
-/// The first seed that cannot be understood, or too many of them.
+/// The first invalid seed, or too many seeds.
 pub fn parse_seeds(texts: &[String]) -> Result<Vec<NidList>, ConfigError> {
     let parse = |text: &str| {
         text.parse().map_err(|source| ConfigError::Seed {

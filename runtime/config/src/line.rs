@@ -1,6 +1,6 @@
-//! A change as a line of text: how it goes through the agent's door, and how it stands in the log.
+//! A change as a line of text: its form on the control socket and in the log.
 //!
-//! Words with blanks between them; `key=value` where a value needs a name. A whole document does not go
+//! Words that are separated by single spaces, with `key=value` for named values. A whole document does not fit
 //! into a line: its line is the word `import`.
 
 use super::change::{Change, ChangeError, Limit, RuleChoice};
@@ -10,7 +10,7 @@ use std::fmt;
 use std::str::FromStr;
 
 impl fmt::Display for Change {
-    /// One line; of a whole document, which does not go into one, the first word.
+    /// One line; for a whole document only the word `import`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Change::AddRail(entry) => write!(f, "rails add {}{}", entry.nid, Partitions(entry)),
@@ -82,11 +82,15 @@ impl FromStr for Change {
         let (what, given) = words.split_at(words.len().min(2));
         let one = || match given {
             [word] if !word.is_empty() => Ok((*word).to_owned()),
-            _ => Err(bad("exactly one word is expected behind the first two")),
+            _ => Err(bad(
+                "exactly one argument is required after the first two words",
+            )),
         };
         let some = || match given.iter().all(|word| !word.is_empty()) && !given.is_empty() {
             true => Ok(given.join(" ")),
-            false => Err(bad("one word at least is expected behind the first two")),
+            false => Err(bad(
+                "at least one argument is required after the first two words",
+            )),
         };
         match what {
             ["rails", "add"] => Ok(Change::AddRail(rail_entry(given, &bad)?)),
@@ -99,7 +103,7 @@ impl FromStr for Change {
             ["policy", "relay"] => match given {
                 ["on"] => Ok(Change::SetRelay(true)),
                 ["off"] => Ok(Change::SetRelay(false)),
-                _ => Err(bad("a switch is on or off")),
+                _ => Err(bad("it must be on or off")),
             },
             ["policy", "del"] => match given {
                 [word] if word.bytes().all(|byte| byte.is_ascii_digit()) => {
@@ -110,7 +114,7 @@ impl FromStr for Change {
                     rule(given, &bad)?.subject,
                 ))),
             },
-            _ => Err(bad("it begins with no word that is known")),
+            _ => Err(bad("it must begin with rails, limits, peers or policy")),
         }
     }
 }
@@ -121,7 +125,7 @@ fn rail_entry(words: &[&str], bad: Bad<'_>) -> Result<RailEntry, ChangeError> {
     let (nid, partitions) = match words {
         [nid] => (nid, None),
         [nid, partitions] => (nid, Some(partitions)),
-        _ => return Err(bad("a NID is expected, and perhaps partitions=0,1")),
+        _ => return Err(bad("a NID is expected, optionally with partitions=0,1")),
     };
     let numbers = match partitions {
         None => Vec::new(),
@@ -165,10 +169,12 @@ fn rule(words: &[&str], bad: Bad<'_>) -> Result<Rule, ChangeError> {
             "remote" => remote.push(value.parse::<NidPattern>()?),
             "priority" => priority = value.parse().map_err(|_| bad("a priority is 0 to 255"))?,
             "messages" => {
-                let count = value.parse().map_err(|_| bad("messages are a number"))?;
+                let count = value
+                    .parse()
+                    .map_err(|_| bad("messages must be a number"))?;
                 messages = Some(count);
             }
-            _ => return Err(bad("known are net=, local=, remote=, priority=, messages=")),
+            _ => return Err(bad("use net=, local=, remote=, priority=, messages=")),
         }
     }
     let subject = subject(net, local, remote).ok_or_else(|| bad(SUBJECTS))?;
@@ -179,10 +185,10 @@ fn rule(words: &[&str], bad: Bad<'_>) -> Result<Rule, ChangeError> {
     })
 }
 
-/// What rules may be about.
+/// The possible subjects of a rule.
 pub const SUBJECTS: &str = "a rule is about a net, about local, or about local and remote together";
 
-/// What a rule is about; none if it is about nothing, or about too much.
+/// The subject of a rule; none if there is no valid one.
 #[must_use]
 pub fn subject(
     net: Option<Net>,

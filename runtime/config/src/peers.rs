@@ -1,6 +1,6 @@
-//! Peers as they are named in a change: words with ranges, and what they do to the peers that are known.
+//! Peers in a change: lists with ranges, and their effect on the configured peers.
 //!
-//! Counted before anything is made of them, and found by their NIDs: a change names hundreds at once.
+//! They are counted before ranges are expanded, and looked up by NID, since one change may name hundreds.
 
 use super::SEEDS_MAX;
 use super::change::ChangeError;
@@ -9,15 +9,15 @@ use muster_fabric::{Address, NIDS_MAX, Nid, NidError, NidList};
 use muster_hostlist::expand;
 use std::collections::BTreeMap;
 
-/// Peers that one change may name: as many as an agent has room for.
+/// The maximum number of peers in one change: as many as an agent supports.
 pub const PEERS_AT_ONCE_MAX: usize = SEEDS_MAX;
 
-/// The peers that each of these words stands for.
+/// The peers of all space-separated lists.
 pub(super) fn all_peers_of(text: &str) -> Result<Vec<NidList>, ChangeError> {
     let mut peers = Vec::new();
     for word in text.split(' ') {
         peers.extend(peers_of(word)?);
-        // Before more is made of the words behind.
+        // Checked before the next list is expanded.
         if peers.len() > PEERS_AT_ONCE_MAX {
             return Err(ChangeError::ManyAtOnce);
         }
@@ -25,10 +25,10 @@ pub(super) fn all_peers_of(text: &str) -> Result<Vec<NidList>, ChangeError> {
     Ok(peers)
 }
 
-/// The peers that a text stands for: `10.0.0.[1-4]@udp0,10.1.0.[1-4]@udp1` is four with two NIDs each.
+/// The peers of one list: `10.0.0.[1-4]@udp0,10.1.0.[1-4]@udp1` is four peers with two NIDs each.
 ///
 /// # Errors
-/// A text that is none, stands for too many, or whose lists differ in length.
+/// An invalid list, one with too many peers, or one whose parts differ in length.
 pub fn peers_of(text: &str) -> Result<Vec<NidList>, ChangeError> {
     let mut lists: Vec<(&str, Vec<String>)> = Vec::new();
     for part in split(text) {
@@ -44,7 +44,7 @@ pub fn peers_of(text: &str) -> Result<Vec<NidList>, ChangeError> {
                 other_count: names.len(),
             });
         }
-        // Counted before more is made of it.
+        // Checked before more is expanded.
         if lists.len() >= NIDS_MAX {
             let given = split(text).count();
             return Err(NidError::LongList { given }.into());
@@ -67,58 +67,58 @@ pub fn peers_of(text: &str) -> Result<Vec<NidList>, ChangeError> {
     (0..count).map(peer).collect()
 }
 
-/// The parts between commas that are outside of brackets.
+/// The parts of a list, split at commas outside of brackets.
 fn split(text: &str) -> impl Iterator<Item = &str> {
     let mut inside = false;
-    let comma = move |letter: char| {
-        match letter {
+    let comma = move |character: char| {
+        match character {
             '[' => inside = true,
             ']' => inside = false,
             _ => {}
         }
-        letter == ',' && !inside
+        character == ',' && !inside
     };
     text.split(comma).map(str::trim)
 }
 
-/// Peers by their NIDs: whose each is, found without a look at all of them.
-struct Owners {
-    /// A peer that is gone leaves an empty place.
+/// The peers, indexed by NID.
+struct PeersByNid {
+    /// A removed peer leaves `None`.
     peers: Vec<Option<NidList>>,
-    places: BTreeMap<Nid, usize>,
+    indices: BTreeMap<Nid, usize>,
 }
 
-impl Owners {
-    fn of(peers: Vec<NidList>) -> Owners {
-        let mut owners = Owners {
+impl PeersByNid {
+    fn of(peers: Vec<NidList>) -> PeersByNid {
+        let mut found = PeersByNid {
             peers: Vec::with_capacity(peers.len()),
-            places: BTreeMap::new(),
+            indices: BTreeMap::new(),
         };
-        peers.into_iter().for_each(|peer| owners.push(peer));
-        owners
+        peers.into_iter().for_each(|peer| found.push(peer));
+        found
     }
 
     fn push(&mut self, peer: NidList) {
-        let place = self.peers.len();
-        self.places
-            .extend(peer.iter().map(|nid| (nid.clone(), place)));
+        let index = self.peers.len();
+        self.indices
+            .extend(peer.iter().map(|nid| (nid.clone(), index)));
         self.peers.push(Some(peer));
     }
 
-    /// The place of a NID's peer, and that peer.
+    /// The index of a NID's peer, and that peer.
     fn find(&self, nid: &Nid) -> Option<(usize, &NidList)> {
-        let place = *self.places.get(nid)?;
-        Some((place, self.peers[place].as_ref()?))
+        let index = *self.indices.get(nid)?;
+        Some((index, self.peers[index].as_ref()?))
     }
 
-    /// Takes a peer away, or leaves it with these NIDs.
-    fn set(&mut self, place: usize, left: Option<NidList>) {
-        for nid in self.peers[place].iter().flatten() {
-            self.places.remove(nid);
+    /// Replaces a peer by one with these NIDs, or removes it.
+    fn set(&mut self, index: usize, left: Option<NidList>) {
+        for nid in self.peers[index].iter().flatten() {
+            self.indices.remove(nid);
         }
         let nids = left.iter().flatten().cloned();
-        self.places.extend(nids.map(|nid| (nid, place)));
-        self.peers[place] = left;
+        self.indices.extend(nids.map(|nid| (nid, index)));
+        self.peers[index] = left;
     }
 
     fn into_peers(self) -> Vec<NidList> {
@@ -130,15 +130,15 @@ pub(super) fn add_peers(
     document: &mut RailsDocument,
     peers: Vec<NidList>,
 ) -> Result<(), ChangeError> {
-    let mut known = Owners::of(std::mem::take(&mut document.peers));
+    let mut known = PeersByNid::of(std::mem::take(&mut document.peers));
     for peer in peers {
         let has = |nid: &Nid| peer.iter().any(|one| one == nid);
-        // What it replaces: peers whose NIDs it all has.
+        // It replaces the peers whose NIDs it all has.
         for nid in &peer {
-            if let Some((place, other)) = known.find(nid)
+            if let Some((index, other)) = known.find(nid)
                 && other.iter().all(has)
             {
-                known.set(place, None);
+                known.set(index, None);
             }
         }
         if let Some((nid, (_, other))) = peer.iter().find_map(|nid| Some((nid, known.find(nid)?))) {
@@ -157,15 +157,15 @@ pub(super) fn remove_peers(
     document: &mut RailsDocument,
     peers: &[NidList],
 ) -> Result<(), ChangeError> {
-    let mut known = Owners::of(std::mem::take(&mut document.peers));
+    let mut known = PeersByNid::of(std::mem::take(&mut document.peers));
     for nid in peers.iter().flatten() {
-        let Some((place, peer)) = known.find(nid) else {
+        let Some((index, peer)) = known.find(nid) else {
             let nid = nid.to_string();
             return Err(ChangeError::NoSuchPeer { nid });
         };
         let left = peer.iter().filter(|one| *one != nid).cloned();
         let left = NidList::new(left.collect()).ok();
-        known.set(place, left);
+        known.set(index, left);
     }
     document.peers = known.into_peers();
     Ok(())

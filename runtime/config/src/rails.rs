@@ -1,9 +1,8 @@
 //! The rails' configuration as a document: nets with their rails, peers, policy, limits.
 //!
-//! What `export` writes `import` reads, and the other way round: dump, load, dump gives the same text.
-//! Reading checks everything before anything is believed: unknown keys, NIDs that are none, a NID on
-//! another net than the one that it stands under, NIDs of two peers, rules that contradict. Every
-//! error says line and column; after one nothing was read.
+//! `import` reads the output of `export`, and a document that is exported, imported and exported again does not
+//! change. Import checks everything before anything is used: unknown keys, invalid NIDs, a NID under another net,
+//! a NID of two peers, contradictory rules. Every error has its line and column, and nothing is read then.
 
 use super::line::{SUBJECTS, subject};
 use super::yaml::{self, Key, Node, Place, Quoted, Value, YamlError};
@@ -16,37 +15,37 @@ use std::fmt::Write;
 /// The version of the document.
 const VERSION: u32 = 1;
 
-/// Peers in a document, at most.
+/// The maximum number of peers in a document.
 const PEERS_MAX: usize = 65_536;
 
-/// CPU partitions of one rail, at most.
+/// The maximum number of CPU partitions of one rail.
 const PARTITIONS_MAX: usize = 1024;
 
 /// A rail of this node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RailEntry {
-    /// Its NID; of a local interface, so an interface's name is good too.
+    /// Its NID. It names a local interface, so it may have an interface name.
     pub nid: Nid,
-    /// CPU partitions that it serves; all, if empty.
+    /// The CPU partitions that it serves; empty means all.
     pub partitions: Vec<u32>,
 }
 
-/// Everything about rails that is configured.
+/// The configuration of rails.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RailsDocument {
     /// The rails, in order of preference within each net.
     pub rails: Vec<RailEntry>,
-    /// The peers that are configured by hand.
+    /// The configured peers.
     pub peers: Vec<NidList>,
-    /// Rails up to this distance are as good as the nearest.
+    /// Rails up to this NUMA distance count as near as the nearest.
     pub numa_range: u32,
-    /// Reach members through others where no direct pair works, and carry for others likewise.
+    /// Reach members through relays if no direct pair works, and relay for other members.
     pub relay: bool,
-    /// How errors and successes move a health.
+    /// How errors and successes change the health.
     pub health: HealthConfig,
     /// Which rails, NIDs and pairs are preferred.
     pub policy: Policy,
-    /// How long bulk messages may take.
+    /// The time-outs of bulk messages.
     pub timeouts: Timeouts,
 }
 
@@ -65,28 +64,28 @@ impl Default for RailsDocument {
 }
 
 impl RailsDocument {
-    /// Puts rails of one net together, in the order in which the nets first appear: the order in which
-    /// they are written and read.
+    /// Groups rails by net, in the order in which the nets first appear, as they are written and read.
     pub fn group_by_net(&mut self) {
         let nets: Vec<Net> = self.rails.iter().map(|rail| rail.nid.net).collect();
         let first = |rail: &RailEntry| nets.iter().position(|net| *net == rail.nid.net);
         self.rails.sort_by_key(first);
     }
 
-    /// Whether it can be kept and read again, which a later worker of the agent has to; or what is wrong.
+    /// Checks that the document can be stored and read again, as the agent's next worker requires.
     pub fn check(&self) -> Result<(), String> {
         match Self::import(&self.export()) {
             Ok(read) if read == *self => Ok(()),
-            Ok(_) => Err("it reads back otherwise than it was written".into()),
+            Ok(_) => Err("it is not the same after it was written and read".into()),
             Err(error) => Err(error.reason),
         }
     }
 
-    /// The document as YAML. Rails stand under their nets, in the order in which the nets first appear.
+    /// The document as YAML. Rails are grouped by net, in the order in which the nets first appear.
     #[must_use]
     pub fn export(&self) -> String {
         let mut text = String::new();
-        self.write(&mut text).expect("a string takes everything");
+        self.write(&mut text)
+            .expect("writing to a string cannot fail");
         text
     }
 
@@ -157,10 +156,10 @@ impl RailsDocument {
         writeln!(to, "  retries_max: {}", times.retries_max)
     }
 
-    /// Reads a document. What it does not mention is as it is by default.
+    /// Parses a document. Missing keys have their defaults.
     ///
     /// # Errors
-    /// The first thing that is wrong, with its line and column.
+    /// The first error, with its line and column.
     pub fn import(text: &str) -> Result<RailsDocument, YamlError> {
         let root = yaml::parse(text)?;
         let mut document = RailsDocument::default();
@@ -184,8 +183,9 @@ impl RailsDocument {
         match version {
             Some(VERSION) => Ok(document),
             Some(other) => {
-                let reason =
-                    format!("version {other} is not known; this program reads version {VERSION}");
+                let reason = format!(
+                    "version {other} is not supported; this program reads version {VERSION}"
+                );
                 Err(root.place.error(reason))
             }
             None => Err(root.place.error(format!(
@@ -195,7 +195,7 @@ impl RailsDocument {
     }
 }
 
-/// Values in brackets, quoted where YAML wants it.
+/// A list in brackets, with quotes where YAML requires them.
 fn list<T: ToString>(values: &[T]) -> String {
     let texts: Vec<String> = values
         .iter()
@@ -238,13 +238,13 @@ fn number<T: std::str::FromStr>(node: &Node) -> Result<T, YamlError> {
     let parsed = digits.parse().ok().filter(|_| plain);
     parsed.ok_or_else(|| {
         node.place.error(format!(
-            "{digits:?} is no number from 0 to {}",
+            "{digits:?} is not a number from 0 to {}",
             u64::MAX >> (u64::BITS - 8 * size_of::<T>() as u32)
         ))
     })
 }
 
-/// What is written for a switch.
+/// The text of a switch.
 pub fn switch_word(on: bool) -> &'static str {
     if on { "on" } else { "off" }
 }
@@ -257,7 +257,7 @@ fn switch(node: &Node) -> Result<bool, YamlError> {
     }
 }
 
-/// A value that reads itself.
+/// A value that its type parses.
 fn parsed<T>(node: &Node) -> Result<T, YamlError>
 where
     T: std::str::FromStr,
@@ -268,12 +268,12 @@ where
         .map_err(|error: T::Err| node.place.error(error.to_string()))
 }
 
-/// A key that must be there.
+/// The value of a required key.
 fn needed<T>(value: Option<T>, name: &str, place: Place) -> Result<T, YamlError> {
     value.ok_or_else(|| place.error(format!("the key {name} is missing here")))
 }
 
-/// Whether two rails are one interface.
+/// Whether two rails are of one interface.
 fn is_same(one: &Nid, other: &Nid) -> bool {
     one.address == other.address && one.net.kind.shares_devices(other.net.kind)
 }
@@ -293,15 +293,18 @@ fn nets(node: &Node) -> Result<Vec<RailEntry>, YamlError> {
         for item in items(needed(rails, "rails", entry.place)?)? {
             let rail = rail(item)?;
             if rail.nid.net != net {
-                let reason = format!("{} stands under the net {net}, and is on another", rail.nid);
+                let reason = format!(
+                    "{} is listed under the net {net}, but is on another",
+                    rail.nid
+                );
                 return Err(item.place.error(reason));
             }
             if let Some(other) = all.iter().find(|other| is_same(&other.nid, &rail.nid)) {
-                let what = match other.nid == rail.nid {
-                    true => format!("{} is there twice", rail.nid),
+                let problem = match other.nid == rail.nid {
+                    true => format!("{} is listed twice", rail.nid),
                     false => format!("{} is the same interface as {}", rail.nid, other.nid),
                 };
-                let reason = format!("{what}; name each interface once");
+                let reason = format!("{problem}; name each interface once");
                 return Err(item.place.error(reason));
             }
             if all.len() >= NIDS_MAX {
@@ -404,7 +407,7 @@ fn timeouts(node: &Node) -> Result<Timeouts, YamlError> {
             "transport_us" => times.transport_us = number(node)?,
             "retry_us" => times.retry_us = number(node)?,
             "reply_us" => times.reply_us = number(node)?,
-            // As everywhere: 0 is for ever.
+            // 0 means no limit, as everywhere.
             "upper_us" => times.upper_us = Some(number(node)?).filter(|upper_us| *upper_us > 0),
             "retries_max" => times.retries_max = number(node)?,
             _ => {
@@ -491,10 +494,10 @@ timeouts:
   retries_max: 3
 "#;
 
-    /// muster-config(5) explains every key that some place of a document takes, with the default of each
-    /// that has one, and its example is a document.
+    /// muster-config(5) explains every key of a document with its default, and its example is a valid
+    /// document.
     #[test]
-    fn the_page_has_every_key_and_its_default() {
+    fn the_manual_page_has_every_key_and_its_default() {
         let page = include_str!("../../../docs/man/muster-config.5");
         let places = [
             "",
@@ -509,7 +512,10 @@ timeouts:
         let mut explained = 0;
         for place in places {
             let error = RailsDocument::import(&format!("{place}no_key: 1")).unwrap_err();
-            let (_, known) = error.reason.split_once("known are ").expect("all of them");
+            let (_, known) = error
+                .reason
+                .split_once("known are ")
+                .expect("the known keys");
             for key in known.split(", ") {
                 let item = page.split_once(&format!(".It Li {key}\n"));
                 let (_, item) = item.unwrap_or_else(|| panic!("the page lacks {key}"));
@@ -517,10 +523,10 @@ timeouts:
                 let lines = defaults.lines().map(str::trim);
                 let number = lines.filter_map(|line| line.split_once(": "));
                 for (_, number) in number.filter(|(name, _)| *name == key && *name != "version") {
-                    let words = item.replace('\n', " ");
+                    let text = item.replace('\n', " ");
                     let is_there = number.starts_with('[')
-                        || words.contains(&format!("default {number}"))
-                        || words.contains(&format!("default .Li {number}"));
+                        || text.contains(&format!("default {number}"))
+                        || text.contains(&format!("default .Li {number}"));
                     assert!(is_there, "{key}: {number} in {item}");
                 }
                 explained += 1;
@@ -533,9 +539,9 @@ timeouts:
         assert_eq!(document.rails.len(), 2);
     }
 
-    /// cfg-045, cfg-050, cfg-055, cfg-170: dump, load, dump.
+    /// cfg-045, cfg-050, cfg-055, cfg-170: export, import, export.
     #[test]
-    fn a_document_is_written_as_it_was_read() {
+    fn a_document_is_exported_as_it_was_imported() {
         let document = RailsDocument::import(WHOLE).unwrap();
         assert_eq!(document.export(), WHOLE);
         assert_eq!((document.rails.len(), document.peers.len()), (3, 2));
@@ -549,7 +555,7 @@ timeouts:
 
     /// cfg-065, cfg-070, cfg-165.
     #[test]
-    fn what_is_wrong_is_refused_with_line_and_column() {
+    fn an_invalid_document_is_refused_with_line_and_column() {
         let refusal = |from: &str, to: &str| {
             assert!(WHOLE.contains(from), "{from}");
             RailsDocument::import(&WHOLE.replacen(from, to, 1))
@@ -575,7 +581,7 @@ timeouts:
             (
                 "version: 1",
                 "version: 2",
-                "line 1, column 1: version 2 is not known",
+                "line 1, column 1: version 2 is not supported",
             ),
             (
                 "version: 1\n",
@@ -585,7 +591,7 @@ timeouts:
             (
                 "10.0.0.1@udp0",
                 "10.0.0.1@tcp1",
-                "line 5, column 9: 10.0.0.1@tcp1 stands under the net udp0",
+                "line 5, column 9: 10.0.0.1@tcp1 is listed under the net udp0",
             ),
             (
                 "10.0.0.3@udp0",
@@ -615,7 +621,7 @@ timeouts:
             (
                 "priority: 255",
                 "priority: 256",
-                "line 30, column 15: \"256\" is no number",
+                "line 30, column 15: \"256\" is not a number",
             ),
             (
                 "recovery: 50",
@@ -650,11 +656,11 @@ timeouts:
             (
                 "eth-1:0@udp0",
                 "10.0.0.1@udp0",
-                "line 7, column 9: 10.0.0.1@udp0 is there twice",
+                "line 7, column 9: 10.0.0.1@udp0 is listed twice",
             ),
         ] {
-            let said = refusal(from, to);
-            assert!(said.starts_with(expected), "{to}: {said}");
+            let error = refusal(from, to);
+            assert!(error.starts_with(expected), "{to}: {error}");
         }
     }
 
@@ -693,7 +699,7 @@ timeouts:
         (rails, peers, rules, any::<u32>(), 0..=1000u16).prop_map(
             |(rails, peers, rules, numa_range, sensitivity)| {
                 let nid = |text: String| text.parse::<Nid>().unwrap();
-                // Under their nets, as a document has them.
+                // Grouped by net, as in a document.
                 let mut rails: Vec<RailEntry> = (0..)
                     .zip(rails)
                     .map(|(host, (net, partitions)): (u8, _)| RailEntry {
@@ -737,16 +743,16 @@ timeouts:
         }
 
         #[test]
-        fn a_document_with_a_letter_changed_is_read_or_refused(at in 0..WHOLE.len(), letter in "[ -~\n]") {
+        fn a_document_with_one_changed_character_is_read_or_refused(at in 0..WHOLE.len(), character in "[ -~\n]") {
             let mut text = WHOLE.to_owned();
-            text.replace_range(at..=at, &letter);
+            text.replace_range(at..=at, &character);
             if let Err(error) = RailsDocument::import(&text) {
                 prop_assert!(error.line >= 1 && error.line <= WHOLE.lines().count() + 1, "{error}");
             }
         }
     }
 
-    /// cfg-040: rails of different kinds of device may have one address; two of one interface may not, whatever their
+    /// cfg-040: rails of different device types may have the same address; two rails of one interface may not, with any
     /// ports.
     #[test]
     fn an_address_has_one_rail_for_each_kind_of_device() {

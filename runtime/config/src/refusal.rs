@@ -1,9 +1,8 @@
-//! What is said of a word on the command line that an option cannot take: the value, the reason, and what
-//! to type instead.
+//! Errors about option values on the command line: the value, the reason, and the remedy.
 //!
-//! One place for every option of every command: what an option takes is asked of its own parser, so that a
-//! range stands in the code once. Words that are not known, missing or too many are left to clap, which says
-//! how the command is used.
+//! All options of all commands use this. The accepted values come from the option's own parser, so that a range is
+//! written in the code once. clap itself reports unknown, missing or superfluous arguments, with the usage of the
+//! command.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Command, Error};
@@ -13,14 +12,14 @@ use std::fmt;
 use std::net::AddrParseError;
 use std::num::{ParseFloatError, ParseIntError};
 
-/// A value that was refused.
+/// An option value that was refused.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// Where it was given, and what it is: an option or a variable with its value.
+    /// The option or variable, with its value.
     pub what: String,
-    /// What is wrong with it.
+    /// The reason.
     pub why: String,
-    /// What is accepted, with an example.
+    /// The accepted values, with an example.
     pub remedy: String,
 }
 
@@ -30,7 +29,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// What is wrong with a value; none if this error is about something else. `words` is the whole command line.
+/// The refusal of a value; none if this error is about something else. `words` is the whole command line.
 pub fn refusal(error: &Error, mut command: Command, words: &[OsString]) -> Option<Refusal> {
     command.build();
     let command = innermost(&command, words);
@@ -41,7 +40,7 @@ pub fn refusal(error: &Error, mut command: Command, words: &[OsString]) -> Optio
     }
 }
 
-/// Of a misspelt option clap says that it could be a value, after --. That is never meant.
+/// Removes clap's suggestion that a misspelt option could be a value after `--`, which is never intended.
 pub fn forget_values(error: &mut Error) {
     let is_of_values = match error.get(ContextKind::Suggested) {
         Some(ContextValue::StyledStrs(tips)) => tips
@@ -54,7 +53,7 @@ pub fn forget_values(error: &mut Error) {
     }
 }
 
-/// The subcommand that was meant.
+/// The subcommand on the command line.
 fn innermost<'a>(mut command: &'a Command, words: &[OsString]) -> &'a Command {
     for word in words.iter().skip(1).filter_map(|word| word.to_str()) {
         command = command.find_subcommand(word).unwrap_or(command);
@@ -82,7 +81,7 @@ fn value(error: &Error, command: &Command, words: &[OsString]) -> Option<Refusal
     })
 }
 
-/// A word or a variable that is not UTF-8, where text is needed.
+/// An argument or a variable that is not UTF-8 though a text is required.
 fn no_text(command: &Command, words: &[OsString]) -> Option<Refusal> {
     let word = words.iter().find(|word| word.to_str().is_none());
     let variable = || {
@@ -100,7 +99,7 @@ fn no_text(command: &Command, words: &[OsString]) -> Option<Refusal> {
         what: word
             .map(|word| format!("{:?}", word.to_string_lossy()))
             .or_else(variable)?,
-        why: "it is no text in UTF-8".into(),
+        why: "it is not UTF-8 text".into(),
         remedy: format!(
             "only paths may have other bytes; see {} --help",
             name(command)
@@ -115,20 +114,20 @@ fn text(error: &Error, kind: ContextKind) -> Option<String> {
     }
 }
 
-/// As it is typed, with the commands above it.
+/// The name as it is typed, with the parent commands.
 fn name(command: &Command) -> &str {
     command.get_bin_name().unwrap_or(command.get_name())
 }
 
-/// Where a value came from, and how another one is given there.
+/// The origin of a value, and how another value is set there.
 struct Place {
     name: String,
-    /// Between the name and a value.
+    /// What separates the name and a value.
     link: &'static str,
 }
 
 impl Place {
-    /// An option that was not typed took its variable.
+    /// The option if it was typed, else its variable.
     fn of(arg: &Arg, words: &[OsString]) -> Self {
         let long = arg.get_long().map(|long| format!("--{long}"));
         let short = arg.get_short().map(|short| format!("-{short}"));
@@ -172,20 +171,20 @@ fn placeholder(arg: &Arg) -> String {
         .map_or_else(|| arg.get_id().to_string(), ToString::to_string)
 }
 
-/// What the parser of an option takes.
+/// The values that an option's parser accepts.
 enum Accepted {
     Words(Vec<String>),
-    /// Whole numbers, as far as is known from and to which.
+    /// Whole numbers, with their range if it is known.
     Whole(Option<(i128, i128)>),
     Decimal,
-    /// Its own error says it.
+    /// Anything else: the parser's own error states it.
     Other,
 }
 
 impl Accepted {
-    /// Asks the parser about values that hardly anything takes.
+    /// Finds the accepted values by passing values to the parser that it most probably refuses.
     fn by(arg: &Arg) -> Self {
-        // A switch has a value in its variable alone.
+        // A switch has a value only in its variable.
         if !arg.get_action().takes_values() {
             return Self::Words(["true", "false"].map(str::to_owned).into());
         }
@@ -194,7 +193,7 @@ impl Accepted {
             let shown = words.iter().filter(|word| !word.is_hide_set());
             return Self::Words(shown.map(|word| word.get_name().to_owned()).collect());
         }
-        let say = |value: &str| {
+        let refused_by = |value: &str| {
             let asked = Arg::new("value")
                 .value_parser(arg.get_value_parser().clone())
                 .allow_hyphen_values(true);
@@ -208,9 +207,9 @@ impl Accepted {
         let extremes = [i64::MIN.to_string(), u64::MAX.to_string(), "0".into()];
         let range = extremes
             .iter()
-            .filter_map(|value| say(value))
-            .find_map(|(said, _)| range(&said));
-        match (range, say("?").map(|(_, kind)| kind)) {
+            .filter_map(|value| refused_by(value))
+            .find_map(|(text, _)| range(&text));
+        match (range, refused_by("?").map(|(_, kind)| kind)) {
             (Some(range), _) => Self::Whole(Some(range)),
             (None, Some(Some(Number::Whole))) => Self::Whole(None),
             (None, Some(Some(Number::Decimal))) => Self::Decimal,
@@ -250,9 +249,9 @@ fn is_number(cause: &(dyn std::error::Error + 'static)) -> Option<Number> {
     cause.is::<ParseFloatError>().then_some(Number::Decimal)
 }
 
-/// The bounds in clap's "5 is not in 1..=4".
-fn range(said: &str) -> Option<(i128, i128)> {
-    let (_, bounds) = said.split_once(" is not in ")?;
+/// The bounds in clap's error "5 is not in 1..=4".
+fn range(text: &str) -> Option<(i128, i128)> {
+    let (_, bounds) = text.split_once(" is not in ")?;
     let (low, high) = bounds.split_once("..")?;
     let high = match high.strip_prefix('=') {
         Some(last) => last.parse().ok()?,
@@ -261,7 +260,7 @@ fn range(said: &str) -> Option<(i128, i128)> {
     Some((low.parse().ok()?, high))
 }
 
-/// Whether a bound is one of the thing, not of the type that the number has here.
+/// Whether an upper bound has a meaning, or is only the maximum of the number's type.
 fn is_bound(high: i128) -> bool {
     let types = [u32::MAX.into(), i64::MAX.into(), u64::MAX.into(), i128::MAX];
     !types
@@ -283,21 +282,21 @@ fn reason(cause: &(dyn std::error::Error + 'static), given: &str, accepted: &Acc
         _ => {}
     }
     if cause.is::<AddrParseError>() {
-        return "it is no address with a port".into();
+        return "it is not an address with a port".into();
     }
     match is_number(cause) {
-        Some(Number::Whole) => "it is no whole number".into(),
-        Some(Number::Decimal) => "it is no number".into(),
-        // The value stands before it already.
+        Some(Number::Whole) => "it is not a whole number".into(),
+        Some(Number::Decimal) => "it is not a number".into(),
+        // The message has the value already.
         None => {
-            let said = cause.to_string();
-            said.strip_prefix(&format!("{given:?} "))
-                .map_or(said.clone(), |rest| format!("it {rest}"))
+            let text = cause.to_string();
+            text.strip_prefix(&format!("{given:?} "))
+                .map_or(text.clone(), |rest| format!("it {rest}"))
         }
     }
 }
 
-/// What is accepted, an example, what it is for, and where there is more.
+/// The accepted values, an example, the purpose, and where to find more.
 fn remedy(arg: &Arg, place: &Place, accepted: &Accepted, command: &Command) -> String {
     let example = match (arg.get_default_values().first(), accepted) {
         (Some(usual), _) => usual.to_str().map(str::to_owned),
@@ -305,7 +304,7 @@ fn remedy(arg: &Arg, place: &Place, accepted: &Accepted, command: &Command) -> S
         _ => None,
     };
     let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
-    // What it is for; not the defaults and cases behind that.
+    // The first part is the purpose; defaults and details follow.
     let help = [" [", ". ", "; "].into_iter().fold(&help[..], |help, end| {
         help.split(end).next().unwrap_or(help)
     });
@@ -349,7 +348,7 @@ mod tests {
         Command::new("muster").subcommand(wait)
     }
 
-    fn said(words: &[&OsStr]) -> String {
+    fn refusal_of(words: &[&OsStr]) -> String {
         let line: Vec<OsString> = [&["muster", "wait"].map(OsStr::new), words]
             .concat()
             .into_iter()
@@ -361,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_has_value_reason_and_what_is_taken() {
+    fn a_refusal_has_value_reason_and_accepted_values() {
         for (words, wanted) in [
             (
                 &["--count", "0"][..],
@@ -369,7 +368,7 @@ mod tests {
             ),
             (
                 &["-c", "4x"],
-                "-c \"4x\": it is no whole number\nhint: give a whole number, 1 or more, such as -c 1 (How many)",
+                "-c \"4x\": it is not a whole number\nhint: give a whole number, 1 or more, such as -c 1 (How many)",
             ),
             (&["--count=-7"], "--count \"-7\": it is below 1"),
             (
@@ -384,7 +383,7 @@ mod tests {
             (&["--timeout"], "--timeout \"\": it is empty"),
             (
                 &["--shift=a"],
-                "--shift \"a\": it is no number\nhint: give a number",
+                "--shift \"a\": it is not a number\nhint: give a number",
             ),
             (
                 &["--state=dead"],
@@ -393,23 +392,23 @@ mod tests {
             (&["--nonsense"], "nothing"),
         ] {
             let words: Vec<&OsStr> = words.iter().map(OsStr::new).collect();
-            let said = said(&words);
-            assert!(said.starts_with(wanted), "{said}");
+            let text = refusal_of(&words);
+            assert!(text.starts_with(wanted), "{text}");
             assert!(
-                said == "nothing"
-                    || said.ends_with("; see muster wait --help") == said.contains("hint"),
-                "{said}"
+                text == "nothing"
+                    || text.ends_with("; see muster wait --help") == text.contains("hint"),
+                "{text}"
             );
         }
     }
 
     #[test]
-    fn what_is_no_text_is_shown_as_far_as_it_is() {
+    fn a_value_that_is_not_utf8_is_shown_lossily() {
         use std::os::unix::ffi::OsStrExt;
-        let said = said(&[OsStr::new("--name"), OsStr::from_bytes(b"n\xff")]);
+        let text = refusal_of(&[OsStr::new("--name"), OsStr::from_bytes(b"n\xff")]);
         assert!(
-            said.starts_with("\"n\u{fffd}\": it is no text in UTF-8\nhint: "),
-            "{said}"
+            text.starts_with("\"n\u{fffd}\": it is not UTF-8 text\nhint: "),
+            "{text}"
         );
     }
 }

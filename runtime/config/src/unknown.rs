@@ -1,14 +1,14 @@
-//! `MUSTER_*` variables that nothing reads, and levels of the log that do not exist: a misspelt name is not obeyed,
-//! and must not look as if it were.
+//! Finds `MUSTER_*` variables that nothing reads, and levels of the log that do not exist. A misspelt setting has no
+//! effect, and the user must learn that.
 
 use std::ffi::{OsStr, OsString};
 
 use strsim::osa_distance;
 
-/// What every name begins with.
-const BEGINNING: &str = "MUSTER_";
+/// The prefix of every name.
+const PREFIX: &str = "MUSTER_";
 
-/// Variables that a user may set. A test checks that those of all options and of the manual are among them.
+/// The variables that a user may set. A test checks that the variables of all options and manual pages are included.
 const KNOWN: [&str; 34] = [
     "AGENT",
     "ALLOW_FAST_INTERVAL",
@@ -45,22 +45,22 @@ const KNOWN: [&str; 34] = [
     "SEEDS",
     "ULFM",
 ];
-/// Variables that module files and package managers set for an installed package; nothing is said of them.
+/// Variables that module files and package managers set for an installed package; they are not reported.
 const OF_PACKAGES: [&str; 9] = [
     "BIN", "BASE", "HOME", "INC", "LIB", "PATH", "PREFIX", "ROOT", "VERSION",
 ];
-/// Beginnings of variables that Muster's own parts and tests set for each other.
+/// Prefixes of variables that Muster's own parts and tests set for each other.
 const INTERNAL: [&str; 5] = ["RUN_", "BENCH_", "SIM_", "TEST_", "SLURM_"];
 
-/// Names that are listed; further ones are counted.
+/// The maximum number of names that are listed; further ones are counted.
 const NAMED_MAX: usize = 8;
-/// Characters of a name or value that are shown.
+/// The maximum number of characters of a name or value that are shown.
 const SHOWN_MAX: usize = 60;
 
 /// Levels of the log.
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
-/// What is wrong with the environment of this process, a line for each.
+/// The invalid settings in the environment of this process, one line for each.
 pub fn strange_settings() -> Vec<String> {
     let log = std::env::var_os("MUSTER_LOG");
     let mut lines = unknown_settings(std::env::vars_os().map(|(name, _)| name));
@@ -68,44 +68,44 @@ pub fn strange_settings() -> Vec<String> {
     lines
 }
 
-/// The names that nothing reads, each with the nearest one.
+/// Reports the names that nothing reads, each with the nearest known one.
 pub fn unknown_settings(names: impl Iterator<Item = OsString>) -> Vec<String> {
     let is_read = |rest: &str| {
         KNOWN.contains(&rest)
             || OF_PACKAGES.contains(&rest)
-            || INTERNAL.iter().any(|beginning| rest.starts_with(beginning))
+            || INTERNAL.iter().any(|prefix| rest.starts_with(prefix))
     };
-    let mut strange: Vec<String> = names
-        .filter_map(|name| Some(name.to_string_lossy().strip_prefix(BEGINNING)?.to_owned()))
+    let mut unknown: Vec<String> = names
+        .filter_map(|name| Some(name.to_string_lossy().strip_prefix(PREFIX)?.to_owned()))
         .filter(|rest| !is_read(rest))
         .collect();
-    strange.sort();
-    let more = strange.len().saturating_sub(NAMED_MAX);
-    strange.truncate(NAMED_MAX);
-    let mut lines: Vec<String> = strange
+    unknown.sort();
+    let more = unknown.len().saturating_sub(NAMED_MAX);
+    unknown.truncate(NAMED_MAX);
+    let mut lines: Vec<String> = unknown
         .iter()
         .map(|rest| {
             let remedy = match nearest(rest, &KNOWN) {
-                Some(known) => format!("did you mean {BEGINNING}{known}?"),
+                Some(known) => format!("did you mean {PREFIX}{known}?"),
                 None => "see ENVIRONMENT in muster(7)".to_owned(),
             };
             let name = shown(rest);
-            format!("{BEGINNING}{name} is no setting of Muster and has no effect; {remedy}")
+            format!("{PREFIX}{name} is no setting of Muster and has no effect; {remedy}")
         })
         .collect();
     if more > 0 {
         lines.push(format!(
-            "{more} more {BEGINNING} variables are no settings of Muster and have no effect; see ENVIRONMENT in \
+            "{more} more {PREFIX} variables are no settings of Muster and have no effect; see ENVIRONMENT in \
              muster(7)"
         ));
     }
     lines
 }
 
-/// Whether MUSTER_LOG is a level, or a list of levels and of TARGET=LEVEL.
+/// Checks that MUSTER_LOG is a level, or a list of levels and of TARGET=LEVEL.
 ///
 /// # Errors
-/// What is wrong with it, and the remedy.
+/// The invalid part, and the remedy.
 pub fn check_log(value: &OsStr) -> Result<(), String> {
     let text = value.to_string_lossy();
     let is_level = |word: &str| {
@@ -114,7 +114,7 @@ pub fn check_log(value: &OsStr) -> Result<(), String> {
     };
     for part in text.split(',').map(str::trim) {
         let word = match part.rsplit_once('=') {
-            // A target with a field: the log's own reader says whether it is right.
+            // A target with a field: the logging library's parser checks it.
             _ if part.contains('[') => continue,
             Some((_, level)) => level,
             None => part,
@@ -137,7 +137,7 @@ fn shown(text: &str) -> String {
     text.chars().take(SHOWN_MAX).collect()
 }
 
-/// The known word that takes the fewest changes, if these are few.
+/// The known word with the fewest differences, if these are few.
 fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     if word.len() > SHOWN_MAX {
         return None;
@@ -155,14 +155,14 @@ fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
 mod tests {
     use super::*;
 
-    /// What is said of the variable of this name, which is given without its beginning.
-    fn said(rest: &str) -> String {
+    /// The report about the variable with this name, given without its prefix.
+    fn report(rest: &str) -> String {
         let name = format!("MUSTER_{rest}");
         unknown_settings([OsString::from(&name)].into_iter()).concat()
     }
 
     #[test]
-    fn a_misspelt_name_is_said_with_the_nearest_one() {
+    fn a_misspelt_name_is_reported_with_the_nearest_one() {
         for (name, meant) in [
             ("PROFIL", "PROFILE"),
             ("RIALS", "RAILS"),
@@ -171,16 +171,17 @@ mod tests {
             ("SEED", "SEEDS"),
             ("KEYFILE", "KEY_FILE"),
         ] {
-            let said = said(name);
+            let report = report(name);
             let rest = format!("did you mean MUSTER_{meant}?");
             assert!(
-                said.starts_with(&format!("MUSTER_{name} is no setting")) && said.ends_with(&rest),
-                "{said}"
+                report.starts_with(&format!("MUSTER_{name} is no setting"))
+                    && report.ends_with(&rest),
+                "{report}"
             );
         }
-        assert!(said("COLOUR_OF_THE_SKY").ends_with("see ENVIRONMENT in muster(7)"));
+        assert!(report("COLOUR_OF_THE_SKY").ends_with("see ENVIRONMENT in muster(7)"));
         for name in ["RAILS", "ROOT", "RUN_STEP"] {
-            assert_eq!(said(name), "");
+            assert_eq!(report(name), "");
         }
         for name in ["MUSTARD_PROFIL", "PATH"] {
             assert_eq!(
@@ -210,16 +211,16 @@ mod tests {
         ] {
             assert_eq!(check_log(OsStr::new(value)), Ok(()), "{value}");
         }
-        let said = check_log(OsStr::new("foo")).unwrap_err();
+        let report = check_log(OsStr::new("foo")).unwrap_err();
         assert!(
-            said.contains("in \"foo\", \"foo\" is no level")
-                && said.contains("error, warn, info or debug"),
-            "{said}"
+            report.contains("in \"foo\", \"foo\" is no level")
+                && report.contains("error, warn, info or debug"),
+            "{report}"
         );
-        let said = check_log(OsStr::new("warn,muster=debgu")).unwrap_err();
+        let report = check_log(OsStr::new("warn,muster=debgu")).unwrap_err();
         assert!(
-            said.contains("\"debgu\" is no level; did you mean debug?"),
-            "{said}"
+            report.contains("\"debgu\" is no level; did you mean debug?"),
+            "{report}"
         );
     }
 }

@@ -1,19 +1,19 @@
-//! YAML: the part of it that configuration needs, with the place of everything that was read.
+//! A parser of a subset of YAML that configuration requires, with the position of each value.
 //!
-//! Mappings and lists by indentation, lists in brackets, plain and quoted texts, comments. What else
-//! YAML has (anchors, tags, several documents, folded texts, mappings in braces, tabs) is refused, not
-//! guessed at. Every error says line and column, counted from 1.
+//! It supports mappings and lists by indentation, lists in brackets, plain and quoted texts, comments. Other YAML
+//! features (anchors, tags, several documents, folded texts, mappings in braces, tabs) are not supported and are
+//! refused. Every error has line and column, counted from 1.
 
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// Longest document, bytes.
+/// The maximum length of a document, bytes.
 pub const DOCUMENT_MAX: usize = 1 << 20;
 
-/// Deepest nesting.
+/// The maximum nesting depth.
 const DEPTH_MAX: usize = 8;
 
-/// What is wrong with a document, and where.
+/// An error in a document, and its position.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}, column {column}: {reason}")]
 pub struct YamlError {
@@ -21,11 +21,11 @@ pub struct YamlError {
     pub line: usize,
     /// Column, from 1.
     pub column: usize,
-    /// What is wrong, and what to write instead.
+    /// The reason, and what to write instead.
     pub reason: String,
 }
 
-/// Where something stands.
+/// A position in a document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Place {
     /// Line, from 1.
@@ -35,7 +35,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// An error at this place.
+    /// An error at this position.
     pub(super) fn error(self, reason: impl Into<String>) -> YamlError {
         YamlError {
             line: self.line,
@@ -45,32 +45,32 @@ impl Place {
     }
 }
 
-/// A value and its place.
+/// A value and its position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Node {
     /// Where it begins.
     pub(super) place: Place,
-    /// What it is.
+    /// The value.
     pub(super) value: Value,
 }
 
 /// A value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Value {
-    /// A text, which may be a number to who reads it.
+    /// A text; the code that uses it may parse it as a number.
     Text(String),
     /// A list.
     List(Vec<Node>),
-    /// A mapping, in its order; no key twice.
+    /// A mapping, in the order of the document; no key is there twice.
     Map(Vec<(Key, Node)>),
 }
 
-/// A key and its place.
+/// A key and its position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Key {
-    /// Where it stands.
+    /// Where it begins.
     pub(super) place: Place,
-    /// What it says.
+    /// Its name.
     pub(super) name: String,
 }
 
@@ -94,10 +94,10 @@ impl Line<'_> {
     }
 }
 
-/// Reads a document.
+/// Parses a document.
 ///
 /// # Errors
-/// The first thing that is wrong, with its place.
+/// The first error, with its position.
 pub(super) fn parse(document: &str) -> Result<Node, YamlError> {
     let start = Place { line: 1, column: 1 };
     if document.len() > DOCUMENT_MAX {
@@ -119,11 +119,11 @@ pub(super) fn parse(document: &str) -> Result<Node, YamlError> {
         None => Ok(node),
         Some(line) => Err(line
             .place
-            .error("this line is indented less than what it stands in")),
+            .error("this line is indented less than the block that contains it")),
     }
 }
 
-/// A line of the document; none if nothing stands in it.
+/// A line of the document; none if it is blank or a comment.
 fn line(number: usize, raw: &str) -> Result<Option<Line<'_>>, YamlError> {
     let indent = raw.len() - raw.trim_start_matches(' ').len();
     let place = Place {
@@ -135,25 +135,25 @@ fn line(number: usize, raw: &str) -> Result<Option<Line<'_>>, YamlError> {
         return Err(place.error("a tab in the indentation; use spaces"));
     }
     if text.starts_with("---") || text.starts_with("...") || text.starts_with('%') {
-        return Err(place.error("one document without marks is read; remove this line"));
+        return Err(place.error("document marks are not supported; remove this line"));
     }
     Ok((!text.is_empty()).then_some(Line { place, text }))
 }
 
-/// What stands before a `#` that begins the line or follows a space, outside of quotes.
+/// The text before a comment: before a `#` that begins the line or follows a space, outside of quotes.
 fn without_comment(text: &str) -> &str {
     let mut quote = None;
     let mut before = ' ';
-    let mut letters = text.char_indices();
-    while let Some((index, letter)) = letters.next() {
-        match (quote, letter) {
+    let mut characters = text.char_indices();
+    while let Some((index, character)) = characters.next() {
+        match (quote, character) {
             (None, '#') if before == ' ' => return &text[..index],
-            (None, '"' | '\'') if " [,:".contains(before) => quote = Some(letter),
-            (Some('"'), '\\') => _ = letters.next(),
-            (Some(open), _) if open == letter => quote = None,
+            (None, '"' | '\'') if " [,:".contains(before) => quote = Some(character),
+            (Some('"'), '\\') => _ = characters.next(),
+            (Some(open), _) if open == character => quote = None,
             _ => {}
         }
-        before = letter;
+        before = character;
     }
     text
 }
@@ -168,7 +168,7 @@ impl<'a> Parser<'a> {
         self.lines.get(self.at).copied()
     }
 
-    /// The list or mapping, or the one text, that begins at the next line.
+    /// The list, mapping or single text that begins at the next line.
     fn block(&mut self, indent: usize, depth: usize) -> Result<Node, YamlError> {
         let line = self.peek().expect("the caller has seen a line");
         if depth > DEPTH_MAX {
@@ -201,7 +201,7 @@ impl<'a> Parser<'a> {
                 items.push(self.nested(indent, line.place, depth, false)?);
                 continue;
             }
-            // The rest of the line is the first line of what is in the item.
+            // The rest of the line is the first line of the item's content.
             let offset = line.text.len() - rest.len();
             let inner = Line {
                 place: line.at(offset),
@@ -213,9 +213,9 @@ impl<'a> Parser<'a> {
         Ok(Value::List(items))
     }
 
-    /// A block whose first line begins in the middle of this one.
+    /// A block whose first line begins in the middle of the current line.
     fn inside(&mut self, first: Line<'a>, depth: usize) -> Result<Node, YamlError> {
-        // Nobody looks back at what stood before it.
+        // The part of the line before it is not used again, so the line is replaced.
         self.lines[self.at] = first;
         self.block(first.indent(), depth + 1)
     }
@@ -230,7 +230,7 @@ impl<'a> Parser<'a> {
                     .error("a key and a colon are expected here, as in \"net: udp0\""));
             };
             if !names.insert(name.clone()) {
-                return Err(line.place.error(format!("the key {name:?} is there twice")));
+                return Err(line.place.error(format!("the key {name:?} occurs twice")));
             }
             self.at += 1;
             let node = if rest.is_empty() {
@@ -248,7 +248,7 @@ impl<'a> Parser<'a> {
         Ok(Value::Map(entries))
     }
 
-    /// What is indented below a key or a dash; a list may stand as far left as its key.
+    /// The block that is indented below a key or a dash; a list may have the same indentation as its key.
     fn nested(
         &mut self,
         indent: usize,
@@ -262,7 +262,7 @@ impl<'a> Parser<'a> {
             .filter(|line| line.indent() > indent || beside(line));
         match below {
             Some(line) => self.block(line.indent(), depth + 1),
-            None => Err(owner.error("nothing stands behind this; write a value, or [] for none")),
+            None => Err(owner.error("there is no value here; write one, or [] for an empty list")),
         }
     }
 
@@ -270,7 +270,7 @@ impl<'a> Parser<'a> {
         match self.peek().filter(|line| line.indent() > indent) {
             Some(line) => Err(line
                 .place
-                .error("this line is indented more than what it stands in")),
+                .error("this line is indented more than the block that contains it")),
             None => Ok(()),
         }
     }
@@ -283,8 +283,8 @@ fn is_item(text: &str) -> bool {
 /// Key, offset of the value, value; none if the line has no key.
 fn split_key<'a>(line: &Line<'a>) -> Result<Option<(String, usize, &'a str)>, YamlError> {
     let text = line.text;
-    let colon = text.char_indices().find(|(index, letter)| {
-        *letter == ':'
+    let colon = text.char_indices().find(|(index, character)| {
+        *character == ':'
             && text[index + 1..]
                 .chars()
                 .next()
@@ -294,14 +294,15 @@ fn split_key<'a>(line: &Line<'a>) -> Result<Option<(String, usize, &'a str)>, Ya
         return Ok(None);
     };
     let name = &text[..colon];
-    let plain = |letter: char| letter.is_ascii_alphanumeric() || letter == '_' || letter == '-';
+    let plain =
+        |character: char| character.is_ascii_alphanumeric() || character == '_' || character == '-';
     if name.is_empty() || !name.chars().all(plain) {
         let quoted = name.starts_with(['"', '\'', '[']);
         return match quoted {
             true => Ok(None),
-            false => Err(line
-                .place
-                .error(format!("{name:?} is no key: letters, digits, _ and - only"))),
+            false => Err(line.place.error(format!(
+                "{name:?} is not a key; use only a-z, A-Z, 0-9, _ and -"
+            ))),
         };
     }
     let rest = text[colon + 1..].trim_start();
@@ -323,13 +324,13 @@ fn scalar(text: &str, place: Place) -> Result<Node, YamlError> {
         if rest.is_empty() {
             return Err(place.error("this list is not closed; it must end in the same line"));
         }
-        let (item, behind) = word(rest, later(place, text, rest), ",]")?;
+        let (item, after) = word(rest, later(place, text, rest), ",]")?;
         items.push(item);
-        let behind = behind.trim_start();
-        rest = match behind.strip_prefix(',') {
+        let after = after.trim_start();
+        rest = match after.strip_prefix(',') {
             Some(more) => more.trim_start(),
-            None if behind.starts_with(']') || behind.is_empty() => behind,
-            None => return Err(later(place, text, behind).error("a comma or ] is expected here")),
+            None if after.starts_with(']') || after.is_empty() => after,
+            None => return Err(later(place, text, after).error("a comma or ] is expected here")),
         };
     }
     if rest.len() > 1 {
@@ -341,7 +342,7 @@ fn scalar(text: &str, place: Place) -> Result<Node, YamlError> {
     })
 }
 
-/// The place of what is left of a text that began at another.
+/// The position of the rest of a text that begins at `place`.
 fn later(place: Place, text: &str, rest: &str) -> Place {
     Place {
         line: place.line,
@@ -349,13 +350,17 @@ fn later(place: Place, text: &str, rest: &str) -> Place {
     }
 }
 
-/// One text, up to one of these letters if it is not quoted; and what is behind it.
+/// Parses one text, which ends at one of the characters `until` if it is not quoted. Returns the rest, too.
 fn word<'a>(text: &'a str, place: Place, until: &str) -> Result<(Node, &'a str), YamlError> {
     let node = |value: String| Node {
         place,
         value: Value::Text(value),
     };
-    if let Some(quote) = text.chars().next().filter(|letter| "\"'".contains(*letter)) {
+    if let Some(quote) = text
+        .chars()
+        .next()
+        .filter(|character| "\"'".contains(*character))
+    {
         let (value, rest) = quoted(text, quote).ok_or_else(|| {
             place.error("this quote is not closed, or has an escape other than \\\\ and \\\"")
         })?;
@@ -364,12 +369,12 @@ fn word<'a>(text: &'a str, place: Place, until: &str) -> Result<(Node, &'a str),
     if text.starts_with(['*', '&', '!', '|', '>', '{', '}', '@', '`', '[']) {
         let first = text.chars().next().unwrap_or(' ');
         let reason = format!(
-            "a text that begins with {first} means something else in YAML; put it in quotes"
+            "a text that begins with {first} has a special meaning in YAML; put it in quotes"
         );
         return Err(place.error(reason));
     }
     let end = text
-        .find(|letter| until.contains(letter))
+        .find(|character| until.contains(character))
         .unwrap_or(text.len());
     let value = text[..end].trim_end();
     if value.is_empty() {
@@ -380,30 +385,31 @@ fn word<'a>(text: &'a str, place: Place, until: &str) -> Result<(Node, &'a str),
 
 fn quoted(text: &str, quote: char) -> Option<(String, &str)> {
     let mut value = String::new();
-    let mut letters = text[1..].char_indices();
-    while let Some((index, letter)) = letters.next() {
-        match letter {
-            '\\' if quote == '"' => match letters.next()?.1 {
+    let mut characters = text[1..].char_indices();
+    while let Some((index, character)) = characters.next() {
+        match character {
+            '\\' if quote == '"' => match characters.next()?.1 {
                 escaped @ ('\\' | '"') => value.push(escaped),
                 _ => return None,
             },
-            _ if letter == quote => return Some((value, &text[index + 2..])),
-            _ => value.push(letter),
+            _ if character == quote => return Some((value, &text[index + 2..])),
+            _ => value.push(character),
         }
     }
     None
 }
 
-/// A text as YAML: plain where that is safe, else in quotes.
+/// A text as YAML: plain if possible, else in quotes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Quoted<'a>(pub(super) &'a str);
 
 impl fmt::Display for Quoted<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let plain = |letter: char| letter.is_ascii_alphanumeric() || "._/@:".contains(letter);
+        let plain =
+            |character: char| character.is_ascii_alphanumeric() || "._/@:".contains(character);
         let starts_well = self
             .0
-            .starts_with(|letter: char| letter.is_ascii_alphanumeric());
+            .starts_with(|character: char| character.is_ascii_alphanumeric());
         if starts_well && self.0.chars().all(plain) && !self.0.ends_with(':') {
             f.write_str(self.0)
         } else {
@@ -418,7 +424,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A value without its places, as a short text.
+    /// A value as a short text, without positions.
     fn show(node: &Node) -> String {
         match &node.value {
             Value::Text(text) => format!("{text:?}"),
@@ -463,13 +469,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_its_place() {
+    fn an_error_has_its_position() {
         for (document, expected) in [
             ("", "line 1, column 1: the document is empty"),
-            (
-                "a: 1\na: 2",
-                "line 2, column 1: the key \"a\" is there twice",
-            ),
+            ("a: 1\na: 2", "line 2, column 1: the key \"a\" occurs twice"),
             (
                 "a:\n  b: 1\n    c: 2",
                 "line 3, column 5: this line is indented more",
@@ -484,19 +487,19 @@ mod tests {
             ("a: \"b", "line 1, column 4: this quote is not closed"),
             ("a: \"b\" c", "line 1, column 7: nothing may follow"),
             ("a: 1\n\tb: 2", "line 2, column 1: a tab"),
-            ("---\na: 1", "line 1, column 1: one document"),
-            ("a:", "line 1, column 1: nothing stands behind this"),
+            ("---\na: 1", "line 1, column 1: document marks"),
+            ("a:", "line 1, column 1: there is no value here"),
             ("a: 1\nb", "line 2, column 1: a key and a colon"),
-            ("a b: 1", "line 1, column 1: \"a b\" is no key"),
+            ("a b: 1", "line 1, column 1: \"a b\" is not a key"),
         ] {
-            let said = parse(document).map_or_else(|error| error.to_string(), |node| show(&node));
-            assert!(said.starts_with(expected), "{document:?}: {said}");
+            let text = parse(document).map_or_else(|error| error.to_string(), |node| show(&node));
+            assert!(text.starts_with(expected), "{document:?}: {text}");
         }
         let deep = "- ".repeat(20) + "x";
         assert!(parse(&deep).unwrap_err().reason.contains("deeper than 8"));
     }
 
-    /// The time that it takes grows as the document does: with its square, this would not end.
+    /// The time is linear in the size of the document: with a quadratic time this would not end.
     #[test]
     fn a_long_document_is_read() {
         let items = 100_000;
@@ -514,7 +517,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_quoted_reads_back(text in "[ -~]{0,20}") {
+        fn a_quoted_text_is_parsed_to_the_same_text(text in "[ -~]{0,20}") {
             let document = format!("a: {0}\nb: [{0}, {0}]", Quoted(&text));
             let node = parse(&document).unwrap();
             prop_assert_eq!(show(&node), format!("{{a:{text:?},b:[{text:?},{text:?}]}}"));

@@ -104,7 +104,10 @@ fn what_is_wrong_with_a_change_is_found_before_the_loop_has_it() {
             "peers add 10.9.0.[0-255]@o2ib0",
             "10.9.0.0@o2ib0 is on none of the nets",
         ),
-        ("peers del 10.9.0.1@udp0", "10.9.0.1@udp0 is of no peer"),
+        (
+            "peers del 10.9.0.1@udp0",
+            "10.9.0.1@udp0 is not of a configured peer",
+        ),
         ("rails del 10.0.0.1@udp0", "last rail"),
         (
             "gossip init 200 1 safe - 10.[1-3].[0-255].[0-255]@udp0",

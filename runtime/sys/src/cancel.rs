@@ -1,8 +1,8 @@
-//! Not being cancelled in the middle of something.
+//! Protection of a call against `pthread_cancel`.
 //!
-//! `pthread_cancel` ends a thread where it waits in the C library, by unwinding its stack. Frames of Rust cannot be
-//! unwound so: the process would be aborted. POSIX has a state for that, which is one of the thread and costs no
-//! system call.
+//! `pthread_cancel` ends a thread at a cancellation point of the C library, by unwinding its stack. Rust frames cannot
+//! be unwound in this way: the process would abort. POSIX has a cancellation state for each thread, and changing it
+//! requires no system call.
 
 use std::ffi::c_int;
 use std::marker::PhantomData;
@@ -10,25 +10,25 @@ use std::marker::PhantomData;
 /// `PTHREAD_CANCEL_DISABLE`, in glibc and in musl.
 const DISABLE: c_int = 1;
 
-// SAFETY: the declaration of pthread_setcancelstate(3), as glibc and musl have it.
+// SAFETY: declared as pthread_setcancelstate(3) in glibc and musl.
 unsafe extern "C" {
     fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
 }
 
-/// While it lives the calling thread is not cancelled; who was asked to end meanwhile ends at the next cancellation
-/// point after it.
+/// Disables cancellation of the calling thread until it is dropped. A request that arrives meanwhile takes effect at
+/// the next cancellation point after that.
 #[derive(Debug)]
 pub struct Shield {
     before: c_int,
-    /// The state is the thread's.
+    /// Not `Send`: the state belongs to the thread.
     _here: PhantomData<*const ()>,
 }
 
 impl Shield {
-    /// From now on.
+    /// Disables cancellation.
     pub fn raise() -> Self {
         let mut before = DISABLE;
-        // SAFETY: it writes one number; the state is one that there is.
+        // SAFETY: it writes one number; the state is valid.
         unsafe { pthread_setcancelstate(DISABLE, &raw mut before) };
         Self {
             before,
@@ -40,7 +40,7 @@ impl Shield {
 impl Drop for Shield {
     fn drop(&mut self) {
         let mut now = DISABLE;
-        // SAFETY: as above; the state is one that the thread had before.
+        // SAFETY: as above; the thread had this state before.
         unsafe { pthread_setcancelstate(self.before, &raw mut now) };
     }
 }
@@ -49,9 +49,9 @@ impl Drop for Shield {
 mod tests {
     use super::*;
 
-    /// What was so before is so after, also where one call is made inside another.
+    /// The previous state is restored, also when calls are nested.
     #[test]
-    fn the_state_before_comes_back() {
+    fn the_previous_state_is_restored() {
         let outer = Shield::raise();
         let inner = Shield::raise();
         assert_eq!(inner.before, DISABLE);

@@ -1,4 +1,4 @@
-//! A child that does not outlive the thread that started it.
+//! A child process that does not outlive the thread that started it.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -6,12 +6,12 @@ use std::process::Command;
 
 use super::check;
 
-/// Has the command's process killed when the calling thread ends, and ignore SIGPIPE: what a rank wants of
-/// its launcher. Call it from a thread that lives as long as the child may.
+/// Makes the command's process end (SIGKILL) when the calling thread ends, and ignore SIGPIPE, as ranks require of
+/// their launcher. Call it from a thread that lives as long as the child may.
 pub fn bind_to_this_thread(command: &mut Command) {
     let parent = std::process::id();
-    // SAFETY: between fork and exec only system calls that are safe in a signal handler are made, and nothing is
-    // allocated: the error is a bare number.
+    // SAFETY: between fork and exec the closure makes only async-signal-safe system calls and does not allocate: the
+    // error is a plain number.
     unsafe {
         command.pre_exec(move || {
             let kill = libc::SIGKILL as libc::c_ulong;
@@ -19,7 +19,7 @@ pub fn bind_to_this_thread(command: &mut Command) {
                 "prctl",
                 i64::from(libc::prctl(libc::PR_SET_PDEATHSIG, kill)),
             )?;
-            // It may have ended before it could be bound to.
+            // The parent may have ended before the prctl.
             if libc::getppid() as u32 != parent {
                 return Err(io::Error::from_raw_os_error(libc::ESRCH));
             }
@@ -29,7 +29,7 @@ pub fn bind_to_this_thread(command: &mut Command) {
     }
 }
 
-/// Has the command's process run on these processors only.
+/// Restricts the command's process to these processors.
 pub fn bind_to_processors(command: &mut Command, processors: &[usize]) {
     // SAFETY: a set of no processors is all zeros.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
@@ -38,7 +38,7 @@ pub fn bind_to_processors(command: &mut Command, processors: &[usize]) {
         // SAFETY: the set is initialised and has a bit for this number.
         unsafe { libc::CPU_SET(*processor, &mut set) };
     }
-    // SAFETY: one system call between fork and exec; the set was made before.
+    // SAFETY: one system call between fork and exec; the set was allocated before.
     unsafe {
         command.pre_exec(move || {
             let answer = libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set);
@@ -77,8 +77,8 @@ mod tests {
         command.args(["SigIgn", "/proc/self/status"]);
         bind_to_this_thread(&mut command);
         let output = command.output().unwrap();
-        let words = String::from_utf8_lossy(&output.stdout).into_owned();
-        let mask = u64::from_str_radix(words.split_whitespace().nth(1).unwrap(), 16).unwrap();
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+        let mask = u64::from_str_radix(printed.split_whitespace().nth(1).unwrap(), 16).unwrap();
         assert_ne!(mask & 1 << (libc::SIGPIPE - 1), 0);
     }
 }

@@ -1,8 +1,8 @@
 //! The clocks of the runtime, in nanoseconds.
 //!
-//! CLOCK_MONOTONIC is the same for every process of a node, so a time written to the board by the
-//! agent can be compared with one read by a rank. It is not a date, and it means nothing on another
-//! node. The CPU time of a thread is for whoever measures work.
+//! CLOCK_MONOTONIC is the same for every process of a node, so a time that the agent writes to the state table can be
+//! compared with one that a rank reads. It is not a date, and has no meaning on another node. The CPU time of a thread
+//! is for measurements.
 
 /// Nanoseconds since an arbitrary point in this node's past.
 pub fn monotonic_ns() -> u64 {

@@ -1,28 +1,28 @@
-//! Becoming a daemon, and forking a worker: only ever in the agent, never in a rank.
+//! Daemonizing, and forking a worker: only in the agent, never in a rank.
 
 use std::io;
 
 use super::check;
 
-/// In which of the two processes a [`fork`] returned.
+/// The process in which a [`fork`] returned.
 #[derive(Debug)]
 pub enum Fork {
-    /// The new one.
+    /// The new process.
     Child,
-    /// The old one.
+    /// The original process.
     Parent {
-        /// The new one's pid.
+        /// The child's pid.
         child: u32,
     },
 }
 
-/// Forks. The caller has one thread only, so the child may do anything.
+/// Forks. Requires a single-threaded caller, so the child may call anything.
 ///
 /// # Errors
-/// The system's answer; there is no child then.
+/// The system's error; there is no child then.
 pub fn fork() -> io::Result<Fork> {
-    // SAFETY: the callers are single-threaded (keeper and its launcher), so no lock is held by
-    // a thread that the child does not have.
+    // SAFETY: the callers are single-threaded (the supervisor and its launcher), so no lock is held by
+    // a thread that does not exist in the child.
     let pid = check("fork", i64::from(unsafe { libc::fork() }))?;
     Ok(match pid as u32 {
         0 => Fork::Child,
@@ -30,9 +30,9 @@ pub fn fork() -> io::Result<Fork> {
     })
 }
 
-/// Gives up what a launcher may have left in this process: descriptors, standard streams,
-/// working directory, blocked signals, CPU affinity. Whoever waits for the end of an inherited stream would wait
-/// for the daemon's end.
+/// Drops what this process may have inherited from a launcher: descriptors, standard streams,
+/// working directory, blocked signals, CPU affinity. A process that waits for the end of an inherited stream would
+/// otherwise wait for the end of the daemon.
 ///
 /// # Errors
 /// `/dev/null` cannot be opened or the descriptors cannot be closed.
@@ -46,7 +46,7 @@ pub fn drop_inheritance() -> io::Result<()> {
         let answer = unsafe { libc::dup2(null, stream) };
         check("dup2", i64::from(answer))?;
     }
-    // A working directory that stays in use cannot be unmounted.
+    // A file system cannot be unmounted while it contains a working directory.
     let _ = std::env::set_current_dir("/");
     reset_signals();
     reset_affinity();
@@ -54,16 +54,16 @@ pub fn drop_inheritance() -> io::Result<()> {
 }
 
 fn close_above_standard() -> io::Result<()> {
-    // SAFETY: this process has just started and holds nothing above the standard streams yet.
+    // SAFETY: this process has just started and uses nothing above the standard streams yet.
     let answer = unsafe { libc::syscall(libc::SYS_close_range, 3u32, u32::MAX, 0u32) };
     match check("close_range", answer) {
-        // Before Linux 5.9, or in a sandbox: one by one.
+        // Before Linux 5.9, or in a sandbox: close them one by one.
         Err(cause) if matches!(cause.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) => {
             let entries = std::fs::read_dir("/proc/self/fd")?.flatten();
             let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
             let inherited: Vec<i32> = numbers.filter(|fd| *fd > 2).collect();
             for fd in inherited {
-                // SAFETY: as above. The one that read the directory is closed already: EBADF.
+                // SAFETY: as above. The descriptor that read the directory is closed already: EBADF.
                 unsafe { libc::close(fd) };
             }
             Ok(())
@@ -73,8 +73,8 @@ fn close_above_standard() -> io::Result<()> {
 }
 
 fn reset_signals() {
-    // SAFETY: an all-zero set is writable storage for sigemptyset; nothing here can fail for
-    // valid arguments, and unknown signal numbers are answered with an error that is ignored.
+    // SAFETY: an all-zero set is writable storage for sigemptyset. Nothing here can fail for
+    // valid arguments; an unknown signal number returns an error, which is ignored.
     unsafe {
         let mut none: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut none);
@@ -91,7 +91,7 @@ fn reset_signals() {
     }
 }
 
-/// All CPUs that the cpuset allows; a rank that was bound to one would pass that on to us.
+/// Allows all CPUs of the cpuset; otherwise the daemon would inherit the binding of the rank that started it.
 fn reset_affinity() {
     // SAFETY: the set is plain memory of the size that is passed with it.
     unsafe {

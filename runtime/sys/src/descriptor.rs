@@ -1,4 +1,4 @@
-//! Eventfd and timerfd: descriptors that become readable because something happened.
+//! Eventfd and timerfd: descriptors that become readable when an event occurs.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -20,32 +20,32 @@ pub fn keep_on_exec(descriptor: BorrowedFd<'_>) -> io::Result<()> {
 pub struct EventFd(OwnedFd);
 
 impl EventFd {
-    /// A new one, not raised, non-blocking, closed at exec.
+    /// A new eventfd: not raised, non-blocking, closed at exec.
     pub fn new() -> io::Result<Self> {
         // SAFETY: no pointers.
         let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
         check("eventfd", i64::from(fd))?;
-        // SAFETY: the kernel has just given us this descriptor.
+        // SAFETY: the kernel has just created this descriptor.
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// One of this process's own that was handed on as a descriptor.
+    /// An eventfd of this process that was passed on as a descriptor.
     pub fn from_received(fd: OwnedFd) -> Self {
         Self(fd)
     }
 
-    /// One that a process sent which may send anything. What is none is refused, with what it is.
+    /// A descriptor from an untrusted process. If it is not an eventfd, the error names its type.
     pub fn from_untrusted(fd: OwnedFd) -> io::Result<Self> {
-        let what = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()))?;
-        if what.as_os_str() == "anon_inode:[eventfd]" {
+        let target = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()))?;
+        if target.as_os_str() == "anon_inode:[eventfd]" {
             return Ok(Self(fd));
         }
-        let text = format!("{} is no eventfd", what.display());
+        let text = format!("{} is no eventfd", target.display());
         Err(io::Error::new(io::ErrorKind::InvalidInput, text))
     }
 
-    /// Makes one readable that another process holds, too. That process may have filled the counter, or taken the
-    /// flag away by which a write to a full one does not wait: both are looked after first.
+    /// Makes an eventfd readable that another process also has. That process may have filled the counter, or cleared
+    /// O_NONBLOCK, so that a write would block: both are checked first.
     pub fn raise_shared(&self) {
         let mut entry = libc::pollfd {
             fd: self.0.as_raw_fd(),
@@ -54,9 +54,9 @@ impl EventFd {
         };
         // SAFETY: one valid entry, and no wait.
         let answer = unsafe { libc::poll(&raw mut entry, 1, 0) };
-        // What is readable is raised already, full or not.
+        // A readable eventfd is raised already, full or not.
         if answer == 1 && entry.revents == libc::POLLOUT {
-            // SAFETY: no pointers; the flags of an eventfd are these two.
+            // SAFETY: no pointers; an eventfd has only these two flags.
             unsafe {
                 libc::fcntl(
                     self.0.as_raw_fd(),
@@ -75,7 +75,7 @@ impl EventFd {
         unsafe { libc::write(self.0.as_raw_fd(), one.as_ptr().cast(), 8) };
     }
 
-    /// Makes it unreadable again; says whether it was raised.
+    /// Makes it unreadable again; returns whether it was raised.
     pub fn drain(&self) -> bool {
         let mut count = [0u8; 8];
         // SAFETY: eight writable bytes.
@@ -94,28 +94,28 @@ impl AsFd for EventFd {
 pub struct TimerFd(OwnedFd);
 
 impl TimerFd {
-    /// A new one, not set, non-blocking, closed at exec.
+    /// A new timer: not set, non-blocking, closed at exec.
     pub fn new() -> io::Result<Self> {
         let flags = libc::TFD_CLOEXEC | libc::TFD_NONBLOCK;
         // SAFETY: no pointers.
         let fd = unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, flags) };
         check("timerfd_create", i64::from(fd))?;
-        // SAFETY: the kernel has just given us this descriptor.
+        // SAFETY: the kernel has just created this descriptor.
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// Becomes readable once, at `at_ns` of [`super::clock::monotonic_ns`]; a past time at once.
+    /// Makes it readable once, at `at_ns` of [`super::clock::monotonic_ns`]; a past time at once.
     pub fn set(&self, at_ns: u64) -> io::Result<()> {
-        // Zero would switch the timer off.
+        // Zero would disarm the timer.
         self.program(at_ns.max(1))
     }
 
-    /// Switches it off.
+    /// Disarms the timer.
     pub fn clear(&self) -> io::Result<()> {
         self.program(0)
     }
 
-    /// Makes it unreadable again; says whether it had expired.
+    /// Makes it unreadable again; returns whether it had expired.
     pub fn drain(&self) -> bool {
         let mut count = [0u8; 8];
         // SAFETY: eight writable bytes.
@@ -133,7 +133,7 @@ impl TimerFd {
                 tv_nsec: (at_ns % 1_000_000_000) as libc::c_long,
             },
         };
-        // SAFETY: a valid setting, no old one wanted.
+        // SAFETY: a valid setting; the old one is not requested.
         let answer = unsafe {
             libc::timerfd_settime(
                 self.0.as_raw_fd(),
@@ -158,7 +158,7 @@ mod tests {
     use crate::socket::Packets;
     use std::fs::File;
 
-    /// Takes away the flag by which a write does not wait.
+    /// Clears O_NONBLOCK.
     fn make_blocking(event: &EventFd) {
         // SAFETY: no pointers.
         let answer = unsafe { libc::fcntl(event.0.as_raw_fd(), libc::F_SETFL, libc::O_RDWR) };
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn only_an_eventfd_is_taken_for_one() {
+    fn only_an_eventfd_is_accepted() {
         let event = EventFd::new().unwrap();
         let received = EventFd::from_untrusted(event.0.try_clone().unwrap()).unwrap();
         received.raise_shared();
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_counter_of_another_process_makes_nobody_wait() {
+    fn raising_a_full_counter_of_another_process_does_not_block() {
         let event = EventFd::new().unwrap();
         let received = EventFd::from_untrusted(event.0.try_clone().unwrap()).unwrap();
         add(&event, u64::MAX - 1);
@@ -205,9 +205,6 @@ mod tests {
         assert!(event.drain());
         make_blocking(&event);
         received.raise_shared();
-        assert!(
-            event.drain() && !event.drain(),
-            "it waits for nothing by now"
-        );
+        assert!(event.drain() && !event.drain(), "it is raised twice");
     }
 }

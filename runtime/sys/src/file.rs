@@ -1,6 +1,6 @@
-//! Files that a user names: read whole, up to a limit, and never waited for without end.
+//! Files that a user names: read whole, up to a limit, and with a time-out.
 //!
-//! At such a path may be anything: a pipe that nobody writes to, a device without an end.
+//! Such a path may name anything: a pipe without a writer, a device without an end.
 
 use super::poll::readable;
 use std::fs::File;
@@ -10,31 +10,31 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How long a pipe may take to say what it has to.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a pipe may take to reach its end.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A file that was opened to be read, whatever it is.
+/// A file of any type that was opened for reading with a time-out.
 #[derive(Debug)]
-pub struct PatientFile {
-    /// What was opened.
+pub struct TimedFile {
+    /// The open file.
     pub file: File,
     end: Instant,
 }
 
-impl PatientFile {
-    /// Opens what is at this path, without waiting for who may write to it.
+impl TimedFile {
+    /// Opens the file at this path, without waiting for a writer.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's error.
     pub fn open(path: &Path) -> io::Result<Self> {
         let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
         let file = File::options().read(true).custom_flags(flags).open(path)?;
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         Ok(Self { file, end })
     }
 }
 
-impl Read for PatientFile {
+impl Read for TimedFile {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
             match self.file.read(buffer) {
@@ -43,7 +43,7 @@ impl Read for PatientFile {
             }
             let left = self.end.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                let why = format!("it has no end within {PATIENCE:?}");
+                let why = format!("no end of file within {TIMEOUT:?}");
                 return Err(io::Error::new(ErrorKind::TimedOut, why));
             }
             readable(&[self.file.as_fd()], Some(left))?;
@@ -51,28 +51,28 @@ impl Read for PatientFile {
     }
 }
 
-/// Reads the text of `limit` bytes at most that is at this path: in a file, or in a pipe that somebody fills.
+/// Reads a text of at most `limit` bytes from this path: a file, or a pipe that another process fills.
 ///
 /// # Errors
-/// The system's; what is longer, what has no end within some seconds, and what is no text.
+/// The system's error; a text that is longer, that is not UTF-8, or that has no end within some seconds.
 pub fn read_text(path: &Path, limit: usize) -> io::Result<String> {
-    text_of(PatientFile::open(path)?, limit)
+    text_of(TimedFile::open(path)?, limit)
 }
 
-/// The same of something that is open already.
+/// As [`read_text`], from an open source.
 ///
 /// # Errors
-/// The same.
+/// As [`read_text`].
 pub fn text_of(source: impl Read, limit: usize) -> io::Result<String> {
     let mut bytes = Vec::new();
-    // One byte more than there may be: too much is found to be too much.
+    // One byte more than allowed, so that a longer text is detected.
     source.take(limit as u64 + 1).read_to_end(&mut bytes)?;
     if bytes.len() > limit {
         let why = format!("it has more than {limit} bytes");
         return Err(io::Error::new(ErrorKind::FileTooLarge, why));
     }
     String::from_utf8(bytes).map_err(|_| {
-        let why = "it is no UTF-8 text";
+        let why = "it is not UTF-8 text";
         io::Error::new(ErrorKind::InvalidData, why)
     })
 }
@@ -83,7 +83,7 @@ mod tests {
     use std::io::Write;
 
     #[test]
-    fn what_a_user_names_is_read_up_to_a_limit_and_not_waited_for() {
+    fn a_file_is_read_up_to_a_limit_without_blocking() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("text");
         std::fs::write(&path, "as long").unwrap();
@@ -101,24 +101,24 @@ mod tests {
         assert!(read_text(&directory.path().join("none"), 7).is_err());
     }
 
-    /// A pipe is empty if nobody has it open; one that somebody fills is read to its end, and not longer.
+    /// A pipe without a writer is empty; a pipe with one is read to its end, up to the limit.
     #[test]
-    fn a_pipe_is_read_as_long_as_somebody_fills_it() {
+    fn a_pipe_is_read_until_its_writer_closes_it() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("pipe");
         let made = std::process::Command::new("mkfifo").arg(&path).status();
         assert!(made.unwrap().success());
         assert_eq!(read_text(&path, 7).unwrap(), "");
-        // Both ends, so that the open does not wait.
+        // Opened for both directions, so that the open does not block.
         let mut filler = File::options().read(true).write(true).open(&path).unwrap();
-        let mut hasty = PatientFile::open(&path).unwrap();
-        hasty.end = Instant::now();
-        let late = text_of(hasty, 7).unwrap_err();
+        let mut timed = TimedFile::open(&path).unwrap();
+        timed.end = Instant::now();
+        let late = text_of(timed, 7).unwrap_err();
         assert_eq!(late.kind(), ErrorKind::TimedOut);
         filler.write_all(b"a few").unwrap();
         let reading = std::thread::spawn(move || read_text(&path, 7));
         filler.write_all(b" m").unwrap();
-        // Whatever had been read by then, it is too much.
+        // However much was read before, the whole is too long.
         filler.write_all(b"ore").unwrap();
         let read = reading.join().unwrap().unwrap_err();
         assert_eq!(read.kind(), ErrorKind::FileTooLarge);

@@ -1,8 +1,7 @@
-//! Knowing that this process is a forked child of the one that attached.
+//! Detection that this process is a forked child of the one that attached.
 //!
-//! A child inherits descriptors and mappings but not the library thread: whatever it did with
-//! them would be done in its parent's name. A handler of the C library counts forks, so asking
-//! costs one load.
+//! A child inherits descriptors and mappings but not the library thread: its use of them would be attributed to its
+//! parent. A handler of the C library counts forks, so the check costs one load.
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,7 +10,7 @@ static GENERATION: AtomicU32 = AtomicU32::new(0);
 static REGISTERED: Once = Once::new();
 
 /// A number that differs between a process and its forked children. The first call registers the
-/// handler, so take it before the fork that matters.
+/// handler, so call it before the fork that is to be detected.
 pub fn generation() -> u32 {
     REGISTERED.call_once(|| {
         // SAFETY: the handler only increments an atomic, which is safe in a forked child.
@@ -20,7 +19,7 @@ pub fn generation() -> u32 {
     current()
 }
 
-/// The number of this process, without registering.
+/// The number of this process, without registering the handler.
 #[inline]
 pub fn current() -> u32 {
     GENERATION.load(Ordering::Relaxed)

@@ -1,9 +1,9 @@
-//! Waiting on a 32-bit word that another process, or the kernel itself, changes.
+//! Waits on a 32-bit futex word that another process, or the kernel itself, changes.
 //!
-//! The words on the board are shared, so nothing here uses the private flag. `wait_any` is
-//! `futex_waitv` (Linux 5.16): up to 128 words at once. Where it is missing or forbidden, one
-//! parked thread per word with `wait` does the same. Both may return without a reason: the
-//! caller always looks at the words again.
+//! The words in the state table are shared, so nothing here uses the private flag. `wait_any` is
+//! `futex_waitv` (Linux 5.16): up to 128 words at once. If it is missing or forbidden, one
+//! parked thread per word with `wait` does the same. Both may return spuriously: the
+//! caller always reads the words again.
 
 use std::io;
 use std::sync::atomic::AtomicU32;
@@ -11,18 +11,18 @@ use std::time::Duration;
 
 use super::check;
 
-/// Set in a word by whoever waits; the kernel wakes only if it is there.
+/// Set in a word by a waiter; the kernel wakes only if it is set.
 pub const WAITERS: u32 = libc::FUTEX_WAITERS;
 /// Set in a word by the kernel when the thread that held it ended.
 pub const OWNER_DIED: u32 = libc::FUTEX_OWNER_DIED;
 /// The bits of a word that hold the owner's thread id.
 pub const OWNER: u32 = libc::FUTEX_TID_MASK;
-/// The most words `wait_any` can wait for.
+/// The maximum number of words for `wait_any`.
 pub const WAIT_MAX: usize = 128;
 
 const SIZE_U32: u32 = 2;
 
-/// One word and the value it is known to have, in the kernel's layout.
+/// One word and its known value, in the kernel's layout.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 struct Waiter {
@@ -35,18 +35,19 @@ struct Waiter {
 /// Whether this kernel and sandbox allow `wait_any`: ENOSYS below 5.16, EPERM in some containers.
 pub fn wait_any_works() -> bool {
     let word = AtomicU32::new(0);
-    // The word does not hold 1, so a working call answers EAGAIN at once.
+    // The word is not 1, so a working call returns EAGAIN at once.
     match wait_any(&[(&word, 1)]) {
         Ok(()) => true,
         Err(cause) => !matches!(cause.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)),
     }
 }
 
-/// Sleeps until one of the words differs from its value or is woken. `Ok` says only "look again".
+/// Sleeps until one of the words differs from its value or is woken. `Ok` means only that the caller must read them
+/// again.
 pub fn wait_any(words: &[(&AtomicU32, u32)]) -> io::Result<()> {
     assert!(
         words.len() <= WAIT_MAX,
-        "{} words, the kernel takes {WAIT_MAX}",
+        "{} words; the kernel allows at most {WAIT_MAX}",
         words.len()
     );
     let mut waiters = [Waiter::default(); WAIT_MAX];
@@ -72,7 +73,7 @@ pub fn wait_any(words: &[(&AtomicU32, u32)]) -> io::Result<()> {
     look_again(check("futex_waitv", answer))
 }
 
-/// Sleeps until `word` differs from `value` or is woken. `Ok` says only "look again".
+/// Sleeps until `word` differs from `value` or is woken. `Ok` means only that the caller must read it again.
 pub fn wait(word: &AtomicU32, value: u32) -> io::Result<()> {
     // SAFETY: the address is that of a live atomic; no timeout.
     let answer = unsafe {
@@ -87,7 +88,7 @@ pub fn wait(word: &AtomicU32, value: u32) -> io::Result<()> {
     look_again(check("futex(FUTEX_WAIT)", answer))
 }
 
-/// As [`wait`], for `longest` at most.
+/// As [`wait`], for at most `longest`.
 pub fn wait_for(word: &AtomicU32, value: u32, longest: Duration) -> io::Result<()> {
     let longest = libc::timespec {
         tv_sec: libc::time_t::try_from(longest.as_secs()).unwrap_or(libc::time_t::MAX),

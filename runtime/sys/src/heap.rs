@@ -1,6 +1,6 @@
-//! How much of its heap this process uses, as the C library counts it.
+//! The heap usage of this process, as the C library counts it.
 
-/// Bytes handed out by the C library and not given back, in all of its arenas; nothing where it
+/// Bytes that the C library has allocated and that are not freed, in all of its arenas; none if the library
 /// does not count them.
 #[must_use]
 pub fn in_use() -> Option<u64> {
@@ -17,7 +17,7 @@ pub fn in_use() -> Option<u64> {
 #[cfg(all(test, target_env = "gnu"))]
 mod tests {
     #[test]
-    fn what_is_held_is_counted() {
+    fn allocated_memory_is_counted() {
         let before = super::in_use().unwrap();
         let held = vec![1u8; 8 << 20];
         let during = super::in_use().unwrap();

@@ -1,9 +1,9 @@
-//! The operating system, one thin safe door per mechanism.
+//! The operating system: a thin safe wrapper for each mechanism.
 //!
-//! Everything of this crate that needs `unsafe` lives here (but for the looked-up PMIx functions):
+//! All code of this crate that requires `unsafe` is here (except the PMIx functions that are looked up at run time):
 //! shared memory, futexes, robust lists, sockets that carry descriptors, timers, processes,
-//! scheduling. Each file wraps one mechanism and says what the kernel promises about it.
-//! What is not here: any decision. Nobody in this room knows what a rank or a node is.
+//! scheduling. Each file wraps one mechanism and states what the kernel guarantees for it.
+//! This module makes no decisions, and does not know what a rank or a node is.
 
 pub mod cancel;
 pub mod child;
@@ -33,21 +33,21 @@ pub mod stream;
 
 use std::io;
 
-/// The answer of a system call that says -1 for "look at errno".
+/// Checks the result of a system call that returns -1 and sets errno.
 fn check(api: &'static str, answer: i64) -> io::Result<i64> {
     if answer >= 0 {
         return Ok(answer);
     }
     let cause = io::Error::last_os_error();
     match cause.kind() {
-        // Callers match on these kinds; a wrapped text must not hide them.
+        // Callers match on these kinds, which an error with another text would hide.
         io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Err(cause),
         _ if cause.raw_os_error().is_some() => Err(cause),
         _ => Err(io::Error::other(format!("{api}: {cause}"))),
     }
 }
 
-/// The answer of a pthread function: 0, or what went wrong.
+/// Checks the result of a pthread function: 0 or an error code.
 fn zero_or_code(code: i32) -> io::Result<()> {
     match code {
         0 => Ok(()),

@@ -1,28 +1,28 @@
-//! Resource limits of this process, and what an answer of the system has to do with them.
+//! Resource limits of this process, and remedies for system errors that come from a limit.
 
 use std::io;
 
-/// Fewer open files than this and an agent cannot serve its first client.
+/// With fewer open files an agent cannot serve its first client.
 pub const OPEN_FILES_MIN: u64 = 64;
-/// What each client needs: its connection, its eventfd, its pidfd, and its file in /proc.
+/// Open files of each client: its connection, its eventfd, its pidfd, and its file in /proc.
 const OPEN_FILES_CLIENT: u64 = 4;
 /// Enough for the clients of most nodes, and for their peers' connections on tcp rails.
-const OPEN_FILES_WISHED: u64 = 1024;
+const OPEN_FILES_WANTED: u64 = 1024;
 
-/// How many clients an agent with this limit of open files has room for, at most.
+/// The maximum number of clients of an agent with this limit of open files.
 #[must_use]
 pub fn clients_served(open_files: u64) -> u64 {
     open_files.saturating_sub(OPEN_FILES_MIN) / OPEN_FILES_CLIENT
 }
 
-/// Fewer open files than this and a node with a rank on each processor may run out of them.
+/// With fewer open files a node with a rank on each processor may run out of them.
 #[must_use]
 pub fn open_files_wished() -> u64 {
     let processors = std::thread::available_parallelism().map_or(1, |count| count.get() as u64);
-    OPEN_FILES_WISHED.max(OPEN_FILES_MIN + OPEN_FILES_CLIENT * processors)
+    OPEN_FILES_WANTED.max(OPEN_FILES_MIN + OPEN_FILES_CLIENT * processors)
 }
 
-/// How many files this process may have open now.
+/// The soft limit of open files of this process.
 #[must_use]
 pub fn open_files() -> u64 {
     let mut limit = libc::rlimit {
@@ -34,8 +34,8 @@ pub fn open_files() -> u64 {
     limit.rlim_cur
 }
 
-/// Raises a soft limit to the hard one, and returns what it is then. A limit that cannot be raised
-/// stays.
+/// Raises a soft limit to the hard one, and returns the result. A limit that cannot be raised does not
+/// change.
 fn raise(resource: libc::__rlimit_resource_t) -> u64 {
     let mut limit = libc::rlimit {
         rlim_cur: libc::RLIM_INFINITY,
@@ -52,12 +52,12 @@ fn raise(resource: libc::__rlimit_resource_t) -> u64 {
     limit.rlim_cur
 }
 
-/// A limit that a doctor looks at.
+/// A limit that `muster doctor` checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
     /// Open files.
     Files,
-    /// Bytes of memory that may be locked, as what a device registers is.
+    /// Bytes of memory that may be locked, as memory registration requires.
     LockedMemory,
     /// The highest real-time priority.
     RealTime,
@@ -80,9 +80,9 @@ pub fn hard(limit: Limit) -> Option<u64> {
     (found.rlim_max != libc::RLIM_INFINITY).then_some(found.rlim_max)
 }
 
-/// For an agent: as many descriptors as may be (the usual limit of 1024 is for programs that still
-/// use select, and every client costs four), and files as large as may be. One that is too large
-/// all the same is an error, not the end by SIGXFSZ. Returns how many files can be open.
+/// For an agent: raises the limits of descriptors and of file sizes to their maximum. The usual limit of 1024
+/// descriptors is for programs that still use select, and every client needs four. A file that is still too large
+/// then causes an error, not the end by SIGXFSZ. Returns how many files can be open.
 pub fn raise_all() -> u64 {
     raise(libc::RLIMIT_FSIZE);
     // SAFETY: SIG_IGN is a valid disposition; no handler runs.
@@ -90,7 +90,7 @@ pub fn raise_all() -> u64 {
     raise(libc::RLIMIT_NOFILE)
 }
 
-/// What to do about an answer of the system that comes from a limit; nothing for any other.
+/// The remedy for a system error that comes from a limit; empty for any other error.
 #[must_use]
 pub fn remedy(cause: &io::Error) -> &'static str {
     match cause.raw_os_error() {
@@ -98,7 +98,7 @@ pub fn remedy(cause: &io::Error) -> &'static str {
         Some(libc::EFBIG) => "; raise the limit of file sizes (ulimit -f): memory counts as one",
         Some(libc::ENOMEM) => "; raise the limit of memory (ulimit -v, or the cgroup's)",
         Some(libc::EAGAIN) => "; raise the limit of processes and threads (ulimit -u)",
-        Some(libc::ENOSPC) => "; make room there",
+        Some(libc::ENOSPC) => "; free some space there",
         _ => "",
     }
 }
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_limit_is_named_with_its_remedy_and_nothing_else_is() {
+    fn only_errors_from_limits_have_a_remedy() {
         let text = |code| remedy(&io::Error::from_raw_os_error(code));
         assert!(text(libc::EMFILE).contains("ulimit -n"));
         assert!(text(libc::EFBIG).contains("ulimit -f"));

@@ -1,7 +1,7 @@
-//! A lock on a file that dies with its last holder: `flock`.
+//! A file lock that ends with its last holder: `flock`.
 //!
-//! The lock belongs to the open file, so a forked child shares it and a killed process leaves
-//! nothing behind. The file itself stays and means nothing.
+//! The lock belongs to the open file, so a forked child shares it, and the lock of a killed process
+//! is released. The file itself remains; its existence has no meaning.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -9,7 +9,7 @@ use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-/// Opens (or creates, 0600) the file and takes its lock; `None` if somebody else has it.
+/// Opens (or creates, 0600) the file and takes its lock; `None` if another process has it.
 pub fn try_lock(path: &Path) -> io::Result<Option<File>> {
     let file = OpenOptions::new()
         .read(true)
@@ -28,22 +28,22 @@ pub fn try_lock(path: &Path) -> io::Result<Option<File>> {
     }
 }
 
-/// The lock of this file, held by the open file with this number that this process was started with; it is closed at
-/// exec from now on. None if the number is of something else.
+/// The lock of this file, if this process inherited the descriptor `number` of that open file; from now on it is closed
+/// at exec. None if the descriptor is of another file.
 pub fn inherited(number: RawFd, path: &Path) -> Option<File> {
     let ours = fs::metadata(format!("/proc/self/fd/{number}")).ok()?;
     let theirs = fs::symlink_metadata(path).ok()?;
     if (ours.dev(), ours.ino()) != (theirs.dev(), theirs.ino()) {
         return None;
     }
-    // SAFETY: a plain system call; there is such a descriptor, as was just seen.
+    // SAFETY: a plain system call; the descriptor exists, as was just checked.
     let answer = unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) };
-    // SAFETY: it is of the lock's file, which nothing in this process has opened: it came with the process, and nobody
-    // else in here knows of it.
+    // SAFETY: it is of the lock's file, which nothing in this process has opened: it was inherited, and has no other
+    // owner in this process.
     (answer == 0).then(|| unsafe { File::from_raw_fd(number) })
 }
 
-/// Gives the lock back, whoever else has the same open file. It ends with the file anyway.
+/// Releases the lock, even if other processes have the same open file. The lock also ends with the file.
 pub fn unlock(file: &File) {
     // SAFETY: a plain system call on a live descriptor.
     unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_UN) };

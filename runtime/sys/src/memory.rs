@@ -1,7 +1,7 @@
-//! Memory that several processes see: sealed memfds and mappings of them.
+//! Memory that several processes share: sealed memfds and mappings of them.
 //!
-//! A memfd has no name that could go stale, and its seals keep any holder from cutting it short
-//! under the others (which would turn their loads into SIGBUS). All access goes through atomics:
+//! A memfd has no name that could become stale, and its seals prevent that a process truncates it, which would turn
+//! the loads of the other processes into SIGBUS. All access goes through atomics:
 //! another process may write at any time, so there are no plain references into the mapping.
 
 use std::ffi::CStr;
@@ -14,12 +14,12 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 use super::check;
 
 #[cfg(not(target_pointer_width = "64"))]
-compile_error!("the board's layout keeps client addresses in 64-bit words");
+compile_error!("the layout of the state table keeps client addresses in 64-bit words");
 
-/// The seals a shared memfd must carry before anyone trusts its size.
+/// The seals that a shared memfd requires before its size is trusted.
 pub const REQUIRED_SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
 
-/// A new memfd of `size` zero bytes, sealed against change of size. Pages cost nothing until
+/// A new memfd of `size` zero bytes, sealed against change of size. Pages use no memory until
 /// they are written.
 pub fn create_sealed(name: &CStr, size: usize) -> io::Result<OwnedFd> {
     let fd = create_unsealed(name, size)?;
@@ -27,11 +27,11 @@ pub fn create_sealed(name: &CStr, size: usize) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// Seals a memfd of [`create_unsealed`] against change of size and against every write but through the mappings
-/// that exist: whoever maps it from now on can only read it.
+/// Seals a memfd of [`create_unsealed`] against change of size and against writes, except through existing
+/// mappings: a new mapping can only be read.
 pub fn seal_for_readers(fd: BorrowedFd<'_>) -> io::Result<()> {
     match add_seals(fd, REQUIRED_SEALS | libc::F_SEAL_FUTURE_WRITE) {
-        // Linux before 5.1 does not know it: there, whoever maps it is asked to map it for reading.
+        // Not supported before Linux 5.1: there, the other process is expected to map it for reading.
         Err(cause) if cause.raw_os_error() == Some(libc::EINVAL) => add_seals(fd, REQUIRED_SEALS),
         answer => answer,
     }
@@ -43,13 +43,13 @@ fn add_seals(fd: BorrowedFd<'_>, seals: i32) -> io::Result<()> {
     check("fcntl(F_ADD_SEALS)", i64::from(sealed)).map(drop)
 }
 
-/// A new memfd of `size` zero bytes, to be sealed.
+/// A new memfd of `size` zero bytes, without seals.
 pub fn create_unsealed(name: &CStr, size: usize) -> io::Result<OwnedFd> {
     // SAFETY: `name` is NUL-terminated.
     let fd =
         unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
     check("memfd_create", i64::from(fd))?;
-    // SAFETY: the kernel has just given us this descriptor.
+    // SAFETY: the kernel has just created this descriptor.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
     // SAFETY: a plain system call on a descriptor we own.
     let cut = unsafe { libc::ftruncate(fd.as_raw_fd(), size as libc::off_t) };
@@ -57,16 +57,16 @@ pub fn create_unsealed(name: &CStr, size: usize) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// A new, empty file in memory that no path leads to.
+/// A new, empty file in memory without a path.
 pub fn create_file(name: &CStr) -> io::Result<File> {
     // SAFETY: `name` is NUL-terminated.
     let fd = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) };
     check("memfd_create", i64::from(fd))?;
-    // SAFETY: the kernel has just given us this descriptor.
+    // SAFETY: the kernel has just created this descriptor.
     Ok(unsafe { File::from_raw_fd(fd) })
 }
 
-/// The seals of a memfd; an error if it is no memfd at all.
+/// The seals of a memfd; an error if the descriptor is not a memfd.
 pub fn seals(fd: BorrowedFd<'_>) -> io::Result<i32> {
     // SAFETY: F_GET_SEALS takes no argument.
     let seals = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GET_SEALS) };
@@ -83,10 +83,10 @@ pub fn size(fd: BorrowedFd<'_>) -> io::Result<u64> {
     Ok(stat.st_size as u64)
 }
 
-/// What may be done with a mapping.
+/// The permitted access to a mapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// Loads only: a store ends the process.
+    /// Loads only: a store ends the process by SIGSEGV.
     Read,
     /// Loads and stores.
     Write,
@@ -99,7 +99,7 @@ pub struct SharedMap {
     size: usize,
 }
 
-// SAFETY: the mapping is reached through atomics only.
+// SAFETY: the mapping is accessed through atomics only.
 unsafe impl Send for SharedMap {}
 // SAFETY: as above.
 unsafe impl Sync for SharedMap {}
@@ -107,7 +107,7 @@ unsafe impl Sync for SharedMap {}
 impl SharedMap {
     /// Maps the first `size` bytes of `fd`. The caller has checked the file's size and seals.
     pub fn map(fd: BorrowedFd<'_>, size: usize, access: Access) -> io::Result<Self> {
-        // SAFETY: a fresh mapping at an address of the kernel's choice touches nothing of ours.
+        // SAFETY: a new mapping at an address that the kernel chooses replaces no other mapping.
         let base = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -125,8 +125,8 @@ impl SharedMap {
         Ok(Self { base, size })
     }
 
-    /// Maps one file, of which the access is given, and right behind it another one for writing, as one mapping.
-    /// The first size is a multiple of the page size. The caller has checked sizes and seals of the files.
+    /// Maps a file with the given access, and directly after it another file for writing, as one mapping.
+    /// The first size must be a multiple of the page size. The caller has checked sizes and seals of the files.
     pub fn map_in_a_row(
         (first, first_size, access): (BorrowedFd<'_>, usize, Access),
         (second, second_size): (BorrowedFd<'_>, usize),
@@ -134,7 +134,7 @@ impl SharedMap {
         let size = first_size
             .checked_add(second_size)
             .ok_or(io::ErrorKind::InvalidInput)?;
-        // SAFETY: a fresh mapping at an address of the kernel's choice touches nothing of ours.
+        // SAFETY: a new mapping at an address that the kernel chooses replaces no other mapping.
         let base = unsafe {
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
             libc::mmap(std::ptr::null_mut(), size, libc::PROT_NONE, flags, -1, 0)
@@ -143,14 +143,14 @@ impl SharedMap {
             return Err(io::Error::last_os_error());
         }
         let base = NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mapped at zero"))?;
-        // Unmapped if one of the two cannot be.
+        // Dropped, and so unmapped, if one of the two files cannot be mapped.
         let map = Self { base, size };
         let parts = [
             (first, 0, first_size, access),
             (second, first_size, second_size, Access::Write),
         ];
         for (fd, offset, size, access) in parts {
-            // SAFETY: it takes the place of a part of the mapping that was made for it, which nothing refers to.
+            // SAFETY: it replaces a part of the mapping that was reserved for it, and that has no references.
             let part = unsafe {
                 libc::mmap(
                     map.base.as_ptr().add(offset).cast(),
@@ -228,19 +228,19 @@ mod tests {
     use std::sync::atomic::Ordering;
 
     #[test]
-    fn two_mappings_see_each_other_and_the_size_is_sealed() {
+    fn two_mappings_share_memory_and_the_size_is_sealed() {
         let fd = create_sealed(c"muster-test", 8192).unwrap();
         let one = SharedMap::map(fd.as_fd(), 8192, Access::Write).unwrap();
         let two = SharedMap::map(fd.as_fd(), 8192, Access::Read).unwrap();
         one.long(4096).store(7, Ordering::Release);
         assert_eq!(two.long(4096).load(Ordering::Acquire), 7);
         assert_eq!(seals(fd.as_fd()).unwrap() & REQUIRED_SEALS, REQUIRED_SEALS);
-        // SAFETY: a plain system call; it is meant to fail.
+        // SAFETY: a plain system call; it is expected to fail.
         assert_eq!(unsafe { libc::ftruncate(fd.as_raw_fd(), 0) }, -1);
     }
 
     #[test]
-    fn what_is_sealed_for_readers_is_written_through_older_mappings_only() {
+    fn a_memfd_sealed_for_readers_is_written_only_through_older_mappings() {
         let size = 65536;
         let ours = create_unsealed(c"muster-test", size).unwrap();
         let theirs = create_sealed(c"muster-test", size).unwrap();
@@ -256,7 +256,7 @@ mod tests {
         assert_eq!(writer.long(size).load(Ordering::Acquire), 8);
         if seals(ours).unwrap() & libc::F_SEAL_FUTURE_WRITE != 0 {
             assert!(map(Access::Write).is_err());
-            // SAFETY: a plain system call; it is meant to fail.
+            // SAFETY: a plain system call; it is expected to fail.
             let begun = unsafe {
                 let start = reader.at(0, 8).cast();
                 libc::mprotect(start, size, libc::PROT_READ | libc::PROT_WRITE)

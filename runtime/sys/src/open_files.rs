@@ -1,11 +1,11 @@
-//! The descriptors of this process: how many are open, and which of them serve nobody.
+//! The descriptors of this process: how many are open, and which are connections without use.
 
 use std::fs;
 use std::io;
 use std::mem;
 use std::os::fd::RawFd;
 
-/// What the kernel tells of a TCP connection (`struct tcp_info`), as far as it is read here.
+/// The kernel's information about a TCP connection (`struct tcp_info`), up to the last field that is used here.
 #[repr(C)]
 struct TcpInfo {
     state: u8,
@@ -23,18 +23,19 @@ const CLOSE_WAIT: u8 = 8;
 /// How many descriptors are open.
 ///
 /// # Errors
-/// `/proc` is not there, or a descriptor for it cannot be had.
+/// `/proc` is missing, or there is no descriptor left for it.
 pub fn count() -> io::Result<u64> {
     const OWN: &str = "/proc/self/fd";
     match fs::metadata(OWN)?.len() {
-        // Linux before 6.2 does not say. The one that lists them is one of them.
+        // Linux before 6.2 has no size here, so list them. The descriptor that lists them is one of them.
         0 => Ok(fs::read_dir(OWN)?.count().saturating_sub(1) as u64),
         count => Ok(count),
     }
 }
 
-/// How many descriptors below this number are TCP connections that the other side has closed, or that have brought
-/// fewer bytes than this. Both can be so for a moment of any connection. A few microseconds for ten descriptors.
+/// How many descriptors below this number are TCP connections that the peer has closed, or on which fewer bytes than
+/// this have arrived. Any connection can be in such a state for a moment. Takes a few microseconds for ten
+/// descriptors.
 pub fn unserved_connections(below: RawFd, bytes_min: u64) -> u64 {
     let is_unserved = |info: &TcpInfo| match info.state {
         CLOSE_WAIT => true,
@@ -47,18 +48,18 @@ pub fn unserved_connections(below: RawFd, bytes_min: u64) -> u64 {
         .count() as u64
 }
 
-/// What the kernel tells of a descriptor that is a TCP connection.
+/// The kernel's information about a descriptor, if it is a TCP connection.
 fn connection(fd: RawFd) -> Option<TcpInfo> {
     let mut length = size_of::<TcpInfo>() as libc::socklen_t;
-    // SAFETY: zeros are a valid TcpInfo, and the kernel writes at most `length` bytes to it. A number that is no
-    // descriptor, or not one of a TCP socket, is refused.
+    // SAFETY: zeros are a valid TcpInfo, and the kernel writes at most `length` bytes to it. For an invalid descriptor,
+    // or one that is not a TCP socket, it returns an error.
     let (answer, info) = unsafe {
         let mut info: TcpInfo = mem::zeroed();
         let at = (&raw mut info).cast();
         let answer = libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, at, &raw mut length);
         (answer, info)
     };
-    // An older kernel that tells less would tell nothing of the bytes.
+    // An older kernel returns a shorter structure, without the byte counts.
     (answer == 0 && length as usize == size_of::<TcpInfo>()).then_some(info)
 }
 
@@ -70,12 +71,12 @@ mod tests {
     use std::os::fd::AsRawFd;
 
     #[test]
-    fn connections_that_brought_little_or_were_closed_serve_nobody() {
+    fn connections_with_few_bytes_or_a_closed_peer_are_unserved() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let before = count().unwrap();
         let mut far = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut near, _) = listener.accept().unwrap();
-        // Other tests of this process open and close some, too.
+        // Other tests of this process open and close descriptors, too.
         assert!(before > 0 && count().is_ok());
         let is_unserved = |of: &TcpStream| {
             let number = of.as_raw_fd();

@@ -1,4 +1,4 @@
-//! Waiting for descriptors: epoll for the agent's loops, poll for a handful.
+//! Waits for descriptors: epoll for the agent's loops, poll for a few descriptors.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -6,17 +6,17 @@ use std::time::Duration;
 
 use super::check;
 
-/// Most descriptors that one wait tells of.
+/// The maximum number of descriptors that one wait reports.
 const READY_MAX: usize = 64;
 
-/// What a descriptor is ready for.
+/// A descriptor that is ready.
 #[derive(Debug, Clone, Copy)]
 pub struct Ready {
     /// The token given when the descriptor was added.
     pub token: u64,
-    /// There is something to read, or the other side has hung up.
+    /// There is something to read, or the peer has closed the connection.
     pub readable: bool,
-    /// There is room to write.
+    /// There is space to write.
     pub writable: bool,
 }
 
@@ -30,16 +30,16 @@ impl Epoll {
         // SAFETY: no pointers.
         let fd = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
         check("epoll_create1", i64::from(fd))?;
-        // SAFETY: the kernel has just given us this descriptor.
+        // SAFETY: the kernel has just created this descriptor.
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// Adds a descriptor to be watched for reading.
+    /// Adds a descriptor, watched for reading.
     pub fn add(&self, fd: BorrowedFd<'_>, token: u64) -> io::Result<()> {
         self.control(libc::EPOLL_CTL_ADD, fd, libc::EPOLLIN as u32, token)
     }
 
-    /// Adds a descriptor to be watched for reading, told once per change (edge-triggered).
+    /// Adds a descriptor, watched for reading, and reported once per change (edge-triggered).
     pub fn add_edge(&self, fd: BorrowedFd<'_>, token: u64) -> io::Result<()> {
         self.control(
             libc::EPOLL_CTL_ADD,
@@ -49,20 +49,20 @@ impl Epoll {
         )
     }
 
-    /// Takes a descriptor out. One that is not in the set is no error.
+    /// Removes a descriptor. It is no error if the descriptor is not in the set.
     pub fn remove(&self, fd: BorrowedFd<'_>) {
         let _ = self.control(libc::EPOLL_CTL_DEL, fd, 0, 0);
     }
 
     /// Waits for at most `timeout` (forever if `None`, not at all if zero), with the resolution
-    /// of the kernel's clock where it has `epoll_pwait2` (5.11), else rounded up to milliseconds.
+    /// of the kernel's clock if it has `epoll_pwait2` (5.11), else rounded up to milliseconds.
     /// A signal ends the wait early, with nothing ready.
     pub fn wait(&self, ready: &mut Vec<Ready>, timeout: Option<Duration>) -> io::Result<()> {
         self.wait_for(READY_MAX, ready, timeout)
     }
 
-    /// As `wait`, for at most so many descriptors, up to 64. The next call begins with those that were
-    /// ready and not among them.
+    /// As `wait`, for at most `most` descriptors, up to 64. The next call begins with the ready descriptors that
+    /// this one did not return.
     pub fn wait_for(
         &self,
         most: usize,
@@ -149,8 +149,8 @@ impl AsFd for Epoll {
     }
 }
 
-/// Waits until one of up to eight descriptors is readable or hung up; says which. A signal or the
-/// end of `timeout` answers with none.
+/// Waits until one of at most eight descriptors is readable or closed; returns which are. After a signal or
+/// `timeout`, none is.
 pub fn readable(
     descriptors: &[BorrowedFd<'_>],
     timeout: Option<Duration>,
@@ -174,7 +174,7 @@ pub fn readable(
     }
 }
 
-/// Rounded up, so that a wait never ends before its time; -1 is forever.
+/// Milliseconds, rounded up, so that a wait never ends early; -1 is forever.
 fn milliseconds(timeout: Option<Duration>) -> i32 {
     timeout.map_or(-1, |timeout| {
         timeout.as_nanos().div_ceil(1_000_000).min(i32::MAX as u128) as i32
@@ -188,7 +188,7 @@ mod tests {
     use crate::descriptor::{EventFd, TimerFd};
 
     #[test]
-    fn a_raised_event_and_an_expired_timer_are_told_by_token() {
+    fn a_raised_event_and_an_expired_timer_are_reported_by_token() {
         let epoll = Epoll::new().unwrap();
         let (event, timer) = (EventFd::new().unwrap(), TimerFd::new().unwrap());
         epoll.add(event.as_fd(), 1).unwrap();

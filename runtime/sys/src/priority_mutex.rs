@@ -2,7 +2,7 @@
 //! pthread_mutexattr_setprotocol(3p)).
 //!
 //! The agent's loop runs at real-time priority and shares data with threads that do not. With an ordinary mutex it
-//! waits until such a thread gets a processor, beside busy loops for as long as these like.
+//! would wait until such a thread gets a processor, which can take arbitrarily long beside busy loops.
 
 use std::cell::UnsafeCell;
 use std::io;
@@ -11,26 +11,26 @@ use std::ops::{Deref, DerefMut};
 
 use super::zero_or_code;
 
-/// Data behind such a mutex. It is not poisoned by a panic.
+/// Data that such a mutex protects. A panic does not poison it.
 pub struct PriorityMutex<T> {
-    /// In a place of its own: a mutex in use must not move.
+    /// Boxed: a mutex in use must not move.
     raw: Box<UnsafeCell<libc::pthread_mutex_t>>,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the value is reached by one thread at a time, the one that holds the mutex.
+// SAFETY: only the thread that holds the mutex accesses the value.
 unsafe impl<T: Send> Send for PriorityMutex<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send> Sync for PriorityMutex<T> {}
 
 impl<T> PriorityMutex<T> {
-    /// An unlocked one.
+    /// An unlocked mutex.
     ///
     /// # Errors
-    /// The C library or the kernel knows no priority inheritance.
+    /// The C library or the kernel does not support priority inheritance.
     pub fn new(value: T) -> io::Result<Self> {
         let raw = Box::new(UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER));
-        // SAFETY: `attributes` is initialised by the first call; `raw` is a valid place that nobody uses yet.
+        // SAFETY: `attributes` is initialised by the first call; `raw` is valid and not used yet.
         unsafe {
             let mut attributes: libc::pthread_mutexattr_t = std::mem::zeroed();
             zero_or_code(libc::pthread_mutexattr_init(&raw mut attributes))?;
@@ -50,9 +50,9 @@ impl<T> PriorityMutex<T> {
         })
     }
 
-    /// Waits for it. A thread that holds it already waits for ever, as with any mutex.
+    /// Waits for the mutex. A thread that holds it already waits forever, as with any mutex.
     pub fn lock(&self) -> PriorityGuard<'_, T> {
-        // SAFETY: an initialised mutex that does not move. Locking one that is valid cannot fail.
+        // SAFETY: an initialised mutex that does not move. Locking a valid mutex cannot fail.
         let answer = unsafe { libc::pthread_mutex_lock(self.raw.get()) };
         debug_assert_eq!(answer, 0, "pthread_mutex_lock");
         PriorityGuard {
@@ -72,7 +72,7 @@ impl<T> std::fmt::Debug for PriorityMutex<T> {
 
 impl<T> Drop for PriorityMutex<T> {
     fn drop(&mut self) {
-        // SAFETY: no guard lives any more, so nobody holds it.
+        // SAFETY: there is no guard any more, so no thread holds it.
         unsafe { libc::pthread_mutex_destroy(self.raw.get()) };
     }
 }
@@ -81,7 +81,7 @@ impl<T> Drop for PriorityMutex<T> {
 #[derive(Debug)]
 pub struct PriorityGuard<'a, T> {
     mutex: &'a PriorityMutex<T>,
-    /// Only the thread that locked a mutex may unlock it: a raw pointer is not sent to another.
+    /// Not `Send`: only the thread that locked a mutex may unlock it.
     _stays: PhantomData<*const ()>,
 }
 
@@ -96,14 +96,14 @@ impl<T> Deref for PriorityGuard<'_, T> {
 
 impl<T> DerefMut for PriorityGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: this thread holds the mutex, and the guard is borrowed by nobody else.
+        // SAFETY: this thread holds the mutex, and the guard is borrowed mutably.
         unsafe { &mut *self.mutex.value.get() }
     }
 }
 
 impl<T> Drop for PriorityGuard<'_, T> {
     fn drop(&mut self) {
-        // SAFETY: this thread holds the mutex, as a guard is not sent to another one.
+        // SAFETY: this thread holds the mutex, as a guard cannot be sent to another thread.
         unsafe { libc::pthread_mutex_unlock(self.mutex.raw.get()) };
     }
 }

@@ -1,23 +1,23 @@
-//! Other processes: a descriptor that tells of an end, signals, reaping, ids.
+//! Other processes: a descriptor that reports the end of a process, signals, reaping, ids.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use super::check;
 
-/// A descriptor that becomes readable when the process has ended, whoever its parent is (5.3).
-/// It comes after the address space was torn down: 80 ms per resident gigabyte.
+/// A descriptor that becomes readable when the process has ended, with any parent (Linux 5.3).
+/// That is after the kernel has torn down the address space: 80 ms per resident gigabyte.
 pub fn open_pidfd(pid: u32) -> io::Result<OwnedFd> {
     // SAFETY: no pointers.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid as libc::pid_t, 0u32) };
     check("pidfd_open", fd)?;
-    // SAFETY: the kernel has just given us this descriptor; it is closed at exec by design.
+    // SAFETY: the kernel has just created this descriptor; it is closed at exec by design.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
 }
 
-/// How the process of a pidfd ended, as wait(2)'s status: what the kernel keeps for the holders of its
-/// descriptors after somebody has reaped it (6.15). `None` while it is not reaped, and where the kernel
-/// keeps nothing.
+/// How the process of a pidfd ended, as wait(2)'s status. The kernel keeps it for the holders of the process's
+/// descriptors after the process was reaped (Linux 6.15). `None` while the process is not reaped, and if the kernel
+/// does not keep it.
 pub fn status_of_reaped(pidfd: BorrowedFd<'_>) -> Option<i32> {
     // `struct pidfd_info`, its first published size, as sixteen words: mask (2), cgroup (2), pids and
     // owners (11), wait status.
@@ -27,13 +27,13 @@ pub fn status_of_reaped(pidfd: BorrowedFd<'_>) -> Option<i32> {
     // _IOWR(0xFF, 11, struct pidfd_info)
     const PIDFD_GET_INFO: u32 = 3 << 30 | (4 * WORDS as u32) << 16 | 0xFF << 8 | 11;
     let mut info = [0u32; WORDS];
-    // The mask is one 64-bit word of the machine's order.
+    // The mask is one 64-bit word in native byte order.
     let mask = u64::from(PIDFD_INFO_EXIT).to_ne_bytes();
     for (word, bytes) in info.iter_mut().zip(mask.chunks_exact(4)) {
         *word = u32::from_ne_bytes(bytes.try_into().ok()?);
     }
-    let asked = info;
-    // SAFETY: the request carries the size of `info`, and the kernel writes no more than that.
+    let requested = info;
+    // SAFETY: the request contains the size of `info`, and the kernel writes at most that.
     let answer = unsafe {
         libc::ioctl(
             pidfd.as_raw_fd(),
@@ -41,12 +41,12 @@ pub fn status_of_reaped(pidfd: BorrowedFd<'_>) -> Option<i32> {
             info.as_mut_ptr(),
         )
     };
-    let is_told = info
+    let has_status = info
         .iter()
-        .zip(asked)
+        .zip(requested)
         .take(2)
-        .all(|(now, asked)| now & asked == asked);
-    (answer == 0 && is_told).then_some(info[WAIT_STATUS] as i32)
+        .all(|(now, requested)| now & requested == requested);
+    (answer == 0 && has_status).then_some(info[WAIT_STATUS] as i32)
 }
 
 /// Sends a signal.
@@ -56,10 +56,10 @@ pub fn send_signal(pid: u32, signal: i32) -> io::Result<()> {
     check("kill", i64::from(answer)).map(|_| ())
 }
 
-/// The same to the process of a pidfd (5.1).
+/// Sends a signal to the process of a pidfd (Linux 5.1).
 pub fn send_signal_by(pidfd: BorrowedFd<'_>, signal: i32) -> io::Result<()> {
     let no_details = std::ptr::null::<libc::siginfo_t>();
-    // SAFETY: without details the kernel writes those of kill.
+    // SAFETY: without details the kernel uses those of kill.
     let answer = unsafe {
         libc::syscall(
             libc::SYS_pidfd_send_signal,
@@ -72,8 +72,8 @@ pub fn send_signal_by(pidfd: BorrowedFd<'_>, signal: i32) -> io::Result<()> {
     check("pidfd_send_signal", answer).map(|_| ())
 }
 
-/// Processes that a process has started, and those that these have, but for such as have begun a session of their own,
-/// as what is to outlive its parent does.
+/// The children of a process and their descendants, except those that have started their own session, which are meant
+/// to outlive their parent.
 pub fn descendants(pid: u32) -> Vec<u32> {
     // SAFETY: no pointers.
     let session = |pid: u32| unsafe { libc::getsid(pid as libc::pid_t) };
@@ -89,17 +89,17 @@ pub fn descendants(pid: u32) -> Vec<u32> {
             let children = children
                 .split_whitespace()
                 .filter_map(|word| word.parse().ok());
-            let fresh: Vec<u32> = children
+            let new: Vec<u32> = children
                 .filter(|child| session(*child) == own && !found.contains(child))
                 .collect();
-            found.extend(fresh);
+            found.extend(new);
         }
     }
     found.split_off(1)
 }
 
-/// How a child ended, if it has: `Some(status)` is wait(2)'s status. `ECHILD` if it is no child
-/// of ours, or somebody else in this process has reaped it.
+/// How a child ended, if it has: `Some(status)` is wait(2)'s status. `ECHILD` if it is not a child of this
+/// process, or was reaped elsewhere in this process.
 pub fn try_reap(pid: u32) -> io::Result<Option<i32>> {
     let mut status = 0;
     // SAFETY: `status` is writable.
@@ -113,29 +113,29 @@ pub fn user_id() -> u32 {
     unsafe { libc::geteuid() }
 }
 
-/// The effective user id as those outside this process's user namespace know it: the same one for
-/// most. `None` where the namespace does not map it, and so nobody can tell.
+/// The effective user id outside of this process's user namespace; usually the same id.
+/// `None` if the namespace does not map it, and so the outer id is not known.
 pub fn outer_user_id() -> Option<u32> {
     let own = user_id();
     match std::fs::read_to_string("/proc/self/uid_map") {
         Ok(map) => mapped(&map, own),
-        // A kernel without user namespaces, or nothing mounted there.
+        // A kernel without user namespaces, or without /proc.
         Err(_) => Some(own),
     }
 }
 
-/// What an id is outside, by the lines of a map: first id inside, first outside, how many.
+/// The outer id, from the lines of a map: first id inside, first outside, count.
 fn mapped(map: &str, id: u32) -> Option<u32> {
     map.lines().find_map(|line| {
         let mut numbers = line.split_ascii_whitespace().map(str::parse::<u32>);
         let mut next = || numbers.next()?.ok();
         let (inside, outside, count) = (next()?, next()?, next()?);
-        let place = id.checked_sub(inside).filter(|place| *place < count)?;
-        outside.checked_add(place)
+        let offset = id.checked_sub(inside).filter(|offset| *offset < count)?;
+        outside.checked_add(offset)
     })
 }
 
-/// The host's name; lossy where it is not UTF-8.
+/// The host's name; converted lossily if it is not UTF-8.
 pub fn host_name() -> io::Result<String> {
     let mut buffer = [0u8; 256];
     // SAFETY: the last byte stays zero, so the text is terminated.
@@ -145,8 +145,8 @@ pub fn host_name() -> io::Result<String> {
     Ok(String::from_utf8_lossy(&buffer[..length]).into_owned())
 }
 
-/// Removes the `MUSTER_*` variables that are empty: they count as not given, everywhere. For the
-/// beginning of a program; once there is a second thread it does nothing.
+/// Removes the `MUSTER_*` variables that are empty: they count as not set. Call it at the
+/// start of a program; once there is a second thread it does nothing.
 pub fn forget_empty_settings() {
     if !std::fs::read_dir("/proc/self/task").is_ok_and(|tasks| tasks.count() == 1) {
         return;
@@ -155,7 +155,7 @@ pub fn forget_empty_settings() {
         value.is_empty() && name.as_encoded_bytes().starts_with(b"MUSTER_")
     };
     for (name, _) in std::env::vars_os().filter(empty).collect::<Vec<_>>() {
-        // SAFETY: this is the only thread, so nobody else reads the environment meanwhile.
+        // SAFETY: this is the only thread, so no other thread reads the environment meanwhile.
         unsafe { std::env::remove_var(name) };
     }
 }
@@ -165,12 +165,12 @@ pub fn own_object() -> Option<std::path::PathBuf> {
     use std::os::unix::ffi::OsStrExt;
     // SAFETY: all-zero is a valid Dl_info for dladdr to fill.
     let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
-    // SAFETY: any address may be asked about; `info` is writable.
+    // SAFETY: any address is permitted; `info` is writable.
     let found = unsafe { libc::dladdr(own_object as *const libc::c_void, &raw mut info) };
     if found == 0 || info.dli_fname.is_null() {
         return None;
     }
-    // SAFETY: dladdr gave a NUL-terminated name that lives as long as the object, as we do.
+    // SAFETY: dladdr returned a NUL-terminated name that is valid as long as the object, and so this code, is loaded.
     let name = unsafe { std::ffi::CStr::from_ptr(info.dli_fname) };
     let path = std::path::Path::new(std::ffi::OsStr::from_bytes(name.to_bytes()));
     path.canonicalize().ok()
@@ -182,27 +182,27 @@ mod tests {
     use std::os::fd::AsFd;
     use std::process::Command;
 
-    /// Whoever reaps it, the status is not lost; before, and on older kernels, nothing is told.
+    /// The status is available after the process was reaped by any caller; before, and on older kernels, there is none.
     #[test]
-    fn the_status_of_a_reaped_process_is_told() {
+    fn the_status_of_a_reaped_process_is_kept() {
         let mut child = Command::new("sleep").arg("600").spawn().unwrap();
         let pidfd = open_pidfd(child.id()).unwrap();
         assert_eq!(status_of_reaped(pidfd.as_fd()), None);
         child.kill().unwrap();
         child.wait().unwrap();
-        let told = status_of_reaped(pidfd.as_fd());
-        assert!(matches!(told, None | Some(libc::SIGKILL)), "{told:?}");
+        let status = status_of_reaped(pidfd.as_fd());
+        assert!(matches!(status, None | Some(libc::SIGKILL)), "{status:?}");
         let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
         let mut numbers = release.split(['.', '-']).map(str::parse::<u32>);
         let mut next = || numbers.next().and_then(Result::ok).unwrap_or(0);
         assert!(
-            told.is_some() || (next(), next()) < (6, 15),
-            "nothing is told on {release}"
+            status.is_some() || (next(), next()) < (6, 15),
+            "no status on Linux {release}"
         );
     }
 
     #[test]
-    fn an_id_is_looked_up_in_the_map_of_its_namespace() {
+    fn an_id_is_mapped_by_the_map_of_its_namespace() {
         assert_eq!(
             mapped("         0          0 4294967295\n", 1000),
             Some(1000)

@@ -1,29 +1,29 @@
-//! Real-time scheduling for the one thread that sends and judges heartbeats.
+//! Real-time scheduling for the one thread that sends and evaluates heartbeats.
 //!
-//! With busy loops on every core a detector at normal priority falsely kills its peers; at
-//! SCHED_FIFO 1 it does not. The price of a bug there would be a whole core, so a limit on
-//! uninterrupted real-time comes with it: the kernel sends SIGXCPU, whose handler demotes.
+//! With busy loops on every core, a detector at normal priority falsely declares its peers failed; at
+//! SCHED_FIFO 1 it does not. A bug there could occupy a whole core, so a limit on
+//! uninterrupted real-time is set with it: the kernel sends SIGXCPU, whose handler demotes the thread.
 
 use std::io;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 use super::check;
 
-/// What asking for real-time scheduling came to.
+/// The result of a request for real-time scheduling.
 #[derive(Debug)]
 pub enum Granted {
     /// The calling thread runs at SCHED_FIFO 1, guarded.
     RealTime,
-    /// The kernel said no; the thread runs as before.
+    /// The kernel refused; the scheduling of the thread is unchanged.
     Refused(io::Error),
 }
 
 /// How often the guard has demoted a thread.
 static DEMOTIONS: AtomicU64 = AtomicU64::new(0);
-/// The thread that was granted real-time: the signal may be taken by any thread of the process.
+/// The thread that has real-time priority. It is stored, since any thread of the process may take the signal.
 static GUARDED: AtomicI32 = AtomicI32::new(0);
 
-/// Asks for SCHED_FIFO 1 for the calling thread (its forked children and new threads do not inherit
+/// Requests SCHED_FIFO 1 for the calling thread (its forked children and new threads do not inherit
 /// it; one thread per process), with a guard: more than `spin_us_max` of real-time without sleeping
 /// demotes it to normal priority.
 pub fn ask_real_time(spin_us_max: u64) -> Granted {
@@ -82,7 +82,7 @@ extern "C" fn demote(_signal: i32) {
     // SAFETY: a plain system call, which is safe in a signal handler.
     unsafe {
         let thread = GUARDED.load(Ordering::Acquire);
-        // Without the flag only root may: it was set, and is not to be taken back.
+        // The flag was set, and only root may clear it.
         let policy = libc::SCHED_OTHER | libc::SCHED_RESET_ON_FORK;
         libc::sched_setscheduler(thread, policy, &raw const parameters);
     }
@@ -92,14 +92,14 @@ extern "C" fn demote(_signal: i32) {
 mod tests {
     use super::*;
 
-    /// Where the privilege is missing the refusal is what there is to see.
+    /// Without the privilege, the test checks only that the request is refused.
     #[test]
     fn a_real_time_thread_that_spins_is_demoted() {
         let spinning = std::thread::spawn(|| match ask_real_time(20_000) {
             Granted::Refused(_) => assert!(!is_real_time()),
             Granted::RealTime => {
                 assert!(is_real_time());
-                // From here on this thread is an ordinary user's, as an agent is.
+                // From here on this thread has the uid of an ordinary user, as an agent does.
                 const NOBODY: libc::uid_t = 65_534;
                 // SAFETY: a system call without pointers; libc's own function would change all threads.
                 unsafe { libc::syscall(libc::SYS_setresuid, NOBODY, NOBODY, NOBODY) };

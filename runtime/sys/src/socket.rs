@@ -1,7 +1,7 @@
 //! Unix sockets that keep message boundaries and can carry descriptors.
 //!
-//! SOCK_SEQPACKET: a message arrives whole or not at all, in order, and a hang-up is told. All
-//! sockets here are non-blocking and closed at exec; waiting is the caller's business.
+//! SOCK_SEQPACKET: a message arrives whole or not at all, in order, and the end of a connection is reported. All
+//! sockets here are non-blocking and closed at exec; the caller waits.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -16,17 +16,17 @@ pub const PATH_MAX: usize = 107;
 /// The most descriptors a message carries here.
 const DESCRIPTORS_MAX: usize = 4;
 
-/// Who is at the other end of a socket, as the kernel saw it when the connection was made.
+/// The process at the other end of a socket, as the kernel recorded it when the connection was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peer {
-    /// Process id in our namespace; 0 if it has none there.
+    /// Process id in this process's namespace; 0 if it has none there.
     pub pid: u32,
-    /// Effective user id, mapped into our namespace.
+    /// Effective user id, mapped into this process's namespace.
     pub uid: u32,
 }
 
 impl Peer {
-    /// Who is at the other end of a Unix socket; for a client, who listened.
+    /// The process at the other end of a Unix socket; for a client, the one that listened.
     pub fn of(socket: BorrowedFd<'_>) -> io::Result<Self> {
         let mut credentials = libc::ucred {
             pid: 0,
@@ -34,7 +34,7 @@ impl Peer {
             gid: u32::MAX,
         };
         let mut length = size_of::<libc::ucred>() as libc::socklen_t;
-        // SAFETY: room for the credentials, and the length says so.
+        // SAFETY: there is room for the credentials, and `length` is their size.
         let answer = unsafe {
             libc::getsockopt(
                 socket.as_raw_fd(),
@@ -51,7 +51,7 @@ impl Peer {
         })
     }
 
-    /// Whether what it says may be believed: it is of this user, or root; root asks anybody.
+    /// Whether its messages may be trusted: it runs as this user or as root; root trusts all users.
     pub fn is_trusted(self) -> bool {
         trusts(super::process::user_id(), self.uid)
     }
@@ -61,7 +61,7 @@ fn trusts(own: u32, other: u32) -> bool {
     other == own || other == 0 || own == 0
 }
 
-/// A socket that listens at a path.
+/// A listening socket with a path.
 #[derive(Debug)]
 pub struct PacketListener(OwnedFd);
 
@@ -82,10 +82,10 @@ impl PacketListener {
         Ok(Self(fd))
     }
 
-    /// The next connection, `None` if nobody is waiting.
+    /// The next connection, `None` if no client waits.
     pub fn accept(&self) -> io::Result<Option<Packets>> {
         let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-        // SAFETY: no address wanted.
+        // SAFETY: the address is not requested.
         let fd = unsafe {
             libc::accept4(
                 self.0.as_raw_fd(),
@@ -95,9 +95,9 @@ impl PacketListener {
             )
         };
         match check("accept4", i64::from(fd)) {
-            // SAFETY: the kernel has just given us this descriptor.
+            // SAFETY: the kernel has just created this descriptor.
             Ok(_) => Ok(Some(Packets(unsafe { OwnedFd::from_raw_fd(fd) }))),
-            // The client went away while it waited: the next call has the next one.
+            // The client closed the connection while it waited; the next call returns the next client.
             Err(cause) if cause.raw_os_error() == Some(libc::ECONNABORTED) => Ok(None),
             Err(cause) if cause.kind() == io::ErrorKind::WouldBlock => Ok(None),
             Err(cause) => Err(cause),
@@ -123,14 +123,14 @@ impl From<PacketListener> for OwnedFd {
     }
 }
 
-/// What a receive found.
+/// The result of a receive.
 #[derive(Debug)]
 pub enum Received {
-    /// A message of this many bytes, with the descriptors it carried.
+    /// A message of this length, with the descriptors that it carried.
     Message(usize, Vec<OwnedFd>),
-    /// Nothing now.
+    /// No message now.
     Nothing,
-    /// The other side has closed.
+    /// The peer has closed the connection.
     HungUp,
 }
 
@@ -139,7 +139,7 @@ pub enum Received {
 pub struct Packets(OwnedFd);
 
 impl Packets {
-    /// Connects to a listener. ENOENT and ECONNREFUSED say that nobody listens; EAGAIN that its
+    /// Connects to a listener. ENOENT and ECONNREFUSED: there is no listener; EAGAIN: its
     /// queue is full.
     pub fn connect(path: &Path) -> io::Result<Self> {
         let fd = socket()?;
@@ -157,7 +157,7 @@ impl Packets {
         // SAFETY: room for two descriptors.
         let answer = unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, ends.as_mut_ptr()) };
         check("socketpair", i64::from(answer))?;
-        // SAFETY: the kernel has just given us both.
+        // SAFETY: the kernel has just created both descriptors.
         unsafe {
             Ok((
                 Self(OwnedFd::from_raw_fd(ends[0])),
@@ -166,18 +166,18 @@ impl Packets {
         }
     }
 
-    /// Who is at the other end.
+    /// The process at the other end.
     pub fn peer(&self) -> io::Result<Peer> {
         Peer::of(self.0.as_fd())
     }
 
-    /// Sends one message and at most one descriptor, without blocking (`WouldBlock` if full: then
+    /// Sends one message and at most one descriptor, without blocking (`WouldBlock` if the queue is full: then
     /// nothing was sent) and without SIGPIPE.
     pub fn send(&self, bytes: &[u8], descriptor: Option<BorrowedFd<'_>>) -> io::Result<()> {
         self.send_with(bytes, descriptor.as_slice())
     }
 
-    /// The same with several descriptors, [`DESCRIPTORS_MAX`] at most.
+    /// As [`Self::send`], with at most [`DESCRIPTORS_MAX`] descriptors.
     pub fn send_with(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         assert!(descriptors.len() <= DESCRIPTORS_MAX);
         let mut part = libc::iovec {
@@ -185,7 +185,7 @@ impl Packets {
             iov_len: bytes.len(),
         };
         let mut control = ControlBuffer::new();
-        // SAFETY: an all-zero header is an empty one.
+        // SAFETY: an all-zero header is a valid empty one.
         let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
         header.msg_iov = &raw mut part;
         header.msg_iovlen = 1;
@@ -212,16 +212,16 @@ impl Packets {
         check("sendmsg", sent as i64).map(|_| ())
     }
 
-    /// Takes the next message into `buffer`. One longer than the buffer is an error
-    /// (`InvalidData`), and its descriptors are closed. What the other side said before it closed
-    /// is still received.
+    /// Takes the next message into `buffer`. A message that is longer than the buffer is an error
+    /// (`InvalidData`), and its descriptors are closed. Messages that the peer sent before it closed
+    /// are still received.
     pub fn receive(&self, buffer: &mut [u8]) -> io::Result<Received> {
         match self.receive_once(buffer) {
-            // Told first, and once, when the other side closed without reading what we had sent;
-            // its last words are behind.
+            // The kernel reports ECONNRESET first, and once, if the peer closed without reading all messages.
+            // The peer's last messages follow.
             Err(cause) if cause.raw_os_error() == Some(libc::ECONNRESET) => {}
-            // The kernel looks for messages first and for the end then: of a side that speaks and closes between the
-            // two the words are there now.
+            // The kernel checks for messages first, and then for the end. If the peer sent and closed between the
+            // two checks, its messages are available now.
             Ok(Received::HungUp) => {}
             answer => return answer,
         }
@@ -237,7 +237,7 @@ impl Packets {
             iov_len: buffer.len(),
         };
         let mut control = ControlBuffer::new();
-        // SAFETY: an all-zero header is an empty one.
+        // SAFETY: an all-zero header is a valid empty one.
         let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
         header.msg_iov = &raw mut part;
         header.msg_iovlen = 1;
@@ -259,12 +259,12 @@ impl Packets {
         let descriptors = take_descriptors(&header);
         if header.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) != 0 {
             let text = format!(
-                "message longer than {} bytes or too many descriptors",
+                "the message is longer than {} bytes or has too many descriptors",
                 buffer.len()
             );
             return Err(io::Error::new(io::ErrorKind::InvalidData, text));
         }
-        // A message is never empty in our protocols, so zero bytes are the end.
+        // In our protocols a message is never empty, so zero bytes are the end.
         if length == 0 {
             return Ok(Received::HungUp);
         }
@@ -275,7 +275,7 @@ impl Packets {
 impl TryFrom<OwnedFd> for Packets {
     type Error = io::Error;
 
-    /// A socket that came in a message. Anything else than a Unix socket of packets is refused.
+    /// A socket that arrived in a message. Any other type than a Unix socket of packets is refused.
     fn try_from(fd: OwnedFd) -> io::Result<Self> {
         let of = |option| socket_option(fd.as_fd(), option);
         let kind = (of(libc::SO_DOMAIN)?, of(libc::SO_TYPE)?);
@@ -283,7 +283,7 @@ impl TryFrom<OwnedFd> for Packets {
             return Ok(Self(fd));
         }
         let text = format!(
-            "domain {} and type {} are no Unix socket of packets",
+            "domain {} and type {} are not those of a Unix packet socket",
             kind.0, kind.1
         );
         Err(io::Error::new(io::ErrorKind::InvalidInput, text))
@@ -296,11 +296,11 @@ impl AsFd for Packets {
     }
 }
 
-/// A number that the kernel knows of a socket.
+/// An integer option of a socket.
 fn socket_option(fd: BorrowedFd<'_>, option: libc::c_int) -> io::Result<libc::c_int> {
     let mut value: libc::c_int = 0;
     let mut length = size_of::<libc::c_int>() as libc::socklen_t;
-    // SAFETY: room for a number, and the length says so.
+    // SAFETY: there is room for a number, and `length` is its size.
     let answer = unsafe {
         libc::getsockopt(
             fd.as_raw_fd(),
@@ -325,8 +325,8 @@ impl ControlBuffer {
     }
 }
 
-/// Takes ownership of every descriptor of a received message, wanted or not: what is not owned
-/// would leak.
+/// Takes ownership of every descriptor of a received message, wanted or not: otherwise
+/// they would leak.
 fn take_descriptors(header: &libc::msghdr) -> Vec<OwnedFd> {
     let mut descriptors = Vec::new();
     // SAFETY: the kernel wrote the control messages, and the macros stay within their length.
@@ -352,7 +352,7 @@ fn socket() -> io::Result<OwnedFd> {
     // SAFETY: no pointers.
     let fd = unsafe { libc::socket(libc::AF_UNIX, kind, 0) };
     check("socket", i64::from(fd))?;
-    // SAFETY: the kernel has just given us this descriptor.
+    // SAFETY: the kernel has just created this descriptor.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -360,7 +360,7 @@ pub(super) fn address(path: &Path) -> io::Result<(libc::sockaddr_un, libc::sockl
     let bytes = path.as_os_str().as_bytes();
     if bytes.len() > PATH_MAX || bytes.contains(&0) {
         let text = format!(
-            "{}: a socket path has at most {PATH_MAX} bytes",
+            "{}: the path of a socket has at most {PATH_MAX} bytes",
             path.display()
         );
         return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
@@ -380,7 +380,7 @@ mod tests {
     use crate::descriptor::EventFd;
 
     #[test]
-    fn a_stranger_is_not_trusted() {
+    fn another_user_is_not_trusted() {
         assert!(trusts(1000, 1000) && trusts(1000, 0) && trusts(0, 1000));
         assert!(!trusts(1000, 1001));
         let (one, _two) = Packets::pair().unwrap();
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_keeps_its_boundary_and_brings_its_descriptor() {
+    fn a_message_keeps_its_boundary_and_carries_its_descriptor() {
         let (one, two) = Packets::pair().unwrap();
         let event = EventFd::new().unwrap();
         one.send(b"hello", Some(event.as_fd())).unwrap();
@@ -408,9 +408,9 @@ mod tests {
     }
 
     #[test]
-    fn the_last_words_of_one_that_did_not_listen_are_heard() {
+    fn the_last_messages_of_a_peer_that_did_not_read_are_received() {
         let (one, two) = Packets::pair().unwrap();
-        one.send(b"unheard", None).unwrap();
+        one.send(b"unread", None).unwrap();
         two.send(b"no", None).unwrap();
         drop(two);
         let mut buffer = [0; 16];
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_too_long_is_refused_with_its_limit() {
+    fn a_path_that_is_too_long_is_refused_with_the_limit() {
         let long = "/tmp/".to_owned() + &"x".repeat(120);
         let text = Packets::connect(Path::new(&long)).unwrap_err().to_string();
         assert!(text.contains("107"), "{text}");

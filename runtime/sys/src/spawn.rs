@@ -1,6 +1,6 @@
-//! Starting a program from a rank without forking it.
+//! Starts a program from a rank without a fork.
 //!
-//! A fork of a 4 GB rank takes 88 ms and is a hazard with pinned memory; `posix_spawn` shares the
+//! A fork of a rank with 4 GB takes 88 ms and is a hazard with pinned memory; `posix_spawn` shares the
 //! address space until exec and takes half a millisecond at any size.
 
 use std::ffi::CString;
@@ -10,8 +10,8 @@ use std::path::Path;
 
 /// Starts `path` with these arguments (the first one is its name) and exactly this environment:
 /// in a new session, signals at their defaults and unblocked, stdin and stdout at `/dev/null`,
-/// stderr at `errors`, so that a refusal to start can be read. Returns the child's pid, which the
-/// caller reaps.
+/// stderr at `errors`, so that the reason of a failed start can be read. Returns the child's pid; the
+/// caller reaps the child.
 pub fn spawn(
     path: &Path,
     arguments: &[CString],
@@ -30,7 +30,7 @@ pub fn spawn(
         let mut attributes: libc::posix_spawnattr_t = std::mem::zeroed();
         libc::posix_spawn_file_actions_init(&raw mut actions);
         libc::posix_spawnattr_init(&raw mut attributes);
-        // First: it may be one of the standard streams, if the caller has closed its own.
+        // This comes first: `errors` may have the number of a standard stream, if the caller has closed its own.
         libc::posix_spawn_file_actions_adddup2(&raw mut actions, errors.as_raw_fd(), 2);
         for (fd, mode) in [(0, libc::O_RDONLY), (1, libc::O_WRONLY)] {
             let null = c"/dev/null".as_ptr();
@@ -100,14 +100,14 @@ mod tests {
         let ended = super::super::poll::readable(&[pidfd.as_fd()], Some(Duration::from_secs(30)));
         assert!(ended.unwrap()[0]);
         assert_eq!(libc::WEXITSTATUS(try_reap(pid).unwrap().unwrap()), 7);
-        let mut said = String::new();
+        let mut printed = String::new();
         errors.rewind().unwrap();
-        errors.read_to_string(&mut said).unwrap();
-        assert_eq!(said, "sorry\n");
+        errors.read_to_string(&mut printed).unwrap();
+        assert_eq!(printed, "sorry\n");
     }
 
     #[test]
-    fn a_missing_program_is_an_error_here_and_not_in_the_child() {
+    fn a_missing_program_is_an_error_of_the_caller() {
         let errors = create_file(c"muster-test").unwrap();
         let path = Path::new("/nonexistent/musterd");
         let cause = spawn(path, &[], &[], errors.as_fd()).unwrap_err();

@@ -1,7 +1,7 @@
-//! A stream that is asked once: everything is said, then everything that is answered is read.
+//! One request and its answer over a stream: sends the whole request, then reads the whole answer.
 //!
-//! Every wait ends with the patience of who asks: a full queue of the listener, a reader that does not
-//! read, an answer that does not come. Without SIGPIPE, since applications may not ignore it.
+//! Every wait has the caller's time-out: for a place in the listener's queue, for a reader that does not
+//! read, for an answer that does not come. There is no SIGPIPE, since applications may not ignore it.
 
 use std::io::{self, Read};
 use std::net::Shutdown;
@@ -14,18 +14,18 @@ use super::check;
 use super::process::user_id;
 use super::socket::{Peer, address};
 
-/// Whose word is listened to.
+/// The users whose answers are accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trust {
-    /// This user's and root's; root's is anybody's.
+    /// This user and root; root accepts any user.
     Own,
-    /// This user's and root's, and that of the user whom the name of the socket tells: it lies where
-    /// anybody may have bound that name first.
+    /// This user and root, and the user in the name of the socket. Its directory is writable for all users, so another
+    /// user may have bound that name first.
     User(u32),
 }
 
 impl Trust {
-    /// What is wrong with a peer of this user.
+    /// The reason why a peer is refused; none if it is accepted.
     fn refusal(self, peer: Peer) -> Option<String> {
         let (own, uid) = (user_id(), peer.uid);
         match self {
@@ -33,8 +33,8 @@ impl Trust {
                 "it belongs to uid {uid}, and you are uid {own}; ask as its user or as root"
             )),
             Self::User(named) if ![named, own, 0].contains(&uid) => Some(format!(
-                "it belongs to uid {uid}, and by its name to uid {named}: uid {uid} has taken the name, and is not \
-                 asked; have root remove it and start the agent anew, or give agents another directory with \
+                "it belongs to uid {uid}, but its name to uid {named}: uid {uid} has taken the name, and is not \
+                 trusted; have root remove it and restart the agent, or set another directory for agents with \
                  MUSTER_READABLE_IN"
             )),
             _ => None,
@@ -42,18 +42,18 @@ impl Trust {
     }
 }
 
-/// Says `question` to who listens at `path`, and takes at most `answer_max` bytes of the answer.
-/// `TimedOut` if it takes longer than `patience`, `PermissionDenied` if it is somebody else's socket: what
-/// a stranger says is not listened to.
+/// Sends `question` to the process that listens at `path`, and reads at most `answer_max` bytes of the answer.
+/// `TimedOut` if it takes longer than `timeout`, `PermissionDenied` if the socket belongs to a user that is not
+/// trusted, whose answer is not read.
 pub fn ask(
     path: &Path,
     question: &[u8],
     answer_max: usize,
-    patience: Duration,
+    timeout: Duration,
     trust: Trust,
 ) -> io::Result<Vec<u8>> {
-    let end = Instant::now() + patience;
-    let mut stream = say(path, question, patience, trust)?;
+    let end = Instant::now() + timeout;
+    let mut stream = say(path, question, timeout, trust)?;
     let mut answer = Vec::new();
     let mut buffer = [0; 16 << 10];
     while answer.len() < answer_max {
@@ -61,7 +61,7 @@ pub fn ask(
         match stream.read(&mut buffer) {
             Ok(0) => break,
             Ok(count) => answer.extend(&buffer[..count]),
-            // It has not heard everything, and has said what it had to say.
+            // The peer closed before it read the whole request, but it has sent an answer.
             Err(cause) if is_hang_up(&cause) && !answer.is_empty() => break,
             Err(cause) if cause.kind() == io::ErrorKind::Interrupted => {}
             Err(cause) => return Err(late(cause)),
@@ -71,43 +71,43 @@ pub fn ask(
     Ok(answer)
 }
 
-/// Says `question`, and returns the stream on which the answer comes.
+/// Sends `question`, and returns the stream that the answer comes from.
 pub fn say(
     path: &Path,
     question: &[u8],
-    patience: Duration,
+    timeout: Duration,
     trust: Trust,
 ) -> io::Result<UnixStream> {
-    let end = Instant::now() + patience;
+    let end = Instant::now() + timeout;
     let stream = connect(path, left(end)?, trust)?;
-    let mut unsaid = question;
-    while !unsaid.is_empty() {
+    let mut unsent = question;
+    while !unsent.is_empty() {
         stream.set_write_timeout(Some(left(end)?))?;
         // SAFETY: the bytes are valid for the call.
         let sent = unsafe {
             libc::send(
                 stream.as_raw_fd(),
-                unsaid.as_ptr().cast(),
-                unsaid.len(),
+                unsent.as_ptr().cast(),
+                unsent.len(),
                 libc::MSG_NOSIGNAL,
             )
         };
         match check("send", sent as i64) {
-            Ok(sent) => unsaid = &unsaid[sent as usize..],
+            Ok(sent) => unsent = &unsent[sent as usize..],
             Err(cause) if cause.kind() == io::ErrorKind::Interrupted => {}
-            // Whoever hung up may have said why.
+            // A peer that closes may have sent the reason.
             Err(cause) if is_hang_up(&cause) => break,
             Err(cause) => return Err(late(cause)),
         }
     }
-    // If it has hung up, what it said is there all the same.
+    // If the peer has closed, its answer can still be read.
     let _ = stream.shutdown(Shutdown::Write);
     Ok(stream)
 }
 
-/// Whether somebody of this user, or root, listens at `path`; one whose queue is full does, too.
-pub fn is_anybody_there(path: &Path, patience: Duration) -> bool {
-    match connect(path, patience, Trust::Own) {
+/// Whether a process of this user or root listens at `path`, also if its queue is full.
+pub fn is_anybody_there(path: &Path, timeout: Duration) -> bool {
+    match connect(path, timeout, Trust::Own) {
         Ok(_) => true,
         Err(cause) => cause.kind() == io::ErrorKind::TimedOut,
     }
@@ -125,7 +125,7 @@ fn left(end: Instant) -> io::Result<Duration> {
     }
 }
 
-/// A time-out has two names.
+/// Makes one error kind of the two for a time-out.
 fn late(cause: io::Error) -> io::Error {
     match cause.kind() {
         io::ErrorKind::WouldBlock => io::ErrorKind::TimedOut.into(),
@@ -133,7 +133,7 @@ fn late(cause: io::Error) -> io::Error {
     }
 }
 
-fn connect(path: &Path, patience: Duration, trust: Trust) -> io::Result<UnixStream> {
+fn connect(path: &Path, timeout: Duration, trust: Trust) -> io::Result<UnixStream> {
     let (address, length) = address(path)?;
     let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
     // SAFETY: no pointers.
@@ -141,8 +141,8 @@ fn connect(path: &Path, patience: Duration, trust: Trust) -> io::Result<UnixStre
     check("socket", i64::from(fd))?;
     // SAFETY: the kernel has just given us this descriptor.
     let stream = UnixStream::from(unsafe { OwnedFd::from_raw_fd(fd) });
-    // It bounds the wait for a place in the listener's queue, too.
-    stream.set_write_timeout(Some(patience))?;
+    // This time-out also applies to connect, which waits for a place in the listener's queue.
+    stream.set_write_timeout(Some(timeout))?;
     // SAFETY: `address` is a valid sockaddr_un of `length` bytes.
     let answer = unsafe { libc::connect(fd, (&raw const address).cast(), length) };
     check("connect", i64::from(answer)).map_err(late)?;
@@ -164,37 +164,37 @@ mod tests {
 
     fn listener() -> (tempfile::TempDir, std::path::PathBuf, UnixListener) {
         let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("door");
+        let path = directory.path().join("socket");
         let listener = UnixListener::bind(&path).unwrap();
         (directory, path, listener)
     }
 
     #[test]
-    fn everything_is_said_and_everything_is_read() {
+    fn the_whole_request_is_sent_and_the_whole_answer_is_read() {
         let (_directory, path, listener) = listener();
         let question = vec![7; 1 << 20];
         let asked = question.clone();
         let asking = std::thread::spawn(move || ask(&path, &asked, 1 << 22, LATE, Trust::Own));
         let (mut client, _) = listener.accept().unwrap();
-        let mut heard = Vec::new();
-        client.read_to_end(&mut heard).unwrap();
-        assert_eq!(heard, question);
+        let mut received = Vec::new();
+        client.read_to_end(&mut received).unwrap();
+        assert_eq!(received, question);
         client.write_all(&[1; 100_000]).unwrap();
         drop(client);
         assert_eq!(asking.join().unwrap().unwrap(), [1; 100_000]);
     }
 
-    /// Who refuses may do so before it has heard everything, and its reason arrives.
+    /// A peer may refuse a request before it has read all of it, and its reason arrives.
     #[test]
-    fn what_is_said_before_a_hang_up_is_heard() {
+    fn an_answer_before_a_hang_up_is_received() {
         let (_directory, path, listener) = listener();
-        // It takes nothing of the question, which fits the socket's buffer or does not.
+        // The peer reads nothing of the request, which may or may not fit into the socket's buffer.
         for length in [1, 4 << 20] {
             let path = path.clone();
             let asking =
                 std::thread::spawn(move || ask(&path, &vec![7; length], 1 << 10, LATE, Trust::Own));
             let (mut client, _) = listener.accept().unwrap();
-            // Until something waits to be read: then the hang-up counts as a reset.
+            // Wait until there is something to read: then closing the socket is a reset.
             crate::poll::readable(&[client.as_fd()], Some(LATE)).unwrap();
             client.write_all(b"too long").unwrap();
             drop(client);
@@ -203,9 +203,9 @@ mod tests {
     }
 
     #[test]
-    fn no_wait_is_for_ever() {
+    fn every_wait_times_out() {
         let (_directory, path, _listener) = listener();
-        // Nobody accepts, reads or answers.
+        // No process accepts, reads or answers.
         let kind = |question: &[u8]| {
             ask(&path, question, 10, SOON, Trust::Own)
                 .unwrap_err()
@@ -213,7 +213,7 @@ mod tests {
         };
         assert_eq!(kind(b"hello"), io::ErrorKind::TimedOut);
         assert_eq!(kind(&[7; 1 << 22]), io::ErrorKind::TimedOut);
-        // What waits in the queue is closed, so it is filled by those that stay.
+        // A connection in the queue is closed when it is dropped, so fill the queue with ones that are kept.
         let held: Vec<_> = (0..5000)
             .map_while(|_| connect(&path, SOON, Trust::Own).ok())
             .collect();
@@ -224,9 +224,9 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_there() {
+    fn a_missing_socket_is_an_error() {
         let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("door");
+        let path = directory.path().join("socket");
         let error = ask(&path, b"hello", 10, LATE, Trust::Own).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
     }
