@@ -234,7 +234,7 @@ fn variables_are_taken_named_or_empty() {
 #[test]
 fn output_that_cannot_be_written_is_no_panic() {
     let scenario = muster_tests::workspace().join("tests/scenarios");
-    let scenario = scenario.join("another-job-is-not-heard.toml");
+    let scenario = scenario.join("another-job-is-ignored.toml");
     let run = |output: Stdio| {
         let mut command = Command::new(program("muster"));
         command.args(["sim", "run"]).arg(&scenario);

@@ -39,7 +39,7 @@ fn written(directory: &Path, text: &str) -> PathBuf {
 
 #[test]
 fn a_run_prints_what_was_drawn_and_how_it_ended() {
-    let file = given("one-death-is-told-once.toml");
+    let file = given("one-failure-is-reported-once.toml");
     let (code, out, err) = muster(&["run", &file, "--seed", "7"]);
     assert_eq!(code, Some(0), "{err}");
     assert!(out.starts_with("# drawn from seed 7"), "{out}");
@@ -65,7 +65,7 @@ fn a_run_prints_what_was_drawn_and_how_it_ended() {
 
 #[test]
 fn a_sweep_names_its_seeds_and_does_not_depend_on_threads() {
-    let file = given("one-death-is-told-once.toml");
+    let file = given("one-failure-is-reported-once.toml");
     let sweep = ["sweep", "--scenario", &file, "--seeds", "3", "--first", "5"];
     let (code, out, err) = muster(&sweep);
     assert_eq!(code, Some(0), "{err}");
@@ -192,7 +192,7 @@ fn a_bad_scenario_is_refused_with_its_place_and_a_remedy() {
 
 #[test]
 fn a_wrong_command_line_is_refused() {
-    let file = given("one-death-is-told-once.toml");
+    let file = given("one-failure-is-reported-once.toml");
     let cases: [(&[&str], &str); 6] = [
         (&["run"], "SCENARIO"),
         (&["run", &file, "--seed", "many"], "many"),

@@ -1,4 +1,4 @@
-//! Stories of nodes with several rails: what one rail loses another one carries.
+//! Nodes with several rails: traffic of a lost rail uses another one.
 
 use muster_protocol::{EventKind, NodeState, Profile};
 use muster_sim::World;
@@ -13,8 +13,8 @@ fn with_rails(seed: u64, count: usize, rails: usize) -> World {
     world
 }
 
-/// One rail of a node is lost: its observers call it degraded, nobody calls it failed, and when the
-/// rail is back it is whole again.
+/// One rail of a node is lost: its observers report it degraded, and no member reports it failed. When the
+/// rail is back, the node is alive again.
 #[test]
 fn a_lost_rail_is_degraded_and_never_failed() {
     for seed in 0..10 {
@@ -50,7 +50,7 @@ fn a_lost_rail_is_degraded_and_never_failed() {
     }
 }
 
-/// The switch of one rail fails for everybody; then a node dies, and is found as fast as ever.
+/// The switch of one rail fails for all nodes; then a node dies, and is detected as fast as usual.
 #[test]
 fn a_lost_net_hides_no_death() {
     let mut world = with_rails(3, 12, 2);
@@ -67,7 +67,7 @@ fn a_lost_net_hides_no_death() {
     sound(&world);
 }
 
-/// The last rail of a node is lost too: that is silence, and a failure.
+/// The last rail of a node is lost too: that is silence and leads to a failure.
 #[test]
 fn a_node_without_a_rail_is_failed() {
     let mut world = with_rails(5, 8, 2);
