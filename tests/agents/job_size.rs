@@ -1,4 +1,5 @@
-//! What clients say of ranks and of the job's size, where it cannot be: real agents, ranks that say anything.
+//! Wrong statements of clients about ranks and the size of the job: real agents, and ranks that state
+//! impossible numbers.
 
 use muster_tests::ranks::{Job, Rank};
 
@@ -8,10 +9,10 @@ fn command(job: &Job, rank: u32, size: u32) -> std::process::Command {
     command
 }
 
-/// The first size that can be stands: another one, words about ranks that the job does not have and ranks beyond it
-/// are refused and counted, and nobody sees a trace of them.
+/// The first possible size counts. Another size, statements about ranks that the job does not have, and ranks
+/// beyond it are refused and counted, and no rank sees an effect.
 #[test]
-fn a_rank_beyond_the_job_is_nobody() {
+fn a_rank_beyond_the_job_is_refused() {
     let job = Job::new(1);
     let mut first = Rank::start(&mut command(&job, 0, 4), "rank 0");
     first.await_words(&["ATTACHED"]);
@@ -21,7 +22,7 @@ fn a_rank_beyond_the_job_is_nobody() {
         first.tell(&format!("aborted {word}"));
         first.await_words(&["SAID", "true"]);
     }
-    // One that can be comes through, behind all the others.
+    // A valid statement takes effect, after all the others.
     first.tell("aborted 2 4");
     first.await_states("n1=Alive 0=Alive 1=Alive 2=Failed 3=Unknown");
     assert_eq!(first.counter("ranks_refused"), 4);

@@ -607,7 +607,7 @@ impl World {
 
     /// Whether events are not used: a world that only measures.
     fn is_unwatched(&self) -> bool {
-        !self.keep_records && self.trace.is_none() && self.checker.watches_nothing()
+        !self.keep_records && self.trace.is_none() && self.checker.is_disabled()
     }
 
     fn trace_frame(
