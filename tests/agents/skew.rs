@@ -144,7 +144,7 @@ fn a_library_refuses_a_state_table_of_another_layout() {
     let job = Job::new(1);
     let agent = OtherAgent::start(&job);
     let halves =
-        [(); 2].map(|()| create_sealed(c"a-board", 1 << 16).expect("memory for a state table"));
+        [(); 2].map(|()| create_sealed(c"a-table", 1 << 16).expect("memory for a state table"));
     let other = LAYOUT_VERSION + 1;
     let file = File::from(halves[0].try_clone().expect("a descriptor is left"));
     file.write_at(b"MUSTERBD", 0).expect("the file is writable");

@@ -1,5 +1,5 @@
-//! A split among real agents, and the page that `muster report` makes of their journals: it says what happened to the
-//! job, and what the node that was cut off held of the others is its own view.
+//! A split among real agents, and the page that `muster report` makes of their journals: it shows what
+//! happened to the job, and shows the view of the node that was cut off separately.
 //!
 //! Each node is a network namespace; every wait is for an event.
 
@@ -17,12 +17,12 @@ const CUT: usize = 4;
 const CUT_RANK: usize = 7;
 /// A rank that is killed before that, on n1.
 const KILLED: usize = 1;
-/// Ranks on the other nodes, one each.
+/// Ranks on the other nodes, one per node.
 const OTHERS: [usize; 3] = [0, 2, 4];
-/// How a journal's line is in the table: the event in a cell, and whom it is about in the next one.
+/// A journal's line in the table: the event in a cell, and its subject in the next one.
 const FAILED: &str = "<td class=\"t\">node-failed</td>";
 
-/// A rank of a job, on a host of its own network, whose agent keeps a journal.
+/// Starts a rank of a job, on a host with its own network, whose agent keeps a journal.
 fn start(job: &Job, hosts: &Hosts, journals: &Path, rank: usize) -> Rank {
     let node = 1 + rank / 2;
     let binary = env!("CARGO_BIN_EXE_muster-test-rank");
@@ -42,7 +42,7 @@ fn start(job: &Job, hosts: &Hosts, journals: &Path, rank: usize) -> Rank {
     rank
 }
 
-/// What `muster report` says, and the page that it makes.
+/// The output of `muster report`, and the page that it makes.
 fn report(journals: &Path, page: &Path) -> (String, String) {
     let mut command = Command::new(program("muster"));
     command.arg("report").arg(journals).arg("-o").arg(page);
@@ -53,7 +53,7 @@ fn report(journals: &Path, page: &Path) -> (String, String) {
 }
 
 #[test]
-fn a_split_is_told_as_the_job_saw_it() {
+fn a_split_is_reported_as_the_job_saw_it() {
     let Some(hosts) = Hosts::open(NODES, 1) else {
         return;
     };
@@ -103,8 +103,8 @@ fn a_split_is_told_as_the_job_saw_it() {
     for there in ["<td>n4 with ranks 6-7</td>", "<td>rank 1 on n1</td>"] {
         assert!(of_job.contains(there), "{there}: {page}");
     }
-    // In one row, or in several where it has found them silent one after the other.
+    // In one row, or in several if the members were found silent one after the other.
     assert!(of_cut.contains(&format!("<td>n4</td>{FAILED}")), "{page}");
-    // Nobody is called by a sign.
+    // All members are named; `?` would stand for an unknown one.
     assert!(!page.contains('?'), "{page}");
 }
