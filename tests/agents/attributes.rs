@@ -24,7 +24,7 @@ fn start(job: &Job) -> Vec<Rank> {
 }
 
 fn ask(rank: &mut Rank, question: &str, answer: &[&str]) {
-    rank.tell(question);
+    rank.send(question);
     rank.await_words(answer);
 }
 
@@ -50,7 +50,7 @@ fn all_nodes_read_what_one_node_writes() {
         ask(&mut ranks[0], value, &["PUBLISHED", "load"]);
         for rank in &mut ranks[1..] {
             rank.await_words(&["EVENT", "Attribute", "node=n1"]);
-            rank.tell("get n1 load");
+            rank.send("get n1 load");
             let answer = rank.await_words(&["VALUE"]);
             assert_eq!(answer, format!("VALUE n1 load {seen}"));
         }
@@ -113,7 +113,7 @@ fn a_killed_worker_loses_no_attribute_and_no_watch() {
     ask(&mut ranks[0], "publish role client", &["PUBLISHED", "role"]);
     loop {
         ranks[1].await_words(&["EVENT", "Attribute", "node=n1"]);
-        ranks[1].tell("get n1 role");
+        ranks[1].send("get n1 role");
         if ranks[1].await_words(&["VALUE"]) == "VALUE n1 role client" {
             break;
         }

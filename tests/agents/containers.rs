@@ -87,10 +87,10 @@ fn a_rank_in_a_pid_namespace_below_the_agents_is_watched() {
         inside.await_words(&["ATTACHED"]);
         outside.await_states("n1=Alive 0=Alive 1=Alive");
         // Its promise counts, although it has another number in its own namespace.
-        inside.tell("promise 20");
+        inside.send("promise 20");
         inside.await_words(&["PROMISED", "true"]);
         outside.await_words(&["EVENT", "RankHung", "rank=1"]);
-        inside.tell("promise 0");
+        inside.send("promise 0");
         outside.await_words(&["EVENT", "RankResumed", "rank=1"]);
         // Signals to its own number in the agent's namespace do not affect it, and its end is detected.
         inside.kill();
@@ -98,7 +98,7 @@ fn a_rank_in_a_pid_namespace_below_the_agents_is_watched() {
         assert!(event.contains("cause=KernelFutex"), "{event}");
         let mut another = begin(&job, 2, options);
         another.await_words(&["ATTACHED"]);
-        another.tell("leave 0");
+        another.send("leave 0");
         outside.await_words(&["EVENT", "RankLeft", "rank=2"]);
     }
 }
@@ -112,12 +112,12 @@ fn a_rank_outside_the_agents_pid_namespace_is_refused() {
     let job = Job::new(1);
     let inside = begin(&job, 0, &PID_AND_PROC);
     inside.await_words(&["ATTACHED"]);
-    let (keeper, _) = job.agent(1).pair();
+    let (supervisor, _) = job.agent(1).pair();
     let text = refused(begin(&job, 1, &[]));
     assert_contains(&text, &["pid namespace", "srun musterd"]);
     // The namespace ends with its first process, and the agent with it.
     inside.kill();
-    wait_for_end(keeper);
+    wait_for_end(supervisor);
     drop(start(&job, 1));
 }
 

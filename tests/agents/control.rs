@@ -663,7 +663,7 @@ fn rails_are_placed_on_the_machine() {
 fn changes_survive_the_worker() {
     let job = Job::new(2);
     let ranks: Vec<Rank> = (0..2).map(|rank| start_rank(&job, rank)).collect();
-    let control = job.place(1).directory().join("control");
+    let control = job.agent_directory(1).directory().join("control");
     let admin = Admin(control);
     let rail = "127.66.72.1:0@udp7";
     admin.await_answer(&["rails", "add", rail], |answer| answer.contains("done"));

@@ -55,7 +55,7 @@ fn silent_connections_to_a_tcp_rail_leave_descriptors_for_ranks() {
     ranks[1].await_words(&["ATTACHED"]);
     let all = "n1=Alive n2=Alive 0=Alive 1=Alive";
     ranks.iter_mut().for_each(|rank| rank.await_states(all));
-    let (keeper, worker) = job.agent(1).pair();
+    let (supervisor, worker) = job.agent(1).pair();
 
     let rails = job.rails(1);
     let (address, _) = rails.split_once('@').expect("a NID");
@@ -89,8 +89,8 @@ fn silent_connections_to_a_tcp_rail_leave_descriptors_for_ranks() {
     let mut newcomer = start(&job, 1, 2);
     newcomer.await_words(&["ATTACHED"]);
     newcomer.await_counter("workers_renewed", 1);
-    let (same_keeper, new_worker) = job.agent(1).pair();
-    assert_eq!(same_keeper, keeper);
+    let (same_supervisor, new_worker) = job.agent(1).pair();
+    assert_eq!(same_supervisor, supervisor);
     assert_ne!(new_worker, worker);
     ranks
         .iter_mut()

@@ -58,16 +58,16 @@ fn end_without_a_loss(mut ranks: Vec<Rank>) {
 #[test]
 fn a_node_whose_agent_is_flooded_by_its_own_processes_is_not_declared_failed() {
     let (job, ranks) = begin();
-    let (comers_of, next) = (Arc::clone(&job), AtomicU32::new(NODES as u32));
+    let (job_of_newcomers, next) = (Arc::clone(&job), AtomicU32::new(NODES as u32));
     let load = LocalLoad::begin(&job, 1, move || {
-        start(&comers_of, 1, next.fetch_add(1, Ordering::Relaxed))
+        start(&job_of_newcomers, 1, next.fetch_add(1, Ordering::Relaxed))
     });
     let asked = |count: &AtomicU64| count.load(Ordering::Relaxed);
     until(
-        || format!("enough: {:?}", load.asked()),
+        || format!("enough: {:?}", load.counts()),
         || {
-            let is_enough = asked(&load.asked().connections) >= CONNECTIONS
-                && asked(&load.asked().ranks) >= NEWCOMERS;
+            let is_enough = asked(&load.counts().connections) >= CONNECTIONS
+                && asked(&load.counts().ranks) >= NEWCOMERS;
             is_enough.then_some(())
         },
     );

@@ -425,7 +425,7 @@ fn nodes_of_a_job_meet_through_mpi_and_messages_carry_pings() {
         launcher
             .args(["-n", "4"])
             .arg(&program)
-            .args(["2", "cards"]);
+            .args(["2", "records"]);
         launcher.env("MUSTER_PROTOCOL", "age");
         launcher.env("MUSTER_PARTICIPANTS", "seeds:2");
         let pid = std::process::id();
@@ -613,15 +613,15 @@ fn age_gossip_tells_of_ranks_that_end_while_no_worker_runs() {
         })
         .collect();
     ranks[0].await_view(|view| view.ends_with(" 0=Alive 1=Alive 2=Alive"));
-    let (keeper, worker) = job.agent(1).pair();
-    signal(keeper, Signal::STOP);
+    let (supervisor, worker) = job.agent(1).pair();
+    signal(supervisor, Signal::STOP);
     signal(worker, Signal::KILL);
     wait_for_end(worker);
     let mut leaving = ranks.pop().expect("rank 2");
-    leaving.tell("leave 3");
+    leaving.send("leave 3");
     assert_eq!(leaving.await_end(), Some(3));
     ranks.pop().expect("rank 1").kill();
-    signal(keeper, Signal::CONT);
+    signal(supervisor, Signal::CONT);
     ranks[0].await_each(&[
         &["EVENT", "RankFailed", "rank=1"],
         &["EVENT", "RankLeft", "rank=2", "code=3"],

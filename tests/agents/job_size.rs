@@ -19,11 +19,11 @@ fn a_rank_beyond_the_job_is_refused() {
     let other = Rank::start(&mut command(&job, 1, 4_000_000), "rank 1");
     other.await_words(&["ATTACHED"]);
     for word in ["4 4", "4194303 4", "4194302 4194304", "4 0"] {
-        first.tell(&format!("aborted {word}"));
-        first.await_words(&["SAID", "true"]);
+        first.send(&format!("aborted {word}"));
+        first.await_words(&["REPORTED", "true"]);
     }
     // A valid statement takes effect, after all the others.
-    first.tell("aborted 2 4");
+    first.send("aborted 2 4");
     first.await_states("n1=Alive 0=Alive 1=Alive 2=Failed 3=Unknown");
     assert_eq!(first.counter("ranks_refused"), 4);
     assert_eq!(first.counter("job_sizes_refused"), 2);

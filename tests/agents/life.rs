@@ -154,7 +154,7 @@ fn two_jobs(job: &Job, other: &Job) {
     theirs[0].await_words(&["EVENT", "RankFailed", "rank=0"]);
     // The end of one job does not affect the other.
     let mut last = theirs.remove(0);
-    last.tell("leave 0");
+    last.send("leave 0");
     assert_eq!(last.await_end(), Some(0));
     others.into_iter().for_each(wait_for_end);
     let again = start(job, 2, 1);
@@ -182,13 +182,13 @@ fn a_rank_that_executes_itself_again_stays_alive() {
     let mut ranks = start_each(&job, 2);
     ranks.iter().for_each(|rank| drop(rank.take_passed()));
     for _ in 0..2 {
-        ranks[1].tell("exec");
+        ranks[1].send("exec");
         ranks[1].await_words(&["ANEW"]);
         ranks[1].await_words(&["ATTACHED"]);
     }
     let (_, worker) = job.agent(2).pair();
     signal(worker, Signal::STOP);
-    ranks[1].tell("exec");
+    ranks[1].send("exec");
     signal(worker, Signal::KILL);
     // The earlier image may have been attached to the next worker, too.
     ranks[1].await_words(&["ANEW"]);
@@ -209,14 +209,14 @@ fn a_rank_that_became_another_program_is_followed_to_its_end() {
     let ranks = start_each(&job, 1);
     let mut other = start(&job, 2, 1);
     ranks[0].await_words(&["EVENT", "RankUp", "rank=1"]);
-    other.tell("become cat");
+    other.send("become cat");
     let end = Instant::now() + DEADLINE;
     while std::fs::read_to_string(format!("/proc/{}/comm", other.pid()))
         .is_ok_and(|it| it.trim() != "cat")
     {
         assert!(Instant::now() < end, "it does not become another program");
     }
-    other.tell("ECHO");
+    other.send("ECHO");
     other.await_words(&["ECHO"]);
     assert_eq!(bad_news(&ranks[0]), Vec::<String>::new());
     other.kill();
@@ -230,7 +230,7 @@ fn a_child_of_a_rank_joins_its_agent() {
     let job = Job::new(2);
     let mut ranks = start_each(&job, 2);
     let agents = (job.agent(1).pair(), job.agent(2).pair());
-    ranks[1].tell("spawn 2");
+    ranks[1].send("spawn 2");
     let told = ranks[1].await_words(&["SPAWNED"]);
     let child: u32 = told
         .split(' ')
@@ -281,7 +281,7 @@ fn a_worker_may_be_killed_at_any_moment() {
         let mut last = ranks.pop().expect("there are some");
         let looks = dice.random_range(0..400);
         if leaves {
-            last.tell("leave 0");
+            last.send("leave 0");
             kill_worker(&job, node_of(number), looks);
             assert_eq!(last.await_end(), Some(0));
         } else {
@@ -313,8 +313,8 @@ fn kill_worker(job: &Job, node: usize, looks: u32) {
     let (_, worker) = loop {
         // Between two workers there is none.
         let agent = job.agent(node);
-        if let (Some(keeper), Some(worker)) = (agent.keeper, agent.worker) {
-            break (keeper, worker);
+        if let (Some(supervisor), Some(worker)) = (agent.supervisor, agent.worker) {
+            break (supervisor, worker);
         }
         assert!(Instant::now() < end, "n{node} has no worker: {agent:?}");
     };
@@ -350,7 +350,7 @@ fn nothing_is_left_of_a_job_that_has_ended() {
             if killed {
                 rank.kill();
             } else {
-                rank.tell("leave 0");
+                rank.send("leave 0");
                 assert_eq!(rank.await_end(), Some(0));
             }
         }
@@ -398,7 +398,7 @@ fn an_agent_that_cannot_start_leaves_nothing() {
     ];
     for (variable, value, program, has_key) in cases {
         let job = Job::new(1);
-        let place = job.place(1);
+        let place = job.agent_directory(1);
         if has_key {
             place.prepare().expect("a folder");
             std::fs::write(place.key_file(), "5c".repeat(32)).expect("a file");

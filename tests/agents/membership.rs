@@ -133,7 +133,7 @@ fn failures(rank: &Rank) -> Vec<String> {
 fn a_killed_rank_is_reported_to_all_ranks_and_no_other_failure_is() {
     let mut world = World::start(3);
     let mut other = world.take(0);
-    other.tell("thread");
+    other.send("thread");
     other.await_words(&["THREAD", "true"]);
     world.ranks[0] = Some(other);
 
@@ -147,14 +147,14 @@ fn a_killed_rank_is_reported_to_all_ranks_and_no_other_failure_is() {
     // An exit without a detach is a failure, too, and not one by the signal of that number.
     let mut ending = world.take(5);
     // Its parent, this test, must not reap it before it is reported: then the exit code would be unknown.
-    ending.tell("exit 9");
+    ending.send("exit 9");
     for (number, rank) in world.living() {
         let told = rank.await_words(&["EVENT", "RankFailed", "rank=5"]);
         assert!(told.contains("code=-9 "), "at rank {number}: {told}");
     }
     assert_eq!(ending.await_end(), Some(9));
     let mut leaving = world.take(4);
-    leaving.tell("leave 7");
+    leaving.send("leave 7");
     leaving.await_words(&["LEFT", "true"]);
     assert_eq!(leaving.await_end(), Some(7));
     for (number, rank) in world.living() {
@@ -171,9 +171,9 @@ fn a_killed_rank_is_reported_to_all_ranks_and_no_other_failure_is() {
 #[test]
 fn a_stopped_node_fails_with_its_ranks_and_returns_with_them() {
     let mut world = World::start(3);
-    let (keeper, worker) = world.job.agent(2).pair();
+    let (supervisor, worker) = world.job.agent(2).pair();
     let mut node: Vec<u32> = world.on_node(2).map(Rank::pid).collect();
-    node.extend([keeper, worker]);
+    node.extend([supervisor, worker]);
     node.iter().for_each(|pid| signal(*pid, Signal::STOP));
     for rank in world.elsewhere(2) {
         let told = rank.await_words(&["EVENT", "NodeFailed", "node=n2"]);
@@ -205,13 +205,13 @@ fn a_stopped_node_fails_with_its_ranks_and_returns_with_them() {
 fn a_killed_worker_is_replaced_without_an_event() {
     // On a busy machine the next worker may take longer than standard's deadline.
     let mut world = World::start_in(3, "quiet");
-    let (keeper, worker) = world.job.agent(2).pair();
+    let (supervisor, worker) = world.job.agent(2).pair();
     signal(worker, Signal::KILL);
     for rank in world.on_node(2) {
         rank.await_words(&["ATTACHED"]);
     }
-    let (same_keeper, new_worker) = world.job.agent(2).pair();
-    assert_eq!(same_keeper, keeper);
+    let (same_supervisor, new_worker) = world.job.agent(2).pair();
+    assert_eq!(same_supervisor, supervisor);
     assert_ne!(new_worker, worker);
     // Of its own node and of another one: the new worker sends and receives events.
     world.kill_and_expect_nothing_else(2);
@@ -221,7 +221,7 @@ fn a_killed_worker_is_replaced_without_an_event() {
     for (_, rank) in world.living() {
         rank.await_words(&["EVENT", "RankUp", "rank=6"]);
     }
-    newcomer.tell("leave 0");
+    newcomer.send("leave 0");
     newcomer.await_words(&["LEFT", "true"]);
     for (_, rank) in world.living() {
         rank.await_words(&["EVENT", "RankLeft", "rank=6"]);
@@ -233,8 +233,8 @@ fn a_killed_worker_is_replaced_without_an_event() {
 #[test]
 fn an_agent_whose_workers_keep_dying_gives_up_with_the_reason() {
     let world = World::start(1);
-    let (keeper, mut worker) = world.job.agent(1).pair();
-    let before = descriptors(keeper);
+    let (supervisor, mut worker) = world.job.agent(1).pair();
+    let before = descriptors(supervisor);
     for _ in 0..4 {
         signal(worker, Signal::KILL);
         for rank in world.on_node(1) {
@@ -242,14 +242,14 @@ fn an_agent_whose_workers_keep_dying_gives_up_with_the_reason() {
         }
         worker = world.job.agent(1).pair().1;
         assert_eq!(
-            tasks(keeper),
+            tasks(supervisor),
             1,
-            "the keeper has one thread, or it must not fork"
+            "the supervisor has one thread, or it must not fork"
         );
     }
     // A descriptor left open in the supervisor by each of the four would be inherited by the next.
     assert!(
-        descriptors(keeper) < before + 4,
+        descriptors(supervisor) < before + 4,
         "descriptors were left open"
     );
     signal(worker, Signal::KILL);
@@ -297,7 +297,7 @@ fn a_broken_liveness_connection_reveals_a_killed_agent_without_ranks() {
     // It must not leave by itself before it is killed.
     let job = Job::new(3).with_profile("quiet").with_linger_ms(60_000);
     let mut world = World::start_job(job, 3);
-    let (keeper, _) = world.job.agent(2).pair();
+    let (supervisor, _) = world.job.agent(2).pair();
     for rank in [2, 3] {
         world.kill_and_expect_nothing_else(rank);
     }
@@ -307,7 +307,7 @@ fn a_broken_liveness_connection_reveals_a_killed_agent_without_ranks() {
         .all
         .into_iter()
         .for_each(|pid| signal(pid, Signal::KILL));
-    wait_for_end(keeper);
+    wait_for_end(supervisor);
     for rank in world.elsewhere(2) {
         let told = rank.await_words(&["EVENT", "NodeFailed", "node=n2"]);
         assert!(told.contains("cause=Unreachable"), "{told}");
@@ -316,11 +316,11 @@ fn a_broken_liveness_connection_reveals_a_killed_agent_without_ranks() {
 
 /// A worker without its supervisor continues, serves new ranks, and ends in order.
 #[test]
-fn a_worker_whose_keeper_was_killed_continues_alone() {
+fn a_worker_whose_supervisor_was_killed_continues_alone() {
     let mut world = World::start(2);
-    let (keeper, worker) = world.job.agent(2).pair();
-    signal(keeper, Signal::KILL);
-    wait_for_end(keeper);
+    let (supervisor, worker) = world.job.agent(2).pair();
+    signal(supervisor, Signal::KILL);
+    wait_for_end(supervisor);
     let newcomer = start_rank_as(&world.job, 2, 4);
     for (_, rank) in world.living() {
         rank.await_words(&["EVENT", "RankUp", "rank=4"]);
@@ -333,7 +333,7 @@ fn a_worker_whose_keeper_was_killed_continues_alone() {
     world.kill_and_expect_nothing_else(0);
     assert_eq!(world.job.agent(2).all, [worker]);
     let mut last = world.take(3);
-    last.tell("leave 0");
+    last.send("leave 0");
     assert_eq!(last.await_end(), Some(0));
     wait_for_end(worker);
     // The files that the supervisor would have removed; the log was requested.
@@ -348,15 +348,18 @@ fn a_worker_whose_keeper_was_killed_continues_alone() {
 #[test]
 fn an_agent_that_was_lost_is_started_again_and_the_node_returns() {
     let mut world = World::start(3);
-    let (keeper, worker) = world.job.agent(2).pair();
-    signal(keeper, Signal::KILL);
+    let (supervisor, worker) = world.job.agent(2).pair();
+    signal(supervisor, Signal::KILL);
     signal(worker, Signal::KILL);
     wait_for_end(worker);
     for rank in world.on_node(2) {
         rank.await_each(&[&["ATTACHED"], &["EVENT", "Overflow"]]);
     }
-    let (new_keeper, new_worker) = world.job.agent(2).pair();
-    assert!(![keeper, worker].contains(&new_keeper) && ![keeper, worker].contains(&new_worker));
+    let (new_supervisor, new_worker) = world.job.agent(2).pair();
+    assert!(
+        ![supervisor, worker].contains(&new_supervisor)
+            && ![supervisor, worker].contains(&new_worker)
+    );
     // The node is up again, not still up from before.
     for rank in world.elsewhere(2) {
         rank.await_words(&["EVENT", "NodeUp", "node=n2"]);
@@ -374,9 +377,9 @@ fn an_agent_that_was_lost_is_started_again_and_the_node_returns() {
 #[test]
 fn a_rank_that_died_with_its_agent_does_not_stay_alive() {
     let mut world = World::start_in(2, "quiet");
-    let (keeper, worker) = world.job.agent(2).pair();
+    let (supervisor, worker) = world.job.agent(2).pair();
     let victim = world.take(2);
-    for pid in [keeper, worker] {
+    for pid in [supervisor, worker] {
         signal(pid, Signal::KILL);
     }
     wait_for_end(worker);
@@ -401,8 +404,8 @@ fn a_death_is_not_undone_by_another_agent() {
     for rank in world.on_node(2) {
         rank.await_words(&["EVENT", "NodeLeft", "node=n3"]);
     }
-    let (keeper, worker) = world.job.agent(2).pair();
-    for pid in [keeper, worker] {
+    let (supervisor, worker) = world.job.agent(2).pair();
+    for pid in [supervisor, worker] {
         signal(pid, Signal::KILL);
     }
     for rank in world.on_node(2) {
@@ -418,7 +421,7 @@ fn a_death_is_not_undone_by_another_agent() {
     }
     // A new rank was never notified of that node; the agent knows it from the others.
     let mut newcomer = start_rank_as(&world.job, 2, 6);
-    newcomer.await_said("n3=Left");
+    newcomer.await_in_view("n3=Left");
     let said = |words: &[&str]| {
         let control = world.job.directory(2).directory().join("control");
         let mut muster = Command::new(muster_tests::program("muster"));
@@ -452,10 +455,10 @@ fn a_death_is_not_undone_by_another_agent() {
 #[test]
 fn a_terminated_agent_stays_ended() {
     let mut world = World::start(2);
-    let (keeper, worker) = world.job.agent(2).pair();
-    signal(keeper, Signal::TERM);
+    let (supervisor, worker) = world.job.agent(2).pair();
+    signal(supervisor, Signal::TERM);
     wait_for_end(worker);
-    wait_for_end(keeper);
+    wait_for_end(supervisor);
     for rank in world.elsewhere(2) {
         rank.await_words(&["EVENT", "NodeLeft", "node=n2"]);
         assert_eq!(failures(rank), Vec::<String>::new());
@@ -467,7 +470,7 @@ fn a_terminated_agent_stays_ended() {
         let told = rank.await_words(&["LOST"]);
         assert_contains(&told, &["asked to end", "SIGTERM", "dispatch"]);
         rank.await_states("n1=Alive n2=Left 0=Alive 1=Alive 2=Unknown 3=Unknown");
-        rank.tell("dispatch");
+        rank.send("dispatch");
         rank.await_words(&["DISPATCHED", "false"]);
         world.ranks[number as usize] = Some(rank);
     }
@@ -477,7 +480,7 @@ fn a_terminated_agent_stays_ended() {
     let newcomer = start_rank_as(&world.job, 2, 4);
     for number in [2, 3] {
         let mut rank = world.take(number);
-        rank.tell("dispatch");
+        rank.send("dispatch");
         rank.await_words(&["ATTACHED"]);
         world.ranks[number as usize] = Some(rank);
     }
@@ -496,13 +499,13 @@ fn a_worker_that_was_replaced_after_the_last_rank_left_still_ends() {
         ranks: Vec::new(),
     };
     world.ranks.push(Some(start_rank(&world.job, 0)));
-    let (keeper, worker) = world.job.agent(1).pair();
+    let (supervisor, worker) = world.job.agent(1).pair();
     let mut rank = world.take(0);
-    rank.tell("leave 0");
+    rank.send("leave 0");
     assert_eq!(rank.await_end(), Some(0));
     signal(worker, Signal::KILL);
     wait_for_end(worker);
-    wait_for_end(keeper);
+    wait_for_end(supervisor);
     let log = world.job.log(1);
     assert_contains(&log, &["the last client and its launcher have gone"]);
     assert_nothing_remains(&world.job, 1);
@@ -513,10 +516,10 @@ fn a_worker_that_was_replaced_after_the_last_rank_left_still_ends() {
 #[test]
 fn the_agent_ends_when_its_last_rank_has_left() {
     let mut world = World::start(2);
-    let (keeper, worker) = world.job.agent(2).pair();
+    let (supervisor, worker) = world.job.agent(2).pair();
     for number in [2, 3] {
         let mut rank = world.take(number);
-        rank.tell("leave 0");
+        rank.send("leave 0");
         assert_eq!(rank.await_end(), Some(0));
         for (_, rank) in world.living() {
             rank.await_words(&["EVENT", "RankLeft", &format!("rank={number}")]);
@@ -526,7 +529,7 @@ fn the_agent_ends_when_its_last_rank_has_left() {
         rank.await_words(&["EVENT", "NodeLeft", "node=n2"]);
         assert_eq!(failures(rank), Vec::<String>::new());
     }
-    wait_for_end(keeper);
+    wait_for_end(supervisor);
     wait_for_end(worker);
     assert!(!world.job.directory(2).socket().exists());
     assert_eq!(world.job.agent(2).all, [0; 0]);
@@ -549,7 +552,7 @@ fn an_agent_that_ended_in_order_leaves_no_files() {
         rank.await_words(&["ATTACHED"]);
         // As a process does that brings the job's key for the next agent.
         std::fs::write(job.directory(1).key_file(), "").unwrap();
-        rank.tell("leave 0");
+        rank.send("leave 0");
         assert_eq!(rank.await_end(), Some(0));
         if at >= 4 {
             job.agent(1).all.into_iter().for_each(wait_for_end);
@@ -597,7 +600,7 @@ fn assert_nothing_remains(job: &Job, node: usize) {
     job.agent(node).all.into_iter().for_each(wait_for_end);
     assert_eq!(job.agent(node).all, [0; 0]);
     assert!(
-        !job.place(node).socket().exists(),
+        !job.agent_directory(node).socket().exists(),
         "the socket is still there"
     );
 }
@@ -730,7 +733,7 @@ fn an_agent_keeps_no_working_directory() {
     let directory = inside.join(name);
     assert!(directory.join("sock").exists());
     let agents = muster_tests::ranks::agents_in(&directory);
-    assert_eq!(agents.len(), 2, "keeper and worker");
+    assert_eq!(agents.len(), 2, "supervisor and worker");
     for pid in &agents {
         let cwd = std::fs::read_link(format!("/proc/{pid}/cwd")).unwrap();
         assert_eq!(cwd, Path::new("/"));
@@ -772,13 +775,13 @@ fn set_mode(path: &Path, mode: u32) {
 #[test]
 fn files_of_a_killed_job_do_not_hinder_the_next_one() {
     let mut world = World::start(1);
-    let (keeper, worker) = world.job.agent(1).pair();
-    for pid in [keeper, worker] {
+    let (supervisor, worker) = world.job.agent(1).pair();
+    for pid in [supervisor, worker] {
         signal(pid, Signal::STOP);
     }
     world.kill(0);
     world.kill(1);
-    for pid in [keeper, worker] {
+    for pid in [supervisor, worker] {
         signal(pid, Signal::KILL);
         wait_for_end(pid);
     }
@@ -786,5 +789,5 @@ fn files_of_a_killed_job_do_not_hinder_the_next_one() {
     assert!(directory.socket().exists() && directory.lock().exists());
     let mut rank = start_rank(&world.job, 0);
     rank.await_states("n1=Alive 0=Alive");
-    assert_ne!(world.job.agent(1).pair(), (keeper, worker));
+    assert_ne!(world.job.agent(1).pair(), (supervisor, worker));
 }

@@ -4,7 +4,7 @@
 //! finding with a frame in `muster_mpi.h` or in libmuster. All of MPI runs below libmuster-pmpi.so, so for
 //! that library only what it does itself counts.
 
-use muster_tests::death::{await_files, hold_launcher, say_die, written};
+use muster_tests::death::{await_files, hold_launcher, request_death, written};
 use muster_tests::launch::{
     compile, compile_file, interposer, interposer_of, job, open_mpi_4, run, run_with, venv,
 };
@@ -80,7 +80,7 @@ fn expect_clean(launcher: &mut Command, folder: &Path) {
         }
         has_died = true;
         let _held = hold_launcher(folder);
-        say_die(folder);
+        request_death(folder);
         await_files(|| {
             let reports = reports(folder);
             let ended = reports
@@ -116,7 +116,7 @@ fn mpich_with_muster_is_clean() {
         let program = compile(&venv("mpich").join("mpicc"), "told", &["-g"], folder);
         let mut launcher = Command::new(venv("mpich").join("mpiexec"));
         launcher.args(["-disable-auto-cleanup", "-n", "3"]);
-        launcher.args(valgrind(folder)).arg(program).arg("cards");
+        launcher.args(valgrind(folder)).arg(program).arg("records");
         let pid = std::process::id();
         let net = format!("{}.{}", 93 + pid / 250 % 100, 1 + pid % 250);
         expect_clean(launcher.env("TOLD_NET", net), folder);

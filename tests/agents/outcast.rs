@@ -35,12 +35,14 @@ fn start(job: &Job) -> Vec<Rank> {
 fn lose_the_agent(job: &Job, ranks: &[Rank]) {
     let pids = RANKS.map(|rank| ranks[rank].pid());
     pids.iter().for_each(|pid| signal(*pid, Signal::STOP));
-    let (keeper, worker) = job.agent(LOST).pair();
+    let (supervisor, worker) = job.agent(LOST).pair();
     // Stopped first, so that the supervisor does not fork another worker.
     for what in [Signal::STOP, Signal::KILL] {
-        [keeper, worker].iter().for_each(|pid| signal(*pid, what));
+        [supervisor, worker]
+            .iter()
+            .for_each(|pid| signal(*pid, what));
     }
-    [keeper, worker].into_iter().for_each(wait_for_end);
+    [supervisor, worker].into_iter().for_each(wait_for_end);
 }
 
 #[test]

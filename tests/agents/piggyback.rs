@@ -114,12 +114,12 @@ fn carriers(job: &Job, how: &str) -> [Rank; 2] {
         rank.await_states("n1=Alive n2=Alive 0=Alive 1=Alive");
     }
     let ports = [0, 1].map(|number: usize| {
-        ranks[number].tell("port");
+        ranks[number].send("port");
         let answer = ranks[number].await_words(&["PORT"]);
         answer.split(' ').nth(1).expect("a port").to_owned()
     });
     for (own, other) in [(0, 1), (1, 0)] {
-        ranks[own].tell(&format!("talk {other} {} {how}", ports[other]));
+        ranks[own].send(&format!("talk {other} {} {how}", ports[other]));
         ranks[own].await_words(&["TALKING"]);
     }
     ranks
@@ -145,13 +145,13 @@ fn messages_carry_heartbeats() {
         assert_eq!(rank.counter("rejected_forged"), 0);
     }
     ranks[0].await_states("n1=Alive n2=Alive 0=Alive 1=Alive");
-    let (keeper, worker) = job.agent(2).pair();
+    let (supervisor, worker) = job.agent(2).pair();
     let [first, second] = ranks;
-    signal(keeper, Signal::STOP);
+    signal(supervisor, Signal::STOP);
     signal(worker, Signal::STOP);
     signal(second.pid(), Signal::STOP);
     first.await_words(&["EVENT", "NodeFailed", "node=n2"]);
-    for pid in [keeper, worker] {
+    for pid in [supervisor, worker] {
         signal(pid, Signal::KILL);
     }
 }

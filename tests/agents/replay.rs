@@ -85,7 +85,7 @@ fn recordings_keep_no_gone_member_alive() {
     let play = || {
         for (to_first, to_second) in &turns {
             for (datagram, host) in [(to_first, 2), (to_second, 1), (to_first, 1), (to_second, 2)] {
-                outsider.play(datagram, ip(host));
+                outsider.replay(datagram, ip(host));
             }
             played.fetch_add(1, Ordering::Relaxed);
             pause(match is_found.load(Ordering::Relaxed) {
@@ -96,7 +96,7 @@ fn recordings_keep_no_gone_member_alive() {
     };
     let at_failure = std::thread::scope(|scope| {
         scope.spawn(play);
-        hosts.hurt(3, 0, Fault::Black);
+        hosts.break_rail(3, 0, Fault::Black);
         members[..2]
             .iter()
             .for_each(|member| member.expect_down("n3"));
@@ -146,7 +146,7 @@ fn recordings_of_an_earlier_run_revive_no_member() {
     for datagram in &recording {
         // That host has no member now.
         if datagram.to() != ip(3) {
-            outsider.play(datagram, datagram.to());
+            outsider.replay(datagram, datagram.to());
             pause(BURST_PAUSE);
         }
     }

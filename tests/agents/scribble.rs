@@ -35,13 +35,13 @@ fn start_all() -> (Job, Vec<Rank>) {
 
 /// Kills the worker of n1; another one takes over.
 fn replace_worker(job: &Job, ranks: &[Rank]) {
-    let (keeper, worker) = job.agent(1).pair();
+    let (supervisor, worker) = job.agent(1).pair();
     signal(worker, Signal::KILL);
     for rank in &ranks[..3] {
         rank.await_words(&["ATTACHED"]);
     }
-    let (same_keeper, successor) = job.agent(1).pair();
-    assert_eq!(same_keeper, keeper);
+    let (same_supervisor, successor) = job.agent(1).pair();
+    assert_eq!(same_supervisor, supervisor);
     assert_ne!(successor, worker);
 }
 
@@ -70,7 +70,7 @@ fn a_scribbled_state_table_and_a_killed_worker_cause_no_failure() {
     println!("seed {seed}");
     for what in ["zeros", "ones", "bits", "noise"] {
         let (job, mut ranks) = start_all();
-        ranks[0].tell(&format!("scribble {what} {seed}"));
+        ranks[0].send(&format!("scribble {what} {seed}"));
         let said = ranks[0].await_words(&["SCRIBBLED"]);
         assert_ne!(said, "SCRIBBLED 0", "nothing could be written");
         replace_worker(&job, &ranks);
@@ -83,9 +83,9 @@ fn a_scribbled_state_table_and_a_killed_worker_cause_no_failure() {
 #[test]
 fn a_successor_needs_no_second_mapping_of_the_state_table() {
     let (job, ranks) = start_all();
-    let (keeper, _) = job.agent(1).pair();
+    let (supervisor, _) = job.agent(1).pair();
     let statm =
-        std::fs::read_to_string(format!("/proc/{keeper}/statm")).expect("the supervisor runs");
+        std::fs::read_to_string(format!("/proc/{supervisor}/statm")).expect("the supervisor runs");
     let pages: u64 = statm
         .split(' ')
         .next()
@@ -97,8 +97,8 @@ fn a_successor_needs_no_second_mapping_of_the_state_table() {
         current: limit,
         maximum: limit,
     };
-    let keeper = Pid::from_raw(keeper as i32).expect("a process");
-    prlimit(Some(keeper), Resource::As, limit).expect("a process of this user");
+    let supervisor = Pid::from_raw(supervisor as i32).expect("a process");
+    prlimit(Some(supervisor), Resource::As, limit).expect("a process of this user");
     println!("{limit:?}, waiting {DEADLINE:?} at most");
     replace_worker(&job, &ranks);
     expect_service(&job, ranks, "short of address space");

@@ -24,7 +24,7 @@ fn rank_program() -> &'static str {
 fn attach_request(job: &Job) -> Vec<u8> {
     let attach_request = Attach {
         pid: std::process::id(),
-        key: job.place(1).key().to_owned(),
+        key: job.agent_directory(1).key().to_owned(),
         rank: Some(1),
         job_size: 0,
         threadless: false,
@@ -42,7 +42,7 @@ fn await_readable(descriptor: BorrowedFd<'_>) {
 
 /// The agent's answer to these bytes.
 fn answer(job: &Job, bytes: &[u8]) -> ToClient {
-    let socket = Packets::connect(&job.place(1).socket()).expect("the agent listens");
+    let socket = Packets::connect(&job.agent_directory(1).socket()).expect("the agent listens");
     socket
         .send(bytes, None)
         .expect("the socket takes a message");
@@ -94,7 +94,7 @@ struct OtherAgent(PacketListener);
 
 impl OtherAgent {
     fn start(job: &Job) -> Self {
-        let place = job.place(1);
+        let place = job.agent_directory(1);
         place.prepare().expect("the directory can be made");
         Self(PacketListener::bind(&place.socket()).expect("no other listener"))
     }

@@ -74,7 +74,7 @@ impl Before {
         left.extend(agents.chain(files).map(|path| path.display().to_string()));
         // Last and rarely: it is a request to the controller.
         if counts_slurm && left.is_empty() {
-            let (_, steps) = cluster.say(&["squeue", "--steps", "--noheader"]);
+            let (_, steps) = cluster.output_of(&["squeue", "--steps", "--noheader"]);
             left.extend(steps.lines().map(|step| format!("step {}", step.trim())));
         }
         left

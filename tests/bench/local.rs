@@ -6,7 +6,7 @@
 //! of is a false failure.
 
 use clap::Parser;
-use muster_tests::local_load::{Asked, LocalLoad};
+use muster_tests::local_load::{Counts, LocalLoad};
 use muster_tests::ranks::{Job, Rank};
 use rustix::event::{Timespec, poll};
 use std::path::PathBuf;
@@ -95,7 +95,7 @@ fn main() {
         .for_each(|rank| drop(rank.await_words(&["ATTACHED"])));
     for node in 1..=options.nodes {
         let word = format!("n{node}=Alive");
-        ranks.iter_mut().for_each(|rank| rank.await_said(&word));
+        ranks.iter_mut().for_each(|rank| rank.await_in_view(&word));
     }
     ranks.iter().for_each(|rank| drop(rank.take_passed()));
 
@@ -151,24 +151,24 @@ fn main() {
 }
 
 fn report(loads: &[LocalLoad], ranks: &mut [Rank]) {
-    let sum = |count: fn(&Asked) -> &AtomicU64| {
+    let sum = |count: fn(&Counts) -> &AtomicU64| {
         let each = loads
             .iter()
-            .map(|load| count(load.asked()).load(Ordering::Relaxed));
+            .map(|load| count(load.counts()).load(Ordering::Relaxed));
         each.sum::<u64>()
     };
     println!(
         "idle connections           {}",
-        sum(|asked| &asked.connections)
+        sum(|counts| &counts.connections)
     );
-    println!("ranks started and ended    {}", sum(|asked| &asked.ranks));
+    println!("ranks started and ended    {}", sum(|counts| &counts.ranks));
     println!(
         "attributes written         {}",
-        sum(|asked| &asked.attributes)
+        sum(|counts| &counts.attributes)
     );
     println!(
         "requests answered          {}",
-        sum(|asked| &asked.questions)
+        sum(|counts| &counts.requests)
     );
     for name in [
         "local_work_longest_us",

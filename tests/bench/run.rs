@@ -171,7 +171,12 @@ fn cell(runs: &[Outcome]) -> String {
 
 /// One run in a cluster of its own; `None` without root. After the last run of a kind Slurm gets the time to
 /// detect lost nodes.
-fn run_once(launcher: Launcher, fault: Fault, is_last: bool, chance: &mut ChaCha8Rng) -> Option<Outcome> {
+fn run_once(
+    launcher: Launcher,
+    fault: Fault,
+    is_last: bool,
+    chance: &mut ChaCha8Rng,
+) -> Option<Outcome> {
     let first = chance.random_range(1..=NODES);
     let second = (first + chance.random_range(0..NODES - 1)) % NODES + 1;
     let wait = Duration::from_millis(chance.random_range(0..200));

@@ -2,7 +2,7 @@
 //! its own PMIx, and the events of the launcher that Muster receives.
 
 use muster_tests::cluster::Cluster;
-use muster_tests::death::{Death, await_files, run_with_death, say_die, written};
+use muster_tests::death::{Death, await_files, request_death, run_with_death, written};
 use muster_tests::launch::{
     Outcome, compile, compile_file, job, open_mpi_4, open_mpi_5, open_mpi_5_on_two_nodes,
     open_mpi_5_on_two_rails, processes_of, run, run_with, second_rail, signal_all, venv,
@@ -26,7 +26,7 @@ fn build(compiler: &Path, folder: &Path) -> PathBuf {
         .expect("pkg-config");
     let flags = String::from_utf8_lossy(&headers.stdout).into_owned();
     let flags: Vec<&str> = flags.split_whitespace().collect();
-    compile(compiler, "cries", &flags, folder)
+    compile(compiler, "pmix_events", &flags, folder)
 }
 
 fn expect_no_complaint(outcome: &Outcome, ready: usize) {
@@ -73,7 +73,7 @@ fn expect_events(launcher: &mut Command, compiler: &Path, ends: Ends) {
             written: ("heard", 3),
             held: matches!(ends, Ends::Job),
         };
-        launcher.args(["-n", "4"]).arg(&program).arg("words");
+        launcher.args(["-n", "4"]).arg(&program).arg("hung");
         let outcome = run_with_death(launcher, folder, &death);
         expect_no_complaint(&outcome, 4);
         match ends {
@@ -129,10 +129,10 @@ fn events_under_srun_with_pmix() {
         };
         let program = build(Path::new("mpicc.openmpi"), cluster.folder());
         let mut command = cluster.mpi("-N1 --ntasks=4");
-        let mut run = cluster.run(command.arg(&program).arg("words"));
+        let mut run = cluster.run(command.arg(&program).arg("hung"));
         run.await_line(&["ASKS"]);
         let controller = cluster.hold_controller();
-        say_die(cluster.folder());
+        request_death(cluster.folder());
         run.await_lines(3, &["DONE"]);
         assert_eq!(run.lines_with(&["FAIL"]), [""; 0]);
         for rank in 0..3 {
@@ -149,7 +149,10 @@ fn launcher_report(launcher: &mut Command, compiler: &Path, limit_ms: u32) -> Ou
     let mut said = None;
     job(|folder| {
         let program = build(compiler, folder);
-        let launcher = launcher.args(["-n", "4"]).arg(&program).arg("launcher_report");
+        let launcher = launcher
+            .args(["-n", "4"])
+            .arg(&program)
+            .arg("launcher_report");
         let outcome = run(launcher.arg(limit_ms.to_string()), folder);
         let text = outcome.text();
         assert_eq!(
@@ -228,11 +231,13 @@ fn srun_with_pmix_reports_no_death() {
             };
             let program = build(Path::new("mpicc.openmpi"), cluster.folder());
             let mut command = cluster.mpi(where_to);
-            command.arg(&program).args(["launcher_report", "2000", "asks"]);
+            command
+                .arg(&program)
+                .args(["launcher_report", "2000", "asks"]);
             let mut run = cluster.run(&mut command);
             run.await_line(&["ASKS"]);
             let controller = cluster.hold_controller();
-            say_die(cluster.folder());
+            request_death(cluster.folder());
             run.await_lines(3, &["UNTOLD"]);
             for word in ["FAIL", " TOLD"] {
                 assert_eq!(run.lines_with(&[word]), [""; 0]);
@@ -337,7 +342,7 @@ fn a_suspicion_and_its_end_are_reported() {
             count("FAIL") == 0
         });
         signal_all(&agent, Signal::CONT);
-        assert_eq!(agent.len(), 2, "keeper and worker");
+        assert_eq!(agent.len(), 2, "supervisor and worker");
         expect_no_complaint(&outcome, 4);
         expect_done(&outcome, 4);
         let told = received(folder, 0);

@@ -277,7 +277,9 @@ fn rails_are_measured_beside_sockets_and_plain_libfabric() {
     }
     assert!(report["failover_ms"]["median"].is_number(), "{report:#}");
     // A busy machine may not have measured it.
-    let shown = report["degraded_ms"].as_object().expect("the degraded times");
+    let shown = report["degraded_ms"]
+        .as_object()
+        .expect("the degraded times");
     assert!(shown.contains_key("median") && shown.contains_key("longest"));
 }
 

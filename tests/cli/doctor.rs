@@ -426,8 +426,8 @@ fn an_agent_on_its_ranks_cores_and_the_lock_that_it_leaves() {
     expect(&answer, "leftovers", "ok", &["none"]);
 
     // A stopped agent neither ends in order nor is started again.
-    let (keeper, worker) = job.agent(1).pair();
-    let both = [keeper, worker];
+    let (supervisor, worker) = job.agent(1).pair();
+    let both = [supervisor, worker];
     for pid in both {
         signal(pid, Signal::STOP);
     }
@@ -437,7 +437,7 @@ fn an_agent_on_its_ranks_cores_and_the_lock_that_it_leaves() {
         wait_for_end(pid);
     }
     let answer = examine(job.directory(), &[], &[]);
-    let place = job.place(1).directory().display().to_string();
+    let place = job.agent_directory(1).directory().display().to_string();
     expect(
         &answer,
         "leftovers",
@@ -481,7 +481,7 @@ fn a_firewall_between_rails_is_found() {
         findings.into_iter().find(is_wanted)
     };
     until(|| "beats over all pairs".into(), || rails("ok"));
-    hosts.hurt(2, 1, Fault::Black);
+    hosts.break_rail(2, 1, Fault::Black);
     // On a busy machine no beat at all may arrive while the doctor listens.
     let hears = |cut: &Value| {
         let found = cut["found"].as_str().unwrap();

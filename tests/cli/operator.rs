@@ -345,12 +345,15 @@ fn a_killed_rank_is_named() {
         started
     };
     let (_first, second) = (start(0), start(1));
-    let admin = Admin(job.place(1).directory().join("control"));
+    let admin = Admin(job.agent_directory(1).directory().join("control"));
     second.kill();
     let table = admin.await_answer(&["members"], |answer| answer.contains("(failed 1)"));
     assert!(table.contains("0-1 (failed 1)"), "{table}");
     let explanation = admin.ask(&["why", "n1"]);
-    assert!(explanation.contains("\nranks 0-1 (failed 1)\n"), "{explanation}");
+    assert!(
+        explanation.contains("\nranks 0-1 (failed 1)\n"),
+        "{explanation}"
+    );
     let (code, verdict, _) = admin.run(&["check"]);
     let printed = "CRITICAL: 1 of 1 members alive, 1 rank failed\nranks failed: 1\n";
     assert_eq!((code, verdict.as_str()), (Some(4), printed));
@@ -371,7 +374,7 @@ fn a_node_that_left_after_its_rank_was_killed_is_reported_as_critical() {
         started
     };
     let (_first, second) = (start(1, 0), start(2, 1));
-    let admin = Admin(job.place(1).directory().join("control"));
+    let admin = Admin(job.agent_directory(1).directory().join("control"));
     admin.await_answer(&["check"], |answer| answer == "OK: 2 of 2 members alive\n");
     second.kill();
     admin.await_answer(&["members", "--state", "left"], |answer| {
@@ -534,7 +537,10 @@ fn other_users_may_read_where_the_site_allows_it() {
         let (code, printed) = ask(&["members"]);
         assert!(code == Some(0) && printed.contains("n1 *"), "{printed}");
         let (code, printed) = ask(&["events"]);
-        assert!(code == Some(0) && printed.contains("journal-opened"), "{printed}");
+        assert!(
+            code == Some(0) && printed.contains("journal-opened"),
+            "{printed}"
+        );
         for words in [
             &["stats", "--zero"][..],
             &["rails", "add", "127.71.5.9@udp1"],

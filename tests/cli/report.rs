@@ -78,7 +78,7 @@ fn a_split_is_reported_as_the_job_saw_it() {
         let others = ["node=n1", "node=n2", "node=n3"].map(|node| ["EVENT", event, node]);
         ranks[CUT_RANK].await_each(&others.each_ref().map(|words| &words[..]));
     };
-    hosts.hurt(CUT, 0, Fault::Black);
+    hosts.break_rail(CUT, 0, Fault::Black);
     on_both_sides("NodeFailed");
     hosts.heal(CUT, 0, Fault::Black);
     on_both_sides("NodeUp");

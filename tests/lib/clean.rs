@@ -30,9 +30,9 @@ impl Left {
     fn of(cluster: &Cluster) -> Self {
         let mut processes = cluster.processes();
         processes.retain(|process| !DAEMONS.contains(&process.name.as_str()));
-        let (_, steps) = cluster.say(&["squeue", "--noheader", "--steps"]);
+        let (_, steps) = cluster.output_of(&["squeue", "--noheader", "--steps"]);
         let hosts = (1..=NODES).flat_map(|node| cluster.on_node(node, "sleep"));
-        let (_, memory) = cluster.say(&["sh", "-c", "ls /dev/shm; sed 1d /proc/sysvipc/shm"]);
+        let (_, memory) = cluster.output_of(&["sh", "-c", "ls /dev/shm; sed 1d /proc/sysvipc/shm"]);
         let is_ours = |line: &&str| line.contains("muster") || line.contains(' ');
         Self {
             processes,
@@ -95,7 +95,7 @@ impl Cluster {
             "ls -A /dev/shm",
             "find \"$MUSTER_DIR\" -type f -o -type s",
         ] {
-            let (_, said) = self.say(&["sh", "-c", line]);
+            let (_, said) = self.output_of(&["sh", "-c", line]);
             let words: Vec<&str> = said.split_whitespace().collect();
             text += &format!("$ {line}: {}\n", words.join(" "));
         }

@@ -235,7 +235,7 @@ impl Cluster {
     ///
     /// # Panics
     /// If it cannot be started.
-    pub fn say(&self, words: &[&str]) -> (ExitStatus, String) {
+    pub fn output_of(&self, words: &[&str]) -> (ExitStatus, String) {
         let output = self.command(words[0]).args(&words[1..]).output();
         let output = output.expect("nsenter can be started");
         let said = [output.stdout, output.stderr].concat();
@@ -293,7 +293,7 @@ impl Cluster {
 
     /// The state of a node in Slurm: `idle`, `allocated`, `down*` ...
     pub fn state(&self, node: usize) -> String {
-        let said = self.say(&["sinfo", "-h", "-n", &format!("n{node}"), "-o", "%T"]);
+        let said = self.output_of(&["sinfo", "-h", "-n", &format!("n{node}"), "-o", "%T"]);
         said.1.trim().to_owned()
     }
 
@@ -323,7 +323,7 @@ impl Cluster {
     }
 
     fn set_link(&self, node: usize, state: &str) {
-        let (status, said) = self.say(&["ip", "link", "set", &format!("p{node}"), state]);
+        let (status, said) = self.output_of(&["ip", "link", "set", &format!("p{node}"), state]);
         assert!(status.success(), "{said}");
     }
 
@@ -332,7 +332,7 @@ impl Cluster {
     /// # Panics
     /// If it has not before the deadline.
     pub fn recover(&self) {
-        assert!(self.say(&["scancel", "--user=root"]).0.success());
+        assert!(self.output_of(&["scancel", "--user=root"]).0.success());
         let lost = (1..=NODES).filter(|node| self.on_node(*node, "slurmd").is_empty());
         for node in lost {
             let host = self.on_node(node, "sleep").remove(0).pid.to_string();
@@ -612,9 +612,7 @@ fn first_of(pids: &Path) -> String {
     };
     let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     let first = numbers.into_iter().find(is_first);
-    first
-        .expect("the cluster's first process runs")
-        .to_string()
+    first.expect("the cluster's first process runs").to_string()
 }
 
 fn slurm_conf(lab: &Path) -> String {

@@ -143,11 +143,17 @@ impl Hosts {
                 run(&self.hub, "bridge", &batch);
             }
             Fault::SendFails => {
-                let batch: String = others.map(|other| misdirect(other, rail, break_rail)).collect();
+                let batch: String = others
+                    .map(|other| misdirect(other, rail, break_rail))
+                    .collect();
                 run(&self.hosts[host - 1], "ip", &batch);
             }
             Fault::ReceiveFails => others.for_each(|other| {
-                run(&self.hosts[other - 1], "ip", &misdirect(host, rail, break_rail));
+                run(
+                    &self.hosts[other - 1],
+                    "ip",
+                    &misdirect(host, rail, break_rail),
+                );
             }),
         }
     }
@@ -182,7 +188,9 @@ fn port(host: usize, rail: usize) -> String {
 fn misdirect(host: usize, rail: usize, break_rail: bool) -> String {
     let address = address(host, rail);
     match break_rail {
-        true => format!("neigh replace {address} lladdr {UNUSED_MAC} nud permanent dev rail{rail}\n"),
+        true => {
+            format!("neigh replace {address} lladdr {UNUSED_MAC} nud permanent dev rail{rail}\n")
+        }
         false => format!("neigh del {address} dev rail{rail}\n"),
     }
 }

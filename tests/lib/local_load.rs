@@ -46,14 +46,14 @@ impl LocalLoad {
     /// # Panics
     /// If the agent does not serve, or a rank cannot be started; in its threads if a rank is not accepted.
     pub fn begin(job: &Job, node: usize, mut rank: impl FnMut() -> Rank + Send + 'static) -> Self {
-        let control = job.place(node).directory().join("control");
+        let control = job.agent_directory(node).directory().join("control");
         let mut load = Self {
             is_over: Arc::default(),
             counts: Arc::default(),
             threads: Vec::new(),
             _followers: (0..FOLLOWERS).map(|_| follow(&control)).collect(),
         };
-        let socket = job.place(node).socket();
+        let socket = job.agent_directory(node).socket();
         load.repeat(move |counts| {
             // A connection without space in the queue does not count.
             let came = Packets::connect(&socket).is_ok();
@@ -72,7 +72,7 @@ impl LocalLoad {
         let (mut writer, mut number) = (rank(), 0);
         load.repeat(move |counts| {
             let key = format!("key{}", number % KEYS);
-            writer.tell(&format!("publish {key} {number}"));
+            writer.send(&format!("publish {key} {number}"));
             writer.await_line(|line| line.starts_with("PUBLISHED") || line.starts_with("ERROR"));
             writer.take_passed();
             number += 1;

@@ -105,7 +105,8 @@ impl Outsider {
             let mut fds = [PollFd::new(&self.receiver, PollFlags::IN)];
             let ready = poll(&mut fds, Some(&rest)).expect("poll");
             assert!(ready > 0, "only {} datagrams passed", recording.len());
-            let (_, length) = recv(&self.receiver, &mut bytes[..], RecvFlags::empty()).expect("recv");
+            let (_, length) =
+                recv(&self.receiver, &mut bytes[..], RecvFlags::empty()).expect("recv");
             let datagram = Recorded::read(&bytes[..length.min(PACKET_MAX)]);
             if let Some(datagram) = datagram.filter(&is_meant)
                 && self.seen.insert(datagram.clone())

@@ -191,7 +191,7 @@ impl Job {
             parent.is_some_and(|parent| pids.contains(&parent))
         };
         Agent {
-            keeper: pids.iter().copied().find(|pid| parents.contains(pid)),
+            supervisor: pids.iter().copied().find(|pid| parents.contains(pid)),
             worker: pids.iter().copied().find(is_worker),
             all: pids,
         }
@@ -272,7 +272,7 @@ fn write_key(directory: &Path, name: &str) -> PathBuf {
 #[derive(Debug)]
 pub struct Agent {
     /// The supervisor, while it has a worker.
-    pub keeper: Option<u32>,
+    pub supervisor: Option<u32>,
     /// The worker, while it has a supervisor.
     pub worker: Option<u32>,
     /// All its processes.
@@ -285,9 +285,9 @@ impl Agent {
     /// # Panics
     /// If one of them is missing.
     pub fn pair(&self) -> (u32, u32) {
-        match (self.keeper, self.worker) {
-            (Some(keeper), Some(worker)) => (keeper, worker),
-            _ => panic!("keeper or worker is missing: {self:?}"),
+        match (self.supervisor, self.worker) {
+            (Some(supervisor), Some(worker)) => (supervisor, worker),
+            _ => panic!("supervisor or worker is missing: {self:?}"),
         }
     }
 }
