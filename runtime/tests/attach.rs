@@ -258,8 +258,8 @@ fn clients_move_to_the_state_table_of_a_new_agent() {
         std::thread::yield_now();
     }
     assert_ne!(client.table().unwrap().identity(), first);
-    let told = client.next_event().unwrap().unwrap();
-    assert_eq!((told.kind, told.lost), (EventKind::Overflow, 0));
+    let event = client.next_event().unwrap().unwrap();
+    assert_eq!((event.kind, event.lost), (EventKind::Overflow, 0));
     client.finalize(0).unwrap();
     assert_eq!(agent.await_finding(slot), Finding::Left { exit_code: 0 });
 }
@@ -535,12 +535,12 @@ fn a_socket_left_by_a_killed_agent_is_replaced() {
 fn a_missing_agent_and_a_failed_start_are_different_errors() {
     let base = tempdir().unwrap();
     let soon = std::time::Duration::from_millis(50);
-    let nobody = Client::attach(Options {
+    let missing_agent = Client::attach(Options {
         deadline: soon,
         ..options(base.path())
     })
     .unwrap_err();
-    assert!(matches!(nobody, Error::Deadline { .. }), "{nobody}");
+    assert!(matches!(missing_agent, Error::Deadline { .. }), "{nobody}");
     let start = |agent: &str| {
         let agent = Some(agent.into());
         Client::attach(Options {

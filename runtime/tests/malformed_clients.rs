@@ -182,7 +182,7 @@ fn a_flood_is_served_in_small_parts() {
     let mut server = server(directory.path(), "flood");
     let connect =
         |server: &Server| Packets::connect(&server.directory.socket()).expect("a listener");
-    let told = |server: &Server| {
+    let handled = |server: &Server| {
         let counters = server.ipc_server.counters();
         (counters.malformed + counters.refused + counters.attached + counters.turned_away) as usize
     };
@@ -200,7 +200,7 @@ fn a_flood_is_served_in_small_parts() {
         .expect("the socket has space");
     let (mut calls, mut before) = (0, 0);
     while server.serve_once(now, &mut requests) {
-        let (done, after) = (told(&server) - before, told(&server));
+        let (done, after) = (handled(&server) - before, handled(&server));
         assert!(done <= AT_ONCE, "one call served {done}");
         (calls, before) = (calls + 1, after);
     }

@@ -482,13 +482,13 @@ fn an_impossible_change_is_refused_and_changes_nothing() {
         // The first of the rails can be opened, the second cannot: neither is.
         (&["import", &half], &["nosuchif0", "this node has"]),
     ];
-    for (words, said) in cases {
+    for (words, printed) in cases {
         let (code, _, error) = admin.run(words);
         assert!(
             matches!(code, Some(1 | 2 | 7)),
             "{words:?} gave {code:?}: {error}"
         );
-        for word in said {
+        for word in printed {
             assert!(
                 error.contains(word),
                 "{words:?}: {word:?} is missing in:\n{error}"

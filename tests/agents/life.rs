@@ -100,12 +100,12 @@ fn a_node_full_of_ranks_has_one_agent_that_knows_them_all() {
     ranks
         .iter()
         .for_each(|rank| signal(rank.pid(), Signal::KILL));
-    let told: Vec<String> = (1..126).map(|rank| format!("rank={rank}")).collect();
-    let told: Vec<[&str; 3]> = told
+    let expected: Vec<String> = (1..126).map(|rank| format!("rank={rank}")).collect();
+    let expected: Vec<[&str; 3]> = expected
         .iter()
         .map(|rank| ["EVENT", "RankFailed", rank])
         .collect();
-    neighbour.await_each(&told.iter().map(|words| &words[..]).collect::<Vec<_>>());
+    neighbour.await_each(&expected.iter().map(|words| &words[..]).collect::<Vec<_>>());
     neighbour.await_words(&["EVENT", "NodeLeft", "node=n1"]);
     wait_for_end(pair.0);
     assert_eq!(job.agent(1).all, [0; 0]);
@@ -231,8 +231,8 @@ fn a_child_of_a_rank_joins_its_agent() {
     let mut ranks = start_each(&job, 2);
     let agents = (job.agent(1).pair(), job.agent(2).pair());
     ranks[1].send("spawn 2");
-    let told = ranks[1].await_words(&["SPAWNED"]);
-    let child: u32 = told
+    let expected = ranks[1].await_words(&["SPAWNED"]);
+    let child: u32 = expected
         .split(' ')
         .nth(1)
         .and_then(|pid| pid.parse().ok())
@@ -291,11 +291,11 @@ fn a_worker_may_be_killed_at_any_moment() {
         let word = if leaves { "RankLeft" } else { "RankFailed" };
         let ended = format!("rank={number}");
         for (place, rank) in ranks.iter().enumerate() {
-            let told = &["EVENT", word, &ended][..];
+            let expected = &["EVENT", word, &ended][..];
             if place + 1 == node_of(number) {
-                rank.await_each(&[told, &["ATTACHED"]]);
+                rank.await_each(&[expected, &["ATTACHED"]]);
             } else {
-                rank.await_each(&[told]);
+                rank.await_each(&[expected]);
             }
         }
     }

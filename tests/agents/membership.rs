@@ -139,9 +139,9 @@ fn a_killed_rank_is_reported_to_all_ranks_and_no_other_failure_is() {
 
     world.kill(3);
     for (number, rank) in world.living() {
-        let told = rank.await_words(&["EVENT", "RankFailed"]);
+        let event = rank.await_words(&["EVENT", "RankFailed"]);
         for part in ["node=n2", "rank=3", "cause=KernelFutex"] {
-            assert!(told.contains(part), "{part} at rank {number}: {told}");
+            assert!(event.contains(part), "{part} at rank {number}: {event}");
         }
     }
     // An exit without a detach is a failure, too, and not one by the signal of that number.
@@ -149,8 +149,8 @@ fn a_killed_rank_is_reported_to_all_ranks_and_no_other_failure_is() {
     // Its parent, this test, must not reap it before it is reported: then the exit code would be unknown.
     ending.send("exit 9");
     for (number, rank) in world.living() {
-        let told = rank.await_words(&["EVENT", "RankFailed", "rank=5"]);
-        assert!(told.contains("code=-9 "), "at rank {number}: {told}");
+        let event = rank.await_words(&["EVENT", "RankFailed", "rank=5"]);
+        assert!(event.contains("code=-9 "), "at rank {number}: {event}");
     }
     assert_eq!(ending.await_end(), Some(9));
     let mut leaving = world.take(4);
@@ -158,9 +158,9 @@ fn a_killed_rank_is_reported_to_all_ranks_and_no_other_failure_is() {
     leaving.await_words(&["LEFT", "true"]);
     assert_eq!(leaving.await_end(), Some(7));
     for (number, rank) in world.living() {
-        let told = rank.await_words(&["EVENT", "RankLeft"]);
+        let event = rank.await_words(&["EVENT", "RankLeft"]);
         for part in ["node=n3", "rank=4", "cause=Announced", "code=7"] {
-            assert!(told.contains(part), "{part} at rank {number}: {told}");
+            assert!(event.contains(part), "{part} at rank {number}: {event}");
         }
         assert_eq!(failures(rank), Vec::<String>::new(), "at rank {number}");
     }
@@ -176,13 +176,18 @@ fn a_stopped_node_fails_with_its_ranks_and_returns_with_them() {
     node.extend([supervisor, worker]);
     node.iter().for_each(|pid| signal(*pid, Signal::STOP));
     for rank in world.elsewhere(2) {
-        let told = rank.await_words(&["EVENT", "NodeFailed", "node=n2"]);
-        assert!(told.contains("cause=Silence"), "{told}");
-        let (_, reporters) = told.rsplit_once("reporters=").expect("reporters are told");
-        assert!(!reporters.is_empty() && !reporters.contains("n2"), "{told}");
+        let event = rank.await_words(&["EVENT", "NodeFailed", "node=n2"]);
+        assert!(event.contains("cause=Silence"), "{event}");
+        let (_, reporters) = event
+            .rsplit_once("reporters=")
+            .expect("the reporters of an event");
+        assert!(
+            !reporters.is_empty() && !reporters.contains("n2"),
+            "{event}"
+        );
         for number in ["rank=2", "rank=3"] {
-            let told = rank.await_words(&["EVENT", "RankFailed", number]);
-            assert!(told.contains("cause=NodeFailed"), "{told}");
+            let event = rank.await_words(&["EVENT", "RankFailed", number]);
+            assert!(event.contains("cause=NodeFailed"), "{event}");
         }
         assert_eq!(failures(rank), Vec::<String>::new());
     }
@@ -254,8 +259,8 @@ fn an_agent_whose_workers_keep_dying_gives_up_with_the_reason() {
     );
     signal(worker, Signal::KILL);
     for rank in world.on_node(1) {
-        let told = rank.await_words(&["LOST"]);
-        assert_contains(&told, &["the worker died 5 times", "log"]);
+        let event = rank.await_words(&["LOST"]);
+        assert_contains(&event, &["the worker died 5 times", "log"]);
         assert_eq!(failures(rank), Vec::<String>::new());
     }
     assert_nothing_remains(&world.job, 1);
@@ -281,8 +286,8 @@ fn a_node_whose_name_is_taken_reports_it() {
     command.env("MUSTER_SEEDS", first.job.rails(1));
     let rank = Rank::start(&mut command, "rank of the second n1");
     // It may have been attached before, or not.
-    let told = rank.await_line(|line| line.starts_with("LOST") || line.starts_with("REFUSED"));
-    assert_contains(&told, &["is named n1", "MUSTER_NODE"]);
+    let event = rank.await_line(|line| line.starts_with("LOST") || line.starts_with("REFUSED"));
+    assert_contains(&event, &["is named n1", "MUSTER_NODE"]);
     assert_nothing_remains(&second, 1);
     for (_, rank) in first.living() {
         assert_eq!(failures(rank), Vec::<String>::new());
@@ -309,8 +314,8 @@ fn a_broken_liveness_connection_reveals_a_killed_agent_without_ranks() {
         .for_each(|pid| signal(pid, Signal::KILL));
     wait_for_end(supervisor);
     for rank in world.elsewhere(2) {
-        let told = rank.await_words(&["EVENT", "NodeFailed", "node=n2"]);
-        assert!(told.contains("cause=Unreachable"), "{told}");
+        let event = rank.await_words(&["EVENT", "NodeFailed", "node=n2"]);
+        assert!(event.contains("cause=Unreachable"), "{event}");
     }
 }
 
@@ -422,7 +427,7 @@ fn a_death_is_not_undone_by_another_agent() {
     // A new rank was never notified of that node; the agent knows it from the others.
     let mut newcomer = start_rank_as(&world.job, 2, 6);
     newcomer.await_in_view("n3=Left");
-    let said = |words: &[&str]| {
+    let printed = |words: &[&str]| {
         let control = world.job.directory(2).directory().join("control");
         let mut muster = Command::new(muster_tests::program("muster"));
         let output = muster.args(words).env("MUSTER_CONTROL", control).output();
@@ -430,7 +435,7 @@ fn a_death_is_not_undone_by_another_agent() {
         assert!(output.status.success(), "{words:?}: {output:?}");
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
-    let members = said(&["members", "-o", "json"]);
+    let members = printed(&["members", "-o", "json"]);
     let members: serde_json::Value = members.parse().expect("JSON");
     let members = members["members"].as_array().expect("members");
     let gone = members.iter().find(|member| member["name"] == "n3");
@@ -438,15 +443,15 @@ fn a_death_is_not_undone_by_another_agent() {
     // A rank can be queried like a member, and events can be filtered for it.
     newcomer.kill();
     let two = ["--follow", "--count", "2", "--timeout", "60"];
-    let events = said(&[&["events", "--rank", "6"], &two[..]].concat());
+    let events = printed(&[&["events", "--rank", "6"], &two[..]].concat());
     let kinds = events
         .lines()
         .filter_map(|line| line.split_whitespace().nth(1));
     assert_eq!(kinds.collect::<Vec<_>>(), ["rank-up", "rank-failed"]);
-    let why = said(&["why", "6"]);
+    let why = printed(&["why", "6"]);
     let wanted = "rank 6 on n2 is failed: kernel futex, signal 9\nn2 is alive";
     assert!(why.starts_with(wanted), "{why}");
-    let events = said(&["events", "--member", "n1"]);
+    let events = printed(&["events", "--member", "n1"]);
     assert!(events.lines().count() > 0 && events.lines().all(|line| line.contains(" n1")));
 }
 
@@ -465,10 +470,10 @@ fn a_terminated_agent_stays_ended() {
     }
     for number in [2, 3] {
         let mut rank = world.take(number);
-        let told = rank.await_words(&["EVENT", "NodeLeft", "node=n2"]);
-        assert!(told.contains("cause=Announced"), "{told}");
-        let told = rank.await_words(&["LOST"]);
-        assert_contains(&told, &["asked to end", "SIGTERM", "dispatch"]);
+        let event = rank.await_words(&["EVENT", "NodeLeft", "node=n2"]);
+        assert!(event.contains("cause=Announced"), "{event}");
+        let event = rank.await_words(&["LOST"]);
+        assert_contains(&event, &["asked to end", "SIGTERM", "dispatch"]);
         rank.await_states("n1=Alive n2=Left 0=Alive 1=Alive 2=Unknown 3=Unknown");
         rank.send("dispatch");
         rank.await_words(&["DISPATCHED", "false"]);
@@ -608,7 +613,7 @@ fn assert_nothing_remains(job: &Job, node: usize) {
 #[test]
 fn a_second_process_of_the_same_rank_is_refused() {
     let world = World::start(1);
-    let pid = world.on_node(1).next().expect("rank 0 lives").pid();
+    let pid = world.on_node(1).next().expect("rank 0 runs").pid();
     let text = refused(&mut world.job.command(rank_program(), 1, 0));
     assert_contains(&text, &["rank 0", &pid.to_string(), "MUSTER_RANK"]);
     for (_, rank) in world.living() {
@@ -686,13 +691,13 @@ fn an_agent_uses_a_core_that_no_rank_uses() {
         skipped("cores", "this process may use one core only");
         return;
     }
-    let said = || format!("{}: {}", cores(), job.log(1));
-    let taken = until(said, || {
+    let printed = || format!("{}: {}", cores(), job.log(1));
+    let taken = until(printed, || {
         Some(cores()).filter(|one| one.parse::<u32>().is_ok())
     });
     assert!(!siblings.trim().split([',', '-']).any(|one| one == taken));
     let roaming = start_rank(&job, 1);
-    until(said, || (cores() == usable.trim()).then_some(()));
+    until(printed, || (cores() == usable.trim()).then_some(()));
     drop((bound, roaming));
 }
 

@@ -92,8 +92,8 @@ fn expect_clean(launcher: &mut Command, folder: &Path) {
     let text = outcome.text();
     let words = ["FAIL", "READY"].map(|word| outcome.count(word));
     assert_eq!(words, [0, 3], "{text}");
-    let told = [0, 1].map(|rank| written(folder, "told", rank).is_some());
-    assert_eq!(told, [true; 2], "{text}");
+    let notified = [0, 1].map(|rank| written(folder, "told", rank).is_some());
+    assert_eq!(notified, [true; 2], "{text}");
     let ours = findings(folder);
     assert!(ours.is_empty(), "{}", ours.join("\n"));
 }

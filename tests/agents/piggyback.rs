@@ -13,7 +13,7 @@ const ENOUGH: u64 = 50;
 /// Four ranks on two nodes exchange messages for some seconds; then the second node is stopped. With the
 /// library or without.
 fn chatter(with_library: bool) -> Outcome {
-    let mut said = None;
+    let mut printed = None;
     job(|folder| {
         let compiler = venv("venv").join("mpicc");
         let program = compile(&compiler, "chatter", &[], folder);
@@ -43,9 +43,9 @@ fn chatter(with_library: bool) -> Outcome {
         let ends = ["FAIL", "READY", "GONE", "DONE"].map(|word| outcome.count(word));
         assert_eq!(ends, [0, 4, 1, 1], "{text}");
         println!("{text}");
-        said = Some(outcome);
+        printed = Some(outcome);
     });
-    said.expect("the job was run")
+    printed.expect("the job was run")
 }
 
 /// The sum of a counter over the ranks' agents: two ranks query each one.

@@ -71,8 +71,8 @@ fn a_scribbled_state_table_and_a_killed_worker_cause_no_failure() {
     for what in ["zeros", "ones", "bits", "noise"] {
         let (job, mut ranks) = start_all();
         ranks[0].send(&format!("scribble {what} {seed}"));
-        let said = ranks[0].await_words(&["SCRIBBLED"]);
-        assert_ne!(said, "SCRIBBLED 0", "nothing could be written");
+        let printed = ranks[0].await_words(&["SCRIBBLED"]);
+        assert_ne!(printed, "SCRIBBLED 0", "nothing could be written");
         replace_worker(&job, &ranks);
         expect_service(&job, ranks, what);
     }

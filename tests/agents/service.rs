@@ -28,24 +28,26 @@ fn verify(unit: &Path) -> Option<(bool, String)> {
         .arg(unit)
         .output()
         .ok()?;
-    let said = String::from_utf8_lossy(&output.stderr);
+    let printed = String::from_utf8_lossy(&output.stderr);
     // Units of this machine that the unit refers to may have errors of their own.
-    let ours = said.lines().filter(|line| line.contains("musterd.service"));
+    let ours = printed
+        .lines()
+        .filter(|line| line.contains("musterd.service"));
     Some((output.status.success(), ours.collect::<Vec<_>>().join("\n")))
 }
 
 #[test]
 fn systemd_accepts_the_unit() {
     let directory = tempfile::tempdir().unwrap();
-    let Some((is_right, said)) = verify(&unit(directory.path(), "Type=notify", "Type=notify"))
+    let Some((is_right, printed)) = verify(&unit(directory.path(), "Type=notify", "Type=notify"))
     else {
         skipped("systemd", "no systemd-analyze on this machine");
         return;
     };
-    assert!(is_right && said.is_empty(), "{said}");
+    assert!(is_right && printed.is_empty(), "{printed}");
     // The verifier reports an error if there is one.
-    let (_, said) = verify(&unit(directory.path(), "LimitRTPRIO", "LimitRTPRIX")).unwrap();
-    assert!(said.contains("LimitRTPRIX"), "{said}");
+    let (_, printed) = verify(&unit(directory.path(), "LimitRTPRIO", "LimitRTPRIX")).unwrap();
+    assert!(printed.contains("LimitRTPRIX"), "{printed}");
 }
 
 /// A member that is killed when it is dropped.

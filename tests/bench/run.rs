@@ -161,10 +161,10 @@ fn cell(runs: &[Outcome]) -> String {
         let longest = times.last().copied()?;
         Some(format!("{:.0} ({longest:.0})", times[times.len() / 2]))
     };
-    let told = of(|run| run.told_ms.filter(|_| run.survived));
+    let notified = of(|run| run.told_ms.filter(|_| run.survived));
     let shrunk = of(|run| run.shrunk_ms.filter(|_| run.survived));
-    if let (Some(told), Some(shrunk)) = (told, shrunk) {
-        text += &format!("  {told} / {shrunk}");
+    if let (Some(notified), Some(shrunk)) = (notified, shrunk) {
+        text += &format!("  {notified} / {shrunk}");
     }
     text
 }

@@ -146,7 +146,7 @@ fn events_under_srun_with_pmix() {
 
 /// A rank that never attached is killed: only the launcher can report that.
 fn launcher_report(launcher: &mut Command, compiler: &Path, limit_ms: u32) -> Outcome {
-    let mut said = None;
+    let mut printed = None;
     job(|folder| {
         let program = build(compiler, folder);
         let launcher = launcher
@@ -160,9 +160,9 @@ fn launcher_report(launcher: &mut Command, compiler: &Path, limit_ms: u32) -> Ou
             (0, 4),
             "{text}"
         );
-        said = Some(outcome);
+        printed = Some(outcome);
     });
-    said.expect("the job was run")
+    printed.expect("the job was run")
 }
 
 /// PRRTE with fault tolerance notifies every survivor, and Muster reports the source.
@@ -171,8 +171,8 @@ fn open_mpi_5_with_fault_tolerance_reports_a_death() {
     let mut launcher = open_mpi_5();
     launcher.args(["--with-ft", "ulfm"]);
     let outcome = launcher_report(&mut launcher, &venv("venv").join("mpicc"), 60_000);
-    let told = outcome.lines.iter().filter(|line| line.starts_with("TOLD"));
-    let words: Vec<&String> = told.collect();
+    let events_of_rank = outcome.lines.iter().filter(|line| line.starts_with("TOLD"));
+    let words: Vec<&String> = events_of_rank.collect();
     assert_eq!(words.len(), 3, "{}", outcome.text());
     for line in words {
         assert!(
@@ -302,9 +302,9 @@ fn a_silent_rail_and_its_return_are_reported() {
         });
         expect_no_complaint(&outcome, 4);
         expect_done(&outcome, 4);
-        let told = received(folder, 0);
+        let events_of_rank = received(folder, 0);
         for rank in 0..4 {
-            let about = told.iter().filter(|(_, about)| *about == rank);
+            let about = events_of_rank.iter().filter(|(_, about)| *about == rank);
             let codes: Vec<i32> = about.map(|(code, _)| *code).collect();
             let is_near = rank < 2 && codes.is_empty();
             // The machine may be so busy that the rail appears to fail once more.
@@ -345,9 +345,9 @@ fn a_suspicion_and_its_end_are_reported() {
         assert_eq!(agent.len(), 2, "supervisor and worker");
         expect_no_complaint(&outcome, 4);
         expect_done(&outcome, 4);
-        let told = received(folder, 0);
+        let events_of_rank = received(folder, 0);
         for rank in [2, 3] {
-            let about = told.iter().filter(|(_, about)| *about == rank);
+            let about = events_of_rank.iter().filter(|(_, about)| *about == rank);
             let codes: Vec<i32> = about.map(|(code, _)| *code).collect();
             // On a busy machine the node may be suspected more than once.
             let turns = codes.chunks(2).all(|turn| turn == [SUSPECT, BACK]);
@@ -407,9 +407,9 @@ fn report_a_silent_node(by_environment: bool) {
         expect_done(&outcome, 2);
         // The failure of each rank of the node, and at most the suspicion before that: with one node to
         // confirm it there is hardly time for that report.
-        let told = received(folder, 0);
+        let events_of_rank = received(folder, 0);
         for rank in [2, 3] {
-            let about = told.iter().filter(|(_, about)| *about == rank);
+            let about = events_of_rank.iter().filter(|(_, about)| *about == rank);
             let codes: Vec<i32> = about.map(|(code, _)| *code).collect();
             let text = outcome.text();
             assert!(
@@ -418,7 +418,9 @@ fn report_a_silent_node(by_environment: bool) {
             );
         }
         assert!(
-            told.iter().all(|(_, about)| [2, 3].contains(about)),
+            events_of_rank
+                .iter()
+                .all(|(_, about)| [2, 3].contains(about)),
             "{}",
             outcome.text()
         );

@@ -52,8 +52,8 @@ fn bench(scratch: &Path, arguments: &[&str]) -> Command {
 fn report(scratch: &Path, arguments: &[&str]) -> Value {
     let output = bench(scratch, arguments).args(["-o", "json"]).output();
     let output = output.expect("muster can be started");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{printed}");
     serde_json::from_slice(&output.stdout).expect("the report is JSON")
 }
 
@@ -272,8 +272,11 @@ fn rails_are_measured_beside_sockets_and_plain_libfabric() {
         ),
     ];
     for (name, quotient) in ratios {
-        let said = figure(&format!("/ratios/{name}"));
-        assert!((said / quotient - 1.0).abs() < 1e-9, "{name}: {report:#}");
+        let printed = figure(&format!("/ratios/{name}"));
+        assert!(
+            (printed / quotient - 1.0).abs() < 1e-9,
+            "{name}: {report:#}"
+        );
     }
     assert!(report["failover_ms"]["median"].is_number(), "{report:#}");
     // A busy machine may not have measured it.

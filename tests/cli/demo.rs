@@ -50,7 +50,7 @@ fn a_real_mpi_job_survives_a_hung_and_a_killed_rank_and_a_silent_node() {
             .as_array()
             .unwrap()
             .iter()
-            .all(|told| told["cause"] == "stopped")
+            .all(|notice| notice["cause"] == "stopped")
     );
     assert_eq!(result["false_failures"], 0);
     assert_eq!(result["survivors_finished"], true);

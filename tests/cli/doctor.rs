@@ -81,11 +81,11 @@ fn found(answer: &Value, what: &str) -> Vec<[String; 3]> {
 /// Asserts that there is such a finding with these words.
 fn expect(answer: &Value, what: &str, level: &str, words: &[&str]) {
     let found = found(answer, what);
-    let is_it = |[is, said, remedy]: &[String; 3]| {
+    let is_it = |[is, printed, remedy]: &[String; 3]| {
         is == level
             && words
                 .iter()
-                .all(|word| said.contains(word) || remedy.contains(word))
+                .all(|word| printed.contains(word) || remedy.contains(word))
     };
     assert!(
         found.iter().any(is_it),

@@ -195,8 +195,8 @@ fn as_prometheus_reads(open: &str, classic: &Path, ours: &Exposition) {
         .arg(classic)
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{printed}");
     let counted: Value = serde_json::from_slice(&output.stdout).unwrap();
     let samples: usize = ours.samples.values().map(BTreeMap::len).sum();
     for format in ["open", "classic"] {
@@ -256,8 +256,8 @@ fn a_strict_reader_accepts_the_metrics_and_the_dashboard_uses_no_others() {
     fs::create_dir(&files).unwrap();
     let file = files.join("muster.prom");
     for _ in 0..2 {
-        let said = admin.ask(&["metrics", "--textfile", file.to_str().unwrap()]);
-        assert!(said.is_empty(), "{said}");
+        let printed = admin.ask(&["metrics", "--textfile", file.to_str().unwrap()]);
+        assert!(printed.is_empty(), "{printed}");
         let classic = read_classic(&fs::read_to_string(&file).unwrap()).unwrap();
         // The same samples in both formats.
         let names = |of: &Exposition| of.samples.keys().cloned().collect::<Vec<_>>();

@@ -124,12 +124,12 @@ fn a_seed_that_no_rail_leads_to_is_named_in_the_log() {
     let _member = Member::start_logging(directory.path(), "n1", &arguments, &[], writer.into());
     // Lines about messages without a path follow, one per second.
     let lines = BufReader::new(reader).lines().map_while(Result::ok);
-    let told = lines
+    let line = lines
         .take(5)
         .find(|line| line.contains("192.0.2.9@o2ib0"))
         .expect("the seed is named");
     for word in ["none of the nets", "127.66.90.1:", "@udp0", "--rail"] {
-        assert!(told.contains(word), "{word:?} is missing in {told}");
+        assert!(line.contains(word), "{word:?} is missing in {line}");
     }
 }
 
@@ -204,8 +204,8 @@ fn variables_are_used_reported_or_empty() {
         ),
     ] {
         let output = start(variable, value);
-        let said = [output.stdout, output.stderr].concat();
-        let text = String::from_utf8_lossy(&said);
+        let printed = [output.stdout, output.stderr].concat();
+        let text = String::from_utf8_lossy(&printed);
         for word in words {
             assert_eq!(text.matches(word).count(), 1, "{word}: {text}");
         }

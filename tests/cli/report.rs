@@ -48,8 +48,8 @@ fn report(journals: &Path, page: &Path) -> (String, String) {
     command.arg("report").arg(journals).arg("-o").arg(page);
     let output = command.output().unwrap();
     assert!(output.status.success(), "{output:?}");
-    let said = String::from_utf8(output.stdout).unwrap();
-    (said, std::fs::read_to_string(page).unwrap())
+    let printed = String::from_utf8(output.stdout).unwrap();
+    (printed, std::fs::read_to_string(page).unwrap())
 }
 
 #[test]
@@ -84,12 +84,13 @@ fn a_split_is_reported_as_the_job_saw_it() {
     on_both_sides("NodeUp");
 
     let page = folder.path().join("report.html");
-    let last = || Some(report(folder.path(), &page)).filter(|(said, _)| said.contains("came back"));
-    let (said, page) = until(|| report(folder.path(), &page).0, last);
+    let last =
+        || Some(report(folder.path(), &page)).filter(|(printed, _)| printed.contains("came back"));
+    let (printed, page) = until(|| report(folder.path(), &page).0, last);
     let summary = "report.html: 1 rank failed; 1 node was cut off for ";
     assert!(
-        said.contains(summary) && said.contains(" s and came back ("),
-        "{said}"
+        printed.contains(summary) && printed.contains(" s and came back ("),
+        "{printed}"
     );
     let (of_job, of_cut) = page
         .split_once("What nodes said while they were cut off")

@@ -95,8 +95,8 @@ impl Cluster {
             "ls -A /dev/shm",
             "find \"$MUSTER_DIR\" -type f -o -type s",
         ] {
-            let (_, said) = self.output_of(&["sh", "-c", line]);
-            let words: Vec<&str> = said.split_whitespace().collect();
+            let (_, printed) = self.output_of(&["sh", "-c", line]);
+            let words: Vec<&str> = printed.split_whitespace().collect();
             text += &format!("$ {line}: {}\n", words.join(" "));
         }
         std::io::stderr().write_all(text.as_bytes()).ok();

@@ -18,7 +18,7 @@ pub const RANKS: usize = 8;
 pub struct Running {
     /// The process that was started.
     pub child: Child,
-    said: Receiver<String>,
+    printed: Receiver<String>,
     /// The lines of the launcher and its ranks so far.
     pub lines: Vec<String>,
 }
@@ -50,10 +50,10 @@ impl Running {
             .stderr(Stdio::piped())
             .spawn()
             .expect("muster can be started");
-        let said = lines_of_both(&mut child);
+        let printed = lines_of_both(&mut child);
         Self {
             child,
-            said,
+            printed,
             lines: Vec::new(),
         }
     }
@@ -89,7 +89,7 @@ impl Running {
         let until = Instant::now() + DEADLINE;
         while self.count(beginning) < count {
             let left = until.saturating_duration_since(Instant::now());
-            match self.said.recv_timeout(left) {
+            match self.printed.recv_timeout(left) {
                 Ok(line) => self.lines.push(line),
                 Err(_) => panic!("not {count} times {beginning}:\n{}", self.text()),
             }
@@ -104,7 +104,7 @@ impl Running {
         let until = Instant::now() + DEADLINE;
         while !self.lines.iter().any(|line| line.contains(words)) {
             let left = until.saturating_duration_since(Instant::now());
-            match self.said.recv_timeout(left) {
+            match self.printed.recv_timeout(left) {
                 Ok(line) => self.lines.push(line),
                 Err(_) => panic!("no line with {words:?}:\n{}", self.text()),
             }
@@ -115,7 +115,7 @@ impl Running {
     pub fn listen_for(&mut self, time: Duration) {
         let until = Instant::now() + time;
         while let Ok(line) =
-            (self.said).recv_timeout(until.saturating_duration_since(Instant::now()))
+            (self.printed).recv_timeout(until.saturating_duration_since(Instant::now()))
         {
             self.lines.push(line);
         }
@@ -148,10 +148,10 @@ impl Running {
                 break status;
             }
             assert!(Instant::now() < end, "it does not end:\n{}", self.text());
-            let line = self.said.recv_timeout(Duration::from_millis(20));
+            let line = self.printed.recv_timeout(Duration::from_millis(20));
             self.lines.extend(line);
         };
-        self.lines.extend(self.said.iter());
+        self.lines.extend(self.printed.iter());
         let folder = self.directory().join("m");
         for pid in (1..=NODES).flat_map(|node| processes_of(&format!("n{node}"), &folder)) {
             // A process that was killed with its launcher may take a moment to die.

@@ -92,7 +92,7 @@ impl Seen {
         }
     }
 
-    fn told(&mut self, host: usize, line: &str) {
+    fn member_line(&mut self, host: usize, line: &str) {
         let mut words = line.split(' ');
         let (word, name) = (words.next().unwrap_or_default(), words.next());
         match word {
@@ -189,7 +189,7 @@ impl World {
                 member.args(["--rail", nid]);
             }
             member.args(["--seed", &nids(1, nets, 7741)]);
-            world.spawn(&mut member, host, Seen::told);
+            world.spawn(&mut member, host, Seen::member_line);
             let stream = Path::new(env!("CARGO_BIN_EXE_muster-test-stream"));
             let mut stream = world.command(host, stream, library);
             stream.args([&host.to_string(), &nids(host, nets, STREAM_PORT)]);
@@ -374,10 +374,10 @@ impl World {
         self.until("the streams have ended", |seen| seen.ended.len() == HOSTS);
         // A sender gets an acknowledgement before this process has read the receiver's line.
         self.until("all deliveries are reported", |seen| {
-            let told = |pair| seen.got.get(pair).map_or(0, BTreeSet::len);
+            let member_line = |pair| seen.got.get(pair).map_or(0, BTreeSet::len);
             seen.sent
                 .iter()
-                .all(|(pair, sent)| told(pair) >= sent.len())
+                .all(|(pair, sent)| member_line(pair) >= sent.len())
         });
         let seen = self.seen.0.lock().unwrap();
         let mut all = 0;

@@ -62,8 +62,8 @@ fn members_without_a_common_net_are_connected_through_a_third() {
     assert_eq!(third.wait_for(&lines(&["UP n1", "UP n2"])), [""; 0]);
 
     let explanation = ask(at, "n1", &["explain", "n1", "n2"]);
-    let told = "n1 -> n2: no path\nthrough n3, since no rail of this node is on a net of the other side's\n";
-    assert!(explanation.starts_with(told), "{explanation}");
+    let expected = "n1 -> n2: no path\nthrough n3, since no rail of this node is on a net of the other side's\n";
+    assert!(explanation.starts_with(expected), "{explanation}");
     for (by, ends) in [
         ("n1", ["n1", "n3", "n2"]),
         ("n3", ["n1", "n3", "n2"]),
@@ -100,9 +100,9 @@ fn members_without_a_common_net_are_connected_through_a_third() {
         carried(at, "n3", ["n1", "n3", "n2"]) > before
     });
     // While nothing is relayed, n1 learns of n2 only from n3.
-    let mut said = first.pending_lines();
-    said.retain(|line| line != "SUSPECT n2" && line != "RECOVERED n2");
-    assert_eq!(said, [""; 0]);
+    let mut printed = first.pending_lines();
+    printed.retain(|line| line != "SUSPECT n2" && line != "RECOVERED n2");
+    assert_eq!(printed, [""; 0]);
 
     second.kill();
     for member in [&first, &third] {

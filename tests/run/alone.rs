@@ -93,7 +93,7 @@ fn ranks_that_do_not_reach_mpi_init_are_named_on_one_node() {
 /// run-2.
 #[test]
 fn options_are_not_taken_for_the_program() {
-    for (words, code, said) in [
+    for (words, code, printed) in [
         (&["-np", "2", "sh", "-c", "echo RAN"][..], 0, "RAN"),
         (&["-n2", "sh", "-c", "echo RAN"], 0, "RAN"),
         (
@@ -120,7 +120,7 @@ fn options_are_not_taken_for_the_program() {
         let status = run.expect_end();
         let text = run.text();
         assert_eq!(status.code(), Some(code), "{words:?}: {text}");
-        assert!(text.contains(said), "{words:?}: {text}");
+        assert!(text.contains(printed), "{words:?}: {text}");
         assert!(code != 0 || run.count("RAN") == 2, "{words:?}: {text}");
     }
 }
@@ -128,7 +128,7 @@ fn options_are_not_taken_for_the_program() {
 /// An earlier version of such a launcher took itself for the parent, and started the next one.
 #[test]
 fn a_launcher_with_a_wrong_environment_starts_nothing() {
-    for (name, value, said) in [
+    for (name, value, printed) in [
         (
             "TMPDIR",
             &b"/tmp/\xff"[..],
@@ -157,6 +157,9 @@ fn a_launcher_with_a_wrong_environment_starts_nothing() {
         let mut run = Running::command(command().args(["--", "true"]).env(name, value));
         let status = run.expect_end();
         let text = run.text();
-        assert!(!status.success() && text.contains(said), "{status}: {text}");
+        assert!(
+            !status.success() && text.contains(printed),
+            "{status}: {text}"
+        );
     }
 }

@@ -75,14 +75,14 @@ fn a_rank_that_a_signal_killed_is_named_with_it() {
         let status = run.expect_end();
         let text = run.text();
         assert_eq!(status.code(), Some(128 + number), "{text}");
-        let said = run.lines.iter().filter_map(|line| {
+        let printed = run.lines.iter().filter_map(|line| {
             let (rank, pid) = line.strip_prefix("PID ")?.split_once(' ')?;
             let killed = format!("was killed by signal {number} (SIG{word})");
             Some(format!("rank {rank} (pid {pid}) {killed}"))
         });
-        let said: Vec<String> = said.collect();
-        assert_eq!(said.len(), 4, "{text}");
-        for words in said {
+        let printed: Vec<String> = printed.collect();
+        assert_eq!(printed.len(), 4, "{text}");
+        for words in printed {
             assert_eq!(text.matches(&words).count(), 1, "{words}: {text}");
         }
     }

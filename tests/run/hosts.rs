@@ -270,11 +270,15 @@ fn a_slow_reader_loses_nothing_of_a_host() {
         tv_nsec: 0,
     };
     let words = poll(&mut one, Some(&time));
-    let mut said = String::new();
+    let mut printed = String::new();
     let mut pipe = child.stdout.take().expect("a pipe");
-    pipe.read_to_string(&mut said).expect("words");
+    pipe.read_to_string(&mut printed).expect("words");
     let status = child.wait().expect("an end");
-    assert_eq!((words, said.lines().count()), (Ok(0), 40_000), "{status}");
+    assert_eq!(
+        (words, printed.lines().count()),
+        (Ok(0), 40_000),
+        "{status}"
+    );
     assert!(status.success(), "{status}");
 }
 

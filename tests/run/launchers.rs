@@ -33,23 +33,23 @@ fn job_with_death(launcher: &mut Command, folder: &Path, held: bool) -> Outcome 
 /// Asserts that three survivors were notified of this rank, with the kernel as evidence.
 fn expect_told(folder: &Path, victim: &str) {
     for rank in 0..3 {
-        let told = written(folder, "told", rank).unwrap_or_default();
+        let event = written(folder, "told", rank).unwrap_or_default();
         assert!(
-            told.contains(victim) && is_from_kernel(&told),
-            "{rank}: {told}"
+            event.contains(victim) && is_from_kernel(&event),
+            "{rank}: {event}"
         );
     }
 }
 
 /// The kernel reports the signal until the launcher has waited for the process, which may be before the
 /// signal could be read.
-fn is_from_kernel(told: &str) -> bool {
+fn is_from_kernel(event: &str) -> bool {
     ["killed by signal 9", "its process died"]
         .iter()
-        .any(|how| told.contains(&format!("FAILED: {how} (kernel futex)")))
+        .any(|how| event.contains(&format!("FAILED: {how} (kernel futex)")))
 }
 
-fn told(compiler: &Path, folder: &Path) -> PathBuf {
+fn compile_told(compiler: &Path, folder: &Path) -> PathBuf {
     compile(compiler, "told", &[], folder)
 }
 
@@ -65,7 +65,7 @@ fn net() -> String {
 #[test]
 fn mpich_without_pmix() {
     job(|folder| {
-        let program = told(&venv("mpich").join("mpicc"), folder);
+        let program = compile_told(&venv("mpich").join("mpicc"), folder);
         let mut launcher = Command::new(venv("mpich").join("mpiexec"));
         launcher
             .args(["-disable-auto-cleanup", "-n", "4"])
@@ -86,7 +86,7 @@ fn mpich_without_pmix() {
 #[test]
 fn open_mpi_5_by_an_allgather() {
     job(|folder| {
-        let program = told(&venv("venv").join("mpicc"), folder);
+        let program = compile_told(&venv("venv").join("mpicc"), folder);
         let mut launcher = open_mpi_5();
         launcher
             .args(["--with-ft", "ulfm", "-n", "4"])
@@ -149,7 +149,7 @@ fn fortran_by_an_allgather() {
 #[test]
 fn open_mpi_4_by_default() {
     job(|folder| {
-        let program = told(Path::new("mpicc.openmpi"), folder);
+        let program = compile_told(Path::new("mpicc.openmpi"), folder);
         let mut launcher = open_mpi_4();
         let outcome = job_with_death(launcher.args(["-n", "4"]).arg(&program), folder, true);
         assert!(!outcome.expect_end().success());
@@ -161,7 +161,7 @@ fn open_mpi_4_by_default() {
 #[test]
 fn open_mpi_4_with_recovery() {
     job(|folder| {
-        let program = told(Path::new("mpicc.openmpi"), folder);
+        let program = compile_told(Path::new("mpicc.openmpi"), folder);
         let mut launcher = open_mpi_4();
         launcher
             .args(["--enable-recovery", "-n", "4"])
@@ -174,7 +174,7 @@ fn open_mpi_4_with_recovery() {
 #[test]
 fn open_mpi_5_by_default() {
     job(|folder| {
-        let program = told(&venv("venv").join("mpicc"), folder);
+        let program = compile_told(&venv("venv").join("mpicc"), folder);
         let mut launcher = open_mpi_5();
         let outcome = job_with_death(launcher.args(["-n", "4"]).arg(&program), folder, true);
         assert!(!outcome.expect_end().success());
@@ -185,7 +185,7 @@ fn open_mpi_5_by_default() {
 #[test]
 fn open_mpi_5_with_fault_tolerance() {
     job(|folder| {
-        let program = told(&venv("venv").join("mpicc"), folder);
+        let program = compile_told(&venv("venv").join("mpicc"), folder);
         let mut launcher = open_mpi_5();
         launcher
             .args(["--with-ft", "ulfm", "-n", "4"])
@@ -199,7 +199,7 @@ fn open_mpi_5_with_fault_tolerance() {
 #[test]
 fn muster_before_open_mpi_5() {
     job(|folder| {
-        let program = told(&venv("venv").join("mpicc"), folder);
+        let program = compile_told(&venv("venv").join("mpicc"), folder);
         let mut launcher = open_mpi_5_on_two_nodes(folder);
         launcher
             .args(["--with-ft", "ulfm", "-n", "4"])
@@ -216,7 +216,7 @@ fn muster_before_open_mpi_5() {
 #[test]
 fn muster_after_open_mpi_5() {
     job(|folder| {
-        let program = told(&venv("venv").join("mpicc"), folder);
+        let program = compile_told(&venv("venv").join("mpicc"), folder);
         let mut launcher = open_mpi_5();
         launcher
             .args(["--with-ft", "ulfm", "-n", "4"])
@@ -233,7 +233,7 @@ fn muster_after_open_mpi_5() {
 fn muster_before_and_after_open_mpi_4() {
     for how in ["early", "late"] {
         job(|folder| {
-            let program = told(Path::new("mpicc.openmpi"), folder);
+            let program = compile_told(Path::new("mpicc.openmpi"), folder);
             let mut launcher = open_mpi_4();
             launcher
                 .args(["--enable-recovery", "-n", "4"])
@@ -249,7 +249,7 @@ fn muster_before_and_after_open_mpi_4() {
 #[test]
 fn spawned_children_are_a_job_of_their_own() {
     job(|folder| {
-        let program = told(&venv("venv").join("mpicc"), folder);
+        let program = compile_told(&venv("venv").join("mpicc"), folder);
         let mut launcher = open_mpi_5();
         launcher.args(["--with-ft", "ulfm", "-n", "2"]);
         launcher.env("MUSTER_RAILS", format!("127.{}.1@udp0", net()));
@@ -261,10 +261,10 @@ fn spawned_children_are_a_job_of_their_own() {
         let outcome = run_with_death(launcher.arg(&program).arg("spawn"), folder, &death);
         let ends = ["FAIL", "READY", "SPAWNED"].map(|word| outcome.count(word));
         assert_eq!(ends, [0, 4, 2], "{}", outcome.text());
-        let told = written(folder, "told", 0).unwrap_or_default();
+        let event = written(folder, "told", 0).unwrap_or_default();
         assert!(
-            told.contains("rank 1 on ") && is_from_kernel(&told),
-            "{told}"
+            event.contains("rank 1 on ") && is_from_kernel(&event),
+            "{event}"
         );
         outcome.expect_end();
     });
@@ -274,7 +274,7 @@ fn spawned_children_are_a_job_of_their_own() {
 #[test]
 fn a_singleton() {
     job(|folder| {
-        let program = told(&venv("venv").join("mpicc"), folder);
+        let program = compile_told(&venv("venv").join("mpicc"), folder);
         let mut command = Command::new(&program);
         command
             .env("MUSTER_JOB", "singleton")
@@ -299,7 +299,7 @@ fn in_slurm(test: impl FnOnce(&Cluster)) {
 
 /// Debian's Open MPI 4.1 on two nodes of a Slurm, started by `srun --mpi=pmix`.
 fn srun(cluster: &Cluster, how: &str) -> Run {
-    let program = told(Path::new("mpicc.openmpi"), cluster.folder());
+    let program = compile_told(Path::new("mpicc.openmpi"), cluster.folder());
     let mut command = cluster.mpi("-N2 --ntasks-per-node=2");
     cluster.run(command.arg(program).arg(how))
 }
@@ -309,13 +309,13 @@ fn srun(cluster: &Cluster, how: &str) -> Run {
 /// is held until then.
 #[test]
 fn srun_with_pmix_ends_the_step() {
-    for (how, told) in [("stay", true), ("bare", false)] {
+    for (how, event) in [("stay", true), ("bare", false)] {
         in_slurm(|cluster| {
             let mut run = srun(cluster, how);
             run.await_lines(4, &["READY"]);
             let controller = cluster.hold_controller();
             request_death(cluster.folder());
-            if told {
+            if event {
                 assert!(await_written(cluster.folder(), ("told", 3)));
                 expect_told(cluster.folder(), "rank 3 on n2 ");
             }
@@ -331,7 +331,7 @@ fn srun_with_pmix_ends_the_step() {
 #[test]
 fn srun_with_pmix_and_one_rank_a_node() {
     in_slurm(|cluster| {
-        let program = told(Path::new("mpicc.openmpi"), cluster.folder());
+        let program = compile_told(Path::new("mpicc.openmpi"), cluster.folder());
         let mut command = cluster.mpi("-N4 --ntasks-per-node=1");
         let mut run = cluster.run(command.arg(program).arg("stay"));
         run.await_lines(4, &["READY"]);

@@ -173,13 +173,13 @@ impl Halted {
         let status = self.run.expect_end();
         let text = self.run.text();
         assert_eq!(status.code(), Some(code), "{text}");
-        let said = self.run.lines.iter();
-        let mut said: Vec<&str> = said
+        let printed = self.run.lines.iter();
+        let mut printed: Vec<&str> = printed
             .filter(|line| line.starts_with("muster"))
             .map(String::as_str)
             .collect();
-        said.sort_unstable();
-        assert_eq!(said, words, "{text}");
+        printed.sort_unstable();
+        assert_eq!(printed, words, "{text}");
         assert_eq!(
             self.run.count("READY") + self.run.count("DONE"),
             0,

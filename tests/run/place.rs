@@ -96,18 +96,18 @@ fn a_command_that_starts_a_program_gets_its_libpmix() {
             let status = run.expect_end();
             let text = run.text();
             assert!(status.success() && run.count("DONE") == 2, "{text}");
-            let said = run.lines.iter().find_map(|line| {
-                let said = line.strip_prefix("muster run: n1: PMIx server of ")?;
-                Path::new(said.split(' ').next()?).canonicalize().ok()
+            let printed = run.lines.iter().find_map(|line| {
+                let printed = line.strip_prefix("muster run: n1: PMIx server of ")?;
+                Path::new(printed.split(' ').next()?).canonicalize().ok()
             });
-            assert_eq!(said, Some(wheel.clone()), "{words:?}: {text}");
+            assert_eq!(printed, Some(wheel.clone()), "{words:?}: {text}");
         }
     });
 }
 
 #[test]
 fn a_job_on_one_of_several_nodes_gets_a_hint() {
-    for (variable, options, told) in [
+    for (variable, options, hint) in [
         (
             "SLURM_JOB_NUM_NODES",
             &["-n", "2"][..],
@@ -128,7 +128,7 @@ fn a_job_on_one_of_several_nodes_gets_a_hint() {
         let status = run.expect_end();
         let text = run.text();
         assert!(status.success(), "{text}");
-        let lines = run.lines.iter().filter(|line| line.contains(told));
+        let lines = run.lines.iter().filter(|line| line.contains(hint));
         assert_eq!(lines.count(), 1, "{text}");
     }
 }

@@ -45,14 +45,14 @@ impl Sshd {
         write_server(folder, &network, port);
         write_client(folder, &network, port);
         let mut child = serve(folder, &program).spawn().expect("sh can be started");
-        let said = lines_of_both(&mut child);
+        let printed = lines_of_both(&mut child);
         let mut output_lines = Vec::new();
         let listens = |output_lines: &[String]| {
             let count = |line: &&String| line.starts_with("Server listening");
             output_lines.iter().filter(count).count() == usize::from(HOSTS)
         };
         while !listens(&output_lines) {
-            let Ok(line) = said.recv_timeout(DEADLINE) else {
+            let Ok(line) = printed.recv_timeout(DEADLINE) else {
                 let _ = child.kill();
                 let _ = child.wait();
                 skipped(

@@ -42,9 +42,9 @@ fn the_table_has_these_rows_and_no_others() {
 
 /// Waits until these ranks are notified that another one has failed.
 fn expect_told(run: &Run, ranks: &[usize], (node, rank): (usize, usize)) {
-    for told in ranks {
+    for notified in ranks {
         run.await_line(&[&format!(
-            "{told}: EVENT RankFailed node=n{node} rank={rank} "
+            "{notified}: EVENT RankFailed node=n{node} rank={rank} "
         )]);
     }
 }
@@ -52,8 +52,8 @@ fn expect_told(run: &Run, ranks: &[usize], (node, rank): (usize, usize)) {
 /// Waits until the two remaining ranks are notified of the fourth node and of its worker.
 fn expect_node_told(run: &Run) {
     expect_told(run, &[0, 1], (4, 3));
-    for told in [0, 1] {
-        run.await_line(&[&format!("{told}: EVENT NodeFailed node=n4 ")]);
+    for notified in [0, 1] {
+        run.await_line(&[&format!("{notified}: EVENT NodeFailed node=n4 ")]);
     }
 }
 
@@ -320,8 +320,8 @@ fn silence_node(cluster: &Cluster, node: usize) -> (Run, usize) {
             return (run, times);
         }
         cluster.await_state(node, "down");
-        let (status, said) = cluster.output_of(&["scancel", "--me"]);
-        assert!(status.success(), "{said}");
+        let (status, printed) = cluster.output_of(&["scancel", "--me"]);
+        assert!(status.success(), "{printed}");
         run.end();
         cluster.mend(node);
         cluster.recover();

@@ -50,16 +50,16 @@ impl Unread {
         let mut last = String::new();
         self.errors.read_to_string(&mut last).expect("words");
         let status = self.child.wait().expect("an end");
-        let mut said = String::new();
+        let mut printed = String::new();
         let mut pipe = self.child.stdout.take().expect("a pipe");
-        pipe.read_to_string(&mut said).expect("words");
-        (status, last, said)
+        pipe.read_to_string(&mut printed).expect("words");
+        (status, last, printed)
     }
 }
 
 /// Returns the message about lost lines, without their number. Checks that these and the lines that were read
 /// are all.
-fn expect_losses(last: &str, said: &str) -> String {
+fn expect_losses(last: &str, printed: &str) -> String {
     let lost: Vec<&str> = last.lines().filter(|line| line.contains("lost")).collect();
     let [line] = lost[..] else {
         panic!("{last}");
@@ -68,7 +68,7 @@ fn expect_losses(last: &str, said: &str) -> String {
     let (count, words) = words.split_once(' ').expect(line);
     let count: usize = count.parse().expect(line);
     assert!(count > 0, "{line}");
-    assert_eq!(count + said.lines().count(), 4 * LINES, "{line}");
+    assert_eq!(count + printed.lines().count(), 4 * LINES, "{line}");
     words.to_owned()
 }
 
@@ -94,8 +94,8 @@ fn the_output_of_ranks_is_labelled() {
     let options = ["--nodes", "2", "--ppn", "2", "--output", &pattern];
     let mut run = Running::start(&options, Path::new("sh"), &["-c", script]);
     assert!(run.expect_end().success());
-    let said = std::fs::read_to_string(folder.path().join("n2.3")).expect("a file");
-    assert_eq!(said, "said 3\ncried 3\n");
+    let printed = std::fs::read_to_string(folder.path().join("n2.3")).expect("a file");
+    assert_eq!(printed, "said 3\ncried 3\n");
 }
 
 /// The output of a killed rank stays in its buffer; with a terminal each line is written (run-2).
@@ -136,12 +136,12 @@ fn a_slow_reader_loses_nothing() {
     };
     assert_eq!(poll(&mut one, Some(&time)), Ok(0));
     let mut pipe = job.child.stdout.take().expect("a pipe");
-    let mut said = String::new();
-    pipe.read_to_string(&mut said).expect("words");
+    let mut printed = String::new();
+    pipe.read_to_string(&mut printed).expect("words");
     let status = job.child.wait().expect("an end");
     assert!(status.success(), "{status}");
     let mut ranks = BTreeMap::<&str, Vec<usize>>::new();
-    for line in said.lines() {
+    for line in printed.lines() {
         let (rank, number) = line.split_once(": ").expect(line);
         let numbers = ranks.entry(rank).or_default();
         numbers.push(number.parse().expect(line));
@@ -154,9 +154,9 @@ fn a_slow_reader_loses_nothing() {
 /// Dropped lines are counted (run-2).
 #[test]
 fn a_reader_that_reads_nothing_is_given_up() {
-    let (status, last, said) = Unread::start(&["--patience", "20"]).end();
-    let words = expect_losses(&last, &said);
-    let expected = "lines of what ranks said on standard output are lost: whoever reads has taken nothing for 20 s \
+    let (status, last, printed) = Unread::start(&["--patience", "20"]).end();
+    let words = expect_losses(&last, &printed);
+    let expected = "lines of what ranks printed on standard output are lost: whoever reads has taken nothing for 20 s \
                     (--patience)";
     assert_eq!((words.as_str(), status.code()), (expected, Some(1)));
 }
@@ -167,9 +167,9 @@ fn a_signal_ends_the_wait_for_the_reader() {
     let job = Unread::start(&["--grace", "60"]);
     let pid = Pid::from_raw(job.child.id() as i32).expect("a pid");
     kill_process(pid, Signal::INT).expect("it runs");
-    let (status, last, said) = job.end();
-    let words = expect_losses(&last, &said);
-    let expected = "lines of what ranks said on standard output are lost: signal 2 came before whoever reads had \
+    let (status, last, printed) = job.end();
+    let words = expect_losses(&last, &printed);
+    let expected = "lines of what ranks printed on standard output are lost: signal 2 came before whoever reads had \
                     taken it";
     assert_eq!((words.as_str(), status.code()), (expected, Some(130)));
 }
@@ -192,11 +192,13 @@ fn a_job_without_a_reader_ends() {
     drop(pipe);
     let errors = child.wait_with_output().expect("an end");
     let text = String::from_utf8_lossy(&errors.stderr).into_owned();
-    let said = text.lines().filter(|line| !line.ends_with(": error"));
+    let printed = text.lines().filter(|line| !line.ends_with(": error"));
     // The shells' own messages about that do not count.
-    let said: Vec<&str> = said.filter(|line| line.starts_with("muster run")).collect();
+    let printed: Vec<&str> = printed
+        .filter(|line| line.starts_with("muster run"))
+        .collect();
     let words = "muster run: n1: whoever read standard output is gone; the job is ended";
-    assert_eq!((said, errors.status.code()), (vec![words], Some(141)));
+    assert_eq!((printed, errors.status.code()), (vec![words], Some(141)));
 }
 
 /// A rank is not stopped by a full disk, but the job has failed (run-2).

@@ -89,18 +89,21 @@ fn jobs_that_a_shell_of_a_step_starts_are_separate() {
             .env("TMPDIR", cluster.folder())
             .env("HOME", cluster.folder());
         let output = command.output().expect("nsenter can be started");
-        let said = String::from_utf8_lossy(&output.stdout);
+        let printed = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success(), "{how:?}: {output:?}");
-        let mut ran: Vec<&str> = said.lines().filter(|line| line.contains("RAN ")).collect();
+        let mut ran: Vec<&str> = printed
+            .lines()
+            .filter(|line| line.contains("RAN "))
+            .collect();
         ran.sort_unstable();
-        assert!(ran.iter().all(|line| !line.contains("slurm-")), "{said}");
+        assert!(ran.iter().all(|line| !line.contains("slurm-")), "{printed}");
         let places: Vec<&str> = ran
             .iter()
             .filter_map(|line| line.split(' ').next_back())
             .collect();
-        assert_eq!(places, nodes, "{said}");
-        let left = said.lines().filter(|line| line.contains("LEFT true"));
-        assert_eq!(left.count(), 2, "{said}");
+        assert_eq!(places, nodes, "{printed}");
+        let left = printed.lines().filter(|line| line.contains("LEFT true"));
+        assert_eq!(left.count(), 2, "{printed}");
         cluster.await_clean();
     }
 }
@@ -120,8 +123,8 @@ fn the_step_of_the_example_uses_its_own_agents() {
     }
     run.send("leave 0");
     assert!(run.end().success());
-    let said = run.errors().join("\n");
-    assert!(!said.contains("muster"), "{said}");
+    let printed = run.errors().join("\n");
+    assert!(!printed.contains("muster"), "{printed}");
     // All other steps use the plugin's.
     let mut run = step(&cluster, &LIVES_ON);
     run.await_view(0..NODES, &all_alive());
@@ -149,7 +152,7 @@ fn ranks_of_mpirun_in_a_batch_script_are_one_job() {
     let path = |name: &str| cluster.folder().join(name).display().to_string();
     fs::write(path("batch"), BATCH).expect("a file");
     assert!(cluster.output_of(&["mkfifo", &path("out")]).0.success());
-    let line = "sbatch --nodes=2 --ntasks-per-node=2 --output=\"$LAB/said\" \"$LAB/batch\"; \
+    let line = "sbatch --nodes=2 --ntasks-per-node=2 --output=\"$LAB/printed\" \"$LAB/batch\"; \
                 exec cat \"$LAB/out\"";
     let mut command = cluster.command("sh");
     command

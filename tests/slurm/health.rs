@@ -78,7 +78,7 @@ fn slurmd_checks_the_member_of_its_node() {
     writeln!(conf, "HealthCheckProgram={lab}/muster-health").expect("written");
     writeln!(conf, "HealthCheckInterval=1").expect("written");
     assert!(cluster.output_of(&["scontrol", "reconfigure"]).0.success());
-    let said =
+    let printed =
         |node: usize| fs::read_to_string(path(&format!("run/health.n{node}"))).unwrap_or_default();
     let drained = || {
         cluster
@@ -89,20 +89,20 @@ fn slurmd_checks_the_member_of_its_node() {
     await_that(&cluster, "checked", || {
         (1..=NODES).all(|node| path(&format!("run/health.n{node}")).exists())
     });
-    assert_eq!(said(1), "");
+    assert_eq!(printed(1), "");
     for member in cluster.on_node(4, "musterd") {
         signal(&member, Signal::KILL);
     }
     for node in 1..NODES {
         await_that(&cluster, "a drain is suggested", || {
-            let said = said(node);
-            said.contains("CRITICAL") && said.contains("NodeName=n4 State=DRAIN")
+            let printed = printed(node);
+            printed.contains("CRITICAL") && printed.contains("NodeName=n4 State=DRAIN")
         });
     }
     assert!(!drained().contains("muster"), "{}", drained());
     fs::write(path("health"), settings + "MUSTER_DRAIN=yes\n").expect("a file");
     await_that(&cluster, "drained", || {
-        (1..NODES).any(|node| said(node).contains("drained: n4"))
+        (1..NODES).any(|node| printed(node).contains("drained: n4"))
     });
     assert!(drained().contains("muster:failed"), "{}", drained());
     // If most nodes are lost, this node itself may be the cause.
@@ -112,7 +112,7 @@ fn slurmd_checks_the_member_of_its_node() {
         }
     }
     await_that(&cluster, "held back", || {
-        said(1).contains("not drained: only 1 of 4")
+        printed(1).contains("not drained: only 1 of 4")
     });
     let state = cluster
         .output_of(&["sinfo", "-h", "-n", "n2,n3", "-o", "%E"])

@@ -29,8 +29,8 @@ fn hostnames(
         .args(options)
         .arg("hostname");
     let output = command.envs(variables.iter().copied()).output();
-    let (said, errors) = texts(&output.expect("nsenter can be started"));
-    let mut names: Vec<&str> = said.lines().collect();
+    let (printed, errors) = texts(&output.expect("nsenter can be started"));
+    let mut names: Vec<&str> = printed.lines().collect();
     names.sort_unstable();
     let (_, shown) = cluster.output_of(&["scontrol", "show", "hostnames", nodes]);
     assert_eq!(names, shown.lines().collect::<Vec<_>>(), "{errors}");
@@ -48,16 +48,19 @@ fn texts(output: &Output) -> (String, String) {
 
 /// Asserts that this node is reported once, with these words, and no other node.
 #[track_caller]
-fn assert_reported(said: &[String], node: usize, words: &[&str]) {
-    let told: Vec<&String> = said
+fn assert_reported(printed: &[String], node: usize, words: &[&str]) {
+    let reports: Vec<&String> = printed
         .iter()
         .filter(|line| line.contains("runs without Muster"))
         .collect();
     let place = format!("node n{node} runs without Muster: ");
-    assert!(told.len() == 1 && told[0].contains(&place), "{said:#?}");
     assert!(
-        words.iter().all(|word| told[0].contains(word)),
-        "{words:?}: {told:?}"
+        reports.len() == 1 && reports[0].contains(&place),
+        "{printed:#?}"
+    );
+    assert!(
+        words.iter().all(|word| reports[0].contains(word)),
+        "{words:?}: {reports:?}"
     );
 }
 
@@ -72,19 +75,19 @@ fn wrong_options_end_srun_and_limits_do_not() {
         ("--muster=protocol=gossip", ["gossip", "overlay or age"]),
         ("--muster=what", ["what", "profile="]),
     ] {
-        let (status, said) = cluster.output_of(&["srun", option, "hostname"]);
-        let said_all = words.iter().all(|word| said.contains(word));
+        let (status, printed) = cluster.output_of(&["srun", option, "hostname"]);
+        let said_all = words.iter().all(|word| printed.contains(word));
         assert!(
-            !status.success() && said_all && !said.contains("n1\n"),
-            "{said}"
+            !status.success() && said_all && !printed.contains("n1\n"),
+            "{printed}"
         );
     }
     // Two nodes, and one message.
-    let said = hostnames(&cluster, "n[1-2]", &["--muster=profile=fast"], &[]);
-    assert_eq!(said.len(), 1, "{said:#?}");
+    let printed = hostnames(&cluster, "n[1-2]", &["--muster=profile=fast"], &[]);
+    assert_eq!(printed.len(), 1, "{printed:#?}");
     assert!(
-        said[0].contains("profile=fast") && said[0].contains("has standard"),
-        "{said:#?}"
+        printed[0].contains("profile=fast") && printed[0].contains("has standard"),
+        "{printed:#?}"
     );
     let mut command = cluster.command("srun");
     let output = command
@@ -95,28 +98,31 @@ fn wrong_options_end_srun_and_limits_do_not() {
         "standard\n"
     );
     // The same for the environment's settings.
-    let said = hostnames(
+    let printed = hostnames(
         &cluster,
         "n[1-2]",
         &["--muster"],
         &[("MUSTER_PROFILE", "fast")],
     );
     assert!(
-        said.len() == 1 && said[0].contains("has standard"),
-        "{said:#?}"
+        printed.len() == 1 && printed[0].contains("has standard"),
+        "{printed:#?}"
     );
-    let said = hostnames(
+    let printed = hostnames(
         &cluster,
         "n1",
         &["--muster"],
         &[("MUSTER_PROFILE", "hasty")],
     );
-    assert_reported(&said, 1, &["hasty"]);
+    assert_reported(&printed, 1, &["hasty"]);
     // Without the option there is no message.
     assert_eq!(hostnames(&cluster, "n1", &[], &[]), [""; 0]);
     cluster.set_plugins(&line.replace("fastest", "colour"));
-    let said = hostnames(&cluster, "n1", &[], &[]);
-    assert!(said.iter().any(|line| line.contains("colour")), "{said:#?}");
+    let printed = hostnames(&cluster, "n1", &[], &[]);
+    assert!(
+        printed.iter().any(|line| line.contains("colour")),
+        "{printed:#?}"
+    );
     cluster.await_clean();
 }
 
@@ -135,24 +141,24 @@ fn the_users_environment_applies() {
         command.args(["--nodelist=n1", "--muster"]).args(options);
         command.args(["/bin/sh", "-c", script, &muster]);
         let output = command.envs(variables.iter().copied()).output();
-        let (said, errors) = texts(&output.expect("nsenter can be started"));
-        assert!(said.starts_with("slurm-"), "{said}{errors}");
-        said
+        let (printed, errors) = texts(&output.expect("nsenter can be started"));
+        assert!(printed.starts_with("slurm-"), "{printed}{errors}");
+        printed
     };
-    let has = |said: &str, profile: &str| {
-        let mut lines = said.lines();
+    let has = |printed: &str, profile: &str| {
+        let mut lines = printed.lines();
         lines.next().is_some_and(|line| line.ends_with(profile))
             && lines.any(|line| line.contains("profile") && line.contains(profile))
     };
     let quiet = [("MUSTER_PROFILE", "quiet")];
-    let said = run(&[], &quiet);
-    assert!(has(&said, "quiet"), "{said}");
-    let said = run(&["--muster=profile=standard"], &quiet);
-    assert!(has(&said, "standard"), "{said}");
+    let printed = run(&[], &quiet);
+    assert!(has(&printed, "quiet"), "{printed}");
+    let printed = run(&["--muster=profile=standard"], &quiet);
+    assert!(has(&printed, "standard"), "{printed}");
     // Variables that are not in the list are not passed, except the key.
     let names = "--export=MUSTER_DIR,MUSTER_LINGER_MS";
-    let said = run(&[names], &quiet);
-    assert!(has(&said, "standard"), "{said}");
+    let printed = run(&[names], &quiet);
+    assert!(has(&printed, "standard"), "{printed}");
     run(&[], &[("SLURM_EXPORT_ENV", "MUSTER_DIR,MUSTER_LINGER_MS")]);
     cluster.await_clean();
 }
@@ -193,15 +199,19 @@ fn an_incompatible_plugin_is_skipped() {
     ] {
         let other = other.display().to_string();
         cluster.set_plugins(&(line.trim_end().replace(&own, &other) + " default=on\n"));
-        let said = hostnames(&cluster, "n[1-4]", &[], &[]);
+        let printed = hostnames(&cluster, "n[1-4]", &[], &[]);
         assert!(
-            said.iter()
+            printed
+                .iter()
                 .all(|line| !line.contains("runs without Muster")),
-            "{said:#?}"
+            "{printed:#?}"
         );
         // srun does not know the option, and reports that before there is a step.
-        let (status, said) = cluster.output_of(&["srun", "--muster", "hostname"]);
-        assert!(!status.success() && said.contains("--muster"), "{said}");
+        let (status, printed) = cluster.output_of(&["srun", "--muster", "hostname"]);
+        assert!(
+            !status.success() && printed.contains("--muster"),
+            "{printed}"
+        );
     }
     assert!(
         cluster.has_logged("Incompatible Slurm plugin"),
@@ -229,8 +239,8 @@ fn a_node_without_the_plugin() {
         fs::write(&file, theirs).expect("a file");
         let mount = format!("mount --bind \"$LAB/{name}\" \"$LAB/plugstack.conf\"");
         restart_slurmd(&cluster, 2, &mount);
-        let said = hostnames(&cluster, "n[1-4]", &["--muster"], &[]);
-        assert_eq!(said, [""; 0]);
+        let printed = hostnames(&cluster, "n[1-4]", &["--muster"], &[]);
+        assert_eq!(printed, [""; 0]);
         let mut run = step(&cluster, &[&["--muster"], &LIVES_ON[..]].concat());
         run.await_line(&["1: REFUSED", "the plugin on this node", "plugstack.conf"]);
         let rest = all_alive().replace("n2=Alive ", "");
@@ -269,28 +279,28 @@ fn a_lack_on_one_node_is_reported_for_that_node() {
         on_host(&cluster, node, &line);
         on_host(&cluster, node, "ip link set rail1 up");
     }
-    let said = hostnames(
+    let printed = hostnames(
         &cluster,
         "n[1-4]",
         &["--muster=rails=eth0@udp0+rail1@udp1"],
         &[],
     );
-    assert_reported(&said, 2, &["rail1"]);
+    assert_reported(&printed, 2, &["rail1"]);
     // An agent that three of four nodes have: on one there is another file system at its path.
     let folder = cluster.folder().join("bin");
     fs::create_dir(&folder).expect("a folder");
     fs::copy(&agent, folder.join("musterd")).expect("a copy");
     cluster.set_plugins(&plugin(&folder.join("musterd")));
     restart_slurmd(&cluster, 2, "mount -t tmpfs none \"$LAB/bin\"");
-    let said = hostnames(&cluster, "n[1-4]", &["--muster"], &[]);
-    assert_reported(&said, 2, &["bin/musterd", "No such file"]);
+    let printed = hostnames(&cluster, "n[1-4]", &["--muster"], &[]);
+    assert_reported(&printed, 2, &["bin/musterd", "No such file"]);
     // A line that only one of them cannot read.
     let wrong = line.trim_end().to_owned() + " colour=red\n";
     fs::write(cluster.folder().join("wrong"), wrong).expect("a file");
     let mount = "mount --bind \"$LAB/wrong\" \"$LAB/plugstack.conf\"";
     restart_slurmd(&cluster, 2, mount);
-    let said = hostnames(&cluster, "n[1-4]", &["--muster"], &[]);
-    assert_reported(&said, 2, &["colour=red", "plugstack.conf"]);
+    let printed = hostnames(&cluster, "n[1-4]", &["--muster"], &[]);
+    assert_reported(&printed, 2, &["colour=red", "plugstack.conf"]);
     assert_eq!(hostnames(&cluster, "n[1-4]", &[], &[]), [""; 0]);
     assert_eq!(
         hostnames(&cluster, "n[1-4]", &["--muster=off"], &[]),
@@ -304,9 +314,9 @@ fn mount(cluster: &Cluster, name: &str, options: &str) -> String {
     let folder = cluster.folder().join(name).display().to_string();
     fs::create_dir(&folder).expect("a folder");
     let options = format!("mode=1777,{options}");
-    let (status, said) =
+    let (status, printed) =
         cluster.output_of(&["mount", "-t", "tmpfs", "-o", &options, "none", &folder]);
-    assert!(status.success(), "{said}");
+    assert!(status.success(), "{printed}");
     folder
 }
 
@@ -325,8 +335,8 @@ fn directories_that_cannot_be_used_are_named() {
     ];
     for (folder, why) in &cases {
         let variables = [("MUSTER_DIR", folder.as_str())];
-        let said = hostnames(&cluster, "n3", &["--muster"], &variables);
-        assert_reported(&said, 3, &[folder, why]);
+        let printed = hostnames(&cluster, "n3", &["--muster"], &variables);
+        assert_reported(&printed, 3, &[folder, why]);
     }
     // Without space for a journal, or for the key, there is an agent, which reports what it lacks.
     for (name, variable, what) in [
@@ -335,21 +345,24 @@ fn directories_that_cannot_be_used_are_named() {
     ] {
         let full = mount(&cluster, name, "size=4k");
         let fill = format!("head -c 4096 /dev/zero > {full}/fill");
-        let (status, said) = cluster.output_of(&["sh", "-c", &fill]);
-        assert!(status.success(), "{said}");
+        let (status, printed) = cluster.output_of(&["sh", "-c", &fill]);
+        assert!(status.success(), "{printed}");
         let variables = [(variable, full.as_str())];
-        let said = hostnames(&cluster, "n[1-4]", &["--muster"], &variables);
+        let printed = hostnames(&cluster, "n[1-4]", &["--muster"], &variables);
         let place = |node| format!("node n{node}: ");
         for node in 1..=NODES {
-            let told: Vec<_> = said
+            let reports: Vec<_> = printed
                 .iter()
                 .filter(|line| line.contains(&place(node)))
                 .collect();
-            assert!(told.len() == 1, "{said:#?}");
+            assert!(reports.len() == 1, "{printed:#?}");
             let words = [what, &full, "No space left"];
-            assert!(words.iter().all(|word| told[0].contains(word)), "{told:?}");
+            assert!(
+                words.iter().all(|word| reports[0].contains(word)),
+                "{reports:?}"
+            );
         }
-        assert_eq!(said.len(), NODES, "{said:#?}");
+        assert_eq!(printed.len(), NODES, "{printed:#?}");
     }
     cluster.await_clean();
 }
@@ -397,8 +410,8 @@ fn a_key_that_cannot_be_read_is_named() {
             .env("KEY", key)
             .env("MUSTER_JOB", "keys")
             .env("MUSTER_RAILS", "eth0@udp0");
-        let (said, errors) = texts(&command.output().expect("nsenter can be started"));
-        assert_eq!(said.lines().count(), NODES, "{said}{errors}");
+        let (printed, errors) = texts(&command.output().expect("nsenter can be started"));
+        assert_eq!(printed.lines().count(), NODES, "{printed}{errors}");
         let key = key.display().to_string();
         for node in 0..NODES {
             let of_node =

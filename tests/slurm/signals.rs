@@ -30,9 +30,12 @@ fn start(cluster: &Cluster) -> Run {
 
 /// The running step.
 fn step(cluster: &Cluster) -> String {
-    let (status, said) = cluster.output_of(&["squeue", "--steps", "-h", "-o", "%i"]);
-    let steps: Vec<&str> = said.lines().filter(|line| line.ends_with(".0")).collect();
-    assert!(status.success() && steps.len() == 1, "{said}");
+    let (status, printed) = cluster.output_of(&["squeue", "--steps", "-h", "-o", "%i"]);
+    let steps: Vec<&str> = printed
+        .lines()
+        .filter(|line| line.ends_with(".0"))
+        .collect();
+    assert!(status.success() && steps.len() == 1, "{printed}");
     steps[0].trim().to_owned()
 }
 
@@ -46,8 +49,8 @@ fn each_rank_gets_a_signal_to_the_step_once() {
     run.await_lines(RANKS, &["UP"]);
     let step = step(&cluster);
     for (name, number) in [("USR1", 10), ("USR2", 12), ("TERM", 15)] {
-        let (status, said) = cluster.output_of(&["scancel", &format!("--signal={name}"), &step]);
-        assert!(status.success(), "{said}");
+        let (status, printed) = cluster.output_of(&["scancel", &format!("--signal={name}"), &step]);
+        assert!(status.success(), "{printed}");
         run.await_lines(RANKS, &[&format!("GOT {number} ")]);
     }
     // The exit status is that of the signal; earlier output has arrived by then.

@@ -107,20 +107,20 @@ fn the_ends_of_tasks_that_never_attached_are_reported() {
         .open(path("gate"))
         .expect("a pipe");
     gate.write_all(b"\n\n\n").expect("the pipe has space");
-    for told in [
+    for expected in [
         "RankFailed node=n1 rank=1 cause=Told code=9 ",
         "RankFailed node=n2 rank=2 cause=Told code=-3 ",
         "RankLeft node=n4 rank=4 cause=Told code=0 ",
     ] {
-        run.await_line(&["0: EVENT", told]);
-        run.await_line(&["3: EVENT", told]);
+        run.await_line(&["0: EVENT", expected]);
+        run.await_line(&["3: EVENT", expected]);
     }
     let ask = |words: &str| {
         let muster = program("muster").display().to_string();
         let line = format!("MUSTER_JOB=slurm-1.0 MUSTER_NODE=n1 exec {muster} {words}");
-        let (status, said) = cluster.output_of(&["sh", "-c", &line]);
-        assert!(status.success(), "{words}: {said}");
-        said
+        let (status, printed) = cluster.output_of(&["sh", "-c", &line]);
+        assert!(status.success(), "{words}: {printed}");
+        printed
     };
     let why = "rank 1 on n1 is failed: told by the launcher, signal 9";
     assert!(ask("why 1").starts_with(why), "{}", ask("why 1"));
@@ -349,9 +349,9 @@ fn two_jobs_of_two_users_at_once() {
         OTHER_USER,
         "--clear-groups",
     ];
-    let (status, said) =
+    let (status, printed) =
         cluster.output_of(&[&drop[..], &[&muster, "members", "--agent", &sockets[0]]].concat());
-    assert!(status.success() && said.contains("n4"), "{said}");
+    assert!(status.success() && printed.contains("n4"), "{printed}");
     let folders = fs::read_dir(cluster.muster_dir()).expect("a folder");
     let mut owners: Vec<u32> = folders
         .flatten()
@@ -395,8 +395,8 @@ fn a_requeued_job_starts_from_the_beginning() {
     };
     let path = |name| cluster.folder().join(name).display().to_string();
     fs::write(path("talking"), TWO_PIPES).expect("a file");
-    let (status, said) = cluster.output_of(&["mkfifo", &path("in"), &path("out")]);
-    assert!(status.success(), "{said}");
+    let (status, printed) = cluster.output_of(&["mkfifo", &path("in"), &path("out")]);
+    assert!(status.success(), "{printed}");
     let mut ends = cluster.command("sh");
     // Both pipes stay open, whichever processes use them.
     ends.args(["-c", r#"cat 0<>"$LAB/out" & cat 1<>"$LAB/in"; kill $!"#]);
@@ -413,14 +413,14 @@ fn a_requeued_job_starts_from_the_beginning() {
         .flat_map(|node| cluster.on_node(node, "musterd"))
         .collect();
     assert_eq!(first.len(), 2 * NODES);
-    let (status, said) = cluster.output_of(&["scontrol", "requeue", &job]);
-    assert!(status.success(), "{said}");
+    let (status, printed) = cluster.output_of(&["scontrol", "requeue", &job]);
+    assert!(status.success(), "{printed}");
     first.iter().for_each(|process| wait_for_end(process.pid));
     let before = run.lines_with(&["ATTACHED"]).len();
     // It is pending again, for longer than necessary.
     let waits = || {
-        let said = cluster.output_of(&["squeue", "--noheader", "--job", &job, "--format=%T"]);
-        (said.1.trim() == "PENDING").then_some(())
+        let printed = cluster.output_of(&["squeue", "--noheader", "--job", &job, "--format=%T"]);
+        (printed.1.trim() == "PENDING").then_some(())
     };
     until(|| cluster.logs(), waits);
     let again = [
@@ -429,8 +429,8 @@ fn a_requeued_job_starts_from_the_beginning() {
         &format!("JobId={job}"),
         "StartTime=now",
     ];
-    let (status, said) = cluster.output_of(&again);
-    assert!(status.success(), "{said}");
+    let (status, printed) = cluster.output_of(&again);
+    assert!(status.success(), "{printed}");
     run.await_lines(before + NODES, &["ATTACHED"]);
     let place = format!("slurm-{job}.0");
     for node in 1..=NODES {

@@ -207,7 +207,7 @@ impl World {
 
     /// The observers that reported this kind of event about a node since `since`, with the time.
     #[must_use]
-    pub fn told(
+    pub fn reported(
         &self,
         since: Instant,
         node: NodeIndex,

@@ -29,12 +29,12 @@ fn members_with_different_parameters_refuse_each_other() {
         assert!((0..6).all(|node| world.engine(node).live() == 6));
         let refused = |kind: &EventKind| *kind == EventKind::Refused { parameter };
         let told: Vec<usize> = world
-            .told(at, other, refused)
+            .reported(at, other, refused)
             .iter()
             .map(|(observer, _)| *observer)
             .collect();
         assert_eq!(told, [0], "{parameter:?}: the seed names the newcomer");
-        let told = world.told(at, 0, refused);
+        let told = world.reported(at, 0, refused);
         assert_eq!(told.len(), 1, "{parameter:?}");
         assert_eq!(
             told[0].0, other,

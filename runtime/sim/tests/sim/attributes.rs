@@ -90,7 +90,7 @@ fn all_members_read_what_one_writes() {
             Some(&b"red"[..])
         );
     }
-    let told = world.told(start, 3, |kind| {
+    let told = world.reported(start, 3, |kind| {
         matches!(kind, EventKind::AttributeChanged { .. })
     });
     assert_eq!(told.len(), 16);
@@ -329,7 +329,7 @@ fn a_monitor_receives_suspicions_from_the_reporters() {
         member.is_some_and(|member| member.state() == NodeState::Failed)
     }));
     // The monitor has the first report one network delay after it was sent.
-    let suspected = world.told(start, 11, |kind| {
+    let suspected = world.reported(start, 11, |kind| {
         matches!(kind, EventKind::NodeSuspect | EventKind::NodeFailed)
     });
     let first = suspected
@@ -377,13 +377,13 @@ fn a_monitor_detects_that_another_one_died_and_came_back() {
     let back = world.now();
     world.restart(41);
     assert!(world.run_until(SECOND, World::converged));
-    let returned = world.told(back, 41, |kind| *kind == EventKind::NodeUp);
+    let returned = world.reported(back, 41, |kind| *kind == EventKind::NodeUp);
     assert_eq!(returned.iter().filter(|(by, _)| *by == 40).count(), 1);
     let member = world.engine(40).member(id).expect("a member again");
     assert!(member.version().incarnation > before.incarnation);
     assert!(
         world
-            .told(died, 40, |kind| *kind == EventKind::NodeFailed)
+            .reported(died, 40, |kind| *kind == EventKind::NodeFailed)
             .is_empty()
     );
 
@@ -392,7 +392,7 @@ fn a_monitor_detects_that_another_one_died_and_came_back() {
     let start = world.now();
     world.crash(11);
     assert!(world.run_until(SECOND, World::converged));
-    let suspected = world.told(start, 11, |kind| {
+    let suspected = world.reported(start, 11, |kind| {
         matches!(kind, EventKind::NodeSuspect | EventKind::NodeFailed)
     });
     let first = suspected.iter().map(|(_, at)| *at).min();

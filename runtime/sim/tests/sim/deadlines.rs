@@ -90,7 +90,7 @@ fn a_steady_neighbour_is_missed_at_the_deadline_of_the_profile() {
     let at = world.now();
     world.crash(4);
     assert!(world.run_until(SECOND, World::converged));
-    let told = world.told(at, 4, |kind| *kind == EventKind::NodeFailed);
+    let told = world.reported(at, 4, |kind| *kind == EventKind::NodeFailed);
     assert_eq!(told.len(), 11);
     for (_, when) in told {
         assert!(when.since(at) <= 85 * MS, "{} us", when.since(at));

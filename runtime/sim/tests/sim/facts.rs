@@ -13,7 +13,7 @@ fn a_rank_fact_reaches_all_members_at_once() {
     let at = world.now();
     world.rank(4, 9, RankState::Failed);
     let changed = |kind: &EventKind| matches!(kind, EventKind::RankChanged { .. });
-    assert!(world.run_until(SECOND, |world| world.told(at, 4, changed).len() == 32));
+    assert!(world.run_until(SECOND, |world| world.reported(at, 4, changed).len() == 32));
     let took_us = world.now().since(at);
     println!("simulated: a rank's end known to 32 after {took_us} us (one way takes 30 to 200)");
     assert!(took_us < 1000);
@@ -89,7 +89,7 @@ fn a_launcher_report_is_believed() {
     assert_eq!(unknown, Err(Reject::Unknown));
     assert!(world.run_until(2 * SECOND, |world| {
         world
-            .told(at, 5, |kind| *kind == EventKind::NodeFailed)
+            .reported(at, 5, |kind| *kind == EventKind::NodeFailed)
             .len()
             == 7
     }));
@@ -100,7 +100,9 @@ fn a_launcher_report_is_believed() {
     assert_eq!(told.unwrap().event.cause.kind, CauseKind::Told);
     assert!(world.run_until(2 * SECOND, World::converged));
     assert_eq!(
-        world.told(at, 5, |kind| *kind == EventKind::Outcast).len(),
+        world
+            .reported(at, 5, |kind| *kind == EventKind::Outcast)
+            .len(),
         1
     );
     sound(&world);
@@ -138,7 +140,7 @@ fn a_degraded_rail_is_local_knowledge() {
             },
         )
         .unwrap();
-    let told = world.told(at, 2, |kind| *kind == EventKind::NodeRecovered);
+    let told = world.reported(at, 2, |kind| *kind == EventKind::NodeRecovered);
     assert_eq!(told.len(), 1);
     assert!(world.converged());
     sound(&world);
@@ -157,7 +159,7 @@ fn unreachable_is_evidence_and_no_verdict() {
     world.run(SECOND);
     assert!(
         world
-            .told(at, 3, |kind| *kind == EventKind::NodeFailed)
+            .reported(at, 3, |kind| *kind == EventKind::NodeFailed)
             .is_empty()
     );
     let at = world.now();
@@ -189,7 +191,7 @@ fn an_agent_that_live_ranks_start_again_is_given_its_deadline() {
         world.run(38 * MS);
         let failed = |world: &World| {
             world
-                .told(at, 3, |kind| *kind == EventKind::NodeFailed)
+                .reported(at, 3, |kind| *kind == EventKind::NodeFailed)
                 .len()
         };
         assert_eq!(failed(&world) > 0, early, "{state:?}");

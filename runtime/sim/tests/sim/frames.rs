@@ -244,7 +244,7 @@ fn the_earlier_of_two_members_with_one_name_keeps_it() {
         assert!(world.run_until(2 * SECOND, World::converged));
         assert_eq!(world.engine(3).phase(), Phase::Running);
         let told = |kind| -> Vec<usize> {
-            let told = world.told(at, 3, |told| *told == kind);
+            let told = world.reported(at, 3, |told| *told == kind);
             told.into_iter().map(|(observer, _)| observer).collect()
         };
         assert_eq!(told(EventKind::NameTaken), [duplicate]);
@@ -270,7 +270,7 @@ fn a_node_comes_back_at_another_address() {
         assert_eq!(world.engine(moved).live(), 6);
         assert!(
             world
-                .told(at, 3, |kind| *kind == EventKind::NameTaken)
+                .reported(at, 3, |kind| *kind == EventKind::NameTaken)
                 .is_empty()
         );
         sound(&world);
@@ -294,7 +294,7 @@ fn two_members_with_one_name_that_start_together_both_stop() {
     }
     let stopped = |world: &World, node: usize| world.engine(node).phase() == Phase::Stopped;
     assert!(world.run_until(5 * SECOND, |world| stopped(world, 2) && stopped(world, 4)));
-    let told = world.told(Instant(0), 2, |kind| *kind == EventKind::NameTaken);
+    let told = world.reported(Instant(0), 2, |kind| *kind == EventKind::NameTaken);
     assert_eq!(told.len(), 2);
     assert!(world.run_until(5 * SECOND, World::converged));
     assert_eq!(world.running(), [0, 1, 3, 5]);

@@ -152,7 +152,7 @@ fn the_smaller_side_holds_and_comes_back() {
         for observer in 0..few {
             assert_eq!(world.engine(observer).live(), 12, "{observer}, seed={seed}");
             assert_eq!(
-                world.told(at, observer, is_minority).len(),
+                world.reported(at, observer, is_minority).len(),
                 1,
                 "seed={seed}"
             );
@@ -160,12 +160,12 @@ fn the_smaller_side_holds_and_comes_back() {
         for observer in few..12 {
             assert_eq!(world.engine(observer).live(), 12 - few, "seed={seed}");
             assert!(
-                world.told(at, observer, is_minority).is_empty(),
+                world.reported(at, observer, is_minority).is_empty(),
                 "seed={seed}"
             );
         }
         for node in few..12 {
-            let failed = world.told(at, node, |kind| *kind == EventKind::NodeFailed);
+            let failed = world.reported(at, node, |kind| *kind == EventKind::NodeFailed);
             assert_eq!(
                 failed,
                 [],
@@ -180,7 +180,7 @@ fn the_smaller_side_holds_and_comes_back() {
         world.run(SECOND);
         for observer in 0..few {
             assert_eq!(
-                world.told(at, observer, is_majority).len(),
+                world.reported(at, observer, is_majority).len(),
                 1,
                 "seed={seed}"
             );
@@ -224,14 +224,18 @@ fn three_small_parts_all_hold() {
     world.network.heal();
     assert!(world.run_until(20 * SECOND, World::converged));
     for node in 0..12 {
-        let failed = world.told(at, node, |kind| *kind == EventKind::NodeFailed);
+        let failed = world.reported(at, node, |kind| *kind == EventKind::NodeFailed);
         assert_eq!(failed, []);
         assert_eq!(world.engine(node).counters().outcasts, 0);
-        assert_eq!(world.told(at, node, is_minority).len(), 1);
+        assert_eq!(world.reported(at, node, is_minority).len(), 1);
     }
     world.run(SECOND);
     for node in 0..12 {
-        assert_eq!(world.told(at, node, is_majority).len(), 1, "node {node}");
+        assert_eq!(
+            world.reported(at, node, is_majority).len(),
+            1,
+            "node {node}"
+        );
     }
     sound(&world);
 }
@@ -279,7 +283,7 @@ fn the_smaller_side_goes_on_and_reports_it() {
         for observer in 0..12 {
             let expected = if observer < few { few } else { 12 - few };
             assert_eq!(world.engine(observer).live(), expected, "seed={seed}");
-            let told = world.told(at, observer, is_minority).len();
+            let told = world.reported(at, observer, is_minority).len();
             assert_eq!(told, usize::from(observer < few), "{observer}, seed={seed}");
         }
         world.network.heal();
@@ -290,7 +294,7 @@ fn the_smaller_side_goes_on_and_reports_it() {
         world.run(SECOND);
         for observer in 0..few {
             assert_eq!(
-                world.told(at, observer, is_majority).len(),
+                world.reported(at, observer, is_majority).len(),
                 1,
                 "seed={seed}"
             );

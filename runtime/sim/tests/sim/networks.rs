@@ -20,7 +20,7 @@ fn a_one_way_link_causes_no_failure_and_no_storm() {
     for node in 0..12 {
         assert!(
             world
-                .told(at, node, |kind| *kind == EventKind::NodeFailed)
+                .reported(at, node, |kind| *kind == EventKind::NodeFailed)
                 .is_empty()
         );
     }
@@ -50,11 +50,11 @@ fn a_member_that_receives_nothing_causes_no_failure_of_others() {
     }
     world.run(5 * SECOND);
     for node in (0..8).filter(|node| *node != 5) {
-        let told = world.told(at, node, |kind| *kind == EventKind::NodeFailed);
+        let told = world.reported(at, node, |kind| *kind == EventKind::NodeFailed);
         assert!(told.iter().all(|(observer, _)| *observer == 5), "{told:?}");
         assert!(
             world
-                .told(at, node, |kind| *kind == EventKind::Outcast)
+                .reported(at, node, |kind| *kind == EventKind::Outcast)
                 .is_empty()
         );
     }
@@ -66,7 +66,7 @@ fn a_member_that_receives_nothing_causes_no_failure_of_others() {
     for node in (0..8).filter(|node| *node != 5) {
         assert!(
             world
-                .told(at, node, |kind| *kind == EventKind::Outcast)
+                .reported(at, node, |kind| *kind == EventKind::Outcast)
                 .is_empty()
         );
     }
@@ -88,7 +88,7 @@ fn a_member_that_was_cut_off_yields_to_the_majority() {
             "cut for {cut_ms} ms"
         );
         for node in (0..8).filter(|node| *node != 6) {
-            let outcast = world.told(at, node, |kind| *kind == EventKind::Outcast);
+            let outcast = world.reported(at, node, |kind| *kind == EventKind::Outcast);
             assert!(outcast.is_empty(), "cut for {cut_ms} ms: {outcast:?}");
         }
         sound(&world);
@@ -134,7 +134,7 @@ fn a_split_heals_and_the_smaller_side_yields() {
         let outcast: Vec<usize> = (0..16)
             .filter(|node| {
                 !world
-                    .told(at, *node, |kind| *kind == EventKind::Outcast)
+                    .reported(at, *node, |kind| *kind == EventKind::Outcast)
                     .is_empty()
             })
             .collect();

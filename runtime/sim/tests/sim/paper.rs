@@ -31,7 +31,7 @@ fn the_plain_algorithm_detects_failures_without_additions() {
     world.crash(11);
     assert!(world.run_until(20 * SECOND, World::converged));
     for victim in [5, 11] {
-        let told = world.told(at, victim, |kind| *kind == EventKind::NodeFailed);
+        let told = world.reported(at, victim, |kind| *kind == EventKind::NodeFailed);
         assert_eq!(told.len(), 22);
     }
     for node in world.running() {

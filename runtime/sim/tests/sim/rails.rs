@@ -23,7 +23,7 @@ fn a_lost_rail_is_degraded_and_never_failed() {
         let at = world.now();
         world.lose_rail(4, 1);
         world.run(3 * SECOND);
-        let degraded = world.told(at, 4, |kind| *kind == EventKind::NodeDegraded);
+        let degraded = world.reported(at, 4, |kind| *kind == EventKind::NodeDegraded);
         let observers: Vec<usize> = (0..12)
             .filter(|node| world.engine(*node).observing().any(|id| id == world.id(4)))
             .collect();
@@ -37,7 +37,7 @@ fn a_lost_rail_is_degraded_and_never_failed() {
             assert_eq!(state, NodeState::Degraded, "seed={seed}");
         }
         for node in 0..12 {
-            let failed = world.told(at, node, |kind| *kind == EventKind::NodeFailed);
+            let failed = world.reported(at, node, |kind| *kind == EventKind::NodeFailed);
             assert_eq!(failed, [], "node {node}, seed={seed}");
         }
         world.mend_rail(4, 1);
@@ -59,7 +59,7 @@ fn a_lost_net_hides_no_death() {
     world.run(SECOND);
     assert!((0..12).all(|node| {
         world
-            .told(at, node, |kind| *kind == EventKind::NodeFailed)
+            .reported(at, node, |kind| *kind == EventKind::NodeFailed)
             .is_empty()
     }));
     world.crash(7);
@@ -77,6 +77,6 @@ fn a_node_without_a_rail_is_failed() {
     world.run(SECOND);
     world.lose_rail(2, 1);
     world.run(SECOND);
-    let failed = world.told(at, 2, |kind| *kind == EventKind::NodeFailed);
+    let failed = world.reported(at, 2, |kind| *kind == EventKind::NodeFailed);
     assert_eq!(failed.iter().filter(|(by, _)| *by != 2).count(), 7);
 }

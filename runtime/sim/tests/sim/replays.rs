@@ -34,7 +34,7 @@ fn recordings_keep_no_failed_member_alive() {
         assert!(known && took_ms <= 200, "seed={seed}: {took_ms} ms");
         // It does not come back either.
         world.run(5 * SECOND);
-        let back = world.told(at, victim, |kind| *kind == EventKind::NodeUp);
+        let back = world.reported(at, victim, |kind| *kind == EventKind::NodeUp);
         assert!(back.is_empty(), "seed={seed}");
         let repeated = |node| world.engine(node).counters().rejected(Reject::Repeated);
         assert!((0..victim).map(repeated).sum::<u64>() > 0);
@@ -78,7 +78,7 @@ fn recordings_of_an_earlier_run_revive_no_member() {
     }
     later.run(20 * SECOND);
     for ghost in 2..count {
-        let told = later.told(at, ghost, |_| true);
+        let told = later.reported(at, ghost, |_| true);
         assert!(told.is_empty(), "{ghost}: {told:?}");
     }
     for node in [0, 1] {

@@ -21,7 +21,7 @@ fn a_killed_member_is_failed_on_all_members_with_its_reporters() {
     let at = world.now();
     world.crash(5);
     assert!(world.run_until(SECOND, World::converged));
-    let told = world.told(at, 5, |kind| *kind == EventKind::NodeFailed);
+    let told = world.reported(at, 5, |kind| *kind == EventKind::NodeFailed);
     assert_eq!(told.len(), 15);
     for record in world
         .records()
@@ -47,7 +47,7 @@ fn a_member_that_is_back_before_the_deadline_is_not_failed() {
     assert!(world.converged());
     assert!(
         world
-            .told(at, 4, |kind| *kind == EventKind::NodeFailed)
+            .reported(at, 4, |kind| *kind == EventKind::NodeFailed)
             .is_empty()
     );
     assert_eq!(world.engine(4).counters().outcasts, 0);
@@ -65,7 +65,7 @@ fn a_member_stopped_for_a_minute_declares_no_failure_and_comes_back() {
     world.run(59 * SECOND);
     assert_eq!(
         world
-            .told(at, 2, |kind| *kind == EventKind::NodeFailed)
+            .reported(at, 2, |kind| *kind == EventKind::NodeFailed)
             .len(),
         7
     );
@@ -73,13 +73,15 @@ fn a_member_stopped_for_a_minute_declares_no_failure_and_comes_back() {
     assert!(world.converged(), "back within 200 ms");
     assert!(world.engine(2).version().incarnation > before.incarnation);
     assert_eq!(
-        world.told(at, 2, |kind| *kind == EventKind::Outcast).len(),
+        world
+            .reported(at, 2, |kind| *kind == EventKind::Outcast)
+            .len(),
         1
     );
     for other in (0..8).filter(|other| *other != 2) {
         assert!(
             world
-                .told(at, other, |kind| *kind == EventKind::NodeFailed)
+                .reported(at, other, |kind| *kind == EventKind::NodeFailed)
                 .is_empty()
         );
     }
@@ -95,12 +97,12 @@ fn a_leaving_member_has_left_on_all_members_with_its_exit_code() {
         .input(3, muster_protocol::Input::Leave { exit_code: 7 })
         .unwrap();
     assert!(world.run_until(100 * MS, World::converged));
-    let told = world.told(at, 3, |kind| *kind == EventKind::NodeLeft { exit_code: 7 });
+    let told = world.reported(at, 3, |kind| *kind == EventKind::NodeLeft { exit_code: 7 });
     assert_eq!(told.len(), 8);
     world.run(SECOND);
     assert!(
         world
-            .told(at, 3, |kind| *kind == EventKind::NodeFailed)
+            .reported(at, 3, |kind| *kind == EventKind::NodeFailed)
             .is_empty()
     );
     assert_eq!(
@@ -173,11 +175,11 @@ fn a_restarted_member_has_a_new_incarnation() {
     assert!(world.run_until(SECOND, World::converged));
     assert_eq!(
         world
-            .told(at, 6, |kind| *kind == EventKind::NodeFailed)
+            .reported(at, 6, |kind| *kind == EventKind::NodeFailed)
             .len(),
         7
     );
-    let up = world.told(at, 6, |kind| *kind == EventKind::NodeUp);
+    let up = world.reported(at, 6, |kind| *kind == EventKind::NodeUp);
     assert_eq!(up.len(), 7);
     sound(&world);
 }
@@ -206,7 +208,7 @@ fn a_member_joins_late() {
     );
     assert_eq!(
         world
-            .told(at, late, |kind| *kind == EventKind::NodeUp)
+            .reported(at, late, |kind| *kind == EventKind::NodeUp)
             .len(),
         24
     );
@@ -228,7 +230,7 @@ fn failed_members_stay_failed_while_others_restart() {
     assert!(world.run_until(5 * SECOND, World::converged));
     assert!(
         world
-            .told(at, 4, |kind| *kind == EventKind::NodeUp)
+            .reported(at, 4, |kind| *kind == EventKind::NodeUp)
             .is_empty()
     );
     sound(&world);
@@ -253,7 +255,7 @@ fn a_worker_is_replaced_without_a_failure() {
     let own = world.engine(3).member(world.id(3)).unwrap();
     assert_eq!(own.ranks().count(), 1);
     let failed = |kind: &EventKind| matches!(kind, EventKind::NodeFailed | EventKind::Outcast);
-    assert!((0..8).all(|node| world.told(at, node, failed).is_empty()));
+    assert!((0..8).all(|node| world.reported(at, node, failed).is_empty()));
     sound(&world);
 }
 
@@ -268,7 +270,7 @@ fn a_member_stopped_nine_tenths_of_the_time_detects_failures() {
     let at = world.now();
     world.crash(1);
     while world
-        .told(at, 1, |kind| *kind == EventKind::NodeFailed)
+        .reported(at, 1, |kind| *kind == EventKind::NodeFailed)
         .is_empty()
     {
         assert!(world.now().since(at) < 2 * SECOND, "not detected");
@@ -291,17 +293,17 @@ fn a_suspect_refutes_and_recovers() {
     world.network.cut(0, 1);
     assert!(world.run_until(SECOND, |world| {
         !world
-            .told(at, 2, |kind| *kind == EventKind::NodeRecovered)
+            .reported(at, 2, |kind| *kind == EventKind::NodeRecovered)
             .is_empty()
     }));
     assert!(
         !world
-            .told(at, 2, |kind| *kind == EventKind::NodeSuspect)
+            .reported(at, 2, |kind| *kind == EventKind::NodeSuspect)
             .is_empty()
     );
     assert!(
         world
-            .told(at, 2, |kind| *kind == EventKind::NodeFailed)
+            .reported(at, 2, |kind| *kind == EventKind::NodeFailed)
             .is_empty()
     );
     let after = world.engine(2).version();
@@ -326,7 +328,7 @@ fn a_suspended_member_declares_no_failure() {
         for other in 1..count {
             assert!(
                 world
-                    .told(at, other, |kind| *kind == EventKind::NodeFailed)
+                    .reported(at, other, |kind| *kind == EventKind::NodeFailed)
                     .is_empty()
             );
         }
@@ -413,14 +415,14 @@ fn two_members_do_not_take_losses_for_a_failure() {
         world.network.loss_permille = 100;
         assert!(world.run_until(5 * SECOND, World::converged), "seed={seed}");
         world.run(3 * SECOND);
-        let told = |node| world.told(Instant(0), node, failed).len();
+        let told = |node| world.reported(Instant(0), node, failed).len();
         if told(0) + told(1) > 0 {
             accused.push(seed);
             continue;
         }
         let at = world.now();
         world.crash(1);
-        let is_told = |world: &World| !world.told(at, 1, failed).is_empty();
+        let is_told = |world: &World| !world.reported(at, 1, failed).is_empty();
         assert!(world.run_until(5 * SECOND, is_told), "seed={seed}");
         let took_us = world.now().since(at);
         slowest_us = slowest_us.max(took_us);
