@@ -540,7 +540,10 @@ fn a_missing_agent_and_a_failed_start_are_different_errors() {
         ..options(base.path())
     })
     .unwrap_err();
-    assert!(matches!(missing_agent, Error::Deadline { .. }), "{nobody}");
+    assert!(
+        matches!(missing_agent, Error::Deadline { .. }),
+        "{missing_agent}"
+    );
     let start = |agent: &str| {
         let agent = Some(agent.into());
         Client::attach(Options {
