@@ -1,7 +1,6 @@
 /* fences: a PMIx program without MPI. The ranks exchange much data by fences.
  *
- *   ASKED rank from length    with `asks`: what the next rank has put, requested before anything was
- *   exchanged
+ *   ASKED rank from length    with `asks`: what the next rank has put, requested before any exchange
  *   FENCE rank round status   the PMIx status of a fence that collects what each rank has put
  *   HAVE rank round length    what the last rank has put, known here without a request
  *   DONE rank                 after PMIx_Finalize

@@ -1,6 +1,6 @@
 /* Ranks that die at the most difficult points, in MPI with fault tolerance (run-1).
-   `losses MODE [MICROSECONDS]`: how the ranks die, and for the modes that kill a rank within a call how long after the
-   call's beginning. Each survivor shrinks the world to those that are left, adds up ones over them and says
+   `losses MODE [MICROSECONDS]`: how the ranks die. For the modes that kill a rank within a call: the delay after the
+   start of the call. Each survivor shrinks the world to the remaining ranks, adds up ones over them and prints
    "SURVIVED rank size". "WRONG ..." is an error. */
 #include <mpi.h>
 #include <mpi-ext.h>

@@ -1,9 +1,8 @@
 /* An MPI program that registers PMIx event handlers for the codes of muster.h, one at a time, and records the
  * events that it receives. Its last rank is the victim.
  *
- * pmix_events hung      the victim is stopped, continues, and is killed; all ranks are on one node. Rank 0
- * prints
- *                       "ASKS" and kills it when there is a file "die" in the working directory
+ * pmix_events hung      the victim is stopped, continues, and is killed; all ranks are on one node. Rank
+ *                       0 prints "ASKS" and kills it when there is a file "die" in the working directory
  * pmix_events gone      PMIx is finalized before Muster, and then the victim dies
  * pmix_events node      the node of the upper half of the ranks becomes silent (the test stops it). The last
  *                       rank never attaches, rank 1 attaches after the failure, and MPI knows both ranks as
