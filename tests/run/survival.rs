@@ -30,9 +30,11 @@ const NODE_OR_AGENT: &str = "its ranks start another one; if that does not run w
     as lost: the others continue, are notified, and MPI continues without its ranks";
 const DOWN: &str = "all continue; once Slurm marks the node as down, srun no longer passes its workers' input \
     and output";
-const NEW_AGENT: &str = "its workers start another one, with the same key; all continue, and may see the node as failed and back";
+const NEW_AGENT: &str = "its workers start another one, with the same key; all continue, and may see the node \
+    as failed and back";
 const NODE_TOLD: &str = "the others continue, and all are notified of the node and of its workers";
-const OUTPUT: &str = "its workers lose input and output; the others continue, and are notified of workers that end because of it";
+const OUTPUT: &str = "its workers lose input and output; the others continue, and are notified of workers \
+    that end because of it";
 
 /// slurm-4.
 #[test]

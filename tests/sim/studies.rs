@@ -158,7 +158,7 @@ fn a_bad_scenario_is_refused_with_its_place_and_a_remedy() {
         ),
         (
             "members = 5\n[network]\nloss_permille = 2000",
-            &["line 7", "network.loss_permille", "2000", "within"],
+            &["line 7", "network.loss_permille", "2000", "in that range"],
         ),
         (
             "members = 5\n[[safety.fault]]\nkind = \"explode\"",
@@ -167,7 +167,7 @@ fn a_bad_scenario_is_refused_with_its_place_and_a_remedy() {
         (
             "members = 5\n[[safety.fault]]\nkind = \"crash\"\n\
              [[safety.fault]]\nkind = \"crash\"\nnode = 5",
-            &["line 10", "fault.node", "[5, 5]", "within"],
+            &["line 10", "fault.node", "[5, 5]", "in that range"],
         ),
     ];
     for (text, words) in cases {
