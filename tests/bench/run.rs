@@ -195,7 +195,7 @@ fn run_once(
         cluster.folder(),
     );
     let mut command = Job::command(&cluster, launcher);
-    let before = Before::look(&cluster);
+    let before = Before::take(&cluster);
     let mut job = Job::start(command.arg(binary).arg(lost.to_string()));
     let mut outcome = Outcome {
         started: job.listen(START, |job| job.with("READY").count() == RANKS),
