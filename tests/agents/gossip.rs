@@ -141,7 +141,7 @@ fn a_late_start_with_other_parameters_is_detected() {
         let admin = Admin::of(directory.path(), member);
         let mut clocks = BTreeSet::new();
         let what = || format!("the clock of {member}");
-        muster_tests::read_until(what, || {
+        muster_tests::until(what, || {
             clocks.insert(admin.json(&["gossip", "status"])["clock"].as_u64());
             (clocks.len() >= 8).then_some(())
         });

@@ -342,7 +342,7 @@ fn a_worker_whose_supervisor_was_killed_continues_alone() {
     assert_eq!(last.await_end(), Some(0));
     wait_for_end(worker);
     // The files that the supervisor would have removed; the log was requested.
-    assert_eq!(files_at(&world.job.directory(2)), ["log"]);
+    assert_eq!(files_at(&world.job.agent_directory(2)), ["log"]);
     for (_, rank) in world.living() {
         rank.await_words(&["EVENT", "NodeLeft", "node=n2"]);
     }
@@ -428,7 +428,7 @@ fn a_death_is_not_undone_by_another_agent() {
     let mut newcomer = start_rank_as(&world.job, 2, 6);
     newcomer.await_in_view("n3=Left");
     let printed = |words: &[&str]| {
-        let control = world.job.directory(2).directory().join("control");
+        let control = world.job.agent_directory(2).directory().join("control");
         let mut muster = Command::new(muster_tests::program("muster"));
         let output = muster.args(words).env("MUSTER_CONTROL", control).output();
         let output = output.expect("muster can be started");
@@ -536,7 +536,7 @@ fn the_agent_ends_when_its_last_rank_has_left() {
     }
     wait_for_end(supervisor);
     wait_for_end(worker);
-    assert!(!world.job.directory(2).socket().exists());
+    assert!(!world.job.agent_directory(2).socket().exists());
     assert_eq!(world.job.agent(2).all, [0; 0]);
 
     // A later rank starts another agent, which learns from the others which ranks had left.
@@ -556,14 +556,14 @@ fn an_agent_that_ended_in_order_leaves_no_files() {
         let mut rank = Rank::start(&mut command, "rank 0");
         rank.await_words(&["ATTACHED"]);
         // As a process does that brings the job's key for the next agent.
-        std::fs::write(job.directory(1).key_file(), "").unwrap();
+        std::fs::write(job.agent_directory(1).key_file(), "").unwrap();
         rank.send("leave 0");
         assert_eq!(rank.await_end(), Some(0));
         if at >= 4 {
             job.agent(1).all.into_iter().for_each(wait_for_end);
             let wanted: &[&str] = if at == 4 { &[] } else { &["log"] };
-            assert_eq!(files_at(&job.directory(1)), wanted);
-            assert_eq!(job.directory(1).directory().exists(), at > 4);
+            assert_eq!(files_at(&job.agent_directory(1)), wanted);
+            assert_eq!(job.agent_directory(1).directory().exists(), at > 4);
         }
     }
 }
@@ -734,7 +734,12 @@ fn an_agent_keeps_no_working_directory() {
         .env("MUSTER_DIR", "inside");
     let rank = Rank::start(&mut command, "a rank with a relative directory");
     rank.await_words(&["ATTACHED"]);
-    let name = job.directory(1).directory().file_name().unwrap().to_owned();
+    let name = job
+        .agent_directory(1)
+        .directory()
+        .file_name()
+        .unwrap()
+        .to_owned();
     let directory = inside.join(name);
     assert!(directory.join("sock").exists());
     let agents = muster_tests::ranks::agents_in(&directory);
@@ -764,8 +769,8 @@ fn a_directory_that_cannot_be_used_is_named_with_the_remedy() {
         assert_contains(&text, &[&directory.display().to_string(), "MUSTER_DIR"]);
         assert_nothing_remains(&job, 1);
     }
-    job.directory(1).prepare().unwrap();
-    set_mode(job.directory(1).directory(), 0o750);
+    job.agent_directory(1).prepare().unwrap();
+    set_mode(job.agent_directory(1).directory(), 0o750);
     let text = refused(&mut job.command(rank_program(), 1, 0));
     assert_contains(&text, &["0750", "0700", "MUSTER_DIR"]);
     assert_nothing_remains(&job, 1);
@@ -790,7 +795,7 @@ fn files_of_a_killed_job_do_not_hinder_the_next_one() {
         signal(pid, Signal::KILL);
         wait_for_end(pid);
     }
-    let directory = world.job.directory(1);
+    let directory = world.job.agent_directory(1);
     assert!(directory.socket().exists() && directory.lock().exists());
     let mut rank = start_rank(&world.job, 0);
     rank.await_states("n1=Alive 0=Alive");
