@@ -41,8 +41,7 @@ impl World {
         world
     }
 
-    /// Waits until every rank sees all nodes and ranks alive, except the `ended` ranks, which it sees as
-    /// `state`.
+    /// Waits until every rank sees all nodes and ranks alive, and the `ended` ranks as `state`.
     fn await_states(&mut self, ended: &[u32], state: &str) {
         let nodes = (1..=self.ranks.len() / PER_NODE as usize).map(|node| format!("n{node}=Alive"));
         let ranks = (0..self.ranks.len() as u32).map(|rank| {
@@ -91,8 +90,7 @@ impl World {
         self.living().for_each(|(_, rank)| drop(rank.take_passed()));
     }
 
-    /// Kills a rank and waits until every other one is notified. No other failure may have been reported
-    /// since the last call.
+    /// Kills a rank and waits until all others are notified. No other failure may have been reported since the last call.
     fn kill_and_expect_nothing_else(&mut self, victim: u32) {
         self.kill(victim);
         for (number, rank) in self.living() {
@@ -166,8 +164,7 @@ fn a_killed_rank_is_reported_to_all_ranks_and_no_other_failure_is() {
     }
 }
 
-/// The other members declare a stopped node failed, with its ranks. When it continues it is notified of that,
-/// and comes back with them.
+/// A stopped node is declared failed with its ranks. When it continues it is notified, and comes back with them.
 #[test]
 fn a_stopped_node_fails_with_its_ranks_and_returns_with_them() {
     let mut world = World::start(3);
