@@ -90,7 +90,7 @@ impl World {
         self.living().for_each(|(_, rank)| drop(rank.take_passed()));
     }
 
-    /// Kills a rank and waits until all others are notified. No other failure may have been reported since the last call.
+    /// Kills a rank; all others are notified. No other failure may have been reported since the last call.
     fn kill_and_expect_nothing_else(&mut self, victim: u32) {
         self.kill(victim);
         for (number, rank) in self.living() {
