@@ -1,12 +1,12 @@
-//! Attributes end to end: ranks of three emulated nodes write and read through real agents, and
-//! the agents' workers are killed meanwhile.
+//! Attributes end to end: ranks of three emulated nodes write and read through real agents, whose workers are
+//! killed meanwhile.
 
 use muster_tests::ranks::{Job, Rank, signal, wait_for_end};
 use rustix::process::Signal;
 
 const NODES: usize = 3;
 
-/// A rank on each node, all of which see each other.
+/// Starts a rank on each node; all of them see each other.
 fn start(job: &Job) -> Vec<Rank> {
     let mut ranks: Vec<Rank> = (0..NODES as u32)
         .map(|rank| {
@@ -24,11 +24,12 @@ fn start(job: &Job) -> Vec<Rank> {
 }
 
 fn ask(rank: &mut Rank, question: &str, answer: &[&str]) {
-    rank.tell(question);
+    rank.send(question);
     rank.await_words(answer);
 }
 
-/// Kills the worker of a node's agent and waits until the node's rank is let in by the next, and for this as well.
+/// Kills the worker of a node's agent. Waits until the node's rank is attached to the next one, and for
+/// `lines` as well.
 fn kill_worker(job: &Job, node: usize, rank: &Rank, lines: &[&[&str]]) {
     let (_, worker) = job.agent(node).pair();
     signal(worker, Signal::KILL);
@@ -36,10 +37,10 @@ fn kill_worker(job: &Job, node: usize, rank: &Rank, lines: &[&[&str]]) {
     rank.await_each(&[&[&["ATTACHED"][..]], lines].concat());
 }
 
-/// ZM-11: what a rank writes on one node, the ranks of the others read; who watches is told. A
-/// value of the largest size travels whole.
+/// ZM-11: ranks of other nodes read what a rank writes on one node, and watching ranks get an event. A value
+/// of the largest size arrives complete.
 #[test]
-fn what_one_node_writes_the_others_read() {
+fn all_nodes_read_what_one_node_writes() {
     let job = Job::new(NODES);
     let mut ranks = start(&job);
     for rank in &mut ranks[1..] {
@@ -49,7 +50,7 @@ fn what_one_node_writes_the_others_read() {
         ask(&mut ranks[0], value, &["PUBLISHED", "load"]);
         for rank in &mut ranks[1..] {
             rank.await_words(&["EVENT", "Attribute", "node=n1"]);
-            rank.tell("get n1 load");
+            rank.send("get n1 load");
             let answer = rank.await_words(&["VALUE"]);
             assert_eq!(answer, format!("VALUE n1 load {seen}"));
         }
@@ -63,13 +64,13 @@ fn what_one_node_writes_the_others_read() {
         rank.await_words(&["EVENT", "Attribute", "node=n1"]);
         ask(rank, "get n1 load", &["VALUE", "n1", "load", "none"]);
     }
-    // What the agent says of its rails, no rank says in its place.
+    // A rank may not publish the key under which the agent publishes its rails.
     ask(
         &mut ranks[0],
         "publish muster.rails x",
         &["ERROR", "key", "begins"],
     );
-    // The writer does not watch, and was told of no change.
+    // The writer does not watch, and got no event.
     ask(
         &mut ranks[0],
         "get n3 load",
@@ -82,10 +83,10 @@ fn what_one_node_writes_the_others_read() {
     );
 }
 
-/// ZM-11: a killed worker costs no attribute: the next has the node's own, gets those of the
-/// others again, and knows what is watched.
+/// ZM-11: a killed worker loses no attribute: the next one has the node's own, gets those of the others
+/// again, and knows the watched keys.
 #[test]
-fn a_killed_worker_costs_no_attribute_and_no_watch() {
+fn a_killed_worker_loses_no_attribute_and_no_watch() {
     // On a busy machine the next worker may take longer than standard's deadline.
     let job = Job::new(NODES).with_profile("quiet");
     let mut ranks = start(&job);
@@ -93,7 +94,7 @@ fn a_killed_worker_costs_no_attribute_and_no_watch() {
     ask(&mut ranks[0], "publish role server", &["PUBLISHED", "role"]);
     ranks[1].await_words(&["EVENT", "Attribute", "node=n1"]);
 
-    // The writer's: its map is there at once.
+    // The writer's worker: its map is there at once.
     kill_worker(&job, 1, &ranks[0], &[]);
     ask(
         &mut ranks[0],
@@ -106,13 +107,13 @@ fn a_killed_worker_costs_no_attribute_and_no_watch() {
         &["VALUE", "n1", "role", "server"],
     );
 
-    // The watcher's: what comes is an event again, as the map comes back and as it changes.
-    // One may have come before the new worker knew that it is watched.
+    // The watcher's worker: the map that arrives again and its changes cause events. One change may have
+    // arrived before the new worker knew that the key is watched.
     kill_worker(&job, 2, &ranks[1], &[&["EVENT", "Overflow"]]);
     ask(&mut ranks[0], "publish role client", &["PUBLISHED", "role"]);
     loop {
         ranks[1].await_words(&["EVENT", "Attribute", "node=n1"]);
-        ranks[1].tell("get n1 role");
+        ranks[1].send("get n1 role");
         if ranks[1].await_words(&["VALUE"]) == "VALUE n1 role client" {
             break;
         }

@@ -1,12 +1,13 @@
-//! Ranks in containers: another pid namespace, another user namespace. Who can be watched is let in, who
-//! cannot is told why; nobody hangs, and nobody is followed under somebody else's number.
+//! Ranks in containers: another pid namespace, another user namespace. A rank that can be watched is
+//! accepted, another one is refused with the reason. No rank hangs, and no process is followed under another
+//! process's number.
 
 use muster_tests::ranks::{Job, Rank, as_user, wait_for_end};
 use muster_tests::skipped;
 use std::process::Stdio;
 
-/// Somebody else than root.
-const NOBODY: u32 = 65534;
+/// A user other than root.
+const OTHER_USER: u32 = 65534;
 
 fn rank_program() -> &'static str {
     env!("CARGO_BIN_EXE_muster-test-rank")
@@ -18,7 +19,7 @@ fn start(job: &Job, rank: u32) -> Rank {
     rank
 }
 
-/// Starts a rank by way of `unshare` with these options; none is no container.
+/// Starts a rank through `unshare` with these options; without options, in no container.
 fn begin(job: &Job, rank: u32, options: &[&str]) -> Rank {
     let name = format!("rank {rank} in {options:?}");
     if options.is_empty() {
@@ -30,7 +31,7 @@ fn begin(job: &Job, rank: u32, options: &[&str]) -> Rank {
     Rank::start(command.args(words), &name)
 }
 
-/// What a rank says that is not let in.
+/// Returns the error of a rank that is not accepted.
 fn refused(rank: Rank) -> String {
     let text = rank.await_line(|_| true);
     assert!(text.starts_with("REFUSED"), "{text}");
@@ -38,14 +39,14 @@ fn refused(rank: Rank) -> String {
     text
 }
 
-fn assert_says(text: &str, words: &[&str]) {
+fn assert_contains(text: &str, words: &[&str]) {
     for word in words {
         assert!(text.contains(word), "{word:?} is missing in: {text}");
     }
 }
 
-/// Whether a user may have such a container here. Root may, but where the kernel forbids it to everybody; of others
-/// a kernel may ask for more.
+/// Whether a user may create such a container here. Root may unless the kernel forbids it to all users; for
+/// other users a kernel may have more conditions.
 fn may_unshare(user: u32, options: &[&str]) -> bool {
     let mut command = as_user(user, "unshare");
     command.args(options).arg("true").stdin(Stdio::null());
@@ -72,8 +73,8 @@ fn root() -> u32 {
     rustix::process::getuid().as_raw()
 }
 
-/// The agent sees into the namespaces below its own: such a rank is one like any other, under the number
-/// that it has here.
+/// The agent sees into the namespaces below its own: such a rank is watched like any other, under its number
+/// in the agent's namespace.
 #[test]
 fn a_rank_in_a_pid_namespace_below_the_agents_is_watched() {
     for options in [&PID[..], &PID_AND_PROC[..]] {
@@ -85,24 +86,24 @@ fn a_rank_in_a_pid_namespace_below_the_agents_is_watched() {
         let mut inside = begin(&job, 1, options);
         inside.await_words(&["ATTACHED"]);
         outside.await_states("n1=Alive 0=Alive 1=Alive");
-        // What it promises counts, though it has another number for itself.
-        inside.tell("promise 20");
+        // Its promise counts, although it has another number in its own namespace.
+        inside.send("promise 20");
         inside.await_words(&["PROMISED", "true"]);
         outside.await_words(&["EVENT", "RankHung", "rank=1"]);
-        inside.tell("promise 0");
+        inside.send("promise 0");
         outside.await_words(&["EVENT", "RankResumed", "rank=1"]);
-        // Whatever happens to the number that it has for itself is nothing to it, and its end is seen.
+        // Signals to its own number in the agent's namespace do not affect it, and its end is detected.
         inside.kill();
-        let told = outside.await_words(&["EVENT", "RankFailed", "rank=1"]);
-        assert!(told.contains("cause=KernelFutex"), "{told}");
+        let event = outside.await_words(&["EVENT", "RankFailed", "rank=1"]);
+        assert!(event.contains("cause=KernelFutex"), "{event}");
         let mut another = begin(&job, 2, options);
         another.await_words(&["ATTACHED"]);
-        another.tell("leave 0");
+        another.send("leave 0");
         outside.await_words(&["EVENT", "RankLeft", "rank=2"]);
     }
 }
 
-/// An agent that was started in a pid namespace sees its own namespace only.
+/// An agent that was started in a pid namespace sees only its own namespace.
 #[test]
 fn a_rank_outside_the_agents_pid_namespace_is_refused() {
     if !may_unshare(root(), &PID_AND_PROC) {
@@ -111,16 +112,16 @@ fn a_rank_outside_the_agents_pid_namespace_is_refused() {
     let job = Job::new(1);
     let inside = begin(&job, 0, &PID_AND_PROC);
     inside.await_words(&["ATTACHED"]);
-    let (keeper, _) = job.agent(1).pair();
+    let (supervisor, _) = job.agent(1).pair();
     let text = refused(begin(&job, 1, &[]));
-    assert_says(&text, &["pid namespace", "srun musterd"]);
+    assert_contains(&text, &["pid namespace", "srun musterd"]);
     // The namespace ends with its first process, and the agent with it.
     inside.kill();
-    wait_for_end(keeper);
+    wait_for_end(supervisor);
     drop(start(&job, 1));
 }
 
-/// Where `/proc` is another namespace's an agent would look at the wrong processes: it does not start.
+/// If `/proc` belongs to another namespace, an agent would watch the wrong processes: it does not start.
 #[test]
 fn an_agent_without_its_own_proc_does_not_start() {
     if !may_unshare(root(), &PID) {
@@ -128,14 +129,14 @@ fn an_agent_without_its_own_proc_does_not_start() {
     }
     let job = Job::new(1);
     let text = refused(begin(&job, 0, &PID));
-    assert_says(&text, &["/proc", "--mount-proc"]);
+    assert_contains(&text, &["/proc", "--mount-proc"]);
 }
 
-/// A user namespace that calls the user by another number: it is the same user, of the same agent.
+/// A user namespace maps the user to another number: it is the same user, with the same agent.
 #[test]
 fn a_rank_in_a_user_namespace_is_of_the_same_user() {
     const MAPPED: [&str; 2] = ["--user", "--map-root-user"];
-    for user in [root(), NOBODY] {
+    for user in [root(), OTHER_USER] {
         if !may_unshare(user, &MAPPED) {
             continue;
         }
@@ -156,7 +157,7 @@ fn a_rank_in_a_user_namespace_is_of_the_same_user() {
     }
 }
 
-/// One that does not say who the user is: nobody can tell whose agent it is to meet.
+/// A user namespace without a map does not show which user it is, so the agent to attach to is unknown.
 #[test]
 fn a_rank_in_a_user_namespace_without_a_map_is_refused() {
     if !may_unshare(root(), &["--user"]) {
@@ -164,6 +165,6 @@ fn a_rank_in_a_user_namespace_without_a_map_is_refused() {
     }
     let job = Job::new(1);
     let text = refused(begin(&job, 0, &["--user"]));
-    assert_says(&text, &["user namespace", "--map-root-user"]);
+    assert_contains(&text, &["user namespace", "--map-root-user"]);
     assert_eq!(job.agent(1).all, [0; 0]);
 }

@@ -1,5 +1,5 @@
-//! An administrator at a running agent: rails, peers and policy are shown, explained, changed,
-//! exported and imported, with real agents on loopback, and nobody is held failed for it.
+//! An administrator changes a running agent: rails, peers and policy are shown, explained, changed, exported
+//! and imported, with real agents on loopback. No member is declared failed because of it.
 
 use muster_tests::admin::Admin;
 use muster_tests::ranks::{Job, Rank, signal, wait_for_end};
@@ -13,7 +13,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
-/// Starts member `index` of a test on two rails; all of them join by the first one.
+/// Starts member `index` of a test on two rails; all of them join through the first member.
 fn start(directory: &Path, net: u8, index: usize) -> Member {
     let rail = |rail: usize| format!("127.66.{net}{rail}.{index}@udp{rail}");
     let seed = format!("127.66.{net}0.1@udp0,127.66.{net}1.1@udp1");
@@ -29,18 +29,18 @@ fn pair(directory: &Path, net: u8) -> (Member, Member) {
     members
 }
 
-/// What would be a false alarm in these lines.
+/// Returns the false alarms in these lines.
 fn alarms(lines: &[String]) -> Vec<&String> {
     let harmless = |line: &&String| line.starts_with("DEGRADED") || line.starts_with("RECOVERED");
     lines.iter().filter(|line| !harmless(line)).collect()
 }
 
-/// cfg-170: dump, load into a fresh agent, dump: identical; and an agent that is started with the dump
-/// uses it. Rails by their nets, peers, rules and limits all go the way: cfg-010, cfg-015, cfg-045,
-/// cfg-050, cfg-055, cfg-065, cfg-070, cfg-075, cfg-090, cfg-165; and cfg-030, cfg-035 of partitions.
-/// All of it by the agent alone: cfg-005.
+/// cfg-170: export, import into a new agent, export: the same result; and an agent that is started with the
+/// exported file uses it. The test covers rails by their nets, peers, rules and limits: cfg-010, cfg-015,
+/// cfg-045, cfg-050, cfg-055, cfg-065, cfg-070, cfg-075, cfg-090, cfg-165; partitions: cfg-030, cfg-035. The
+/// agent alone does all of it: cfg-005.
 #[test]
-fn what_was_exported_goes_into_a_fresh_agent_and_comes_out_the_same() {
+fn an_exported_configuration_is_the_same_after_an_import() {
     let directory = tempfile::tempdir().unwrap();
     let admin = Admin::of(directory.path(), "n1");
     let member = start(directory.path(), 1, 1);
@@ -69,7 +69,7 @@ fn what_was_exported_goes_into_a_fresh_agent_and_comes_out_the_same() {
         ],
     ] {
         let answer = admin.await_answer(words, |answer| answer.contains("done"));
-        // What binds nothing is said to.
+        // A rule that matches nothing is reported as such.
         let is_times = words.contains(&"--retry-us");
         assert_eq!(answer.contains("have no effect yet"), is_times, "{answer}");
     }
@@ -104,7 +104,7 @@ fn what_was_exported_goes_into_a_fresh_agent_and_comes_out_the_same() {
         admin.await_answer(&["export"], |answer| !answer.is_empty()),
         dump
     );
-    // In force, too, not only remembered: cfg-025, dbg-035.
+    // The values are in force, not only stored: cfg-025, dbg-035.
     let rails = admin.json(&["rails"]);
     let partitions = |rail: &&Value| rail["partitions"] == serde_json::json!([0, 1]);
     let rails = rails["rails"].as_array().unwrap();
@@ -112,10 +112,10 @@ fn what_was_exported_goes_into_a_fresh_agent_and_comes_out_the_same() {
     assert!(begun.leave());
 }
 
-/// cfg-020, cfg-060: rails are opened and closed under two agents that keep each other alive; the
-/// other one learns of it, the last rail stays, and nobody is held failed.
+/// cfg-020, cfg-060: rails are opened and closed under two agents that keep each other alive. The other one
+/// learns of it, the last rail stays, and no member is declared failed.
 #[test]
-fn rails_come_and_go_and_nobody_is_held_failed() {
+fn rails_are_opened_and_closed_without_a_failure() {
     let directory = tempfile::tempdir().unwrap();
     let (first, second) = pair(directory.path(), 2);
     let (admin, other) = (
@@ -164,7 +164,7 @@ fn rails_come_and_go_and_nobody_is_held_failed() {
             });
         }
     }
-    // What is gone is no longer sent to, what is back is.
+    // Nothing is sent to a closed rail any more; a reopened one is used again.
     let peers = other.await_answer(&["peers", "n1", "-o", "json"], |answer| {
         let nids: Value = serde_json::from_str(answer).unwrap_or_default();
         let nids = nids["peers"][0]["nids"]
@@ -185,7 +185,7 @@ fn rails_come_and_go_and_nobody_is_held_failed() {
     assert!(error.contains(why), "{error}");
     assert_eq!(admin.json(&["rails"])["rails"].as_array().unwrap().len(), 1);
 
-    // The two still find each other's end out, and nothing was said of one before.
+    // The two members still detect each other's end, and reported nothing about each other before.
     second.kill();
     let lines = first.wait_for(&["DOWN n2".into()]);
     let suspect = |line: &&&String| !line.starts_with("SUSPECT");
@@ -193,7 +193,7 @@ fn rails_come_and_go_and_nobody_is_held_failed() {
     assert_eq!(false_alarms.iter().filter(suspect).count(), 0, "{lines:?}");
 }
 
-/// Whether a connection between these addresses is open: a lifeline.
+/// Whether a TCP connection between these addresses is open: a liveness connection.
 fn is_held(from: [u8; 4], to: [u8; 4]) -> bool {
     let hex = |ip: [u8; 4]| format!("{:08X}:", u32::from_ne_bytes(ip));
     let connections = fs::read_to_string("/proc/net/tcp").unwrap();
@@ -203,9 +203,9 @@ fn is_held(from: [u8; 4], to: [u8; 4]) -> bool {
     })
 }
 
-/// RS-04: a member that replaces one of its rails by another is watched on those that it has now.
+/// RS-04: a member that replaces one of its rails by another is watched on its present rails.
 #[test]
-fn a_member_with_other_rails_is_watched_on_them() {
+fn a_member_with_new_rails_is_watched_on_them() {
     let directory = tempfile::tempdir().unwrap();
     let (first, second) = pair(directory.path(), 9);
     let (admin, other) = (
@@ -222,18 +222,18 @@ fn a_member_with_other_rails_is_watched_on_them() {
     fs::write(&file, next).unwrap();
     other.ask(&["import", file.to_str().unwrap()]);
     let is_held = || is_held([127, 66, 92, 1], [127, 66, 92, 2]).then_some(());
-    until(|| "somebody holds on to the new rail".into(), is_held);
+    until(|| "a liveness connection to the new rail".into(), is_held);
     for member in [&first, &second] {
         let lines = member.pending_lines();
         assert_eq!(alarms(&lines), Vec::<&String>::new(), "{}", member.name);
     }
 }
 
-/// cfg-095, cfg-100, cfg-105, cfg-160: a rule is put in force at once, `muster explain` names the pair
-/// that is taken and what decided against the others, and a rail that a rule leaves idle is not held
-/// for a broken one.
+/// cfg-095, cfg-100, cfg-105, cfg-160: a rule is in force at once, `muster explain` names the pair that is
+/// used and the reason against the others, and a rail that is idle because of a rule is not considered
+/// broken.
 #[test]
-fn a_rule_decides_and_explain_says_so() {
+fn a_rule_decides_and_explain_reports_it() {
     let directory = tempfile::tempdir().unwrap();
     let (first, second) = pair(directory.path(), 3);
     let admin = Admin::of(directory.path(), "n1");
@@ -243,14 +243,14 @@ fn a_rule_decides_and_explain_says_so() {
 
     admin.ask(&["policy", "add", "--net", "udp1"]);
     assert!(admin.ask(&["policy"]).contains("net udp1"));
-    let story = admin.ask(&["explain", "n2"]);
+    let explanation = admin.ask(&["explain", "n2"]);
     assert!(
-        story.starts_with("n1 -> n2: 127.66.31.1@udp1 -> 127.66.31.2@udp1\n"),
-        "{story}"
+        explanation.starts_with("n1 -> n2: 127.66.31.1@udp1 -> 127.66.31.2@udp1\n"),
+        "{explanation}"
     );
     assert!(
-        story.contains("not taken, since the policy prefers another net"),
-        "{story}"
+        explanation.contains("not taken, since the policy prefers another net"),
+        "{explanation}"
     );
     let pair = admin.json(&["explain", "127.66.30.1@udp0", "127.66.30.2@udp0"]);
     assert_eq!(pair["pair"]["taken"], false, "{pair}");
@@ -261,7 +261,7 @@ fn a_rule_decides_and_explain_says_so() {
     let pair = admin.json(&["explain", "n1", "127.66.31.2@udp1"]);
     assert_eq!(pair["pair"]["taken"], true, "{pair}");
 
-    // Rounds enough for a silent rail to be noticed: it carries on.
+    // Enough rounds for the detection of a silent rail: it still carries beats.
     let sends = |net: usize| {
         let nets = admin.json(&["stats", "--per", "net"]);
         nets["nets"][net]["sends"].as_u64().unwrap()
@@ -281,11 +281,11 @@ fn a_rule_decides_and_explain_says_so() {
     assert_eq!(admin.json(&["policy"])["rules"], serde_json::json!([]));
 }
 
-/// Figures per rail, net, NID and peer, as tables, JSON and YAML, and set to zero by hand: dbg-005,
-/// dbg-010, dbg-015, dbg-020, dbg-035, dbg-040, dbg-045, dbg-050, dbg-055, dbg-060, dbg-065, dbg-070, dbg-075,
+/// Counters per rail, net, NID and peer, as tables, JSON and YAML, and reset by hand: dbg-005, dbg-010,
+/// dbg-015, dbg-020, dbg-035, dbg-040, dbg-045, dbg-050, dbg-055, dbg-060, dbg-065, dbg-070, dbg-075,
 /// dbg-080, dbg-085, dbg-090, dbg-095, dbg-100, dbg-105, dbg-120.
 #[test]
-fn figures_are_shown_and_set_to_zero() {
+fn counters_are_shown_and_reset() {
     let directory = tempfile::tempdir().unwrap();
     let (_first, _second) = pair(directory.path(), 4);
     let admin = Admin::of(directory.path(), "n1");
@@ -336,7 +336,7 @@ fn figures_are_shown_and_set_to_zero() {
     ] {
         assert!(!nid[key].is_null(), "{key}: {nid}");
     }
-    // In parts: the one peer, and nobody behind it.
+    // In parts: the single peer, and none after it.
     for (most, behind, count) in [("4096", "0", 1), ("1", "0", 1), ("1", "1", 0)] {
         let peers = admin.json(&["peers", "--most", most, "--behind", behind]);
         let peers = peers["peers"].as_array().unwrap().clone();
@@ -366,13 +366,14 @@ fn figures_are_shown_and_set_to_zero() {
             .collect();
         let counts = |one: &f64| (one - one.round()).abs() < 1e-6;
         assert!(each.len() == 2 && each.iter().all(counts), "{rates}");
-        // What was sent meanwhile: not more than there was about it, and something, if the agent has run meanwhile.
+        // The number sent meanwhile: at most the difference of the counters around it, and above 0 if the
+        // agent has run meanwhile.
         let (sent, at_most) = (each.iter().sum::<f64>(), sends() - before);
         assert!(sent < at_most as f64 + 0.5, "{rates}: {sent} of {at_most}");
         (sent > 0.5).then_some(())
     };
     until(|| "a rate that is not 0".into(), has_rates);
-    // They grow again at once: asked in time, they are below what they were.
+    // The counters grow again at once: read soon after the reset, they are below the earlier values.
     let before = sends();
     let is_less = || {
         admin.ask(&["stats", "--zero"]);
@@ -381,10 +382,10 @@ fn figures_are_shown_and_set_to_zero() {
     until(|| "less than before".into(), is_less);
 }
 
-/// Each wrong input: what, why, the remedy; and the configuration stays as it was. AG-11: a range that
-/// explodes; cfg-040, cfg-080: one rail an interface, one owner a NID.
+/// Each error names the value, the reason and the remedy, and the configuration stays unchanged. AG-11: a
+/// range that is too large; cfg-040, cfg-080: one rail per interface, one owner per NID.
 #[test]
-fn what_cannot_be_done_is_refused_and_changes_nothing() {
+fn an_impossible_change_is_refused_and_changes_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let _member = start(directory.path(), 5, 1);
     let admin = Admin::of(directory.path(), "n1");
@@ -462,7 +463,7 @@ fn what_cannot_be_done_is_refused_and_changes_nothing() {
             &["peers", "add", "10.0.0.1@o2ib0"],
             &["10.0.0.1@o2ib0", "udp0"],
         ),
-        // The first could be taken in, the second cannot: neither is.
+        // The first one is valid, the second is not: neither is added.
         (
             &["peers", "add", "127.66.10.9@udp0", "10.0.0.2@o2ib0"],
             &["10.0.0.2@o2ib0", "udp0"],
@@ -478,16 +479,16 @@ fn what_cannot_be_done_is_refused_and_changes_nothing() {
             &["key.yaml", "line 4, column 5", "rials", "net, rails"],
         ),
         (&["import", &no_rail], &["names no rail", "muster export"]),
-        // The first of its rails can be opened, the second cannot: neither is.
+        // The first of the rails can be opened, the second cannot: neither is.
         (&["import", &half], &["nosuchif0", "this node has"]),
     ];
-    for (words, said) in cases {
+    for (words, printed) in cases {
         let (code, _, error) = admin.run(words);
         assert!(
             matches!(code, Some(1 | 2 | 7)),
             "{words:?} gave {code:?}: {error}"
         );
-        for word in said {
+        for word in printed {
             assert!(
                 error.contains(word),
                 "{words:?}: {word:?} is missing in:\n{error}"
@@ -502,7 +503,7 @@ fn what_cannot_be_done_is_refused_and_changes_nothing() {
             && error.contains("leave one of them out"),
         "{error}"
     );
-    // One that means nothing here may do so later: it is taken, and said to.
+    // A rule that matches nothing now may match later: it is accepted with a note.
     let idle = admin.ask(&["policy", "add", "--local", "ib9@udp0"]);
     for word in ["local ib9@udp0", "has no effect yet", "127.66.50.1"] {
         assert!(idle.contains(word), "{word:?} is missing in:\n{idle}");
@@ -518,7 +519,7 @@ fn what_cannot_be_done_is_refused_and_changes_nothing() {
     assert_eq!(rails["rails"].as_array().unwrap().len(), 2, "{rails}");
 }
 
-/// A configuration that an agent cannot be started with is refused with its place.
+/// A wrong configuration is refused with the place of the error, and no agent starts.
 #[test]
 fn a_wrong_configuration_starts_no_agent() {
     let directory = tempfile::tempdir().unwrap();
@@ -553,10 +554,10 @@ fn a_wrong_configuration_starts_no_agent() {
     );
 }
 
-/// Who is not there, who does not answer, whom one must not speak to, and what cannot be read, are told
-/// apart by the exit code.
+/// The exit code distinguishes an agent that is absent, one that does not answer, one that the user must not
+/// contact, and a file that cannot be read.
 #[test]
-fn exit_codes_tell_failures_apart() {
+fn exit_codes_distinguish_failures() {
     let directory = tempfile::tempdir().unwrap();
     let run = |words: &[&str]| {
         let mut command = Command::new(program("muster"));
@@ -571,7 +572,7 @@ fn exit_codes_tell_failures_apart() {
     fs::write(&document, "version: 1\nnest: []\n").unwrap();
     let (code, error) = run(&["import", document.to_str().unwrap()]);
     assert_eq!(code, Some(7), "{error}");
-    // It lets in, and says nothing: as one that is stopped.
+    // This socket accepts connections and sends nothing, like a stopped agent.
     let silent = UnixListener::bind(directory.path().join("silent.control")).unwrap();
     let (code, error) = run(&["rails"]);
     assert_eq!(code, Some(5), "{error}");
@@ -582,10 +583,10 @@ fn exit_codes_tell_failures_apart() {
     assert!(error.contains("0777"), "{error}");
 }
 
-/// Another user is told whose agent it is, even where the directory would let it in. As root only:
-/// nobody else can be another user.
+/// Another user is refused and told the owner of the agent, even where the directory permits access. Requires
+/// root, since no other user can change its identity.
 #[test]
-fn another_user_may_not_ask_and_not_change() {
+fn another_user_may_neither_query_nor_change() {
     if !rustix::process::geteuid().is_root() {
         skipped("root", "this user cannot become another one");
         return;
@@ -594,7 +595,7 @@ fn another_user_may_not_ask_and_not_change() {
     let member = start(directory.path(), 6, 1);
     let admin = Admin::of(directory.path(), "n1");
     let before = admin.await_answer(&["export"], |answer| !answer.is_empty());
-    // As if somebody had opened the doors.
+    // As if the permissions had been opened.
     let allow =
         |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     let muster = directory.path().join("muster");
@@ -631,8 +632,8 @@ fn another_user_may_not_ask_and_not_change() {
     assert!(member.leave());
 }
 
-/// snd-010: the agent knows which NUMA node its rails are near. The machine is one in a file, of two
-/// sockets, whose second network card is called like the loopback here.
+/// snd-010: the agent knows the NUMA node of its rails. The machine is described by a file: two sockets, with
+/// the second network card named like the loopback interface here.
 #[test]
 fn rails_are_placed_on_the_machine() {
     let directory = tempfile::tempdir().unwrap();
@@ -656,13 +657,13 @@ fn rails_are_placed_on_the_machine() {
     );
 }
 
-/// What was changed outlives the worker: the next one opens the same rails, under the same rules, and
-/// the others do not even notice.
+/// Changes survive the worker: the next one opens the same rails with the same rules, and other members do
+/// not notice.
 #[test]
-fn changes_outlive_the_worker() {
+fn changes_survive_the_worker() {
     let job = Job::new(2);
     let ranks: Vec<Rank> = (0..2).map(|rank| start_rank(&job, rank)).collect();
-    let control = job.place(1).directory().join("control");
+    let control = job.agent_directory(1).directory().join("control");
     let admin = Admin(control);
     let rail = "127.66.72.1:0@udp7";
     admin.await_answer(&["rails", "add", rail], |answer| answer.contains("done"));
@@ -696,8 +697,8 @@ fn start_rank(job: &Job, rank: u32) -> Rank {
     rank
 }
 
-/// Copies by another process: a file that this one wrote may still be open for writing in a child that
-/// another thread has just forked, and cannot be executed then.
+/// Copies with another process: a file that this process wrote may still be open for writing in a child that
+/// another thread has just forked, and then cannot be executed.
 fn copy_program(from: &Path, to: &Path) {
     let copied = Command::new("cp").arg(from).arg(to).status().unwrap();
     assert!(copied.success(), "cp {} {}", from.display(), to.display());

@@ -1,4 +1,5 @@
-//! Agents with few descriptors go on: for want of some no node fails, and ranks find room when there is.
+//! Agents with few descriptors continue: a shortage causes no node failure, and ranks are accepted when there
+//! is room again.
 //!
 //! Real ranks and real agents, as in `agents.rs`. An agent has the limit of the rank that starts it.
 
@@ -10,7 +11,7 @@ use std::net::TcpStream;
 const LOSSES: [&str; 3] = ["NodeFailed", "Outcast", "LOST"];
 /// The port of a rail that names none.
 const PORT: u16 = 7741;
-/// Connections without a word, and those among them that the first worker has for certain.
+/// Number of connections without a request, and of those among them that the first worker certainly has.
 const SILENT_MAX: usize = 900;
 const SILENT_CLOSED: usize = 50;
 
@@ -19,7 +20,7 @@ fn start(job: &Job, node: usize, rank: u32) -> Rank {
     Rank::start(&mut command, &format!("rank {rank}"))
 }
 
-/// The same with so many descriptors.
+/// Starts a rank with this limit of open files.
 fn start_limited(job: &Job, node: usize, rank: u32, open_files: u32) -> Rank {
     let mut command = job.command("prlimit", node, rank);
     command
@@ -28,7 +29,7 @@ fn start_limited(job: &Job, node: usize, rank: u32, open_files: u32) -> Rank {
     Rank::start(&mut command, &format!("rank {rank}"))
 }
 
-/// Those that lose a member say so before they say that this rank was killed.
+/// Kills a rank. A lost member would be reported before the rank's end.
 fn kill_and_expect_nothing_else(victim: Rank, number: u32, others: &[Rank]) {
     victim.kill();
     for rank in others {
@@ -40,8 +41,8 @@ fn kill_and_expect_nothing_else(victim: Rank, number: u32, others: &[Rank]) {
     }
 }
 
-/// TCP connections that bring nothing take all descriptors but those that are kept: a new worker takes over and
-/// closes them, nobody is called failed, and the next rank finds room.
+/// Idle TCP connections take all descriptors except the reserved ones: a new worker takes over and closes
+/// them, no node is declared failed, and the next rank is accepted.
 #[test]
 fn silent_connections_to_a_tcp_rail_leave_descriptors_for_ranks() {
     let job = Job::new(2)
@@ -54,7 +55,7 @@ fn silent_connections_to_a_tcp_rail_leave_descriptors_for_ranks() {
     ranks[1].await_words(&["ATTACHED"]);
     let all = "n1=Alive n2=Alive 0=Alive 1=Alive";
     ranks.iter_mut().for_each(|rank| rank.await_states(all));
-    let (keeper, worker) = job.agent(1).pair();
+    let (supervisor, worker) = job.agent(1).pair();
 
     let rails = job.rails(1);
     let (address, _) = rails.split_once('@').expect("a NID");
@@ -70,7 +71,7 @@ fn silent_connections_to_a_tcp_rail_leave_descriptors_for_ranks() {
         },
     );
     wait_for_end(worker);
-    // Those of the end may have come to the new worker.
+    // The last connections may have reached the new worker.
     for stream in silent.iter_mut().take(SILENT_CLOSED) {
         let read = stream.read(&mut [0]);
         let is_closed = match &read {
@@ -88,8 +89,8 @@ fn silent_connections_to_a_tcp_rail_leave_descriptors_for_ranks() {
     let mut newcomer = start(&job, 1, 2);
     newcomer.await_words(&["ATTACHED"]);
     newcomer.await_counter("workers_renewed", 1);
-    let (same_keeper, new_worker) = job.agent(1).pair();
-    assert_eq!(same_keeper, keeper);
+    let (same_supervisor, new_worker) = job.agent(1).pair();
+    assert_eq!(same_supervisor, supervisor);
     assert_ne!(new_worker, worker);
     ranks
         .iter_mut()

@@ -1,8 +1,9 @@
-//! Discovery: from one address of one member everybody learns all addresses of all.
+//! Discovery: from one address of one member all members learn all addresses of all.
 //!
-//! Knocking at an address is the ping, the record in the answer the list of the other's interfaces, the
-//! record in the knock our own, and a changed record that is spread the push. Whoever knocks is the active
-//! side. Of frames, only those of the very member count for its interfaces.
+//! A contact request to an address is the ping. The record in the answer is the list of the other's
+//! interfaces, the record in the request is the sender's own, and a changed record that spreads is the push.
+//! The member that sends the request is the active side. Only frames of a member itself count for its
+//! interfaces.
 
 use muster_tests::Member;
 use muster_tests::admin::Admin;
@@ -21,7 +22,7 @@ fn start(directory: &Path, index: usize, count: usize, more: &[&str]) -> Member 
     Member::start(directory, &format!("n{index}"), &arguments)
 }
 
-/// The NIDs by which an agent knows another one.
+/// The NIDs that an agent knows of another one.
 fn known(admin: &Admin, name: &str) -> Vec<String> {
     let answer = admin.json(&["peers"]);
     let peers = answer["peers"].as_array().unwrap();
@@ -42,15 +43,15 @@ fn counter(admin: &Admin, name: &str) -> u64 {
     found.unwrap_or_else(|| panic!("{name}: {stats}"))
 }
 
-/// dyn-020, dyn-025, dyn-035, dyn-040, dyn-045, dyn-055; cfg-085; bck-025, bck-030; snd-065 of what was
-/// discovered.
+/// dyn-020, dyn-025, dyn-035, dyn-040, dyn-045, dyn-055; cfg-085; bck-025, bck-030; snd-065 for discovered
+/// interfaces.
 #[test]
-fn from_one_address_all_are_learned_and_changes_are_pushed() {
+fn all_addresses_are_learned_from_one_and_changes_are_pushed() {
     let directory = tempfile::tempdir().unwrap();
     let first = start(directory.path(), 1, 2, &[]);
     let one = Admin::of(directory.path(), "n1");
     one.await_answer(&["rails"], |rails| rails.contains("udp1"));
-    // Who knows nobody is passive: it sends nothing.
+    // A member without seeds is passive: it sends nothing.
     assert_eq!(counter(&one, "rail_sends"), 0);
     let seed = &rails(1, 1)[0];
     let _second = start(directory.path(), 2, 2, &["--seed", seed]);
@@ -60,11 +61,11 @@ fn from_one_address_all_are_learned_and_changes_are_pushed() {
         Admin::of(directory.path(), "n2"),
         Admin::of(directory.path(), "n3"),
     );
-    // Both sides know all of the other, whichever knocked; one has a single rail.
+    // Both sides know all NIDs of each other, whichever side sent the request; one has a single rail.
     await_known(&one, "n2", &rails(2, 2));
     await_known(&two, "n1", &rails(1, 2));
     await_known(&one, "n3", &rails(3, 1));
-    // What comes new is pushed, and what goes too.
+    // New rails are pushed, and so are removed ones.
     let new = rails(3, 2)[1].clone();
     three.ask(&["rails", "add", &new]);
     await_known(&one, "n3", &rails(3, 2));
@@ -76,7 +77,7 @@ fn from_one_address_all_are_learned_and_changes_are_pushed() {
     }
 }
 
-/// dyn-060: what is configured and what a member says itself are compared.
+/// dyn-060: the configured addresses are compared with those that a member states itself.
 #[test]
 fn an_interface_that_a_member_does_not_have_is_flagged() {
     let directory = tempfile::tempdir().unwrap();
@@ -91,15 +92,15 @@ fn an_interface_that_a_member_does_not_have_is_flagged() {
     let _second = start(directory.path(), 5, 2, &["--config", config]);
     first.wait_for(&["UP n5".into()]);
     let two = Admin::of(directory.path(), "n5");
-    // The member's own word counts.
+    // The member's own statement counts.
     await_known(&two, "n4", &rails(4, 2));
     assert_eq!(counter(&two, "addresses_contradict"), 1);
 }
 
-/// dyn-065: an address does not make a member. Whoever answers at the addresses of one that died is
-/// somebody else.
+/// dyn-065: an address does not identify a member. A member that answers at the addresses of a dead one is
+/// another member.
 #[test]
-fn who_answers_at_anothers_addresses_does_not_keep_it_alive() {
+fn an_answer_at_a_dead_members_address_does_not_keep_it_alive() {
     let directory = tempfile::tempdir().unwrap();
     let first = start(directory.path(), 6, 2, &[]);
     let seed = &rails(6, 1)[0];

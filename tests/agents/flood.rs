@@ -1,7 +1,8 @@
-//! What comes from an agent's own node, however much at once, does not make it fail: it serves its ranks.
+//! Requests from an agent's own node, however many at once, do not make the node fail: the agent serves its
+//! ranks.
 //!
-//! Real ranks and real agents, as in `agents.rs`. That no node was called failed is shown by what comes behind it: the
-//! events of a rank have an order.
+//! Real ranks and real agents, as in `agents.rs`. The order of a rank's events shows that no node was
+//! declared failed: a failure would come before a later event.
 
 use muster_tests::local_load::LocalLoad;
 use muster_tests::ranks::{Job, Rank};
@@ -10,9 +11,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 const NODES: usize = 3;
-/// What is asked of the flooded node's agent at least. Beside that all others ask as fast as they can.
+/// Least number of requests to the flooded node's agent. All other requests are sent as fast as possible
+/// beside them.
 const CONNECTIONS: u64 = 30_000;
-const COMERS: u64 = 6;
+const NEWCOMERS: u64 = 6;
 /// Ranks of one node that start at once.
 const MASS: u32 = 250;
 const LOSSES: [&str; 3] = ["NodeFailed", "Outcast", "LOST"];
@@ -22,7 +24,7 @@ fn start(job: &Job, node: usize, rank: u32) -> Rank {
     Rank::start(&mut command, &format!("rank {rank}"))
 }
 
-/// A job of three nodes whose ranks, one of each node, have seen each other.
+/// A job of three nodes with one rank each; the ranks have seen each other.
 fn begin() -> (Arc<Job>, Vec<Rank>) {
     let job = Arc::new(Job::new(NODES));
     let mut ranks: Vec<Rank> = (1..=NODES)
@@ -40,8 +42,8 @@ fn begin() -> (Arc<Job>, Vec<Rank>) {
     (job, ranks)
 }
 
-/// Kills the rank of the first node. The others are told of it behind all that they were told before: that is to be
-/// no failure of a node.
+/// Kills the rank of the first node. The others get its event after all earlier ones, which must contain no
+/// node failure.
 fn end_without_a_loss(mut ranks: Vec<Rank>) {
     ranks.remove(0).kill();
     for rank in &ranks {
@@ -54,18 +56,18 @@ fn end_without_a_loss(mut ranks: Vec<Rank>) {
 }
 
 #[test]
-fn a_node_whose_agent_is_flooded_by_its_own_processes_is_not_called_failed() {
+fn a_node_whose_agent_is_flooded_by_its_own_processes_is_not_declared_failed() {
     let (job, ranks) = begin();
-    let (comers_of, next) = (Arc::clone(&job), AtomicU32::new(NODES as u32));
+    let (job_of_newcomers, next) = (Arc::clone(&job), AtomicU32::new(NODES as u32));
     let load = LocalLoad::begin(&job, 1, move || {
-        start(&comers_of, 1, next.fetch_add(1, Ordering::Relaxed))
+        start(&job_of_newcomers, 1, next.fetch_add(1, Ordering::Relaxed))
     });
     let asked = |count: &AtomicU64| count.load(Ordering::Relaxed);
     until(
-        || format!("enough: {:?}", load.asked()),
+        || format!("enough: {:?}", load.counts()),
         || {
-            let is_enough = asked(&load.asked().connections) >= CONNECTIONS
-                && asked(&load.asked().ranks) >= COMERS;
+            let is_enough = asked(&load.counts().connections) >= CONNECTIONS
+                && asked(&load.counts().ranks) >= NEWCOMERS;
             is_enough.then_some(())
         },
     );
@@ -74,14 +76,14 @@ fn a_node_whose_agent_is_flooded_by_its_own_processes_is_not_called_failed() {
 }
 
 #[test]
-fn a_node_where_many_ranks_start_and_die_at_once_is_not_called_failed() {
+fn a_node_with_many_starting_and_dying_ranks_is_not_declared_failed() {
     let (job, ranks) = begin();
     let first = NODES as u32;
     let comers: Vec<Rank> = (first..first + MASS)
         .map(|rank| start(&job, 1, rank))
         .collect();
-    for comer in &comers {
-        comer.await_words(&["ATTACHED"]);
+    for newcomer in &comers {
+        newcomer.await_words(&["ATTACHED"]);
     }
     comers.into_iter().for_each(Rank::kill);
     end_without_a_loss(ranks);

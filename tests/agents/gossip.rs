@@ -1,5 +1,5 @@
-//! Real members with age gossip: everybody comes up, dies, sleeps and returns everywhere; who is set
-//! otherwise stops, and so does who finds out.
+//! Real members with age gossip: all members report starts, deaths, stops and returns. A member with
+//! different parameters stops, and so does the member that detects it.
 
 use muster_tests::admin::Admin;
 use muster_tests::launch::{Outcome, compile, job, open_mpi_5_on_two_nodes, run, venv};
@@ -30,28 +30,29 @@ fn start(directory: &Path, net: u8, index: usize, count: usize, more: &[&str]) -
     Member::start(directory, &format!("g{index}"), &arguments)
 }
 
-/// Reads on until a member says this, and returns what it said before.
-fn until(member: &Member, line: &str) -> Vec<String> {
+/// Reads lines until a member prints this one. Returns the lines before it.
+fn read_until(member: &Member, line: &str) -> Vec<String> {
     let mut before = Vec::new();
     loop {
-        let said = member.next_line();
-        if said == line {
+        let printed = member.next_line();
+        if printed == line {
             return before;
         }
-        before.push(said);
+        before.push(printed);
     }
 }
 
-/// What is said of a death before it: suspicion of the dead one, and of nobody else.
-fn assert_about(said: &[String], nid: &str) {
+/// Asserts that the lines before a death are suspicions of the dead member, and of no other.
+fn assert_about(printed: &[String], nid: &str) {
     let is_right = |line: &String| line.ends_with(nid) && !line.starts_with("DOWN");
-    assert!(said.iter().all(is_right), "{nid}: {said:?}");
+    assert!(printed.iter().all(is_right), "{nid}: {printed:?}");
 }
 
-/// AG-01, AG-05, AG-10, BG-04: 64 members; one is killed and comes back in a new life, one is stopped and goes on; one
-/// more, which has another list, and the member that it pings name what differs, and stop.
+/// AG-01, AG-05, AG-10, BG-04: 64 members. One is killed and comes back with a new incarnation, one is
+/// stopped and continues. One more has another list of participants: it and the member that it pings name the
+/// difference, and stop.
 #[test]
-fn members_come_up_die_sleep_and_return() {
+fn members_start_die_stop_and_return() {
     let directory = tempfile::tempdir().unwrap();
     let mut members: Vec<_> = (1..=COUNT)
         .map(|index| start(directory.path(), 91, index, COUNT, &[]))
@@ -66,21 +67,21 @@ fn members_come_up_die_sleep_and_return() {
     let (killed, stopped) = (nid(91, 9), nid(91, 20));
     members.remove(8).kill();
     for member in &members {
-        assert_about(&until(member, &format!("DOWN {killed}")), &killed);
+        assert_about(&read_until(member, &format!("DOWN {killed}")), &killed);
     }
     let sleeper = members.remove(18);
     sleeper.signal(Signal::STOP);
     for member in &members {
-        assert_about(&until(member, &format!("DOWN {stopped}")), &stopped);
+        assert_about(&read_until(member, &format!("DOWN {stopped}")), &stopped);
     }
     sleeper.signal(Signal::CONT);
     for member in &members {
-        assert_about(&until(member, &format!("UP {stopped}")), &stopped);
+        assert_about(&read_until(member, &format!("UP {stopped}")), &stopped);
     }
     let again = start(directory.path(), 91, 9, COUNT, &[]);
     for member in members.iter().chain([&sleeper]) {
-        let before = until(member, &format!("UP {killed}"));
-        // Who slept through nobody's death accuses nobody.
+        let before = read_until(member, &format!("UP {killed}"));
+        // A member that was not stopped during a death suspects no member.
         assert!(before.is_empty(), "{}: {before:?}", member.name);
     }
     let shown = Command::new(program("muster"))
@@ -90,52 +91,52 @@ fn members_come_up_die_sleep_and_return() {
         .unwrap();
     let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
     assert!(shown.contains("127.91.0."), "{shown}");
-    let stranger = start(directory.path(), 91, 65, COUNT + 1, &[]);
-    let said = stranger.next_line();
-    let met = said.strip_prefix("REFUSED ");
+    let outsider = start(directory.path(), 91, 65, COUNT + 1, &[]);
+    let printed = outsider.next_line();
+    let met = printed.strip_prefix("REFUSED ");
     let met = met.and_then(|rest| rest.strip_suffix(" participants"));
-    let met = met.unwrap_or_else(|| panic!("it hears of nobody: {said}"));
+    let met = met.unwrap_or_else(|| panic!("no member answered it: {printed}"));
     let mut all = members.iter().chain([&sleeper, &again]);
     let is_met = |index: usize| nid(91, index) == met;
     let met = all.find(|one| one.name[1..].parse().is_ok_and(is_met));
     let met = met.expect("one of the members");
-    until(met, &format!("REFUSED {} participants", nid(91, 65)));
-    for stopped in [met, &stranger] {
-        let (_, said) = ask(directory.path(), &stopped.name, &["status"]);
-        assert!(said.contains("gossip is stopped"), "{said}");
-        assert!(said.contains("has another participants"), "{said}");
+    read_until(met, &format!("REFUSED {} participants", nid(91, 65)));
+    for stopped in [met, &outsider] {
+        let (_, printed) = ask(directory.path(), &stopped.name, &["status"]);
+        assert!(printed.contains("gossip is stopped"), "{printed}");
+        assert!(printed.contains("has another participants"), "{printed}");
     }
 }
 
-/// AG-05: another interval, or another list: both sides name what differs.
+/// AG-05: another interval, or another list: both sides name the difference.
 #[test]
-fn who_is_set_otherwise_stops_and_so_does_who_finds_out() {
+fn both_members_stop_when_parameters_differ() {
     let directory = tempfile::tempdir().unwrap();
     let one = start(directory.path(), 92, 1, 2, &[]);
     let other = start(directory.path(), 92, 2, 2, &["--interval-ms", "300"]);
-    until(&one, &format!("REFUSED {} interval_us", nid(92, 2)));
-    until(&other, &format!("REFUSED {} interval_us", nid(92, 1)));
+    read_until(&one, &format!("REFUSED {} interval_us", nid(92, 2)));
+    read_until(&other, &format!("REFUSED {} interval_us", nid(92, 1)));
     let one = start(directory.path(), 93, 1, 2, &[]);
     let other = start(directory.path(), 93, 2, 3, &[]);
-    until(&one, &format!("REFUSED {} participants", nid(93, 2)));
-    until(&other, &format!("REFUSED {} participants", nid(93, 1)));
+    read_until(&one, &format!("REFUSED {} participants", nid(93, 2)));
+    read_until(&other, &format!("REFUSED {} participants", nid(93, 1)));
 }
 
-/// AG-05: initialised with another interval, and started only after more cycles than parameters travel in: both sides
-/// find out all the same.
+/// AG-05: initialised with another interval, and started only after more cycles than those in which
+/// parameters are sent. Both sides still detect it.
 #[test]
-fn who_is_set_otherwise_and_waits_before_it_starts_is_found_out() {
+fn a_late_start_with_other_parameters_is_detected() {
     let directory = tempfile::tempdir().unwrap();
     let members = [1, 2].map(|index| start(directory.path(), 89, index, 2, &[]));
     for (member, other) in members.iter().zip([2, 1]) {
-        until(member, &format!("UP {}", nid(89, other)));
+        read_until(member, &format!("UP {}", nid(89, other)));
     }
     let ask = |arguments: &[&str]| {
-        let (done, said) = ask(directory.path(), "g2", arguments);
-        assert!(done, "{said}");
-        said
+        let (done, printed) = ask(directory.path(), "g2", arguments);
+        assert!(done, "{printed}");
+        printed
     };
-    // At both, many more cycles pass than there are participants.
+    // On both members, many more cycles pass than there are participants.
     let wait = |member: &str| {
         let admin = Admin::of(directory.path(), member);
         let mut clocks = BTreeSet::new();
@@ -147,16 +148,16 @@ fn who_is_set_otherwise_and_waits_before_it_starts_is_found_out() {
     };
     wait("g1");
     ask(&["init", "127.89.0.[1-2]@udp0", "--interval-ms", "300"]);
-    until(&members[1], &format!("LEFT {}", nid(89, 1)));
+    read_until(&members[1], &format!("LEFT {}", nid(89, 1)));
     wait("g2");
     ask(&["start"]);
     for (member, other) in members.iter().zip([2, 1]) {
-        until(member, &format!("REFUSED {} interval_us", nid(89, other)));
+        read_until(member, &format!("REFUSED {} interval_us", nid(89, other)));
     }
 }
 
-/// AG-11: stopped, it is silent and held failed; started, it is back; initialised anew, it has forgotten
-/// everybody and waits.
+/// AG-11: a stopped member is silent and declared failed; a started one is back; a newly initialised one has
+/// forgotten all others and waits.
 #[test]
 fn an_operator_stops_starts_and_initialises() {
     let directory = tempfile::tempdir().unwrap();
@@ -173,45 +174,48 @@ fn an_operator_stops_starts_and_initialises() {
         assert_eq!(member.wait_for(&ups), Vec::<String>::new());
     }
     let ask = |arguments: &[&str]| ask(directory.path(), "g2", arguments);
-    let (done, said) = ask(&["status"]);
+    let (done, printed) = ask(&["status"]);
     assert!(
-        done && said.contains("gossip is running") && said.contains("127.95.0.3@udp0"),
-        "{said}"
+        done && printed.contains("gossip is running") && printed.contains("127.95.0.3@udp0"),
+        "{printed}"
     );
-    let (done, said) = ask(&["stop"]);
-    assert!(done && said.contains("stopped"), "{said}");
+    let (done, printed) = ask(&["stop"]);
+    assert!(done && printed.contains("stopped"), "{printed}");
     let (first, second) = (&members[0], nid(95, 2));
-    assert_about(&until(first, &format!("DOWN {second}")), &second);
-    let (done, said) = ask(&["start"]);
-    assert!(done, "{said}");
-    assert_about(&until(first, &format!("UP {second}")), &second);
-    let (done, said) = ask(&["init", "127.95.0.[1-3]@tcp0"]);
-    assert!(!done && said.contains("its rails are"), "{said}");
-    let (done, said) = ask(&[
+    assert_about(&read_until(first, &format!("DOWN {second}")), &second);
+    let (done, printed) = ask(&["start"]);
+    assert!(done, "{printed}");
+    assert_about(&read_until(first, &format!("UP {second}")), &second);
+    let (done, printed) = ask(&["init", "127.95.0.[1-3]@tcp0"]);
+    assert!(!done && printed.contains("its rails are"), "{printed}");
+    let (done, printed) = ask(&[
         "init",
         "127.95.0.[2-3]@udp0",
         "127.95.0.1@udp0",
         "--interval-ms",
         "200",
     ]);
-    assert!(done && said.contains("3 participants"), "{said}");
-    until(&members[1], &format!("LEFT {}", nid(95, 1)));
-    let (_, said) = ask(&["status"]);
-    assert!(said.contains("gossip is stopped"), "{said}");
-    // Cycles go on, and make what is held older: that nothing is held is what tells.
+    assert!(done && printed.contains("3 participants"), "{printed}");
+    read_until(&members[1], &format!("LEFT {}", nid(95, 1)));
+    let (_, printed) = ask(&["status"]);
+    assert!(printed.contains("gossip is stopped"), "{printed}");
+    // Cycles continue and ages grow, so the test checks that no age is held.
     for other in [nid(95, 1), nid(95, 3)] {
-        assert!(said.contains(&format!("{other}  -    unknown")), "{said}");
+        assert!(
+            printed.contains(&format!("{other}  -    unknown")),
+            "{printed}"
+        );
     }
-    let (done, said) = ask(&["start"]);
-    assert!(done, "{said}");
-    until(&members[1], &format!("UP {}", nid(95, 1)));
-    // AG-17: what was logged is whole when it has ended.
+    let (done, printed) = ask(&["start"]);
+    assert!(done, "{printed}");
+    read_until(&members[1], &format!("UP {}", nid(95, 1)));
+    // AG-17: the log is complete when the member has ended.
     assert!(members.remove(0).leave());
     assert_log(&std::fs::read_to_string(&log).unwrap(), &second);
 }
 
-/// AG-17: each change of somebody's health is a line with the clock, as a warning if it is for the worse, and else with
-/// the clock of the message that brought it.
+/// AG-17: each change of a member's health is logged with the clock: as a warning if it is a change for the
+/// worse, otherwise with the clock of the message that caused it.
 fn assert_log(log: &str, nid: &str) {
     let about = |event: &str| {
         let words = [format!("peer=\"{nid}\""), format!("event={event}")];
@@ -243,7 +247,7 @@ fn start_logging(directory: &Path, net: u8, index: usize, count: usize, log: &Pa
     Member::start_logging(directory, &format!("g{index}"), &arguments, &level, log)
 }
 
-/// Starts a member whose participants are told by others.
+/// Starts a member that gets its participants from others.
 fn start_told(directory: &Path, net: u8, index: usize, told_by: &str, more: &[&str]) -> Member {
     let rail = nid(net, index);
     let mut arguments = vec!["--rail", &rail, "--protocol", "age"];
@@ -252,7 +256,7 @@ fn start_told(directory: &Path, net: u8, index: usize, told_by: &str, more: &[&s
     Member::start(directory, &format!("g{index}"), &arguments)
 }
 
-/// Waits until each member tells that all others are up, as they are called.
+/// Waits until each member reports that all others are up, by these names.
 fn await_all_up(members: &[Member], called: impl Fn(usize) -> String) {
     for (index, member) in (1..).zip(members) {
         let others = (1..=members.len()).filter(|other| *other != index);
@@ -263,7 +267,7 @@ fn await_all_up(members: &[Member], called: impl Fn(usize) -> String) {
     }
 }
 
-/// What `muster gossip` says of this member.
+/// Runs `muster gossip` for this member. Returns whether it succeeded, and its output.
 fn ask(directory: &Path, member: &str, arguments: &[&str]) -> (bool, String) {
     let mut command = Command::new(program("muster"));
     command.arg("gossip").args(arguments).arg("--agent");
@@ -271,9 +275,9 @@ fn ask(directory: &Path, member: &str, arguments: &[&str]) -> (bool, String) {
         .arg(directory.join(format!("{member}.control")))
         .output()
         .unwrap();
-    let said = [output.stdout, output.stderr].concat();
-    let said = String::from_utf8_lossy(&said).into_owned();
-    (output.status.success(), said)
+    let printed = [output.stdout, output.stderr].concat();
+    let printed = String::from_utf8_lossy(&printed).into_owned();
+    (output.status.success(), printed)
 }
 
 /// A gossip server, until it is dropped.
@@ -293,17 +297,17 @@ impl Server {
             .unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let mut server = Self { child, lines };
-        let said = server.await_line("gossip server at ");
-        let at = said.split([' ', ',']).nth(3).unwrap().to_owned();
+        let printed = server.await_line("gossip server at ");
+        let at = printed.split([' ', ',']).nth(3).unwrap().to_owned();
         (server, format!("server:{at}"))
     }
 
-    /// The next line that holds these words.
+    /// Returns the next line that contains these words.
     fn await_line(&mut self, words: &str) -> String {
         let mut lines = self.lines.by_ref().map(Result::unwrap);
         lines
             .find(|line| line.contains(words))
-            .unwrap_or_else(|| panic!("the server ended before it said {words:?}"))
+            .unwrap_or_else(|| panic!("the server ended before it printed {words:?}"))
     }
 }
 
@@ -314,44 +318,44 @@ impl Drop for Server {
     }
 }
 
-/// BG-04: members that know nothing but the server find each other there when all have come, and are called by
-/// their names; one that was killed and comes back is told the list again, and so is one that is initialised anew;
-/// without the server all goes on.
+/// BG-04: members that know only the server find each other there when all have joined, and are identified by
+/// their names. A killed member that comes back receives the list again, and so does a newly initialised one.
+/// Without the server all go on.
 #[test]
-fn a_gossip_server_brings_all_together() {
+fn a_gossip_server_introduces_all_members() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
     let (mut server, told_by) = Server::start(path, 4);
     let start_one = |index| start_told(path, 97, index, &told_by, &[]);
     let mut members: Vec<_> = [1, 2, 3].map(start_one).into();
-    // Who has joined serves its control socket, too.
+    // A joined member serves its control socket, too.
     server.await_line("3 of 4 have joined");
     let waits = |member: &str| {
-        let (_, said) = ask(path, member, &["status"]);
-        said.contains("gossip is waiting for its participants")
+        let (_, printed) = ask(path, member, &["status"]);
+        printed.contains("gossip is waiting for its participants")
     };
     assert!(waits("g1"));
-    let (done, said) = ask(path, "g1", &["start"]);
-    assert!(done && waits("g1"), "{said}");
+    let (done, printed) = ask(path, "g1", &["start"]);
+    assert!(done && waits("g1"), "{printed}");
     members.push(start_one(4));
     await_all_up(&members, |other| format!("g{other}"));
     members.remove(1).kill();
-    assert_about(&until(&members[0], "DOWN g2"), "g2");
+    assert_about(&read_until(&members[0], "DOWN g2"), "g2");
     let again = start_one(2);
-    assert_about(&until(&members[0], "UP g2"), "g2");
-    until(&again, "UP g1");
-    // Whoever takes the list anew is told the same.
-    let (done, said) = ask(path, "g4", &["init", &told_by]);
-    assert!(done && said.contains("begins when all"), "{said}");
-    until(&members[2], "LEFT g1");
-    until(&members[2], "UP g1");
+    assert_about(&read_until(&members[0], "UP g2"), "g2");
+    read_until(&again, "UP g1");
+    // A member that requests the list again gets the same one.
+    let (done, printed) = ask(path, "g4", &["init", &told_by]);
+    assert!(done && printed.contains("begins when all"), "{printed}");
+    read_until(&members[2], "LEFT g1");
+    read_until(&members[2], "UP g1");
     drop(server);
-    let (_, said) = ask(path, "g1", &["status"]);
-    assert!(said.contains("gossip is running"), "{said}");
+    let (_, printed) = ask(path, "g1", &["status"]);
+    assert!(printed.contains("gossip is running"), "{printed}");
 }
 
-/// BG-04: an agent whose worker was killed goes on with the participants that a server had told it, though that server
-/// is gone.
+/// BG-04: an agent whose worker was killed continues with the participants from a server, although that
+/// server is gone.
 #[test]
 fn a_worker_that_takes_over_needs_no_server() {
     let job = Job::new(2).with_one_rail();
@@ -366,7 +370,7 @@ fn a_worker_that_takes_over_needs_no_server() {
     for (number, rank) in ranks.iter_mut().enumerate() {
         rank.await_words(&["ATTACHED"]);
         rank.await_view(|view| view.contains("n1=Alive n2=Alive"));
-        // What another node's rank is, is not told.
+        // The state of another node's rank is not spread.
         rank.await_view(|view| view.contains(&format!(" {number}=Alive")));
     }
     drop(server);
@@ -374,15 +378,15 @@ fn a_worker_that_takes_over_needs_no_server() {
     signal(worker, Signal::KILL);
     ranks[1].await_words(&["ATTACHED"]);
     ranks[1].await_counter("pings_sent", 3);
-    // A few cycles later each has heard of the other's life, whatever was thought meanwhile.
+    // A few cycles later each one has a new sign of life from the other, whatever was suspected meanwhile.
     for rank in &mut ranks {
         rank.await_view(|view| view.contains("n1=Alive n2=Alive"));
     }
 }
 
-/// BG-04: as many nodes as were expected, known by seeds, take part: each has the others' addresses.
+/// BG-04: the expected number of nodes, known by seeds, takes part: each has the others' addresses.
 #[test]
-fn seeds_bring_all_together() {
+fn seeds_introduce_all_members() {
     let directory = tempfile::tempdir().unwrap();
     let members: Vec<_> = (1..=3)
         .map(|index| {
@@ -395,9 +399,9 @@ fn seeds_bring_all_together() {
     await_all_up(&members, |other| nid(98, other));
 }
 
-/// BG-03, BG-04: the nodes of an MPI job, told how many there are, find each other through PMIx; where ranks run comes
-/// from the launcher's map, and their messages carry pings, which then do not go by themselves. How many depends on
-/// how soon ranks get a core; the protocol's `riding_tests` have the proportion.
+/// BG-03, BG-04: the nodes of an MPI job know their number and find each other through PMIx. The launcher's
+/// map states where ranks run. Messages of the ranks carry pings, which are then not sent separately. How
+/// many depends on how soon ranks get a core; the protocol's `riding_tests` test the proportion.
 #[test]
 fn nodes_of_a_job_meet_through_pmix_and_messages_carry_pings() {
     job(|folder| {
@@ -411,7 +415,7 @@ fn nodes_of_a_job_meet_through_pmix_and_messages_carry_pings() {
     });
 }
 
-/// The same where MPI has no PMIx: addresses, and where ranks run, come by an allgather (BG-03, BG-04).
+/// The same for an MPI without PMIx: an allgather distributes addresses and where ranks run (BG-03, BG-04).
 #[test]
 fn nodes_of_a_job_meet_through_mpi_and_messages_carry_pings() {
     job(|folder| {
@@ -421,7 +425,7 @@ fn nodes_of_a_job_meet_through_mpi_and_messages_carry_pings() {
         launcher
             .args(["-n", "4"])
             .arg(&program)
-            .args(["2", "cards"]);
+            .args(["2", "records"]);
         launcher.env("MUSTER_PROTOCOL", "age");
         launcher.env("MUSTER_PARTICIPANTS", "seeds:2");
         let pid = std::process::id();
@@ -431,7 +435,7 @@ fn nodes_of_a_job_meet_through_mpi_and_messages_carry_pings() {
     });
 }
 
-/// All four ranks were ready, and on each node pings were left out, which messages took.
+/// All four ranks were ready, and on each node messages carried pings that were not sent separately.
 fn expect_carried(outcome: &Outcome) {
     let text = outcome.text();
     let counts = ["READY", "CARRIED", "FAIL"].map(|word| outcome.count(word));
@@ -445,7 +449,7 @@ fn expect_carried(outcome: &Outcome) {
             let number = words.next().and_then(|number| number.parse().ok());
             number.unwrap_or_else(|| panic!("{name}: {text}"))
         };
-        // Left out are those that a message took, and no other.
+        // Exactly those pings are left out that a message carried.
         let left_out = number("gossips_piggybacked");
         let (taken, offered) = (number("piggyback_taken"), number("gossips_offered"));
         let is_sound = 5 <= left_out && left_out <= taken && taken <= offered;
@@ -454,7 +458,7 @@ fn expect_carried(outcome: &Outcome) {
     assert!(outcome.expect_end().success(), "{text}");
 }
 
-/// Waits until a file of the watched directory has been replaced, or for a while in vain.
+/// Waits until a file of the watched directory has been replaced, with a limit.
 fn await_new_file(replaced: &OwnedFd) {
     let second = Timespec {
         tv_sec: 1,
@@ -466,8 +470,8 @@ fn await_new_file(replaced: &OwnedFd) {
     }
 }
 
-/// AG-17, BG-02: members of two groups that gossip at home most find everybody; each keeps its state as files,
-/// which are whole whenever one looks, and go on being written when gossip is stopped.
+/// AG-17, BG-02: members of two groups, with most gossip inside the group, find all others. Each writes its
+/// state to files, which are complete at any time and are still written after gossip is stopped.
 #[test]
 fn groups_and_state_files() {
     let directory = tempfile::tempdir().unwrap();
@@ -537,7 +541,7 @@ fn groups_and_state_files() {
     wait_for("parameters", &|text| text.contains("state stopped\n"));
 }
 
-/// AG-02, AG-03, AG-04, AG-11: what cannot be is refused at the start, with the remedy.
+/// AG-02, AG-03, AG-04, AG-11: wrong settings are refused at the start, with the remedy.
 #[test]
 fn a_wrong_start_is_refused_with_a_remedy() {
     let cases: [(&[&str], &str); 11] = [
@@ -582,19 +586,19 @@ fn a_wrong_start_is_refused_with_a_remedy() {
         let directory = tempfile::tempdir().unwrap();
         command.args(arguments).env("MUSTER_DIR", directory.path());
         let output = command.output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let printed = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(
-            !output.status.success() && said.contains(words),
-            "{arguments:?}: {said}"
+            !output.status.success() && printed.contains(words),
+            "{arguments:?}: {printed}"
         );
     }
 }
 
-/// With age gossip, too, the ranks of a node are told of those that end while it has no worker, of which the next
-/// one takes over nothing but the board.
+/// With age gossip, too, the ranks of a node learn which ranks ended while it had no worker. The next worker
+/// inherits only the state table.
 #[test]
 fn age_gossip_tells_of_ranks_that_end_while_no_worker_runs() {
-    // Nobody comes to the second node.
+    // The second node has no member.
     let job = Job::new(2).with_one_rail();
     let rails = [job.rails(1), job.rails(2)].join(",");
     let mut ranks: Vec<Rank> = (0..3)
@@ -609,15 +613,15 @@ fn age_gossip_tells_of_ranks_that_end_while_no_worker_runs() {
         })
         .collect();
     ranks[0].await_view(|view| view.ends_with(" 0=Alive 1=Alive 2=Alive"));
-    let (keeper, worker) = job.agent(1).pair();
-    signal(keeper, Signal::STOP);
+    let (supervisor, worker) = job.agent(1).pair();
+    signal(supervisor, Signal::STOP);
     signal(worker, Signal::KILL);
     wait_for_end(worker);
     let mut leaving = ranks.pop().expect("rank 2");
-    leaving.tell("leave 3");
+    leaving.send("leave 3");
     assert_eq!(leaving.await_end(), Some(3));
     ranks.pop().expect("rank 1").kill();
-    signal(keeper, Signal::CONT);
+    signal(supervisor, Signal::CONT);
     ranks[0].await_each(&[
         &["EVENT", "RankFailed", "rank=1"],
         &["EVENT", "RankLeft", "rank=2", "code=3"],

@@ -1,4 +1,5 @@
-//! What clients say of ranks and of the job's size, where it cannot be: real agents, ranks that say anything.
+//! Wrong statements of clients about ranks and the size of the job: real agents, and ranks that state
+//! impossible numbers.
 
 use muster_tests::ranks::{Job, Rank};
 
@@ -8,21 +9,21 @@ fn command(job: &Job, rank: u32, size: u32) -> std::process::Command {
     command
 }
 
-/// The first size that can be stands: another one, words about ranks that the job does not have and ranks beyond it
-/// are refused and counted, and nobody sees a trace of them.
+/// The first possible size counts. Another size, statements about ranks that the job does not have, and ranks
+/// beyond it are refused and counted, and no rank sees an effect.
 #[test]
-fn a_rank_beyond_the_job_is_nobody() {
+fn a_rank_beyond_the_job_is_refused() {
     let job = Job::new(1);
     let mut first = Rank::start(&mut command(&job, 0, 4), "rank 0");
     first.await_words(&["ATTACHED"]);
     let other = Rank::start(&mut command(&job, 1, 4_000_000), "rank 1");
     other.await_words(&["ATTACHED"]);
     for word in ["4 4", "4194303 4", "4194302 4194304", "4 0"] {
-        first.tell(&format!("aborted {word}"));
-        first.await_words(&["SAID", "true"]);
+        first.send(&format!("aborted {word}"));
+        first.await_words(&["REPORTED", "true"]);
     }
-    // One that can be comes through, behind all the others.
-    first.tell("aborted 2 4");
+    // A valid statement takes effect, after all the others.
+    first.send("aborted 2 4");
     first.await_states("n1=Alive 0=Alive 1=Alive 2=Failed 3=Unknown");
     assert_eq!(first.counter("ranks_refused"), 4);
     assert_eq!(first.counter("job_sizes_refused"), 2);

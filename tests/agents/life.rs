@@ -1,5 +1,5 @@
-//! The life of agents with their ranks: many ranks, several jobs and users on one node, processes that
-//! become or start others, workers killed at any moment, and what is left when a job has ended.
+//! The life cycle of agents with their ranks: many ranks, several jobs and users on one node, processes that
+//! execute or start others, workers killed at any time, and what remains after a job.
 //!
 //! Real ranks and real agents, as in `agents.rs`; every wait is for an event.
 
@@ -16,7 +16,7 @@ fn rank_program() -> &'static str {
     env!("CARGO_BIN_EXE_muster-test-rank")
 }
 
-/// Starts a rank and does not wait until it is attached.
+/// Starts a rank without waiting until it is attached.
 fn begin(job: &Job, node: usize, rank: u32) -> Rank {
     let mut command = job.command(rank_program(), node, rank);
     Rank::start(&mut command, &format!("rank {rank} on n{node}"))
@@ -28,7 +28,7 @@ fn start(job: &Job, node: usize, rank: u32) -> Rank {
     rank
 }
 
-/// One rank on each node, all of them seen alive by all of them.
+/// Starts one rank on each node; all of them see each other alive.
 fn start_each(job: &Job, nodes: usize) -> Vec<Rank> {
     let mut ranks: Vec<Rank> = (1..=nodes)
         .map(|node| start(job, node, node as u32 - 1))
@@ -38,14 +38,14 @@ fn start_each(job: &Job, nodes: usize) -> Vec<Rank> {
     ranks
 }
 
-/// The view in which so many nodes and ranks are alive.
+/// The view in which this many nodes and ranks are alive.
 fn alive(nodes: usize, ranks: u32) -> String {
     let nodes = (1..=nodes).map(|node| format!("n{node}=Alive"));
     let ranks = (0..ranks).map(|rank| format!("{rank}=Alive"));
     nodes.chain(ranks).collect::<Vec<_>>().join(" ")
 }
 
-/// What a rank was told besides what was waited for and is bad news.
+/// The failures and ends that a rank was notified of and the test did not wait for.
 fn bad_news(rank: &Rank) -> Vec<String> {
     let bad = [
         "NodeFailed",
@@ -67,8 +67,8 @@ fn assert_no_bad_news(ranks: &[&Rank]) {
     }
 }
 
-/// A node full of ranks that all come at once: they find one agent, see each other, and the death of each
-/// is told to all, next door too.
+/// Many ranks of one node start at once: they find one agent, see each other, and all learn of the death of
+/// each, on the other node as well.
 #[test]
 fn a_node_full_of_ranks_has_one_agent_that_knows_them_all() {
     const RANKS: u32 = 128;
@@ -82,12 +82,12 @@ fn a_node_full_of_ranks_has_one_agent_that_knows_them_all() {
     for rank in ranks.iter_mut().chain([&mut neighbour]) {
         rank.await_states(&view);
     }
-    assert_eq!(job.agent(1).all.len(), 2, "one keeper, one worker");
+    assert_eq!(job.agent(1).all.len(), 2, "one supervisor, one worker");
     let pair = job.agent(1).pair();
     assert_no_bad_news(&ranks.iter().collect::<Vec<_>>());
     drop(neighbour.take_passed());
 
-    // The first, the last, and one that another thread of the agent's watch looks after.
+    // The first, the last, and one that another thread of the agent's watch handles.
     for victim in [127, 126, 0] {
         ranks.remove(victim as usize).kill();
         let words = ["EVENT", "RankFailed", &format!("rank={victim}")];
@@ -100,12 +100,12 @@ fn a_node_full_of_ranks_has_one_agent_that_knows_them_all() {
     ranks
         .iter()
         .for_each(|rank| signal(rank.pid(), Signal::KILL));
-    let told: Vec<String> = (1..126).map(|rank| format!("rank={rank}")).collect();
-    let told: Vec<[&str; 3]> = told
+    let expected: Vec<String> = (1..126).map(|rank| format!("rank={rank}")).collect();
+    let expected: Vec<[&str; 3]> = expected
         .iter()
         .map(|rank| ["EVENT", "RankFailed", rank])
         .collect();
-    neighbour.await_each(&told.iter().map(|words| &words[..]).collect::<Vec<_>>());
+    neighbour.await_each(&expected.iter().map(|words| &words[..]).collect::<Vec<_>>());
     neighbour.await_words(&["EVENT", "NodeLeft", "node=n1"]);
     wait_for_end(pair.0);
     assert_eq!(job.agent(1).all, [0; 0]);
@@ -119,8 +119,8 @@ fn two_jobs_of_one_user_on_the_same_nodes_do_not_meet() {
     two_jobs(&job, &other);
 }
 
-/// The same with two users, whose jobs and nodes have the same names, in a directory that everybody may
-/// write to.
+/// The same with two users whose jobs and nodes have the same names, in a directory that all users may write
+/// to.
 #[test]
 fn the_jobs_of_two_users_on_the_same_nodes_do_not_meet() {
     const NOBODY: u32 = 65534;
@@ -145,16 +145,16 @@ fn two_jobs(job: &Job, other: &Job) {
         .chain(&theirs)
         .for_each(|rank| drop(rank.take_passed()));
 
-    // A rank of each job, with the same number: only its own job is told.
+    // A rank of each job, with the same number: only its own job is notified.
     ours.pop().expect("two ranks").kill();
     ours[0].await_words(&["EVENT", "RankFailed", "rank=1"]);
     theirs[0].await_states(&alive(2, 2));
     assert_no_bad_news(&[&theirs[0], &theirs[1]]);
     theirs.remove(0).kill();
     theirs[0].await_words(&["EVENT", "RankFailed", "rank=0"]);
-    // The end of one job is not felt by the other.
+    // The end of one job does not affect the other.
     let mut last = theirs.remove(0);
-    last.tell("leave 0");
+    last.send("leave 0");
     assert_eq!(last.await_end(), Some(0));
     others.into_iter().for_each(wait_for_end);
     let again = start(job, 2, 1);
@@ -162,7 +162,7 @@ fn two_jobs(job: &Job, other: &Job) {
     drop(again);
 }
 
-/// Whether this process may start ranks of another user that find their agent's program.
+/// Whether this process may start ranks of another user that can execute the agent's program.
 fn may_run_as(user: u32) -> Result<(), String> {
     let mut command = as_user(user, "/usr/bin/test");
     command.arg("-x").arg(program("musterd"));
@@ -173,66 +173,66 @@ fn may_run_as(user: u32) -> Result<(), String> {
     }
 }
 
-/// A rank that executes another image, or itself anew, is the same process: nobody calls it dead, and the
-/// new image attaches under its name. So it is when the worker dies at that moment.
+/// A rank that executes another image, or itself again, is the same process: it is not reported dead, and the
+/// new image attaches as the same rank. This also holds when the worker dies at that moment.
 #[test]
-fn a_rank_that_executes_itself_anew_stays_alive() {
+fn a_rank_that_executes_itself_again_stays_alive() {
     // On a busy machine the next worker may take longer than standard's deadline.
     let job = Job::new(2).with_profile("quiet");
     let mut ranks = start_each(&job, 2);
     ranks.iter().for_each(|rank| drop(rank.take_passed()));
     for _ in 0..2 {
-        ranks[1].tell("exec");
+        ranks[1].send("exec");
         ranks[1].await_words(&["ANEW"]);
         ranks[1].await_words(&["ATTACHED"]);
     }
     let (_, worker) = job.agent(2).pair();
     signal(worker, Signal::STOP);
-    ranks[1].tell("exec");
+    ranks[1].send("exec");
     signal(worker, Signal::KILL);
-    // The image before may have been let in by the next worker, too.
+    // The earlier image may have been attached to the next worker, too.
     ranks[1].await_words(&["ANEW"]);
     ranks[1].await_words(&["ATTACHED"]);
     ranks[1].await_states(&alive(2, 2));
     assert_no_bad_news(&[&ranks[0], &ranks[1]]);
-    // The new image is the one that is watched.
+    // The new image is watched.
     ranks.remove(1).kill();
-    let told = ranks[0].await_words(&["EVENT", "RankFailed", "rank=1"]);
-    assert!(told.contains("cause=KernelFutex"), "{told}");
+    let event = ranks[0].await_words(&["EVENT", "RankFailed", "rank=1"]);
+    assert!(event.contains("cause=KernelFutex"), "{event}");
     assert_eq!(bad_news(&ranks[0]), Vec::<String>::new());
 }
 
-/// A rank that became a program without Muster is alive as long as that one runs.
+/// A rank that executes a program without Muster is alive as long as that program runs.
 #[test]
 fn a_rank_that_became_another_program_is_followed_to_its_end() {
     let job = Job::new(2);
     let ranks = start_each(&job, 1);
     let mut other = start(&job, 2, 1);
     ranks[0].await_words(&["EVENT", "RankUp", "rank=1"]);
-    other.tell("become cat");
+    other.send("become cat");
     let end = Instant::now() + DEADLINE;
     while std::fs::read_to_string(format!("/proc/{}/comm", other.pid()))
         .is_ok_and(|it| it.trim() != "cat")
     {
         assert!(Instant::now() < end, "it does not become another program");
     }
-    other.tell("ECHO");
+    other.send("ECHO");
     other.await_words(&["ECHO"]);
     assert_eq!(bad_news(&ranks[0]), Vec::<String>::new());
     other.kill();
     ranks[0].await_words(&["EVENT", "RankFailed", "rank=1"]);
 }
 
-/// A process that a rank starts is a client of the same agent, a rank of its own if it is given a number,
+/// A process that a rank starts is a client of the same agent. It is a rank of its own if it has a number,
 /// and its end is not its parent's.
 #[test]
 fn a_child_of_a_rank_joins_its_agent() {
     let job = Job::new(2);
     let mut ranks = start_each(&job, 2);
     let agents = (job.agent(1).pair(), job.agent(2).pair());
-    ranks[1].tell("spawn 2");
-    let told = ranks[1].await_words(&["SPAWNED"]);
-    let child: u32 = told
+    ranks[1].send("spawn 2");
+    let expected = ranks[1].await_words(&["SPAWNED"]);
+    let child: u32 = expected
         .split(' ')
         .nth(1)
         .and_then(|pid| pid.parse().ok())
@@ -251,8 +251,8 @@ fn a_child_of_a_rank_joins_its_agent() {
     ranks[0].await_states("n1=Alive n2=Alive 0=Alive 1=Alive 2=Failed");
 }
 
-/// Workers are killed while ranks come, while one dies, while one leaves, and in between: nobody is
-/// declared failed but who failed, and everybody hears of that.
+/// Workers are killed while ranks attach, while one dies, while one leaves, and in between. Only failed ranks
+/// are declared failed, and all ranks learn of them.
 #[test]
 fn a_worker_may_be_killed_at_any_moment() {
     let seed = std::env::var("MUSTER_TEST_SEED")
@@ -264,13 +264,13 @@ fn a_worker_may_be_killed_at_any_moment() {
     let job = Job::new(2).with_profile("quiet");
     let mut ranks = start_each(&job, 2);
     ranks.iter().for_each(|rank| drop(rank.take_passed()));
-    // Four times in all on each node: at the fifth within ten seconds a keeper gives up.
+    // Four times in total on each node: at the fifth time within ten seconds a supervisor gives up.
     for number in 2..6u32 {
         let node = node_of(number);
         let newcomer = begin(&job, node, number);
         kill_worker(&job, node, dice.random_range(0..400));
         newcomer.await_words(&["ATTACHED"]);
-        // Two that are killed before they serve are as silent as a dead node.
+        // Two workers that are killed before they serve are as silent as a dead node.
         ranks[node - 1].await_words(&["ATTACHED"]);
         ranks.push(newcomer);
         let view = alive(2, number + 1);
@@ -281,7 +281,7 @@ fn a_worker_may_be_killed_at_any_moment() {
         let mut last = ranks.pop().expect("there are some");
         let looks = dice.random_range(0..400);
         if leaves {
-            last.tell("leave 0");
+            last.send("leave 0");
             kill_worker(&job, node_of(number), looks);
             assert_eq!(last.await_end(), Some(0));
         } else {
@@ -291,11 +291,11 @@ fn a_worker_may_be_killed_at_any_moment() {
         let word = if leaves { "RankLeft" } else { "RankFailed" };
         let ended = format!("rank={number}");
         for (place, rank) in ranks.iter().enumerate() {
-            let told = &["EVENT", word, &ended][..];
+            let expected = &["EVENT", word, &ended][..];
             if place + 1 == node_of(number) {
-                rank.await_each(&[told, &["ATTACHED"]]);
+                rank.await_each(&[expected, &["ATTACHED"]]);
             } else {
-                rank.await_each(&[told]);
+                rank.await_each(&[expected]);
             }
         }
     }
@@ -307,14 +307,14 @@ fn node_of(rank: u32) -> usize {
     1 + rank as usize % 2
 }
 
-/// Kills a node's worker, after a number of looks at it that stands for a moment.
+/// Kills a node's worker after `looks` reads of its state, which vary the moment.
 fn kill_worker(job: &Job, node: usize, looks: u32) {
     let end = Instant::now() + DEADLINE;
     let (_, worker) = loop {
         // Between two workers there is none.
         let agent = job.agent(node);
-        if let (Some(keeper), Some(worker)) = (agent.keeper, agent.worker) {
-            break (keeper, worker);
+        if let (Some(supervisor), Some(worker)) = (agent.supervisor, agent.worker) {
+            break (supervisor, worker);
         }
         assert!(Instant::now() < end, "n{node} has no worker: {agent:?}");
     };
@@ -325,7 +325,7 @@ fn kill_worker(job: &Job, node: usize, looks: u32) {
     wait_for_end(worker);
 }
 
-/// When a job has ended nothing of it is left: no process, no file, no memory. However it ended.
+/// After a job has ended, nothing of it is left: no process, no file, no memory, however it ended.
 #[test]
 fn nothing_is_left_of_a_job_that_has_ended() {
     for killed in [false, true] {
@@ -337,16 +337,20 @@ fn nothing_is_left_of_a_job_that_has_ended() {
         }
         let tables: BTreeSet<String> = ranks
             .iter()
-            .flat_map(|rank| boards_of(rank.pid()))
+            .flat_map(|rank| state_tables_of(rank.pid()))
             .collect();
-        assert_eq!(tables.len(), 4, "two halves of a board a node: {tables:?}");
+        assert_eq!(
+            tables.len(),
+            4,
+            "a state table in two halves on each node: {tables:?}"
+        );
         let agents: Vec<u32> = (1..=2).flat_map(|node| job.agent(node).all).collect();
         assert_eq!(agents.len(), 4);
         for mut rank in ranks {
             if killed {
                 rank.kill();
             } else {
-                rank.tell("leave 0");
+                rank.send("leave 0");
                 assert_eq!(rank.await_end(), Some(0));
             }
         }
@@ -365,7 +369,7 @@ fn nothing_is_left_of_a_job_that_has_ended() {
                 .file_name()
                 .to_str()
                 .and_then(|pid| pid.parse().ok());
-            let mapped = pid.map(boards_of).unwrap_or_default();
+            let mapped = pid.map(state_tables_of).unwrap_or_default();
             assert!(
                 mapped.is_disjoint(&tables),
                 "{pid:?} has {mapped:?}, killed: {killed}"
@@ -374,12 +378,14 @@ fn nothing_is_left_of_a_job_that_has_ended() {
     }
 }
 
-/// What could not start leaves nothing, be it the key that an agent of the job had left there before it was killed.
+/// An agent that could not start leaves nothing, not even the key that an earlier, killed agent of the job
+/// had left there.
 #[test]
 fn an_agent_that_cannot_start_leaves_nothing() {
     let rank = rank_program();
     let cases = [
-        // The configuration is refused, the keeper finds no libfabric, the worker no rail, or too few files.
+        // The configuration is refused; the supervisor finds no libfabric; the worker finds no rail, or may
+        // open too few files.
         ("MUSTER_RAILS", "nonsense", rank, false),
         (
             "MUSTER_LIBFABRIC",
@@ -392,7 +398,7 @@ fn an_agent_that_cannot_start_leaves_nothing() {
     ];
     for (variable, value, program, has_key) in cases {
         let job = Job::new(1);
-        let place = job.place(1);
+        let place = job.agent_directory(1);
         if has_key {
             place.prepare().expect("a folder");
             std::fs::write(place.key_file(), "5c".repeat(32)).expect("a file");
@@ -413,14 +419,14 @@ fn an_agent_that_cannot_start_leaves_nothing() {
     }
 }
 
-/// Two ranks a node; without a log, which would stay for its reader.
+/// Two ranks per node, without a log, which would be kept for its reader.
 fn begin_quiet(job: &Job, rank: u32) -> Rank {
     let mut command = job.command(rank_program(), 1 + rank as usize / 2, rank);
     Rank::start(command.env_remove("MUSTER_LOG"), &format!("rank {rank}"))
 }
 
-/// The boards that a process has mapped, each in two halves, by device and inode.
-fn boards_of(pid: u32) -> BTreeSet<String> {
+/// The state tables that a process has mapped, each in two halves, by device and inode.
+fn state_tables_of(pid: u32) -> BTreeSet<String> {
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
     let lines = maps.lines().filter(|line| line.contains("memfd:muster"));
     let inode = |line: &str| {

@@ -1,4 +1,5 @@
-//! Real agents and real ranks on one machine: membership, failures, attributes, age gossip, the service.
+//! Real agents and real ranks on one machine: membership, failures, attributes, age gossip, the systemd
+//! service.
 
 mod attributes;
 mod containers;

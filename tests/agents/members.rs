@@ -1,4 +1,4 @@
-//! Sixteen real members on loopback: everybody learns of a death and of a return, exactly once.
+//! Sixteen real members on loopback: all learn of a death and of a return, exactly once.
 
 use muster_tests::admin::Admin;
 use muster_tests::{Member, program, until};
@@ -9,7 +9,7 @@ use std::process::Command;
 
 const COUNT: usize = 16;
 
-/// Starts member `index`; every member has two rails and joins by the first one's address.
+/// Starts member `index`; every member has two rails and joins through the first member's addresses.
 fn start(directory: &Path, net: u8, index: usize) -> Member {
     let rail = |rail: usize| format!("127.{net}.{rail}.{index}@udp{rail}");
     let seed = format!("127.{net}.0.1@udp0,127.{net}.1.1@udp1");
@@ -25,10 +25,10 @@ fn names(word: &str, except: usize) -> Vec<String> {
         .collect()
 }
 
-/// A member that is killed is told DOWN once by each of the others, one that comes back is
-/// told UP once, and nothing else is ever said. Rows ZM-01, ZM-02, ZM-06.
+/// The others print DOWN once for a killed member and UP once for a returned one, and nothing else. Rows
+/// ZM-01, ZM-02, ZM-06.
 #[test]
-fn a_killed_member_is_down_and_a_restarted_one_is_up_and_nothing_else_is_said() {
+fn a_killed_member_is_down_and_a_restarted_one_is_up_and_nothing_else_is_printed() {
     let directory = tempfile::tempdir().unwrap();
     let mut members: Vec<_> = (1..=COUNT)
         .map(|index| start(directory.path(), 61, index))
@@ -63,7 +63,7 @@ fn a_killed_member_is_down_and_a_restarted_one_is_up_and_nothing_else_is_said() 
     }
 }
 
-/// A member that is asked to end says so first: the others print LEFT, not DOWN. Row ZM-07.
+/// A member that is terminated announces that it leaves: the others print LEFT, not DOWN. Row ZM-07.
 #[test]
 fn a_member_that_leaves_in_order_is_not_a_failure() {
     let directory = tempfile::tempdir().unwrap();
@@ -79,16 +79,16 @@ fn a_member_that_leaves_in_order_is_not_a_failure() {
     }
     assert!(
         members.remove(2).leave(),
-        "musterd ends with status 0 when it is asked to"
+        "musterd ends with status 0 after SIGTERM"
     );
     for member in &members {
         assert_eq!(member.next_line(), "LEFT n3", "at {}", member.name);
     }
 }
 
-/// `muster members` and `muster why` tell the state, and how it is known.
+/// `muster members` and `muster why` show the state and its evidence.
 #[test]
-fn an_operator_sees_who_failed_and_how_that_is_known() {
+fn an_operator_sees_the_failed_member_and_the_evidence() {
     let directory = tempfile::tempdir().unwrap();
     let mut members: Vec<_> = (1..=4)
         .map(|index| start(directory.path(), 65, index))
@@ -101,7 +101,7 @@ fn an_operator_sees_who_failed_and_how_that_is_known() {
                 .collect::<Vec<_>>(),
         );
     }
-    // Stopped first, so that its silence is all there is to see.
+    // Stopped first, so that its silence is the only evidence.
     let n3 = members.remove(2);
     n3.signal(Signal::STOP);
     members[0].expect_down("n3");
@@ -130,10 +130,10 @@ fn an_operator_sees_who_failed_and_how_that_is_known() {
         n3.contains("failed") && n3.contains("silence on every rail, by n"),
         "{table}"
     );
-    let story = ask(&["why", "n3"]);
+    let explanation = ask(&["why", "n3"]);
     assert!(
-        story.contains("was declared failed (silence on every rail)"),
-        "{story}"
+        explanation.contains("was declared failed (silence on every rail)"),
+        "{explanation}"
     );
     let json: serde_json::Value = serde_json::from_str(&ask(&["members", "-o", "json"])).unwrap();
     assert_eq!(
@@ -143,19 +143,19 @@ fn an_operator_sees_who_failed_and_how_that_is_known() {
     assert_eq!(json["alive"], 3);
     let rails: serde_json::Value = serde_json::from_str(&ask(&["rails", "-o", "json"])).unwrap();
     assert_eq!(rails["rails"].as_array().map(Vec::len), Some(2));
-    // Titles, two rails, and below them what the pairs with the failed member say.
+    // A title, two rails, and below them the findings of the pairs with the failed member.
     let findings = rails["findings"].as_array().map_or(0, Vec::len);
     assert!(ask(&["rails"]).lines().count() >= 3, "{findings} findings");
 
-    // Garbage from a stranger is dropped and counted, whatever it looks like.
-    let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
+    // Garbage from an unauthenticated sender is dropped and counted, whatever its content.
+    let outsider = UdpSocket::bind("127.0.0.1:0").unwrap();
     for garbage in [
         &b"hello"[..],
         &[0; 59],
         &[0xff; 1472],
         b"Mu\x01\x01 and so on",
     ] {
-        stranger.send_to(garbage, "127.65.0.1:7741").unwrap();
+        outsider.send_to(garbage, "127.65.0.1:7741").unwrap();
     }
     let is_counted = || (rejected(&ask(&["stats"])) >= 4).then_some(());
     until(|| "the garbage is counted".into(), is_counted);
@@ -182,10 +182,10 @@ fn rejected(stats: &str) -> u64 {
     counts.sum()
 }
 
-/// A member that is killed is known by its broken lifeline, long before its silence would tell: the
-/// deadline of this profile is a second. One that comes back at once is let in again. Row ZM-06.
+/// The broken liveness connection shows that a member was killed, long before its silence would: the deadline
+/// of this profile is a second. A member that comes back at once is accepted again. Row ZM-06.
 #[test]
-fn a_killed_member_is_known_by_its_lifeline() {
+fn a_broken_liveness_connection_reveals_a_killed_member() {
     let directory = tempfile::tempdir().unwrap();
     let start = |index: usize| {
         let rails = [0, 1].map(|rail| format!("127.66.{rail}.{index}@udp{rail}"));
@@ -211,7 +211,7 @@ fn a_killed_member_is_known_by_its_lifeline() {
     }
     members.remove(2).kill();
     for member in &members {
-        // The first report may be told before the second one makes it a verdict.
+        // The first report may be printed before the second one makes it a verdict.
         let others = member.wait_for(&["DOWN n3".into()]);
         assert!(others.iter().all(|line| line == "SUSPECT n3"), "{others:?}");
     }
@@ -220,10 +220,10 @@ fn a_killed_member_is_known_by_its_lifeline() {
         .arg(directory.path().join("n1.control"))
         .output()
         .unwrap();
-    let story = String::from_utf8_lossy(&output.stdout).into_owned();
+    let explanation = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(
-        story.contains("was declared failed (unreachable)"),
-        "{story}"
+        explanation.contains("was declared failed (unreachable)"),
+        "{explanation}"
     );
     let back = start(3);
     for member in &members {
@@ -233,26 +233,26 @@ fn a_killed_member_is_known_by_its_lifeline() {
     assert_eq!(back.wait_for(&others), Vec::<String>::new());
 }
 
-/// A stranger with another key is neither believed nor told anything.
+/// A sender with another key is not believed, and receives nothing.
 #[test]
 fn a_member_with_another_key_stays_outside() {
     let ours = tempfile::tempdir().unwrap();
     let theirs = tempfile::tempdir().unwrap();
     let first = start(ours.path(), 63, 1);
-    let stranger = start(theirs.path(), 63, 2);
-    // One that has not begun to serve dies of what asks it to leave.
+    let outsider = start(theirs.path(), 63, 2);
+    // A member that does not serve yet would die of SIGTERM.
     Admin::of(theirs.path(), "n2").await_answer(&["members"], |answer| answer.contains("n2"));
     let second = start(ours.path(), 63, 3);
     assert_eq!(first.wait_for(&["UP n3".into()]), Vec::<String>::new());
     assert_eq!(second.wait_for(&["UP n1".into()]), Vec::<String>::new());
-    assert_eq!(stranger.pending_lines(), Vec::<String>::new());
-    assert!(stranger.leave());
+    assert_eq!(outsider.pending_lines(), Vec::<String>::new());
+    assert!(outsider.leave());
     assert_eq!(first.pending_lines(), Vec::<String>::new());
 }
 
-/// Two of three in a rack are killed: each death is told, then the rack.
+/// Two of three members of a rack are killed: each failure is reported, then the rack.
 #[test]
-fn a_rack_that_fails_is_told_after_its_members() {
+fn a_failed_rack_is_reported_after_its_members() {
     let directory = tempfile::tempdir().unwrap();
     let mut members: Vec<_> = (1..=7)
         .map(|index| {
@@ -273,14 +273,14 @@ fn a_rack_that_fails_is_told_after_its_members() {
     let expected = ["DOWN n6", "DOWN n7", "GROUP-DOWN rack2 n6,n7"].map(str::to_owned);
     for member in &members {
         let mut others = member.wait_for(&expected);
-        // Where it is silence that tells first.
+        // Silence may be detected first.
         others.retain(|line| line != "SUSPECT n6" && line != "SUSPECT n7");
         assert_eq!(others, Vec::<String>::new());
     }
 }
 
-/// Two of one job that are not set alike: each names the other and the setting, and neither takes the
-/// other in. Row AG-05.
+/// Two members of one job with different settings: each names the other and the setting, and neither accepts
+/// the other. Row AG-05.
 #[test]
 fn a_member_with_other_settings_is_refused_by_name() {
     let directory = tempfile::tempdir().unwrap();

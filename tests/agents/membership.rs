@@ -1,8 +1,8 @@
-//! The agent of a job, end to end: ranks in processes of their own on several emulated nodes,
-//! agents that they start themselves, and everything that can be killed is killed.
+//! The agent of a job, end to end: ranks as processes on several emulated nodes, agents that they start
+//! themselves; each kind of process is killed.
 //!
-//! Every wait is for an event. That something does *not* happen is shown by what comes after it:
-//! a rank's events have an order, so what is not there before a later one did not happen.
+//! Every wait is for an event. That an event does *not* occur is shown by a later one: a rank's events have
+//! an order, so what is not there before a later event did not occur.
 
 use muster_ipc::AgentDirectory;
 use muster_tests::ranks::{Job, Rank, signal, wait_for_end};
@@ -22,7 +22,7 @@ struct World {
 }
 
 impl World {
-    /// All ranks are started, and each of them sees all nodes and ranks.
+    /// Starts all ranks; each of them sees all nodes and ranks.
     fn start(nodes: usize) -> Self {
         Self::start_in(nodes, "standard")
     }
@@ -41,8 +41,7 @@ impl World {
         world
     }
 
-    /// Waits until every rank sees all nodes and ranks alive, but for the `ended` ranks, which it
-    /// sees as `state`.
+    /// Waits until every rank sees all nodes and ranks alive, and the `ended` ranks as `state`.
     fn await_states(&mut self, ended: &[u32], state: &str) {
         let nodes = (1..=self.ranks.len() / PER_NODE as usize).map(|node| format!("n{node}=Alive"));
         let ranks = (0..self.ranks.len() as u32).map(|rank| {
@@ -64,10 +63,10 @@ impl World {
     }
 
     fn take(&mut self, rank: u32) -> Rank {
-        self.ranks[rank as usize].take().expect("the rank lives")
+        self.ranks[rank as usize].take().expect("the rank runs")
     }
 
-    /// The ranks that live, with their numbers.
+    /// The running ranks, with their numbers.
     fn living(&self) -> impl Iterator<Item = (u32, &Rank)> {
         let ranks = (0..).zip(&self.ranks);
         ranks.filter_map(|(number, rank)| Some((number, rank.as_ref()?)))
@@ -91,8 +90,7 @@ impl World {
         self.living().for_each(|(_, rank)| drop(rank.take_passed()));
     }
 
-    /// Kills a rank and waits until every other one was told; until then no other failure may
-    /// have been told since the last call.
+    /// Kills a rank; all others are notified. No other failure may have been reported since the last call.
     fn kill_and_expect_nothing_else(&mut self, victim: u32) {
         self.kill(victim);
         for (number, rank) in self.living() {
@@ -117,7 +115,7 @@ fn start_rank(job: &Job, rank: u32) -> Rank {
     rank
 }
 
-/// The failures among what a rank was told and nobody waited for.
+/// The failures that a rank was notified of and the test did not wait for.
 fn failures(rank: &Rank) -> Vec<String> {
     let lines = rank.take_passed();
     let is_failure = |line: &String| {
@@ -127,62 +125,66 @@ fn failures(rank: &Rank) -> Vec<String> {
     lines.into_iter().filter(is_failure).collect()
 }
 
-/// A killed rank is told to every other rank on every node, with the kernel as the witness, and
-/// nobody else is accused. Ranks whose thread ends, or that leave in order, are not dead.
+/// The death of a killed rank is reported to every other rank on every node, with the kernel as evidence, and
+/// no other rank is reported. Ranks whose thread ends, or that leave in order, have not failed.
 #[test]
-fn a_killed_rank_is_told_to_every_other_rank_and_nobody_else_is_accused() {
+fn a_killed_rank_is_reported_to_all_ranks_and_no_other_failure_is() {
     let mut world = World::start(3);
     let mut other = world.take(0);
-    other.tell("thread");
+    other.send("thread");
     other.await_words(&["THREAD", "true"]);
     world.ranks[0] = Some(other);
 
     world.kill(3);
     for (number, rank) in world.living() {
-        let told = rank.await_words(&["EVENT", "RankFailed"]);
+        let event = rank.await_words(&["EVENT", "RankFailed"]);
         for part in ["node=n2", "rank=3", "cause=KernelFutex"] {
-            assert!(told.contains(part), "{part} at rank {number}: {told}");
+            assert!(event.contains(part), "{part} at rank {number}: {event}");
         }
     }
-    // An exit without a farewell is a failure, too, and not one by the signal of that number.
+    // An exit without a detach is a failure, too, and not one by the signal of that number.
     let mut ending = world.take(5);
-    // Its parent, this test, does not reap it before it was told: then nobody would know the code.
-    ending.tell("exit 9");
+    // Its parent, this test, must not reap it before it is reported: then the exit code would be unknown.
+    ending.send("exit 9");
     for (number, rank) in world.living() {
-        let told = rank.await_words(&["EVENT", "RankFailed", "rank=5"]);
-        assert!(told.contains("code=-9 "), "at rank {number}: {told}");
+        let event = rank.await_words(&["EVENT", "RankFailed", "rank=5"]);
+        assert!(event.contains("code=-9 "), "at rank {number}: {event}");
     }
     assert_eq!(ending.await_end(), Some(9));
     let mut leaving = world.take(4);
-    leaving.tell("leave 7");
+    leaving.send("leave 7");
     leaving.await_words(&["LEFT", "true"]);
     assert_eq!(leaving.await_end(), Some(7));
     for (number, rank) in world.living() {
-        let told = rank.await_words(&["EVENT", "RankLeft"]);
+        let event = rank.await_words(&["EVENT", "RankLeft"]);
         for part in ["node=n3", "rank=4", "cause=Announced", "code=7"] {
-            assert!(told.contains(part), "{part} at rank {number}: {told}");
+            assert!(event.contains(part), "{part} at rank {number}: {event}");
         }
         assert_eq!(failures(rank), Vec::<String>::new(), "at rank {number}");
     }
 }
 
-/// A node that is stopped is declared failed by the others, with its ranks; when it goes on it is
-/// told so, and comes back with them.
+/// A stopped node is declared failed with its ranks. When it continues it is notified, and comes back with them.
 #[test]
 fn a_stopped_node_fails_with_its_ranks_and_returns_with_them() {
     let mut world = World::start(3);
-    let (keeper, worker) = world.job.agent(2).pair();
+    let (supervisor, worker) = world.job.agent(2).pair();
     let mut node: Vec<u32> = world.on_node(2).map(Rank::pid).collect();
-    node.extend([keeper, worker]);
+    node.extend([supervisor, worker]);
     node.iter().for_each(|pid| signal(*pid, Signal::STOP));
     for rank in world.elsewhere(2) {
-        let told = rank.await_words(&["EVENT", "NodeFailed", "node=n2"]);
-        assert!(told.contains("cause=Silence"), "{told}");
-        let (_, reporters) = told.rsplit_once("reporters=").expect("reporters are told");
-        assert!(!reporters.is_empty() && !reporters.contains("n2"), "{told}");
+        let event = rank.await_words(&["EVENT", "NodeFailed", "node=n2"]);
+        assert!(event.contains("cause=Silence"), "{event}");
+        let (_, reporters) = event
+            .rsplit_once("reporters=")
+            .expect("the reporters of an event");
+        assert!(
+            !reporters.is_empty() && !reporters.contains("n2"),
+            "{event}"
+        );
         for number in ["rank=2", "rank=3"] {
-            let told = rank.await_words(&["EVENT", "RankFailed", number]);
-            assert!(told.contains("cause=NodeFailed"), "{told}");
+            let event = rank.await_words(&["EVENT", "RankFailed", number]);
+            assert!(event.contains("cause=NodeFailed"), "{event}");
         }
         assert_eq!(failures(rank), Vec::<String>::new());
     }
@@ -194,26 +196,26 @@ fn a_stopped_node_fails_with_its_ranks_and_returns_with_them() {
         rank.await_words(&["EVENT", "Outcast"]);
     }
     world.await_states(&[], "");
-    // Who was stopped accuses nobody.
+    // The node that was stopped reports no failure.
     for rank in world.on_node(2) {
         assert_eq!(failures(rank), Vec::<String>::new());
     }
 }
 
-/// A dead worker costs nobody anything: no event, no view, no rank; its successor goes on.
+/// A dead worker has no effect on others: no event, no changed view, no lost rank; its successor continues.
 #[test]
-fn a_killed_worker_is_replaced_and_nobody_notices() {
+fn a_killed_worker_is_replaced_without_an_event() {
     // On a busy machine the next worker may take longer than standard's deadline.
     let mut world = World::start_in(3, "quiet");
-    let (keeper, worker) = world.job.agent(2).pair();
+    let (supervisor, worker) = world.job.agent(2).pair();
     signal(worker, Signal::KILL);
     for rank in world.on_node(2) {
         rank.await_words(&["ATTACHED"]);
     }
-    let (same_keeper, new_worker) = world.job.agent(2).pair();
-    assert_eq!(same_keeper, keeper);
+    let (same_supervisor, new_worker) = world.job.agent(2).pair();
+    assert_eq!(same_supervisor, supervisor);
     assert_ne!(new_worker, worker);
-    // Of its own node and of another one: the new worker tells and is told.
+    // Of its own node and of another one: the new worker sends and receives events.
     world.kill_and_expect_nothing_else(2);
     world.kill_and_expect_nothing_else(0);
     world.await_states(&[0, 2], "Failed");
@@ -221,20 +223,20 @@ fn a_killed_worker_is_replaced_and_nobody_notices() {
     for (_, rank) in world.living() {
         rank.await_words(&["EVENT", "RankUp", "rank=6"]);
     }
-    newcomer.tell("leave 0");
+    newcomer.send("leave 0");
     newcomer.await_words(&["LEFT", "true"]);
     for (_, rank) in world.living() {
         rank.await_words(&["EVENT", "RankLeft", "rank=6"]);
     }
 }
 
-/// Workers that die one after another leave nothing behind in the keeper; when they do not stop
-/// dying the agent gives up, and says so.
+/// Workers that die one after another leave no resources in the supervisor. If they continue to die, the
+/// agent gives up and states the reason.
 #[test]
-fn a_worker_that_keeps_dying_is_given_up_with_the_reason() {
+fn an_agent_whose_workers_keep_dying_gives_up_with_the_reason() {
     let world = World::start(1);
-    let (keeper, mut worker) = world.job.agent(1).pair();
-    let before = descriptors(keeper);
+    let (supervisor, mut worker) = world.job.agent(1).pair();
+    let before = descriptors(supervisor);
     for _ in 0..4 {
         signal(worker, Signal::KILL);
         for rank in world.on_node(1) {
@@ -242,23 +244,23 @@ fn a_worker_that_keeps_dying_is_given_up_with_the_reason() {
         }
         worker = world.job.agent(1).pair().1;
         assert_eq!(
-            tasks(keeper),
+            tasks(supervisor),
             1,
-            "the keeper has one thread, or it must not fork"
+            "the supervisor has one thread, or it must not fork"
         );
     }
-    // A descriptor left open by each of the four, in the keeper, would be inherited by the next.
+    // A descriptor left open in the supervisor by each of the four would be inherited by the next.
     assert!(
-        descriptors(keeper) < before + 4,
+        descriptors(supervisor) < before + 4,
         "descriptors were left open"
     );
     signal(worker, Signal::KILL);
     for rank in world.on_node(1) {
-        let told = rank.await_words(&["LOST"]);
-        assert_says(&told, &["the worker died 5 times", "log"]);
+        let event = rank.await_words(&["LOST"]);
+        assert_contains(&event, &["the worker died 5 times", "log"]);
         assert_eq!(failures(rank), Vec::<String>::new());
     }
-    assert_nothing_stays(&world.job, 1);
+    assert_nothing_remains(&world.job, 1);
 }
 
 fn descriptors(pid: u32) -> usize {
@@ -270,35 +272,34 @@ fn tasks(pid: u32) -> usize {
 }
 
 fn entries(path: &str) -> usize {
-    std::fs::read_dir(path).expect("the process lives").count()
+    std::fs::read_dir(path).expect("the process runs").count()
 }
 
-/// Two nodes of one name in one job: the earlier one keeps it, the later one stops and says what to
-/// do about it.
+/// Two nodes with one name in one job: the earlier one keeps it, the later one stops and states the remedy.
 #[test]
-fn a_node_whose_name_is_taken_is_told_so() {
+fn a_node_whose_name_is_taken_reports_it() {
     let (mut first, second) = (World::start(1), Job::new(1));
     let mut command = second.command(rank_program(), 1, 2);
     command.env("MUSTER_SEEDS", first.job.rails(1));
     let rank = Rank::start(&mut command, "rank of the second n1");
-    // It may have been let in before, or not.
-    let told = rank.await_line(|line| line.starts_with("LOST") || line.starts_with("REFUSED"));
-    assert_says(&told, &["is named n1", "MUSTER_NODE"]);
-    assert_nothing_stays(&second, 1);
+    // It may have been attached before, or not.
+    let event = rank.await_line(|line| line.starts_with("LOST") || line.starts_with("REFUSED"));
+    assert_contains(&event, &["is named n1", "MUSTER_NODE"]);
+    assert_nothing_remains(&second, 1);
     for (_, rank) in first.living() {
         assert_eq!(failures(rank), Vec::<String>::new());
     }
     first.kill_and_expect_nothing_else(0);
 }
 
-/// A node is gone when keeper and worker are killed and no rank is left that starts them again: known
-/// by their broken lifeline, long before the silence of this profile would tell. Row ZM-06.
+/// A node is gone when supervisor and worker are killed and no rank is left to start them again. The broken
+/// liveness connections show that, long before the silence of this profile would. Row ZM-06.
 #[test]
-fn a_killed_agent_without_ranks_is_known_by_its_lifeline() {
-    // It is not to leave by itself before it is killed.
+fn a_broken_liveness_connection_reveals_a_killed_agent_without_ranks() {
+    // It must not leave by itself before it is killed.
     let job = Job::new(3).with_profile("quiet").with_linger_ms(60_000);
     let mut world = World::start_job(job, 3);
-    let (keeper, _) = world.job.agent(2).pair();
+    let (supervisor, _) = world.job.agent(2).pair();
     for rank in [2, 3] {
         world.kill_and_expect_nothing_else(rank);
     }
@@ -308,20 +309,20 @@ fn a_killed_agent_without_ranks_is_known_by_its_lifeline() {
         .all
         .into_iter()
         .for_each(|pid| signal(pid, Signal::KILL));
-    wait_for_end(keeper);
+    wait_for_end(supervisor);
     for rank in world.elsewhere(2) {
-        let told = rank.await_words(&["EVENT", "NodeFailed", "node=n2"]);
-        assert!(told.contains("cause=Unreachable"), "{told}");
+        let event = rank.await_words(&["EVENT", "NodeFailed", "node=n2"]);
+        assert!(event.contains("cause=Unreachable"), "{event}");
     }
 }
 
-/// A worker without its keeper goes on, serves newcomers, and ends in order.
+/// A worker without its supervisor continues, serves new ranks, and ends in order.
 #[test]
-fn a_worker_whose_keeper_was_killed_goes_on_alone() {
+fn a_worker_whose_supervisor_was_killed_continues_alone() {
     let mut world = World::start(2);
-    let (keeper, worker) = world.job.agent(2).pair();
-    signal(keeper, Signal::KILL);
-    wait_for_end(keeper);
+    let (supervisor, worker) = world.job.agent(2).pair();
+    signal(supervisor, Signal::KILL);
+    wait_for_end(supervisor);
     let newcomer = start_rank_as(&world.job, 2, 4);
     for (_, rank) in world.living() {
         rank.await_words(&["EVENT", "RankUp", "rank=4"]);
@@ -334,50 +335,53 @@ fn a_worker_whose_keeper_was_killed_goes_on_alone() {
     world.kill_and_expect_nothing_else(0);
     assert_eq!(world.job.agent(2).all, [worker]);
     let mut last = world.take(3);
-    last.tell("leave 0");
+    last.send("leave 0");
     assert_eq!(last.await_end(), Some(0));
     wait_for_end(worker);
-    // What the keeper would have taken away; the log was asked for.
-    assert_eq!(files_at(&world.job.place(2)), ["log"]);
+    // The files that the supervisor would have removed; the log was requested.
+    assert_eq!(files_at(&world.job.agent_directory(2)), ["log"]);
     for (_, rank) in world.living() {
         rank.await_words(&["EVENT", "NodeLeft", "node=n2"]);
     }
 }
 
-/// Keeper and worker are both lost: a rank starts another agent, and the node and its ranks are
-/// alive for everybody in the end.
+/// Supervisor and worker are both lost: a rank starts another agent, and finally all ranks see the node and
+/// its ranks alive.
 #[test]
 fn an_agent_that_was_lost_is_started_again_and_the_node_returns() {
     let mut world = World::start(3);
-    let (keeper, worker) = world.job.agent(2).pair();
-    signal(keeper, Signal::KILL);
+    let (supervisor, worker) = world.job.agent(2).pair();
+    signal(supervisor, Signal::KILL);
     signal(worker, Signal::KILL);
     wait_for_end(worker);
     for rank in world.on_node(2) {
         rank.await_each(&[&["ATTACHED"], &["EVENT", "Overflow"]]);
     }
-    let (new_keeper, new_worker) = world.job.agent(2).pair();
-    assert!(![keeper, worker].contains(&new_keeper) && ![keeper, worker].contains(&new_worker));
-    // Not as it stood before.
+    let (new_supervisor, new_worker) = world.job.agent(2).pair();
+    assert!(
+        ![supervisor, worker].contains(&new_supervisor)
+            && ![supervisor, worker].contains(&new_worker)
+    );
+    // The node is up again, not still up from before.
     for rank in world.elsewhere(2) {
         rank.await_words(&["EVENT", "NodeUp", "node=n2"]);
     }
     world.await_states(&[], "");
     world.forget_passed();
-    // What is alive now is watched again, on both sides.
+    // Running ranks are watched again, on both sides.
     world.kill_and_expect_nothing_else(3);
     world.kill_and_expect_nothing_else(5);
     world.await_states(&[3, 5], "Failed");
 }
 
-/// A rank that dies together with its node's agent is not taken for alive for ever, also when the
-/// next agent comes before the node's deadline and nobody is declared failed.
+/// A rank that dies together with its node's agent is not taken for alive for ever, even if the next agent
+/// starts before the node's deadline and no node is declared failed.
 #[test]
 fn a_rank_that_died_with_its_agent_does_not_stay_alive() {
     let mut world = World::start_in(2, "quiet");
-    let (keeper, worker) = world.job.agent(2).pair();
+    let (supervisor, worker) = world.job.agent(2).pair();
     let victim = world.take(2);
-    for pid in [keeper, worker] {
+    for pid in [supervisor, worker] {
         signal(pid, Signal::KILL);
     }
     wait_for_end(worker);
@@ -390,8 +394,8 @@ fn a_rank_that_died_with_its_agent_does_not_stay_alive() {
     }
 }
 
-/// A death that was told stays told, also by an agent that was started anew and never heard of that node: it had
-/// left before.
+/// A reported death stays reported, also by a new agent that never received news of that node, which had left
+/// before.
 #[test]
 fn a_death_is_not_undone_by_another_agent() {
     let mut world = World::start(3);
@@ -402,8 +406,8 @@ fn a_death_is_not_undone_by_another_agent() {
     for rank in world.on_node(2) {
         rank.await_words(&["EVENT", "NodeLeft", "node=n3"]);
     }
-    let (keeper, worker) = world.job.agent(2).pair();
-    for pid in [keeper, worker] {
+    let (supervisor, worker) = world.job.agent(2).pair();
+    for pid in [supervisor, worker] {
         signal(pid, Signal::KILL);
     }
     for rank in world.on_node(2) {
@@ -417,68 +421,68 @@ fn a_death_is_not_undone_by_another_agent() {
             alive.chain(failed).all(|part| has(&part))
         });
     }
-    // Who comes now was never told of that node; the agent knows it from the others.
+    // A new rank was never notified of that node; the agent knows it from the others.
     let mut newcomer = start_rank_as(&world.job, 2, 6);
-    newcomer.await_said("n3=Left");
-    let said = |words: &[&str]| {
-        let control = world.job.place(2).directory().join("control");
+    newcomer.await_in_view("n3=Left");
+    let printed = |words: &[&str]| {
+        let control = world.job.agent_directory(2).directory().join("control");
         let mut muster = Command::new(muster_tests::program("muster"));
         let output = muster.args(words).env("MUSTER_CONTROL", control).output();
         let output = output.expect("muster can be started");
         assert!(output.status.success(), "{words:?}: {output:?}");
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
-    let members = said(&["members", "-o", "json"]);
+    let members = printed(&["members", "-o", "json"]);
     let members: serde_json::Value = members.parse().expect("JSON");
     let members = members["members"].as_array().expect("members");
     let gone = members.iter().find(|member| member["name"] == "n3");
     assert_eq!(gone.expect("n3")["state"], "left");
-    // A rank is asked for like a member, and events may be those about it alone.
+    // A rank can be queried like a member, and events can be filtered for it.
     newcomer.kill();
     let two = ["--follow", "--count", "2", "--timeout", "60"];
-    let events = said(&[&["events", "--rank", "6"], &two[..]].concat());
+    let events = printed(&[&["events", "--rank", "6"], &two[..]].concat());
     let kinds = events
         .lines()
         .filter_map(|line| line.split_whitespace().nth(1));
     assert_eq!(kinds.collect::<Vec<_>>(), ["rank-up", "rank-failed"]);
-    let why = said(&["why", "6"]);
+    let why = printed(&["why", "6"]);
     let wanted = "rank 6 on n2 is failed: kernel futex, signal 9\nn2 is alive";
     assert!(why.starts_with(wanted), "{why}");
-    let events = said(&["events", "--member", "n1"]);
+    let events = printed(&["events", "--member", "n1"]);
     assert!(events.lines().count() > 0 && events.lines().all(|line| line.contains(" n1")));
 }
 
-/// An agent that is asked to end leaves in order, and nobody is declared failed. Its ranks are told
-/// so and start no other, until somebody else has done so.
+/// An agent that gets SIGTERM leaves in order, and no node is declared failed. Its ranks are notified, and
+/// start no other agent until another process has done so.
 #[test]
-fn an_agent_that_is_asked_to_end_stays_ended() {
+fn a_terminated_agent_stays_ended() {
     let mut world = World::start(2);
-    let (keeper, worker) = world.job.agent(2).pair();
-    signal(keeper, Signal::TERM);
+    let (supervisor, worker) = world.job.agent(2).pair();
+    signal(supervisor, Signal::TERM);
     wait_for_end(worker);
-    wait_for_end(keeper);
+    wait_for_end(supervisor);
     for rank in world.elsewhere(2) {
         rank.await_words(&["EVENT", "NodeLeft", "node=n2"]);
         assert_eq!(failures(rank), Vec::<String>::new());
     }
     for number in [2, 3] {
         let mut rank = world.take(number);
-        let told = rank.await_words(&["EVENT", "NodeLeft", "node=n2"]);
-        assert!(told.contains("cause=Announced"), "{told}");
-        let told = rank.await_words(&["LOST"]);
-        assert_says(&told, &["asked to end", "SIGTERM", "dispatch"]);
+        let event = rank.await_words(&["EVENT", "NodeLeft", "node=n2"]);
+        assert!(event.contains("cause=Announced"), "{event}");
+        let event = rank.await_words(&["LOST"]);
+        assert_contains(&event, &["asked to end", "SIGTERM", "dispatch"]);
         rank.await_states("n1=Alive n2=Left 0=Alive 1=Alive 2=Unknown 3=Unknown");
-        rank.tell("dispatch");
+        rank.send("dispatch");
         rank.await_words(&["DISPATCHED", "false"]);
         world.ranks[number as usize] = Some(rank);
     }
-    assert_nothing_stays(&world.job, 2);
+    assert_nothing_remains(&world.job, 2);
 
-    // Whoever comes anew starts one, and the others come back to it when they look.
+    // A new rank starts an agent, and the others attach to it when they dispatch.
     let newcomer = start_rank_as(&world.job, 2, 4);
     for number in [2, 3] {
         let mut rank = world.take(number);
-        rank.tell("dispatch");
+        rank.send("dispatch");
         rank.await_words(&["ATTACHED"]);
         world.ranks[number as usize] = Some(rank);
     }
@@ -488,36 +492,36 @@ fn an_agent_that_is_asked_to_end_stays_ended() {
     }
 }
 
-/// A worker that was replaced while no rank was there waits for the first one no longer: it ends
+/// A worker that was replaced while no rank was attached does not wait for the first one any longer: it ends
 /// after its linger time like any other.
 #[test]
-fn a_worker_that_was_replaced_after_the_last_rank_left_ends_all_the_same() {
+fn a_worker_that_was_replaced_after_the_last_rank_left_still_ends() {
     let mut world = World {
         job: Job::new(1).with_linger_ms(3_000),
         ranks: Vec::new(),
     };
     world.ranks.push(Some(start_rank(&world.job, 0)));
-    let (keeper, worker) = world.job.agent(1).pair();
+    let (supervisor, worker) = world.job.agent(1).pair();
     let mut rank = world.take(0);
-    rank.tell("leave 0");
+    rank.send("leave 0");
     assert_eq!(rank.await_end(), Some(0));
     signal(worker, Signal::KILL);
     wait_for_end(worker);
-    wait_for_end(keeper);
+    wait_for_end(supervisor);
     let log = world.job.log(1);
-    assert_says(&log, &["the last client and its launcher have ended"]);
-    assert_nothing_stays(&world.job, 1);
+    assert_contains(&log, &["the last client and its launcher have gone"]);
+    assert_nothing_remains(&world.job, 1);
 }
 
-/// The last rank of a node leaves: its agent says that the node leaves, and ends after its linger
-/// time. Nothing of it stays.
+/// The last rank of a node leaves: its agent announces that the node leaves, and ends after its linger time.
+/// Nothing of it remains.
 #[test]
 fn the_agent_ends_when_its_last_rank_has_left() {
     let mut world = World::start(2);
-    let (keeper, worker) = world.job.agent(2).pair();
+    let (supervisor, worker) = world.job.agent(2).pair();
     for number in [2, 3] {
         let mut rank = world.take(number);
-        rank.tell("leave 0");
+        rank.send("leave 0");
         assert_eq!(rank.await_end(), Some(0));
         for (_, rank) in world.living() {
             rank.await_words(&["EVENT", "RankLeft", &format!("rank={number}")]);
@@ -527,17 +531,17 @@ fn the_agent_ends_when_its_last_rank_has_left() {
         rank.await_words(&["EVENT", "NodeLeft", "node=n2"]);
         assert_eq!(failures(rank), Vec::<String>::new());
     }
-    wait_for_end(keeper);
+    wait_for_end(supervisor);
     wait_for_end(worker);
-    assert!(!world.job.place(2).socket().exists());
+    assert!(!world.job.agent_directory(2).socket().exists());
     assert_eq!(world.job.agent(2).all, [0; 0]);
 
-    // And whoever comes later starts another one, which hears from the others who had left.
+    // A later rank starts another agent, which learns from the others which ranks had left.
     let mut late = start_rank_as(&world.job, 2, 2);
     late.await_states("n1=Alive n2=Alive 0=Alive 1=Alive 2=Alive 3=Left");
 }
 
-/// After an orderly end nothing at all stays, and a rank that comes just then finds an agent.
+/// After an orderly end no file remains, and a rank that starts just then finds an agent.
 #[test]
 fn an_agent_that_ended_in_order_leaves_no_files() {
     let job = Job::new(1).with_linger_ms(0);
@@ -548,22 +552,22 @@ fn an_agent_that_ended_in_order_leaves_no_files() {
         }
         let mut rank = Rank::start(&mut command, "rank 0");
         rank.await_words(&["ATTACHED"]);
-        // As whoever brings the job's key does for an agent that comes next.
-        std::fs::write(job.place(1).key_file(), "").unwrap();
-        rank.tell("leave 0");
+        // As a process does that brings the job's key for the next agent.
+        std::fs::write(job.agent_directory(1).key_file(), "").unwrap();
+        rank.send("leave 0");
         assert_eq!(rank.await_end(), Some(0));
         if at >= 4 {
             job.agent(1).all.into_iter().for_each(wait_for_end);
             let wanted: &[&str] = if at == 4 { &[] } else { &["log"] };
-            assert_eq!(files_at(&job.place(1)), wanted);
-            assert_eq!(job.place(1).directory().exists(), at > 4);
+            assert_eq!(files_at(&job.agent_directory(1)), wanted);
+            assert_eq!(job.agent_directory(1).directory().exists(), at > 4);
         }
     }
 }
 
-/// The names of the files at a place.
-fn files_at(place: &AgentDirectory) -> Vec<String> {
-    let entries = std::fs::read_dir(place.directory());
+/// The names of the files in an agent directory.
+fn files_at(directory: &AgentDirectory) -> Vec<String> {
+    let entries = std::fs::read_dir(directory.directory());
     let names = entries.into_iter().flatten().flatten();
     names
         .map(|entry| entry.file_name().to_string_lossy().into_owned())
@@ -578,7 +582,7 @@ fn start_rank_as(job: &Job, node: usize, rank: u32) -> Rank {
     rank
 }
 
-/// Starts a rank that cannot attach; returns what it was told.
+/// Starts a rank that cannot attach. Returns its error.
 fn refused(command: &mut Command) -> String {
     let rank = Rank::start(command, "a refused rank");
     let text = rank.await_line(|_| true);
@@ -587,18 +591,18 @@ fn refused(command: &mut Command) -> String {
     text
 }
 
-fn assert_says(text: &str, words: &[&str]) {
+fn assert_contains(text: &str, words: &[&str]) {
     for word in words {
         assert!(text.contains(word), "{word:?} is missing in: {text}");
     }
 }
 
 /// Waits until nothing of a node's agent is left.
-fn assert_nothing_stays(job: &Job, node: usize) {
+fn assert_nothing_remains(job: &Job, node: usize) {
     job.agent(node).all.into_iter().for_each(wait_for_end);
     assert_eq!(job.agent(node).all, [0; 0]);
     assert!(
-        !job.place(node).socket().exists(),
+        !job.agent_directory(node).socket().exists(),
         "the socket is still there"
     );
 }
@@ -606,17 +610,17 @@ fn assert_nothing_stays(job: &Job, node: usize) {
 #[test]
 fn a_second_process_of_the_same_rank_is_refused() {
     let world = World::start(1);
-    let pid = world.on_node(1).next().expect("rank 0 lives").pid();
+    let pid = world.on_node(1).next().expect("rank 0 runs").pid();
     let text = refused(&mut world.job.command(rank_program(), 1, 0));
-    assert_says(&text, &["rank 0", &pid.to_string(), "MUSTER_RANK"]);
+    assert_contains(&text, &["rank 0", &pid.to_string(), "MUSTER_RANK"]);
     for (_, rank) in world.living() {
         assert_eq!(failures(rank), Vec::<String>::new());
     }
 }
 
-/// What is wrong is said to the rank that wanted to attach: the value, and what to do about it.
+/// The rank that wants to attach gets the error: the value, and the remedy.
 #[test]
-fn an_agent_that_cannot_start_tells_its_rank_why() {
+fn an_agent_that_cannot_start_reports_the_reason_to_its_rank() {
     let cases: [(&str, &str, &[&str]); 12] = [
         ("MUSTER_RANK", "three", &["three", "MUSTER_RANK", "from 0"]),
         ("MUSTER_RANK", "-1", &["-1", "MUSTER_RANK"]),
@@ -650,17 +654,17 @@ fn an_agent_that_cannot_start_tells_its_rank_why() {
     let job = Job::new(1);
     for (variable, value, words) in cases {
         let text = refused(job.command(rank_program(), 1, 0).env(variable, value));
-        assert_says(&text, words);
-        assert_nothing_stays(&job, 1);
+        assert_contains(&text, words);
+        assert_nothing_remains(&job, 1);
     }
-    // Nothing of all that is in the way of one that can.
+    // None of this hinders a valid start.
     drop(start_rank(&job, 0));
 }
 
-/// A rank is bound to one core, so another one is left where there is one: the agent's loop takes it, and
-/// gives it back when a rank comes that may use every core.
+/// A rank is bound to one core, so another core is free if there is one: the agent's loop uses it, and
+/// releases it when a rank comes that may use every core.
 #[test]
-fn an_agent_takes_a_core_that_no_rank_uses() {
+fn an_agent_uses_a_core_that_no_rank_uses() {
     let job = Job::new(1);
     let mut command = job.command("taskset", 1, 0);
     let bound = Rank::start(command.args(["-c", "0", rank_program()]), "a bound rank");
@@ -684,13 +688,13 @@ fn an_agent_takes_a_core_that_no_rank_uses() {
         skipped("cores", "this process may use one core only");
         return;
     }
-    let said = || format!("{}: {}", cores(), job.log(1));
-    let taken = until(said, || {
+    let printed = || format!("{}: {}", cores(), job.log(1));
+    let taken = until(printed, || {
         Some(cores()).filter(|one| one.parse::<u32>().is_ok())
     });
     assert!(!siblings.trim().split([',', '-']).any(|one| one == taken));
     let roaming = start_rank(&job, 1);
-    until(said, || (cores() == usable.trim()).then_some(()));
+    until(printed, || (cores() == usable.trim()).then_some(()));
     drop((bound, roaming));
 }
 
@@ -708,13 +712,13 @@ fn a_limit_that_is_too_low_is_named() {
             &format!("ulimit {limit}; exec \"$0\""),
             rank_program(),
         ]);
-        assert_says(&refused(&mut command), &words);
-        assert_nothing_stays(&job, 1);
+        assert_contains(&refused(&mut command), &words);
+        assert_nothing_remains(&job, 1);
     }
 }
 
-/// Ranks that name one directory relative to different working directories do not meet, but none
-/// of them is in the way, and an agent outlives the working directory of who started it.
+/// Ranks that name one directory relative to different working directories do not meet, but do not hinder
+/// each other. An agent survives the working directory of the process that started it.
 #[test]
 fn an_agent_keeps_no_working_directory() {
     let job = Job::new(1);
@@ -727,11 +731,16 @@ fn an_agent_keeps_no_working_directory() {
         .env("MUSTER_DIR", "inside");
     let rank = Rank::start(&mut command, "a rank with a relative directory");
     rank.await_words(&["ATTACHED"]);
-    let name = job.place(1).directory().file_name().unwrap().to_owned();
+    let name = job
+        .agent_directory(1)
+        .directory()
+        .file_name()
+        .unwrap()
+        .to_owned();
     let directory = inside.join(name);
     assert!(directory.join("sock").exists());
     let agents = muster_tests::ranks::agents_in(&directory);
-    assert_eq!(agents.len(), 2, "keeper and worker");
+    assert_eq!(agents.len(), 2, "supervisor and worker");
     for pid in &agents {
         let cwd = std::fs::read_link(format!("/proc/{pid}/cwd")).unwrap();
         assert_eq!(cwd, Path::new("/"));
@@ -754,14 +763,14 @@ fn a_directory_that_cannot_be_used_is_named_with_the_remedy() {
             job.command(rank_program(), 1, 0)
                 .env("MUSTER_DIR", directory),
         );
-        assert_says(&text, &[&directory.display().to_string(), "MUSTER_DIR"]);
-        assert_nothing_stays(&job, 1);
+        assert_contains(&text, &[&directory.display().to_string(), "MUSTER_DIR"]);
+        assert_nothing_remains(&job, 1);
     }
-    job.place(1).prepare().unwrap();
-    set_mode(job.place(1).directory(), 0o750);
+    job.agent_directory(1).prepare().unwrap();
+    set_mode(job.agent_directory(1).directory(), 0o750);
     let text = refused(&mut job.command(rank_program(), 1, 0));
-    assert_says(&text, &["0750", "0700", "MUSTER_DIR"]);
-    assert_nothing_stays(&job, 1);
+    assert_contains(&text, &["0750", "0700", "MUSTER_DIR"]);
+    assert_nothing_remains(&job, 1);
 }
 
 fn set_mode(path: &Path, mode: u32) {
@@ -769,23 +778,23 @@ fn set_mode(path: &Path, mode: u32) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
 }
 
-/// A job that was killed with its agents leaves files behind; they are in nobody's way.
+/// A job that was killed with its agents leaves files behind, which do not hinder later ones.
 #[test]
-fn what_a_killed_job_left_behind_is_in_nobodys_way() {
+fn files_of_a_killed_job_do_not_hinder_the_next_one() {
     let mut world = World::start(1);
-    let (keeper, worker) = world.job.agent(1).pair();
-    for pid in [keeper, worker] {
+    let (supervisor, worker) = world.job.agent(1).pair();
+    for pid in [supervisor, worker] {
         signal(pid, Signal::STOP);
     }
     world.kill(0);
     world.kill(1);
-    for pid in [keeper, worker] {
+    for pid in [supervisor, worker] {
         signal(pid, Signal::KILL);
         wait_for_end(pid);
     }
-    let place = world.job.place(1);
-    assert!(place.socket().exists() && place.lock().exists());
+    let directory = world.job.agent_directory(1);
+    assert!(directory.socket().exists() && directory.lock().exists());
     let mut rank = start_rank(&world.job, 0);
     rank.await_states("n1=Alive 0=Alive");
-    assert_ne!(world.job.agent(1).pair(), (keeper, worker));
+    assert_ne!(world.job.agent(1).pair(), (supervisor, worker));
 }

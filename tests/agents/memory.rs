@@ -1,10 +1,10 @@
-//! An MPI program under valgrind: what `muster_mpi.h` and libmuster do with its memory and with MPI's objects.
+//! An MPI program under valgrind: how `muster_mpi.h` and libmuster handle its memory and MPI's objects.
 //!
-//! MPI has findings of its own in plenty. Here counts only what was done or allocated below a function of ours:
-//! one with a frame in `muster_mpi.h` or in libmuster. Below libmuster-pmpi.so is all of MPI: of it counts what it
-//! does itself.
+//! MPI has many findings of its own. Only what was done or allocated below a function of Muster counts: a
+//! finding with a frame in `muster_mpi.h` or in libmuster. All of MPI runs below libmuster-pmpi.so, so for
+//! that library only what it does itself counts.
 
-use muster_tests::death::{await_files, hold_launcher, say_die, written};
+use muster_tests::death::{await_files, hold_launcher, request_death, written};
 use muster_tests::launch::{
     compile, compile_file, interposer, interposer_of, job, open_mpi_4, run, run_with, venv,
 };
@@ -23,7 +23,7 @@ fn reports(folder: &Path) -> Vec<String> {
         .collect()
 }
 
-/// What they say of us.
+/// The findings about Muster in these reports.
 fn findings(folder: &Path) -> Vec<String> {
     let mut ours = Vec::new();
     for report in reports(folder) {
@@ -40,7 +40,8 @@ fn is_ours(error: &str) -> bool {
         || is_of_interposer(error)
 }
 
-/// What did it, or had it allocated, is libmuster-pmpi.so: the first that is neither valgrind's nor the C library's.
+/// Whether libmuster-pmpi.so did it or had it allocated: its frame is the first one outside of valgrind and
+/// the C library.
 fn is_of_interposer(error: &str) -> bool {
     let mut frames = error.split("<frame>").skip(1);
     let is_tool = |frame: &&str| frame.contains("/vgpreload_") || frame.contains("/libc.so");
@@ -49,7 +50,7 @@ fn is_of_interposer(error: &str) -> bool {
         .is_some_and(|frame| frame.contains("/libmuster-pmpi.so"))
 }
 
-/// The words that start a program under valgrind, with reports in this folder.
+/// The arguments that start a program under valgrind, with reports in this folder.
 fn valgrind(folder: &Path) -> Vec<String> {
     let report = folder.join("report.%p.xml");
     let known = Path::new("/usr/share/openmpi/openmpi-valgrind.supp");
@@ -67,8 +68,9 @@ fn valgrind(folder: &Path) -> Vec<String> {
     words
 }
 
-/// A job of three ranks whose last one dies; the survivors are told and make groups of the ranks. Launchers end
-/// them for the death, or when the first of them has ended: this one not before all have reported.
+/// A job of three ranks whose last one dies; the survivors are notified and create groups of the ranks.
+/// Launchers end them because of the death, or when the first of them has ended: this launcher must not
+/// before all have reported.
 fn expect_clean(launcher: &mut Command, folder: &Path) {
     let mut has_died = false;
     let outcome = run_with(launcher, folder, |lines| {
@@ -78,7 +80,7 @@ fn expect_clean(launcher: &mut Command, folder: &Path) {
         }
         has_died = true;
         let _held = hold_launcher(folder);
-        say_die(folder);
+        request_death(folder);
         await_files(|| {
             let reports = reports(folder);
             let ended = reports
@@ -90,8 +92,8 @@ fn expect_clean(launcher: &mut Command, folder: &Path) {
     let text = outcome.text();
     let words = ["FAIL", "READY"].map(|word| outcome.count(word));
     assert_eq!(words, [0, 3], "{text}");
-    let told = [0, 1].map(|rank| written(folder, "told", rank).is_some());
-    assert_eq!(told, [true; 2], "{text}");
+    let notified = [0, 1].map(|rank| written(folder, "told", rank).is_some());
+    assert_eq!(notified, [true; 2], "{text}");
     let ours = findings(folder);
     assert!(ours.is_empty(), "{}", ours.join("\n"));
 }
@@ -107,21 +109,22 @@ fn open_mpi_with_muster_is_clean() {
     });
 }
 
-/// Here `muster_mpi_init` sends the cards of all processes around.
+/// Here `muster_mpi_init` distributes the bootstrap records of all processes.
 #[test]
 fn mpich_with_muster_is_clean() {
     job(|folder| {
         let program = compile(&venv("mpich").join("mpicc"), "told", &["-g"], folder);
         let mut launcher = Command::new(venv("mpich").join("mpiexec"));
         launcher.args(["-disable-auto-cleanup", "-n", "3"]);
-        launcher.args(valgrind(folder)).arg(program).arg("cards");
+        launcher.args(valgrind(folder)).arg(program).arg("records");
         let pid = std::process::id();
         let net = format!("{}.{}", 93 + pid / 250 % 100, 1 + pid % 250);
         expect_clean(launcher.env("TOLD_NET", net), folder);
     });
 }
 
-/// Messages received in every way there is, with this libmuster-pmpi.so between program and MPI; what was found.
+/// Receives messages in every possible way, with this libmuster-pmpi.so between program and MPI. Returns the
+/// findings.
 fn findings_of_interposer(
     launcher: &mut Command,
     compiler: &Path,
@@ -162,7 +165,7 @@ fn messages_are_counted_cleanly_under_mpich() {
     });
 }
 
-/// A libmuster-pmpi.so that does not give back what it knows of a communicator.
+/// Builds a libmuster-pmpi.so that does not free its data of a communicator.
 fn forgetful(compiler: &Path, folder: &Path) -> PathBuf {
     let source = workspace().join("bindings-c/pmpi/muster_pmpi.c");
     let text = fs::read_to_string(source).expect("the source");
@@ -174,7 +177,7 @@ fn forgetful(compiler: &Path, folder: &Path) -> PathBuf {
 }
 
 #[test]
-fn what_is_counted_wrong_is_found() {
+fn a_leak_of_the_interposer_is_found() {
     job(|folder| {
         let compiler = Path::new("mpicc.openmpi");
         let library = forgetful(compiler, folder);
@@ -186,7 +189,7 @@ fn what_is_counted_wrong_is_found() {
     });
 }
 
-/// Hands cards around that were never written.
+/// Passes bootstrap records that were never written.
 const CARELESS: &str = r#"
 #include <muster_mpi.h>
 int main(int argc, char **argv)
@@ -202,10 +205,10 @@ int main(int argc, char **argv)
 }
 "#;
 
-/// A mistake is found, and found to be one of ours. (A group that is not given back is none of valgrind's: MPI
+/// A mistake is found, and attributed to Muster. (valgrind does not report a group that is not freed: MPI
 /// holds it.)
 #[test]
-fn what_is_done_wrong_is_found() {
+fn a_use_of_uninitialised_records_is_found() {
     job(|folder| {
         let source = folder.join("careless.c");
         fs::write(&source, CARELESS).expect("a file");

@@ -1,5 +1,6 @@
-//! A node that was held failed does not come back where MPI was told of it: its ranks hear that they are outcast,
-//! also from an agent that they had to start, and that knows of the verdict from the others alone.
+//! A node that was declared failed does not come back if its MPI was notified of it: its ranks learn that
+//! they are outcast, also from an agent that they had to start and that knows the verdict only from the
+//! others.
 //!
 //! Real ranks and real agents, as in `agents.rs`; every wait is for an event.
 
@@ -11,7 +12,7 @@ const NODES: usize = 3;
 const LOST: usize = 2;
 const RANKS: [usize; 2] = [2, 3];
 
-/// Two ranks a node, whose MPI is told of failures; all see all.
+/// Starts two ranks per node whose MPI is notified of failures; all ranks see all.
 fn start(job: &Job) -> Vec<Rank> {
     let mut ranks: Vec<Rank> = (0..2 * NODES as u32)
         .map(|rank| {
@@ -30,20 +31,22 @@ fn start(job: &Job) -> Vec<Rank> {
     ranks
 }
 
-/// Both processes of the lost node's agent are killed while its ranks can start no other.
+/// Kills both processes of the lost node's agent while its ranks cannot start another one.
 fn lose_the_agent(job: &Job, ranks: &[Rank]) {
     let pids = RANKS.map(|rank| ranks[rank].pid());
     pids.iter().for_each(|pid| signal(*pid, Signal::STOP));
-    let (keeper, worker) = job.agent(LOST).pair();
-    // Stopped first, so that the keeper does not fork another worker.
+    let (supervisor, worker) = job.agent(LOST).pair();
+    // Stopped first, so that the supervisor does not fork another worker.
     for what in [Signal::STOP, Signal::KILL] {
-        [keeper, worker].iter().for_each(|pid| signal(*pid, what));
+        [supervisor, worker]
+            .iter()
+            .for_each(|pid| signal(*pid, what));
     }
-    [keeper, worker].into_iter().for_each(wait_for_end);
+    [supervisor, worker].into_iter().for_each(wait_for_end);
 }
 
 #[test]
-fn ranks_whose_node_was_buried_with_its_agent_are_told_so() {
+fn ranks_of_a_failed_node_learn_that_they_are_outcast() {
     let job = Job::new(NODES);
     let mut ranks = start(&job);
     lose_the_agent(&job, &ranks);
@@ -59,13 +62,13 @@ fn ranks_whose_node_was_buried_with_its_agent_are_told_so() {
             ranks[rank].await_words(&["EVENT", "Overflow"]);
             ranks[rank].await_words(&["EVENT", "Outcast"]);
         }
-        // The agent that comes after that one hears it, too.
+        // The next agent learns it, too.
         lose_the_agent(&job, &ranks);
     }
     for rank in RANKS {
         signal(ranks[rank].pid(), Signal::CONT);
     }
-    // What comes next to the others, nobody has let that node in before it.
+    // No other node has accepted that node before the next event.
     ranks.remove(0).kill();
     for other in [0, 3, 4] {
         ranks[other].await_words(&["EVENT", "RankFailed", "rank=0"]);

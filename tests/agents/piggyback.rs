@@ -1,4 +1,4 @@
-//! BG-03: the messages of a real MPI program stand for heartbeats, without a change to the program.
+//! BG-03: the messages of a real MPI program replace heartbeats, without a change to the program.
 
 use muster_tests::launch::{
     Outcome, compile, interposer, job, open_mpi_5_on_two_nodes, processes_of, run_with, signal_all,
@@ -7,13 +7,13 @@ use muster_tests::launch::{
 use muster_tests::ranks::{Job, Rank, signal};
 use rustix::process::Signal;
 
-/// Until so many beats were left out on each node the ranks talk with the library.
+/// The ranks send messages with the library until this many beats were left out on each node.
 const ENOUGH: u64 = 50;
 
-/// Four ranks on two nodes talk for some seconds; then the second node is stopped. With the library or
-/// without.
+/// Four ranks on two nodes exchange messages for some seconds; then the second node is stopped. With the
+/// library or without.
 fn chatter(with_library: bool) -> Outcome {
-    let mut said = None;
+    let mut printed = None;
     job(|folder| {
         let compiler = venv("venv").join("mpicc");
         let program = compile(&compiler, "chatter", &[], folder);
@@ -43,12 +43,12 @@ fn chatter(with_library: bool) -> Outcome {
         let ends = ["FAIL", "READY", "GONE", "DONE"].map(|word| outcome.count(word));
         assert_eq!(ends, [0, 4, 1, 1], "{text}");
         println!("{text}");
-        said = Some(outcome);
+        printed = Some(outcome);
     });
-    said.expect("the job was run")
+    printed.expect("the job was run")
 }
 
-/// The sum of a counter over the ranks' agents: two ranks ask each.
+/// The sum of a counter over the ranks' agents: two ranks query each one.
 fn sum(outcome: &Outcome, name: &str) -> u64 {
     let stats = outcome
         .lines
@@ -64,11 +64,12 @@ fn sum(outcome: &Outcome, name: &str) -> u64 {
     numbers.sum()
 }
 
-/// The deadline of the standard profile, in microseconds: nobody is given up sooner. How much later depends on
-/// how soon agents and ranks get a core; `runtime/protocol/tests/traffic.rs` has it to the microsecond.
+/// The deadline of the standard profile, in microseconds: no node is declared failed sooner. How much later
+/// depends on how soon agents and ranks get a core; `runtime/protocol/tests/traffic.rs` tests it to the
+/// microsecond.
 const DEADLINE_US: u64 = 60_000;
 
-/// The stopped node was reported, and not too soon.
+/// The stopped node was reported, and not too early.
 fn expect_found(outcome: &Outcome) {
     let mut gone = outcome.lines.iter().filter_map(|line| {
         let (_, rest) = line.split_once("silent_us=")?;
@@ -79,10 +80,10 @@ fn expect_found(outcome: &Outcome) {
     assert!(silent_us >= DEADLINE_US, "{silent_us} us");
 }
 
-/// Beats are saved while the ranks talk, nobody takes the quieter node for silent, and a node that does fall
-/// silent is found. Which share is saved depends on how often the ranks get a core, too.
+/// Beats are saved while the ranks exchange messages, the quieter node is not taken for silent, and a node
+/// that becomes silent is detected. The saved share also depends on how often the ranks get a core.
 #[test]
-fn messages_of_an_mpi_program_stand_for_heartbeats() {
+fn messages_of_an_mpi_program_replace_heartbeats() {
     let outcome = chatter(true);
     for name in ["beats_left_out", "beats_stood_in"] {
         assert!(sum(&outcome, name) > 4 * ENOUGH, "{}", outcome.text());
@@ -90,9 +91,9 @@ fn messages_of_an_mpi_program_stand_for_heartbeats() {
     expect_found(&outcome);
 }
 
-/// Without the library nothing is left out.
+/// Without the library no beat is left out.
 #[test]
-fn nothing_is_saved_where_nothing_is_told() {
+fn no_beat_is_saved_without_the_library() {
     let outcome = chatter(false);
     assert_eq!(sum(&outcome, "beats_left_out"), 0, "{}", outcome.text());
     assert_eq!(sum(&outcome, "beats_stood_in"), 0);
@@ -100,7 +101,7 @@ fn nothing_is_saved_where_nothing_is_told() {
     expect_found(&outcome);
 }
 
-/// Two ranks on two nodes that see each other and whose messages carry what their agents say.
+/// Starts two ranks on two nodes that see each other and whose messages carry their agents' piggybacks.
 fn carriers(job: &Job, how: &str) -> [Rank; 2] {
     let mut ranks = [0, 1].map(|number| {
         let program = env!("CARGO_BIN_EXE_muster-test-rank");
@@ -113,19 +114,20 @@ fn carriers(job: &Job, how: &str) -> [Rank; 2] {
         rank.await_states("n1=Alive n2=Alive 0=Alive 1=Alive");
     }
     let ports = [0, 1].map(|number: usize| {
-        ranks[number].tell("port");
+        ranks[number].send("port");
         let answer = ranks[number].await_words(&["PORT"]);
         answer.split(' ').nth(1).expect("a port").to_owned()
     });
     for (own, other) in [(0, 1), (1, 0)] {
-        ranks[own].tell(&format!("talk {other} {} {how}", ports[other]));
+        ranks[own].send(&format!("talk {other} {} {how}", ports[other]));
         ranks[own].await_words(&["TALKING"]);
     }
     ranks
 }
 
-/// BG-03: heartbeats go inside the messages of an application, and are not sent besides; who dies then is found.
-/// How many depends on how soon the ranks get a core; `runtime/protocol/tests/traffic.rs` has the proportion.
+/// BG-03: heartbeats ride in the messages of an application, and are not sent separately; a death is still
+/// detected. How many depends on how soon the ranks get a core; `runtime/protocol/tests/traffic.rs` tests the
+/// proportion.
 #[test]
 fn messages_carry_heartbeats() {
     let job = Job::new(2).with_one_rail();
@@ -133,7 +135,7 @@ fn messages_carry_heartbeats() {
     for rank in &mut ranks {
         rank.await_counter("beats_carried", 8);
         rank.await_counter("beats_left_out", 8);
-        // Left out are those that a message took, and no other.
+        // Exactly those beats are left out that a message carried.
         let left_out = rank.counter("beats_left_out");
         let taken = rank.counter("piggyback_taken");
         let offered = rank.counter("beats_offered");
@@ -143,21 +145,21 @@ fn messages_carry_heartbeats() {
         assert_eq!(rank.counter("rejected_forged"), 0);
     }
     ranks[0].await_states("n1=Alive n2=Alive 0=Alive 1=Alive");
-    let (keeper, worker) = job.agent(2).pair();
+    let (supervisor, worker) = job.agent(2).pair();
     let [first, second] = ranks;
-    signal(keeper, Signal::STOP);
+    signal(supervisor, Signal::STOP);
     signal(worker, Signal::STOP);
     signal(second.pid(), Signal::STOP);
     first.await_words(&["EVENT", "NodeFailed", "node=n2"]);
-    for pid in [keeper, worker] {
+    for pid in [supervisor, worker] {
         signal(pid, Signal::KILL);
     }
 }
 
-/// Whatever an application makes of the bytes: cut, damaged, repeated or foreign they are refused, and nobody
-/// is taken for silent.
+/// An application may cut, damage, repeat or replace the bytes: they are refused, and no node is taken for
+/// silent.
 #[test]
-fn what_is_carried_badly_does_no_harm() {
+fn damaged_piggybacks_do_no_harm() {
     let job = Job::new(2).with_one_rail();
     let mut ranks = carriers(&job, "rough");
     for rank in &mut ranks {
@@ -173,9 +175,9 @@ fn what_is_carried_badly_does_no_harm() {
     }
 }
 
-/// The agent that comes after one that was killed takes and offers as the one before.
+/// The agent that follows a killed one takes and offers piggybacks like the one before.
 #[test]
-fn another_worker_goes_on_with_what_is_carried() {
+fn another_worker_continues_with_piggybacks() {
     let job = Job::new(2).with_one_rail();
     let mut ranks = carriers(&job, "whole");
     ranks[0].await_counter("beats_carried", 5);
@@ -186,11 +188,12 @@ fn another_worker_goes_on_with_what_is_carried() {
     ranks[1].await_counter("piggyback_taken", 5);
     let before = ranks[0].counter("beats_carried");
     ranks[0].await_counter("beats_carried", before + 5);
-    // Where the next worker came later than the deadline, it was called failed, and is back.
+    // If the next worker came later than the deadline, the node was declared failed, and is back.
     ranks[0].await_states("n1=Alive n2=Alive 0=Alive 1=Alive");
 }
 
-/// Of two rails each is watched by what comes over it: nothing is left out, nor laid out to be carried.
+/// With two rails each one is watched by its own traffic: no beat is left out, and none is offered as a
+/// piggyback.
 #[test]
 fn two_rails_send_all_their_beats() {
     let job = Job::new(2);

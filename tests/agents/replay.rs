@@ -1,4 +1,4 @@
-//! An outsider without the key, on the network of real agents: what it recorded, it sends again.
+//! An outsider without the key in the network of real agents replays what it recorded.
 
 use muster_tests::admin::Admin;
 use muster_tests::hosts::{Fault, Hosts, address};
@@ -10,12 +10,12 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// Datagrams of a member to each of the others that are recorded. Played one a [`PAUSE`], they last many times as long
-/// as a member may be silent.
+/// Recorded datagrams of a member to each of the others. Replayed one per [`PAUSE`], they last many times as
+/// long as a member may be silent.
 const COUNT: usize = 150;
-/// Less than the silence after which a member is held failed, of the standard profile.
+/// Shorter than the silence after which the standard profile declares a member failed.
 const PAUSE: Duration = Duration::from_millis(45);
-/// Keeps a burst from being lost in the receiver's buffers.
+/// Keeps a burst from overflowing the receiver's buffers.
 const BURST_PAUSE: Duration = Duration::from_millis(1);
 
 fn start(hosts: &Hosts, directory: &Path, host: usize) -> Member {
@@ -25,7 +25,7 @@ fn start(hosts: &Hosts, directory: &Path, host: usize) -> Member {
     Member::start_by(command, directory, &format!("n{host}"), &arguments)
 }
 
-/// Waits until all of these members see each other, and say nothing else.
+/// Waits until all these members see each other; they print nothing else.
 fn are_up(members: &[Member]) {
     for member in members {
         let others = members.iter().filter(|other| other.name != member.name);
@@ -40,11 +40,11 @@ fn ip(host: usize) -> Ipv4Addr {
 
 fn pause(time: Duration) {
     let time = time.try_into().expect("a short time");
-    // Of nothing: cut short by a signal it is a shorter pause.
+    // Polls no descriptor: a signal only shortens the pause.
     let _ = poll(&mut [], Some(&time));
 }
 
-/// How many datagrams a member has refused for this reason.
+/// Number of datagrams that a member has refused for this reason.
 fn refused(directory: &Path, member: &str, reason: &str) -> u64 {
     let stats = Admin::of(directory, member).json(&["stats"]);
     let name = format!("rejected_{reason}");
@@ -57,16 +57,16 @@ fn find(value: &serde_json::Value, name: &str) -> Option<u64> {
     own.or_else(|| fields.values().find_map(|inner| find(inner, name)))
 }
 
-/// Those of a recording that went to a host.
+/// The datagrams of a recording to this host.
 fn to(recording: &[Recorded], host: usize) -> Vec<&Recorded> {
     let meant = recording.iter().filter(|one| one.to() == ip(host));
     meant.collect()
 }
 
-/// ZM-06: datagrams of a member whose network is cut are sent to those who received them and to those who did not, in
-/// ascending order and often enough. It is held failed all the same while that goes on, and stays so.
+/// ZM-06: datagrams of a member whose network is cut are replayed to their receivers and to others, in
+/// ascending order and often enough. The member is still declared failed meanwhile, and stays so.
 #[test]
-fn recordings_keep_no_member_alive_that_is_gone() {
+fn recordings_keep_no_gone_member_alive() {
     let Some(hosts) = Hosts::open(3, 1) else {
         return;
     };
@@ -85,7 +85,7 @@ fn recordings_keep_no_member_alive_that_is_gone() {
     let play = || {
         for (to_first, to_second) in &turns {
             for (datagram, host) in [(to_first, 2), (to_second, 1), (to_first, 1), (to_second, 2)] {
-                outsider.play(datagram, ip(host));
+                outsider.replay(datagram, ip(host));
             }
             played.fetch_add(1, Ordering::Relaxed);
             pause(match is_found.load(Ordering::Relaxed) {
@@ -96,7 +96,7 @@ fn recordings_keep_no_member_alive_that_is_gone() {
     };
     let at_failure = std::thread::scope(|scope| {
         scope.spawn(play);
-        hosts.hurt(3, 0, Fault::Black);
+        hosts.break_rail(3, 0, Fault::Black);
         members[..2]
             .iter()
             .for_each(|member| member.expect_down("n3"));
@@ -105,9 +105,9 @@ fn recordings_keep_no_member_alive_that_is_gone() {
     });
     assert!(
         at_failure < turns.len(),
-        "found when the recording was over"
+        "detected only when the recording was over"
     );
-    println!("found after {at_failure} of {} datagrams", turns.len());
+    println!("detected after {at_failure} of {} datagrams", turns.len());
     for name in ["n1", "n2"] {
         for reason in ["misdirected", "repeated"] {
             let came = || refused(directory.path(), name, reason);
@@ -120,10 +120,10 @@ fn recordings_keep_no_member_alive_that_is_gone() {
     }
 }
 
-/// ZM-01: all that passed in a run is sent in a later one with the same key, to those whom it was for: nobody hears of
-/// a member that is not there, nor of another life of one that is.
+/// ZM-01: all datagrams of a run are replayed to their receivers in a later run with the same key. No member
+/// reports a member that is not there, or another incarnation of a present one.
 #[test]
-fn recordings_of_an_earlier_run_raise_nobody() {
+fn recordings_of_an_earlier_run_revive_no_member() {
     let Some(hosts) = Hosts::open(3, 1) else {
         return;
     };
@@ -135,7 +135,7 @@ fn recordings_of_an_earlier_run_raise_nobody() {
         let sent = to(recording, host).into_iter();
         sent.filter(|one| one.from() == ip(3)).count()
     };
-    // From its first word on.
+    // From its first datagram on.
     let enough = |recording: &[Recorded]| [1, 2].iter().all(|h| of_third(recording, *h) >= COUNT);
     let recording = outsider.record(|_| true, enough);
     are_up(&members);
@@ -144,9 +144,9 @@ fn recordings_of_an_earlier_run_raise_nobody() {
     let mut members: Vec<Member> = (1..=2).map(start).collect();
     are_up(&members);
     for datagram in &recording {
-        // That host has nobody now, and does not send again what comes for others.
+        // That host has no member now.
         if datagram.to() != ip(3) {
-            outsider.play(datagram, datagram.to());
+            outsider.replay(datagram, datagram.to());
             pause(BURST_PAUSE);
         }
     }

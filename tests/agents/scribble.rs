@@ -1,5 +1,5 @@
-//! Ranks that write over all that they share with their agent, as stray pointers do, and workers that die then: the
-//! successor starts, holds nobody dead who lives, and finds who dies.
+//! Ranks that overwrite all memory that they share with their agent, as stray pointers do, and workers that
+//! die then. The successor starts, declares no running rank dead, and detects dead ones.
 
 use muster_tests::DEADLINE;
 use muster_tests::ranks::{Job, Rank, signal};
@@ -7,8 +7,8 @@ use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
 use std::time::SystemTime;
 
 const FAILURES: [&str; 5] = ["NodeFailed", "RankFailed", "RankLeft", "Outcast", "LOST"];
-/// What a successor may need of address space besides what its keeper has: what the rails and threads take. The board
-/// takes 45 MB.
+/// Address space that a successor may need beyond its supervisor's: for the rails and threads. The state
+/// table takes 45 MB.
 const BESIDES: u64 = 32 << 20;
 
 fn start(job: &Job, node: usize, rank: u32) -> Rank {
@@ -33,19 +33,19 @@ fn start_all() -> (Job, Vec<Rank>) {
     (job, ranks)
 }
 
-/// The worker of n1 is killed, and another one takes up the service.
+/// Kills the worker of n1; another one takes over.
 fn replace_worker(job: &Job, ranks: &[Rank]) {
-    let (keeper, worker) = job.agent(1).pair();
+    let (supervisor, worker) = job.agent(1).pair();
     signal(worker, Signal::KILL);
     for rank in &ranks[..3] {
         rank.await_words(&["ATTACHED"]);
     }
-    let (same_keeper, successor) = job.agent(1).pair();
-    assert_eq!(same_keeper, keeper);
+    let (same_supervisor, successor) = job.agent(1).pair();
+    assert_eq!(same_supervisor, supervisor);
     assert_ne!(successor, worker);
 }
 
-/// A rank that comes is let in, one that is killed is told, and nobody else is accused before.
+/// A new rank is accepted, a killed one is reported, and no other failure is reported before.
 fn expect_service(job: &Job, mut ranks: Vec<Rank>, what: &str) {
     let newcomer = start(job, 1, 4);
     ranks.remove(1).kill();
@@ -61,28 +61,31 @@ fn expect_service(job: &Job, mut ranks: Vec<Rank>, what: &str) {
     }
 }
 
-/// Issue: zeros at the beginning of the board ended every successor, ones in the slots failed living ranks.
+/// Regression: zeros at the beginning of the state table ended every successor, ones in the slots failed
+/// running ranks.
 #[test]
-fn a_scribbled_board_and_a_killed_worker_fail_nobody() {
+fn a_scribbled_state_table_and_a_killed_worker_cause_no_failure() {
     let since = SystemTime::UNIX_EPOCH.elapsed();
     let seed = since.map_or(1, |since| since.as_nanos() as u64);
     println!("seed {seed}");
     for what in ["zeros", "ones", "bits", "noise"] {
         let (job, mut ranks) = start_all();
-        ranks[0].tell(&format!("scribble {what} {seed}"));
-        let said = ranks[0].await_words(&["SCRIBBLED"]);
-        assert_ne!(said, "SCRIBBLED 0", "nothing could be written");
+        ranks[0].send(&format!("scribble {what} {seed}"));
+        let printed = ranks[0].await_words(&["SCRIBBLED"]);
+        assert_ne!(printed, "SCRIBBLED 0", "nothing could be written");
         replace_worker(&job, &ranks);
         expect_service(&job, ranks, what);
     }
 }
 
-/// A successor maps nothing that its keeper has mapped already: where address space is short it starts all the same.
+/// A successor maps nothing that its supervisor has mapped already: it starts even if address space is
+/// scarce.
 #[test]
-fn a_successor_needs_no_second_mapping_of_the_board() {
+fn a_successor_needs_no_second_mapping_of_the_state_table() {
     let (job, ranks) = start_all();
-    let (keeper, _) = job.agent(1).pair();
-    let statm = std::fs::read_to_string(format!("/proc/{keeper}/statm")).expect("the keeper lives");
+    let (supervisor, _) = job.agent(1).pair();
+    let statm =
+        std::fs::read_to_string(format!("/proc/{supervisor}/statm")).expect("the supervisor runs");
     let pages: u64 = statm
         .split(' ')
         .next()
@@ -94,8 +97,8 @@ fn a_successor_needs_no_second_mapping_of_the_board() {
         current: limit,
         maximum: limit,
     };
-    let keeper = Pid::from_raw(keeper as i32).expect("a process");
-    prlimit(Some(keeper), Resource::As, limit).expect("it is ours");
+    let supervisor = Pid::from_raw(supervisor as i32).expect("a process");
+    prlimit(Some(supervisor), Resource::As, limit).expect("a process of this user");
     println!("{limit:?}, waiting {DEADLINE:?} at most");
     replace_worker(&job, &ranks);
     expect_service(&job, ranks, "short of address space");

@@ -1,6 +1,6 @@
-//! An agent as a service of systemd: the unit is one that systemd takes, it is told when the agent serves and when
-//! it ends, and the log goes to the journal's socket. Without systemd as the first process: its own verifier, and
-//! its sockets played by the test.
+//! An agent as a systemd service: systemd accepts the unit, is notified when the agent serves and when it
+//! ends, and the log goes to the journal's socket. systemd does not run as the first process here: the tests
+//! use its verifier, and provide its sockets.
 
 use muster_tests::{DEADLINE, can, program, skipped, workspace};
 use rustix::process::{Pid, Signal, kill_process};
@@ -9,7 +9,7 @@ use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// The unit, for the programs under test, with a line exchanged.
+/// Writes the unit for the programs under test, with one text replaced.
 fn unit(directory: &Path, from: &str, to: &str) -> PathBuf {
     let text = fs::read_to_string(workspace().join("share/systemd/musterd.service")).unwrap();
     let musterd = program("musterd").display().to_string();
@@ -20,7 +20,7 @@ fn unit(directory: &Path, from: &str, to: &str) -> PathBuf {
     path
 }
 
-/// What systemd's verifier says of our unit, if there is one.
+/// Returns the result of systemd's verifier for the unit, if the verifier exists.
 fn verify(unit: &Path) -> Option<(bool, String)> {
     let mut command = Command::new("systemd-analyze");
     let output = command
@@ -28,24 +28,26 @@ fn verify(unit: &Path) -> Option<(bool, String)> {
         .arg(unit)
         .output()
         .ok()?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    // Units of this machine that ours names may have faults of their own.
-    let ours = said.lines().filter(|line| line.contains("musterd.service"));
+    let printed = String::from_utf8_lossy(&output.stderr);
+    // Units of this machine that the unit refers to may have errors of their own.
+    let ours = printed
+        .lines()
+        .filter(|line| line.contains("musterd.service"));
     Some((output.status.success(), ours.collect::<Vec<_>>().join("\n")))
 }
 
 #[test]
-fn systemd_takes_the_unit() {
+fn systemd_accepts_the_unit() {
     let directory = tempfile::tempdir().unwrap();
-    let Some((is_right, said)) = verify(&unit(directory.path(), "Type=notify", "Type=notify"))
+    let Some((is_right, printed)) = verify(&unit(directory.path(), "Type=notify", "Type=notify"))
     else {
         skipped("systemd", "no systemd-analyze on this machine");
         return;
     };
-    assert!(is_right && said.is_empty(), "{said}");
-    // It would say what is wrong.
-    let (_, said) = verify(&unit(directory.path(), "LimitRTPRIO", "LimitRTPRIX")).unwrap();
-    assert!(said.contains("LimitRTPRIX"), "{said}");
+    assert!(is_right && printed.is_empty(), "{printed}");
+    // The verifier reports an error if there is one.
+    let (_, printed) = verify(&unit(directory.path(), "LimitRTPRIO", "LimitRTPRIX")).unwrap();
+    assert!(printed.contains("LimitRTPRIX"), "{printed}");
 }
 
 /// A member that is killed when it is dropped.
@@ -58,7 +60,7 @@ impl Drop for Agent {
     }
 }
 
-/// A member that runs with these variables, and what before it.
+/// Starts a member with these variables, through the command `before`.
 fn start(directory: &Path, index: usize, before: &[&str], variables: &[(&str, &Path)]) -> Agent {
     let musterd = program("musterd").display().to_string();
     let rail = format!("127.73.20.{index}@udp0");
@@ -81,7 +83,7 @@ fn start(directory: &Path, index: usize, before: &[&str], variables: &[(&str, &P
     Agent(command.spawn().unwrap())
 }
 
-/// A socket that takes what is told there, and gives up some time.
+/// A socket that receives notifications, with a time-out.
 fn socket(path: &Path) -> UnixDatagram {
     let socket = UnixDatagram::bind(path).unwrap();
     socket.set_read_timeout(Some(DEADLINE)).unwrap();
@@ -90,26 +92,26 @@ fn socket(path: &Path) -> UnixDatagram {
 
 fn next(socket: &UnixDatagram) -> Vec<u8> {
     let mut datagram = vec![0; 16 << 10];
-    let length = socket.recv(&mut datagram).expect("a word");
+    let length = socket.recv(&mut datagram).expect("a notification");
     datagram.truncate(length);
     datagram
 }
 
 #[test]
-fn systemd_is_told_when_it_serves_and_when_it_ends() {
+fn systemd_is_notified_when_the_agent_serves_and_ends() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("notify");
-    let told = socket(&path);
+    let notifications = socket(&path);
     let mut agent = start(directory.path(), 1, &[], &[("NOTIFY_SOCKET", &path)]);
-    assert_eq!(next(&told), b"READY=1");
+    assert_eq!(next(&notifications), b"READY=1");
     kill_process(Pid::from_child(&agent.0), Signal::TERM).unwrap();
-    assert_eq!(next(&told), b"STOPPING=1");
+    assert_eq!(next(&notifications), b"STOPPING=1");
     assert!(agent.0.wait().unwrap().success());
 }
 
-/// Its loop says that it goes round, where systemd waits for that, and of whom it waits for it.
+/// The agent's loop sends watchdog notifications, if systemd waits for them from this process.
 #[test]
-fn the_watchdog_is_told_by_the_loop() {
+fn the_loop_notifies_the_watchdog() {
     let directory = tempfile::tempdir().unwrap();
     for (index, usec, pid, rounds) in [
         (3, "20000", None, 3),
@@ -117,24 +119,24 @@ fn the_watchdog_is_told_by_the_loop() {
         (5, "soon", None, 0),
     ] {
         let path = directory.path().join(format!("notify-{index}"));
-        let told = socket(&path);
+        let notifications = socket(&path);
         let mut variables = vec![("NOTIFY_SOCKET", path.as_path())];
         variables.push(("WATCHDOG_USEC", Path::new(usec)));
         variables.extend(pid.map(|pid| ("WATCHDOG_PID", Path::new(pid))));
         let mut agent = start(directory.path(), index, &[], &variables);
-        assert_eq!(next(&told), b"READY=1");
+        assert_eq!(next(&notifications), b"READY=1");
         for _ in 0..rounds {
-            assert_eq!(next(&told), b"WATCHDOG=1");
+            assert_eq!(next(&notifications), b"WATCHDOG=1");
         }
         kill_process(Pid::from_child(&agent.0), Signal::TERM).unwrap();
-        let mut words = std::iter::repeat_with(|| next(&told));
+        let mut words = std::iter::repeat_with(|| next(&notifications));
         let last = words.find(|word| rounds == 0 || word != b"WATCHDOG=1");
         assert_eq!(last.as_deref(), Some(&b"STOPPING=1"[..]));
         assert!(agent.0.wait().unwrap().success());
     }
 }
 
-/// The journal's own socket, of a machine that the agent alone sees: the log goes there, and the level is obeyed.
+/// The journal's socket, in a mount namespace of the agent: the log goes there, and the level is respected.
 #[test]
 fn the_log_goes_to_the_journal() {
     if !can("namespaces", &["unshare", "--mount"]) {
@@ -143,7 +145,7 @@ fn the_log_goes_to_the_journal() {
     let directory = tempfile::tempdir().unwrap();
     let journal = directory.path().join("journal");
     fs::create_dir(&journal).unwrap();
-    let told = socket(&journal.join("socket"));
+    let notifications = socket(&journal.join("socket"));
     let mount = "mount -t tmpfs none /run && mkdir -p /run/systemd/journal && \
                  mount --bind \"$JOURNAL\" /run/systemd/journal && exec \"$@\"";
     let before = ["unshare", "--mount", "sh", "-c", mount, "sh"];
@@ -153,8 +155,8 @@ fn the_log_goes_to_the_journal() {
         ("MUSTER_LOG", Path::new("info")),
     ];
     let _agent = start(directory.path(), 2, &before, &variables);
-    // It knocks first, with nothing to say.
-    let line = std::iter::repeat_with(|| next(&told)).find(|line| !line.is_empty());
+    // The agent first sends an empty datagram.
+    let line = std::iter::repeat_with(|| next(&notifications)).find(|line| !line.is_empty());
     let line = String::from_utf8_lossy(&line.unwrap_or_default()).into_owned();
     for word in ["MESSAGE", "PRIORITY", "SYSLOG_IDENTIFIER", "musterd"] {
         assert!(line.contains(word), "{word}: {line:?}");

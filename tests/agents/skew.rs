@@ -1,5 +1,5 @@
-//! Library and agent of different releases: both say which versions they have and what to do, and nobody
-//! hangs or is disturbed. The other release is played by hand, byte by byte.
+//! Library and agent of different releases: both report their versions and the remedy, and no process hangs
+//! or is disturbed. The test plays the other release, byte by byte.
 
 use muster_ipc::{Attach, Attached, RefusalCode, ToAgent, ToClient, VERSION};
 use muster_shm::LAYOUT_VERSION;
@@ -12,10 +12,10 @@ use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 
-/// Where a `Attach` has the versions of protocol and board.
+/// Offset of the versions of protocol and state table in an `Attach`.
 const VERSIONS: std::ops::Range<usize> = 5..7;
-/// Where a board has its version.
-const BOARD_VERSION_AT: u64 = 8;
+/// Offset of the version in a state table.
+const TABLE_VERSION_AT: u64 = 8;
 
 fn rank_program() -> &'static str {
     env!("CARGO_BIN_EXE_muster-test-rank")
@@ -24,7 +24,7 @@ fn rank_program() -> &'static str {
 fn attach_request(job: &Job) -> Vec<u8> {
     let attach_request = Attach {
         pid: std::process::id(),
-        key: job.place(1).key().to_owned(),
+        key: job.agent_directory(1).key().to_owned(),
         rank: Some(1),
         job_size: 0,
         threadless: false,
@@ -37,13 +37,15 @@ fn attach_request(job: &Job) -> Vec<u8> {
 
 fn await_readable(descriptor: BorrowedFd<'_>) {
     let ready = poll::readable(&[descriptor], Some(DEADLINE)).expect("it can be polled");
-    assert!(ready[0], "nothing came");
+    assert!(ready[0], "no answer in time");
 }
 
-/// What the agent answers to these bytes.
+/// The agent's answer to these bytes.
 fn answer(job: &Job, bytes: &[u8]) -> ToClient {
-    let socket = Packets::connect(&job.place(1).socket()).expect("the agent listens");
-    socket.send(bytes, None).expect("it takes a message");
+    let socket = Packets::connect(&job.agent_directory(1).socket()).expect("the agent listens");
+    socket
+        .send(bytes, None)
+        .expect("the socket takes a message");
     await_readable(socket.as_fd());
     let mut buffer = [0; 1024];
     match socket.receive(&mut buffer) {
@@ -52,13 +54,13 @@ fn answer(job: &Job, bytes: &[u8]) -> ToClient {
     }
 }
 
-fn assert_says(text: &str, words: &[&str]) {
+fn assert_contains(text: &str, words: &[&str]) {
     for word in words {
         assert!(text.contains(word), "{word:?} is missing in: {text}");
     }
 }
 
-/// A library of another release is refused before it is given a place: it would not know how to leave it.
+/// A library of another release is refused before it gets a slot: it would not know how to release it.
 #[test]
 fn an_agent_refuses_a_library_of_another_release() {
     let job = Job::new(1);
@@ -77,9 +79,9 @@ fn an_agent_refuses_a_library_of_another_release() {
         let theirs = format!("protocol {protocol} and state table layout {table}");
         let ours = format!("protocol {VERSION} and state table layout {layout}");
         let pid = job.agent(1).pair().1.to_string();
-        assert_says(&text, &[&theirs, &ours, "MUSTER_AGENT", &pid]);
+        assert_contains(&text, &[&theirs, &ours, "MUSTER_AGENT", &pid]);
     }
-    // Who is there goes on, and the rank of the refused is nobody's.
+    // Attached clients are not affected, and the rank of the refused client is not in use.
     rank.await_states("n1=Alive 0=Alive");
     assert!(matches!(
         answer(&job, &attach_request(&job)),
@@ -92,19 +94,19 @@ struct OtherAgent(PacketListener);
 
 impl OtherAgent {
     fn start(job: &Job) -> Self {
-        let place = job.place(1);
+        let place = job.agent_directory(1);
         place.prepare().expect("the directory can be made");
-        Self(PacketListener::bind(&place.socket()).expect("nobody listens there"))
+        Self(PacketListener::bind(&place.socket()).expect("no other listener"))
     }
 
-    /// Waits for a client, hears it, and answers.
+    /// Waits for a client, reads its request, and answers.
     fn answer(&self, message: &ToClient, table: &[BorrowedFd<'_>]) -> Packets {
         await_readable(self.0.as_fd());
-        let client = self.0.accept().ok().flatten().expect("a client came");
+        let client = self.0.accept().ok().flatten().expect("a client connected");
         await_readable(client.as_fd());
         let mut buffer = [0; 1024];
         let Ok(Received::Message(length, _)) = client.receive(&mut buffer) else {
-            panic!("the client said nothing");
+            panic!("the client sent nothing");
         };
         assert!(matches!(
             ToAgent::decode(&buffer[..length]),
@@ -112,13 +114,13 @@ impl OtherAgent {
         ));
         client
             .send_with(&message.encode(), table)
-            .expect("the client hears");
+            .expect("the client reads");
         client
     }
 }
 
-/// What a refused rank says, and that it ends.
-fn last_words(rank: Rank) -> String {
+/// Returns the error of a refused rank, and waits for its end.
+fn last_output(rank: Rank) -> String {
     let text = rank.await_line(|_| true);
     assert!(text.starts_with("REFUSED"), "{text}");
     assert_eq!(rank.await_end(), Some(3), "{text}");
@@ -126,27 +128,28 @@ fn last_words(rank: Rank) -> String {
 }
 
 #[test]
-fn a_library_says_why_an_agent_of_another_release_refuses_it() {
+fn a_library_reports_why_an_agent_of_another_release_refuses_it() {
     let job = Job::new(1);
     let agent = OtherAgent::start(&job);
     let rank = Rank::start(&mut job.command(rank_program(), 1, 0), "rank 0");
     let reason = "the library has protocol 2, this musterd has protocol 7; MUSTER_AGENT";
     let client = agent.answer(&ToClient::Refused(RefusalCode::Version, reason.into()), &[]);
-    assert_says(&last_words(rank), &[reason]);
+    assert_contains(&last_output(rank), &[reason]);
     drop(client);
     assert_eq!(job.agent(1).all, [0; 0], "no other agent is started for it");
 }
 
 #[test]
-fn a_library_refuses_a_board_of_another_layout() {
+fn a_library_refuses_a_state_table_of_another_layout() {
     let job = Job::new(1);
     let agent = OtherAgent::start(&job);
-    let halves = [(); 2].map(|()| create_sealed(c"a-board", 1 << 16).expect("memory for a board"));
+    let halves =
+        [(); 2].map(|()| create_sealed(c"a-table", 1 << 16).expect("memory for a state table"));
     let other = LAYOUT_VERSION + 1;
     let file = File::from(halves[0].try_clone().expect("a descriptor is left"));
-    file.write_at(b"MUSTERBD", 0).expect("it is ours");
-    file.write_at(&other.to_le_bytes(), BOARD_VERSION_AT)
-        .expect("it is ours");
+    file.write_at(b"MUSTERBD", 0).expect("the file is writable");
+    file.write_at(&other.to_le_bytes(), TABLE_VERSION_AT)
+        .expect("the file is writable");
     let rank = Rank::start(&mut job.command(rank_program(), 1, 0), "rank 0");
     let attached = Attached {
         slot: 0,
@@ -163,7 +166,7 @@ fn a_library_refuses_a_board_of_another_layout() {
         format!("has layout {other}"),
         format!("knows layout {LAYOUT_VERSION}"),
     );
-    assert_says(&last_words(rank), &[&found, &known, "MUSTER_AGENT"]);
+    assert_contains(&last_output(rank), &[&found, &known, "MUSTER_AGENT"]);
     drop(client);
     assert_eq!(job.agent(1).all, [0; 0], "no other agent is started for it");
 }

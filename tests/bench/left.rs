@@ -1,5 +1,5 @@
-//! What a run leaves behind on the nodes that are left: processes, files with the sockets among them, shared memory,
-//! steps of Slurm. A lost node keeps what it had; it went with the node.
+//! What a run leaves behind on the remaining nodes: processes, files (sockets included), shared memory, Slurm
+//! steps. What a lost node had is ignored.
 
 use muster_tests::cluster::{Cluster, DAEMONS};
 use rustix::event::poll;
@@ -9,42 +9,42 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// How long a launcher may take to clean up.
-const PATIENCE: Duration = Duration::from_secs(20);
-/// How long Slurm may take to miss a node and end the step.
+const CLEANUP_LIMIT: Duration = Duration::from_secs(20);
+/// How long Slurm may take to detect a lost node and end the step.
 const SLURM: Duration = Duration::from_secs(60);
-/// What stays of a step until Slurm has missed a node.
+/// Processes of a step that remain until Slurm has detected a lost node.
 const OF_SLURM: [&str; 2] = ["srun", "slurmstepd"];
 
-/// What there was before a run.
+/// The state before a run.
 pub(crate) struct Before {
     paths: BTreeSet<PathBuf>,
 }
 
 impl Before {
-    pub(crate) fn look(cluster: &Cluster) -> Self {
+    pub(crate) fn take(cluster: &Cluster) -> Self {
         Self {
             paths: paths(cluster),
         }
     }
 
-    /// What is left when everybody has had time to clean up. Where nodes were lost srun and Slurm's part of the step
-    /// count only if it is waited `for_slurm`.
+    /// Returns what is left after the time for cleaning up. If nodes were lost, srun and Slurm's processes of
+    /// the step count only with `for_slurm`, which waits long enough.
     pub(crate) fn left(&self, cluster: &Cluster, lost: &[usize], for_slurm: bool) -> Vec<String> {
         let counts_slurm = lost.is_empty() || for_slurm;
-        let patience = if counts_slurm && !lost.is_empty() {
+        let limit = if counts_slurm && !lost.is_empty() {
             SLURM
         } else {
-            PATIENCE
+            CLEANUP_LIMIT
         };
-        let until = Instant::now() + patience;
+        let until = Instant::now() + limit;
         loop {
-            let mut left = self.look_again(cluster, lost, counts_slurm);
+            let mut left = self.check(cluster, lost, counts_slurm);
             if left.is_empty() || Instant::now() > until {
                 left.sort();
                 left.dedup();
                 return left;
             }
-            // Nothing tells when the last file has gone.
+            // No event announces that the last file is removed.
             let moment = Timespec {
                 tv_sec: 0,
                 tv_nsec: 200_000_000,
@@ -53,7 +53,7 @@ impl Before {
         }
     }
 
-    fn look_again(&self, cluster: &Cluster, lost: &[usize], counts_slurm: bool) -> Vec<String> {
+    fn check(&self, cluster: &Cluster, lost: &[usize], counts_slurm: bool) -> Vec<String> {
         let mut left = Vec::new();
         for process in cluster.processes() {
             let name = process.name.as_str();
@@ -66,22 +66,22 @@ impl Before {
         let now = paths(cluster);
         let mut new: Vec<&PathBuf> = now.difference(&self.paths).collect();
         new.retain(|path| !lost.iter().any(|node| is_of(path, *node)));
-        // The directory of an agent has no name that says whose it is.
+        // The name of an agent's directory does not show which node it belongs to.
         let (agents, files): (Vec<&PathBuf>, Vec<_>) = new
             .into_iter()
             .partition(|path| path.starts_with(cluster.muster_dir()));
         let agents = agents.into_iter().skip(lost.len());
         left.extend(agents.chain(files).map(|path| path.display().to_string()));
-        // Asked last and seldom: it is a question to the controller.
+        // Last and rarely: it is a request to the controller.
         if counts_slurm && left.is_empty() {
-            let (_, steps) = cluster.say(&["squeue", "--steps", "--noheader"]);
+            let (_, steps) = cluster.output_of(&["squeue", "--steps", "--noheader"]);
             left.extend(steps.lines().map(|step| format!("step {}", step.trim())));
         }
         left
     }
 }
 
-/// Directories of agents, files and directories of jobs, and shared memory; not what Slurm writes.
+/// Directories of agents, files and directories of jobs, and shared memory, without what Slurm writes.
 fn paths(cluster: &Cluster) -> BTreeSet<PathBuf> {
     let entries = |path: &Path| {
         let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
@@ -105,7 +105,7 @@ fn is_of(path: &Path, node: usize) -> bool {
     let number = format!("-{}", node - 1);
     path.iter().any(|part| {
         let part = part.to_string_lossy();
-        let mut words = part.split(|letter: char| !letter.is_ascii_alphanumeric());
+        let mut words = part.split(|character: char| !character.is_ascii_alphanumeric());
         words.any(|word| word == name) || part.ends_with(&number)
     })
 }

@@ -1,10 +1,12 @@
-//! `make bench-local`: whether a node that asks its own agent for everything at once is called failed.
+//! `make bench-local`: whether a node is declared failed when its own processes send its agent everything at
+//! once.
 //!
-//! A job of emulated nodes, busy loops beside it, and on the flooded nodes all that [`LocalLoad`] asks. Nothing fails
-//! but the ranks that the load kills itself, so every node that a rank is told to be failed is a false failure.
+//! A job of emulated nodes, busy loops beside it, and on the flooded nodes all requests of [`LocalLoad`].
+//! Nothing fails except the ranks that the load kills itself, so every node failure that a rank is notified
+//! of is a false failure.
 
 use clap::Parser;
-use muster_tests::local_load::{Asked, LocalLoad};
+use muster_tests::local_load::{Counts, LocalLoad};
 use muster_tests::ranks::{Job, Rank};
 use rustix::event::{Timespec, poll};
 use std::path::PathBuf;
@@ -13,9 +15,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Words of events that nothing here gives a reason for.
+/// Events that have no cause here.
 const FALSE: [&str; 3] = ["NodeFailed", "Outcast", "LOST"];
-/// One that is no failure.
+/// An event that is no failure.
 const SUSPECTED: &str = "NodeSuspected";
 
 /// Counts the false failures of a job whose nodes flood their own agents.
@@ -28,17 +30,18 @@ struct Options {
     /// Members of the job.
     #[arg(long, default_value_t = 16)]
     nodes: usize,
-    /// The first so many of them are flooded [default: one for each core]. An agent under this load takes a part of a
-    /// core at real-time priority; where those of one machine take all of it, the kernel's own limits stop them.
+    /// How many of them are flooded [default: one for each core]. An agent under this load takes a part of a
+    /// core at real-time priority; if the agents of one machine take all of it, the kernel's limits stop
+    /// them.
     #[arg(long)]
     flooded: Option<usize>,
     /// Timing profile.
     #[arg(long, default_value = "standard", value_parser = ["fast", "standard", "quiet"])]
     profile: String,
-    /// Busy loops beside them, for each core.
+    /// Busy loops beside the job, for each core.
     #[arg(long, default_value_t = 1)]
     busy_per_core: usize,
-    /// The program that is a rank [default: beside this one].
+    /// The program that is a rank [default: in the folder of this one].
     #[arg(long)]
     rank_program: Option<PathBuf>,
 }
@@ -92,7 +95,7 @@ fn main() {
         .for_each(|rank| drop(rank.await_words(&["ATTACHED"])));
     for node in 1..=options.nodes {
         let word = format!("n{node}=Alive");
-        ranks.iter_mut().for_each(|rank| rank.await_said(&word));
+        ranks.iter_mut().for_each(|rank| rank.await_in_view(&word));
     }
     ranks.iter().for_each(|rank| drop(rank.take_passed()));
 
@@ -102,7 +105,7 @@ fn main() {
             let (job, program, nodes) = (Arc::clone(&job), program.clone(), options.nodes);
             let mut numbers = 0;
             LocalLoad::begin(&job.clone(), node, move || {
-                // The first stays; the others come one after the other.
+                // The first rank stays; the others start and end one after the other.
                 let number = nodes + 2 * node + usize::min(numbers, 1);
                 numbers += 1;
                 let mut command = job.command(&program, node, number as u32);
@@ -113,7 +116,7 @@ fn main() {
     let began = Instant::now();
     let (mut losses, mut suspicions) = (Vec::new(), 0);
     while began.elapsed() < Duration::from_secs_f64(options.minutes * 60.0) {
-        // Nothing to wait for: a look a second.
+        // There is no event to wait for: check once a second.
         let _ = poll(
             &mut [],
             Some(&Timespec {
@@ -122,7 +125,7 @@ fn main() {
             }),
         );
         for (at, rank) in ranks.iter_mut().enumerate() {
-            // Its answer comes behind the events that it has told.
+            // The answer comes after the events that the agent has reported.
             rank.counter("local_work_cut");
             for line in rank.take_passed() {
                 suspicions += usize::from(line.contains(SUSPECTED));
@@ -135,8 +138,8 @@ fn main() {
     }
     report(&loads, &mut ranks[..flooded]);
     println!(
-        "{} nodes, {flooded} flooded, profile {profile}, {} busy loops, {:.1} min: {} false failures told, \
-         {suspicions} suspicions told",
+        "{} nodes, {flooded} flooded, profile {profile}, {} busy loops, {:.1} min: {} false failures reported, \
+         {suspicions} suspicions reported",
         options.nodes,
         busy.0.len(),
         began.elapsed().as_secs_f64() / 60.0,
@@ -148,24 +151,24 @@ fn main() {
 }
 
 fn report(loads: &[LocalLoad], ranks: &mut [Rank]) {
-    let sum = |count: fn(&Asked) -> &AtomicU64| {
+    let sum = |count: fn(&Counts) -> &AtomicU64| {
         let each = loads
             .iter()
-            .map(|load| count(load.asked()).load(Ordering::Relaxed));
+            .map(|load| count(load.counts()).load(Ordering::Relaxed));
         each.sum::<u64>()
     };
     println!(
-        "connections without a word {}",
-        sum(|asked| &asked.connections)
+        "idle connections           {}",
+        sum(|counts| &counts.connections)
     );
-    println!("ranks that came and went   {}", sum(|asked| &asked.ranks));
+    println!("ranks started and ended    {}", sum(|counts| &counts.ranks));
     println!(
         "attributes written         {}",
-        sum(|asked| &asked.attributes)
+        sum(|counts| &counts.attributes)
     );
     println!(
-        "questions answered         {}",
-        sum(|asked| &asked.questions)
+        "requests answered          {}",
+        sum(|counts| &counts.requests)
     );
     for name in [
         "local_work_longest_us",

@@ -1,10 +1,9 @@
 //! `make bench-run`: the same MPI program and the same faults under three launchers, in a real Slurm of four
 //! nodes on this machine: `srun` with `muster run`, Open MPI's `mpirun --with-ft ulfm`, `srun --mpi=pmix`.
 //!
-//! Picture three ferries on one lake, each sunk a little in the same place, and at the shore somebody with a
-//! watch who counts the passengers. A run counts as survived if each rank that was not hit shrank, went on with
-//! right sums and came out of `MPI_Finalize`. Times are the ranks' own, on the machine's one clock. After each run
-//! is looked what is left of it on the nodes that are left.
+//! A run counts as survived if each remaining rank shrank its communicator, continued with right sums and
+//! returned from `MPI_Finalize`. Times are the ranks' own, on the machine's single clock. After each run the
+//! bench checks what is left of it on the remaining nodes.
 
 mod left;
 
@@ -23,12 +22,12 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 const RANKS: usize = 8;
-/// A job that is not ready by then did not start.
+/// A job that is not ready by then counts as not started.
 const START: Duration = Duration::from_secs(60);
-/// One whose survivors are not done by then hangs.
+/// A job whose survivors are not done by then counts as hanging.
 const END: Duration = Duration::from_secs(30);
 
-/// Who starts the ranks.
+/// The launcher of the ranks.
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
 enum Launcher {
     Muster,
@@ -36,7 +35,7 @@ enum Launcher {
     Pmix,
 }
 
-/// What happens to the job.
+/// The fault.
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
 enum Fault {
     None,
@@ -70,27 +69,27 @@ struct Options {
     /// Runs of each fault under each other launcher.
     #[arg(long, default_value_t = 2)]
     others: usize,
-    /// What the nodes, ranks and moments that are hit follow from [default: of the clock].
+    /// What the affected nodes, ranks and times follow from [default: the clock].
     #[arg(long)]
     seed: Option<u64>,
-    /// Only these.
+    /// Run only these launchers.
     #[arg(long, value_enum, value_delimiter = ',')]
     launchers: Vec<Launcher>,
-    /// Only these.
+    /// Run only these faults.
     #[arg(long, value_enum, value_delimiter = ',')]
     faults: Vec<Fault>,
 }
 
-/// What came of one run.
+/// The result of one run.
 #[derive(Default)]
 struct Outcome {
     started: bool,
     survived: bool,
-    /// From the fault until each survivor's MPI had told it, in ms.
+    /// From the fault until each survivor's MPI had reported it, in ms.
     told_ms: Option<f64>,
-    /// Until each had the smaller communicator.
+    /// From the fault until each survivor had the smaller communicator, in ms.
     shrunk_ms: Option<f64>,
-    /// Something was left of it.
+    /// Whether the run left something behind.
     leaves: bool,
 }
 
@@ -104,26 +103,26 @@ fn main() {
     println!("{NODES} nodes of a real Slurm on this machine, {RANKS} ranks, seed {seed};");
     println!("{rounds} rounds of muster run, {others} of each other launcher");
     println!("survived runs; those that left something on nodes that were not lost;");
-    println!("ms from the fault until all survivors are told / have shrunk: median (longest)");
+    println!("ms from the fault until all survivors are notified / have shrunk: median (longest)");
     print!("{:<36}", "");
     for launcher in &launchers {
-        print!("{:<48}", words(*launcher));
+        print!("{:<48}", label(*launcher));
     }
     println!();
-    for (fault, words) in FAULTS {
+    for (fault, label) in FAULTS {
         if !options.faults.is_empty() && !options.faults.contains(&fault) {
             continue;
         }
-        print!("{words:<36}");
+        print!("{label:<36}");
         for launcher in &launchers {
-            // The same seed for each launcher: the same node, the same moment.
-            let mut dice = ChaCha8Rng::seed_from_u64(seed);
+            // The same seed for each launcher: the same node, the same time.
+            let mut chance = ChaCha8Rng::seed_from_u64(seed);
             let rounds = match launcher {
                 Launcher::Muster => rounds,
                 Launcher::Mpirun | Launcher::Pmix => others,
             };
             let runs: Vec<Outcome> = (1..=rounds)
-                .map_while(|round| play(*launcher, fault, round == rounds, &mut dice))
+                .map_while(|round| run_once(*launcher, fault, round == rounds, &mut chance))
                 .collect();
             print!("{:<48}", cell(&runs));
         }
@@ -131,7 +130,7 @@ fn main() {
     }
 }
 
-fn words(launcher: Launcher) -> &'static str {
+fn label(launcher: Launcher) -> &'static str {
     match launcher {
         Launcher::Muster => "srun muster run",
         Launcher::Mpirun => "mpirun --with-ft ulfm",
@@ -162,21 +161,26 @@ fn cell(runs: &[Outcome]) -> String {
         let longest = times.last().copied()?;
         Some(format!("{:.0} ({longest:.0})", times[times.len() / 2]))
     };
-    let told = of(|run| run.told_ms.filter(|_| run.survived));
+    let notified = of(|run| run.told_ms.filter(|_| run.survived));
     let shrunk = of(|run| run.shrunk_ms.filter(|_| run.survived));
-    if let (Some(told), Some(shrunk)) = (told, shrunk) {
-        text += &format!("  {told} / {shrunk}");
+    if let (Some(notified), Some(shrunk)) = (notified, shrunk) {
+        text += &format!("  {notified} / {shrunk}");
     }
     text
 }
 
-/// One run in a cluster of its own; none without root. After the last one of a kind Slurm is given the time to miss
-/// lost nodes.
-fn play(launcher: Launcher, fault: Fault, is_last: bool, dice: &mut ChaCha8Rng) -> Option<Outcome> {
-    let first = dice.random_range(1..=NODES);
-    let second = (first + dice.random_range(0..NODES - 1)) % NODES + 1;
-    let wait = Duration::from_millis(dice.random_range(0..200));
-    let rank = dice.random_range(0..2);
+/// One run in a cluster of its own; `None` without root. After the last run of a kind Slurm gets the time to
+/// detect lost nodes.
+fn run_once(
+    launcher: Launcher,
+    fault: Fault,
+    is_last: bool,
+    chance: &mut ChaCha8Rng,
+) -> Option<Outcome> {
+    let first = chance.random_range(1..=NODES);
+    let second = (first + chance.random_range(0..NODES - 1)) % NODES + 1;
+    let wait = Duration::from_millis(chance.random_range(0..200));
+    let rank = chance.random_range(0..2);
     let (nodes, lost) = match fault {
         Fault::None => (vec![], 0),
         Fault::Rank => (vec![first], 1),
@@ -191,17 +195,17 @@ fn play(launcher: Launcher, fault: Fault, is_last: bool, dice: &mut ChaCha8Rng) 
         cluster.folder(),
     );
     let mut command = Job::command(&cluster, launcher);
-    let before = Before::look(&cluster);
+    let before = Before::take(&cluster);
     let mut job = Job::start(command.arg(binary).arg(lost.to_string()));
     let mut outcome = Outcome {
         started: job.listen(START, |job| job.with("READY").count() == RANKS),
         ..Outcome::default()
     };
     if !outcome.started {
-        eprintln!("{}: did not start: {:#?}", words(launcher), job.lines);
+        eprintln!("{}: did not start: {:#?}", label(launcher), job.lines);
         return Some(outcome);
     }
-    // The faults of no two runs meet the same step of the computation.
+    // Each run's fault hits a different step of the computation.
     job.listen(wait, |_| false);
     let mut victims = cluster.processes();
     victims.retain(|one| one.node.is_some_and(|node| nodes.contains(&node)) && one.name != "sleep");
@@ -233,7 +237,7 @@ fn play(launcher: Launcher, fault: Fault, is_last: bool, dice: &mut ChaCha8Rng) 
     let left = before.left(&cluster, &lost, is_last);
     outcome.leaves = !left.is_empty();
     if outcome.leaves {
-        eprintln!("{}: left: {left:?}", words(launcher));
+        eprintln!("{}: left: {left:?}", label(launcher));
     }
     Some(outcome)
 }
@@ -243,11 +247,11 @@ fn monotonic_ns() -> i128 {
     i128::from(now.tv_sec) * 1_000_000_000 + i128::from(now.tv_nsec)
 }
 
-fn last_number(words: &str) -> Option<i128> {
-    words.split_whitespace().last()?.parse().ok()
+fn last_number(label: &str) -> Option<i128> {
+    label.split_whitespace().last()?.parse().ok()
 }
 
-/// A job and what its ranks have said.
+/// A job and the lines of its ranks.
 struct Job {
     launcher: Child,
     said: Receiver<String>,
@@ -276,7 +280,7 @@ impl Job {
             }
         };
         if launcher != Launcher::Muster {
-            // What `muster run` sees to by itself, so that it is not this that makes the difference.
+            // The settings that `muster run` makes by itself, so that they cause no difference.
             command
                 .args(["sh", "-c", "trap '' PIPE; exec \"$@\"", "sh"])
                 .env("OMPI_MCA_coll", "^han")
@@ -304,9 +308,9 @@ impl Job {
         }
     }
 
-    /// Takes lines until `enough`, the end of the job, or for so long; says whether it was enough.
-    fn listen(&mut self, patience: Duration, enough: impl Fn(&Self) -> bool) -> bool {
-        let until = Instant::now() + patience;
+    /// Takes lines until `enough`, the end of the job, or the limit. Returns whether `enough` held.
+    fn listen(&mut self, limit: Duration, enough: impl Fn(&Self) -> bool) -> bool {
+        let until = Instant::now() + limit;
         while !enough(self) {
             let left = until.saturating_duration_since(Instant::now());
             match self.said.recv_timeout(left) {
@@ -319,29 +323,29 @@ impl Job {
         true
     }
 
-    /// What follows this word in each line that begins with it.
+    /// The remainder of each line that starts with this word.
     fn with(&self, word: &'static str) -> impl Iterator<Item = &str> {
         let rest = move |line: &'_ String| line.starts_with(word);
         let lines = self.lines.iter().filter(move |line| rest(line));
         lines.map(move |line| line[word.len()..].trim())
     }
 
-    /// When each rank said it for the first time.
+    /// When each rank printed it for the first time.
     fn first_times(&self, word: &'static str) -> impl Iterator<Item = i128> {
         let mut first = std::collections::BTreeMap::new();
-        for words in self.with(word) {
-            let rank = words.split(' ').next().unwrap_or_default().to_owned();
-            if let Some(ns) = last_number(words) {
+        for label in self.with(word) {
+            let rank = label.split(' ').next().unwrap_or_default().to_owned();
+            if let Some(ns) = last_number(label) {
                 first.entry(rank).or_insert(ns);
             }
         }
         first.into_values()
     }
 
-    /// So many came to the end, with as many in their communicator.
+    /// Whether `left` ranks reached the end, with a communicator of that size.
     fn has_survived(&self, left: usize) -> bool {
         let size = left.to_string();
-        let right = |words: &&str| words.split(' ').nth(1) == Some(size.as_str());
+        let right = |label: &&str| label.split(' ').nth(1) == Some(size.as_str());
         self.with("WRONG").count() == 0
             && self.with("DONE").count() == left
             && self.with("DONE").filter(right).count() == left
@@ -350,13 +354,13 @@ impl Job {
 
 impl Drop for Job {
     fn drop(&mut self) {
-        // What it started ends with the cluster.
+        // The cluster's end also ends what it started.
         let _ = self.launcher.kill();
         let _ = self.launcher.wait();
     }
 }
 
-/// Open MPI's own launcher on the controller's host; where it would use ssh it enters the nodes' namespaces.
+/// Open MPI's own launcher on the controller's host. Instead of ssh it enters the nodes' namespaces.
 fn mpirun(cluster: &Cluster) -> Command {
     let shell = cluster.folder().join("node-shell");
     let holders = cluster.processes();
@@ -381,7 +385,7 @@ fn mpirun(cluster: &Cluster) -> Command {
     command
 }
 
-/// A process's number in the cluster.
+/// A process's number in the cluster's pid namespace.
 fn inner_pid(process: &Process) -> Option<String> {
     let status = std::fs::read_to_string(format!("/proc/{}/status", process.pid)).ok()?;
     let line = status

@@ -1,5 +1,5 @@
-//! A new user's path: `examples/README.md` followed literally, with `make install` done before. And the example
-//! in Rust, which needs the sources.
+//! A new user's path: follows `examples/README.md` literally, after `make install`. Also the example in Rust,
+//! which needs the sources.
 
 use muster_tests::launch::{Outcome, job, open_mpi_4, run_with};
 use muster_tests::workspace;
@@ -17,7 +17,7 @@ fn commands(page: &str) -> String {
     commands
 }
 
-/// An installed tree, as `make install PREFIX=` makes it of the release build.
+/// Installs the release build, as `make install PREFIX=` does.
 fn install(prefix: &Path) {
     let output = Command::new("sh")
         .arg("scripts/install")
@@ -47,9 +47,10 @@ fn follow(folder: &Path, prefix: &Path, commands: &str) -> Output {
         .expect("timeout")
 }
 
-/// Pages stand for commands and functions of ours alone, and the unit starts what was installed beside it.
+/// Manual pages exist only for Muster's own commands and functions, and the unit starts the installed
+/// program.
 #[test]
-fn nothing_is_installed_under_the_name_of_somebody_else() {
+fn nothing_is_installed_under_a_foreign_name() {
     let prefix = tempfile::tempdir().expect("a folder");
     install(prefix.path());
     let pages = prefix.path().join("share/man");
@@ -68,10 +69,10 @@ fn nothing_is_installed_under_the_name_of_somebody_else() {
     assert!(unit.contains(&starts), "{unit}");
 }
 
-/// Every function of the C API has a page of the manual that man finds under its own name, and every command its page
-/// and its completions.
+/// Every function of the C API has a manual page that man finds under its own name, and every command has its
+/// page and its completions.
 #[test]
-fn what_is_installed_is_explained() {
+fn what_is_installed_is_documented() {
     let folder = tempfile::tempdir().expect("a folder");
     let prefix = folder.path().join("prefix");
     install(&prefix);
@@ -111,7 +112,7 @@ fn the_examples_page_works_as_it_stands() {
     let folder = tempfile::tempdir().expect("a folder");
     let prefix = folder.path().join("prefix");
     install(&prefix);
-    // The copy that a user makes of what was installed.
+    // The copy that a user makes of the installed examples.
     let copy = folder.path().join("examples");
     let status = Command::new("cp")
         .arg("-r")
@@ -121,11 +122,11 @@ fn the_examples_page_works_as_it_stands() {
     assert!(status.is_ok_and(|status| status.success()), "cp -r");
     let page = fs::read_to_string(copy.join("README.md")).expect("the page");
     let output = follow(&copy, &prefix, &commands(&page));
-    let said = String::from_utf8_lossy(&output.stdout);
-    let complained = String::from_utf8_lossy(&output.stderr);
+    let printed = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
     assert!(
         output.status.success(),
-        "{}\n{said}\n{complained}",
+        "{}\n{printed}\n{errors}",
         output.status
     );
     for expected in [
@@ -137,34 +138,34 @@ fn the_examples_page_works_as_it_stands() {
         "pi is 3.1415",
     ] {
         assert!(
-            said.contains(expected),
-            "no {expected:?} in:\n{said}\n{complained}"
+            printed.contains(expected),
+            "no {expected:?} in:\n{printed}\n{errors}"
         );
     }
     // The stopped rank was given up, MPI shrank to the others, and both have the right result.
-    let said_by_both = |what: &str| {
+    let both_printed = |what: &str| {
         (0..2).all(|rank| {
-            let mut lines = said.lines();
+            let mut lines = printed.lines();
             lines.any(|line| line.starts_with(&format!("rank {rank}: {what}")))
         })
     };
     for what in ["TOLD", "SHRUNK", "RESUMED", "DONE"] {
-        assert!(said_by_both(what), "no {what}:\n{said}\n{complained}");
+        assert!(both_printed(what), "no {what}:\n{printed}\n{errors}");
     }
     for expected in ["is HUNG: stopped", "GAVEUP", " ok 20000 "] {
-        assert!(said.contains(expected), "{expected}:\n{said}");
+        assert!(printed.contains(expected), "{expected}:\n{printed}");
     }
-    assert!(!said.contains("NOSHRINK"), "{said}");
-    assert!(complained.contains("1 of 3 ranks died"), "{complained}");
-    // The second run of the job began where the first had its last common checkpoint.
-    let restarted = said
+    assert!(!printed.contains("NOSHRINK"), "{printed}");
+    assert!(errors.contains("1 of 3 ranks died"), "{errors}");
+    // The second run of the job started from the first run's last common checkpoint.
+    let restarted = printed
         .lines()
         .filter(|line| line.starts_with("from step "))
         .nth(1);
     let step: Option<u64> = restarted.and_then(|line| line["from step ".len()..].parse().ok());
     assert!(
         step.is_some_and(|step| step > 0 && step <= 50_000),
-        "{said}"
+        "{printed}"
     );
 }
 
@@ -179,7 +180,7 @@ fn rust_example() -> PathBuf {
     program
 }
 
-/// These ranks ended in order, each knowing how many died, and the result is right.
+/// Asserts that these ranks ended in order, that each knows how many died, and that the result is right.
 fn expect_done(outcome: &Outcome, ranks: &[u32], dead: u32) {
     let text = outcome.text();
     for rank in ranks {
@@ -191,7 +192,7 @@ fn expect_done(outcome: &Outcome, ranks: &[u32], dead: u32) {
 }
 
 #[test]
-fn the_rust_example_goes_on_without_a_rank() {
+fn the_rust_example_continues_without_a_rank() {
     let program = rust_example();
     job(|folder| {
         let mut launcher = open_mpi_4();
@@ -213,19 +214,19 @@ fn the_rust_example_goes_on_without_a_rank() {
             done.count() < 3
         });
         expect_done(&outcome, &[0, 1, 3], 1);
-        let told = outcome
+        let line = outcome
             .lines
             .iter()
             .find(|line| line.ends_with("; rank 0 takes over"));
-        let told = told.unwrap_or_else(|| panic!("{}", outcome.text()));
-        assert!(told.starts_with("rank 2 on "), "{told}");
-        // Before Linux 6.15 nobody can tell the signal of whom the launcher has reaped already.
+        let line = line.unwrap_or_else(|| panic!("{}", outcome.text()));
+        assert!(line.starts_with("rank 2 on "), "{line}");
+        // Before Linux 6.15 the signal of a process that its launcher has reaped is unknown.
         let is_how = [
             " FAILED: killed by signal 9 (",
             " FAILED: its process died (",
         ]
         .iter()
-        .any(|how| told.contains(how));
-        assert!(is_how, "{told}");
+        .any(|how| line.contains(how));
+        assert!(is_how, "{line}");
     });
 }

@@ -1,4 +1,5 @@
-//! The C, Fortran and Rust interfaces as programs use them: examples, PMIx events, the profiling interface of MPI.
+//! The C, Fortran and Rust interfaces as programs use them: examples, PMIx events, the MPI profiling
+//! interface.
 
 mod examples;
 mod pmix;

@@ -1,8 +1,8 @@
-//! PMIx both ways, with real MPIs and launchers: what a process hears of Muster in its own PMIx, and what
-//! Muster hears of the launcher.
+//! PMIx in both directions, with real MPIs and launchers: the events of Muster that a process receives from
+//! its own PMIx, and the events of the launcher that Muster receives.
 
 use muster_tests::cluster::Cluster;
-use muster_tests::death::{Death, await_files, run_with_death, say_die, written};
+use muster_tests::death::{Death, await_files, request_death, run_with_death, written};
 use muster_tests::launch::{
     Outcome, compile, compile_file, job, open_mpi_4, open_mpi_5, open_mpi_5_on_two_nodes,
     open_mpi_5_on_two_rails, processes_of, run, run_with, second_rail, signal_all, venv,
@@ -19,14 +19,14 @@ const NODE_FAILED: i32 = -3704;
 const RANK_FAILED: i32 = -3705;
 const BACK: i32 = -3706;
 
-fn cries(compiler: &Path, folder: &Path) -> PathBuf {
+fn build(compiler: &Path, folder: &Path) -> PathBuf {
     let headers = Command::new("pkg-config")
         .args(["--cflags", "pmix"])
         .output()
         .expect("pkg-config");
     let flags = String::from_utf8_lossy(&headers.stdout).into_owned();
     let flags: Vec<&str> = flags.split_whitespace().collect();
-    compile(compiler, "cries", &flags, folder)
+    compile(compiler, "pmix_events", &flags, folder)
 }
 
 fn expect_no_complaint(outcome: &Outcome, ready: usize) {
@@ -39,8 +39,8 @@ fn expect_done(outcome: &Outcome, done: usize) {
     assert_eq!(outcome.count("DONE"), done, "{}", outcome.text());
 }
 
-/// What this rank of the job in this folder has heard, in order: (code, about).
-fn heard(folder: &Path, rank: usize) -> Vec<(i32, u32)> {
+/// The events that this rank of the job in this folder has received, in order: (code, rank concerned).
+fn received(folder: &Path, rank: usize) -> Vec<(i32, u32)> {
     let text = written(folder, "heard", rank).unwrap_or_default();
     let words = text.lines().filter_map(|line| {
         let (code, about) = line.split_once(' ')?;
@@ -49,8 +49,8 @@ fn heard(folder: &Path, rank: usize) -> Vec<(i32, u32)> {
     words.collect()
 }
 
-/// What each survivor hears of a rank that is stopped, goes on and is killed.
-const STORY: [(i32, u32); 3] = [(HUNG, 3), (BACK, 3), (RANK_FAILED, 3)];
+/// The events that each survivor receives about a rank that is stopped, continues and is killed.
+const EVENTS: [(i32, u32); 3] = [(HUNG, 3), (BACK, 3), (RANK_FAILED, 3)];
 
 /// What a launcher does when a rank of its job is killed.
 #[derive(Clone, Copy)]
@@ -59,21 +59,21 @@ enum Ends {
     Job,
     /// It ends when the survivors have ended.
     WithTheLast,
-    /// It lets them live, and then does not always end by itself, with us or without.
+    /// It lets them continue, and then does not always end by itself, with Muster or without.
     Perhaps,
 }
 
-/// The last of four ranks is stopped, goes on and is killed: each survivor hears just that, from its own
-/// process, and default handlers, which would end the job, hear nothing.
-fn expect_words(launcher: &mut Command, compiler: &Path, ends: Ends) {
+/// The last of four ranks is stopped, continues and is killed. Each survivor receives exactly these events
+/// from its own process. Default handlers, which would end the job, receive nothing.
+fn expect_events(launcher: &mut Command, compiler: &Path, ends: Ends) {
     job(|folder| {
-        let program = cries(compiler, folder);
+        let program = build(compiler, folder);
         let death = Death {
             when: ("ASKS", 1),
             written: ("heard", 3),
             held: matches!(ends, Ends::Job),
         };
-        launcher.args(["-n", "4"]).arg(&program).arg("words");
+        launcher.args(["-n", "4"]).arg(&program).arg("hung");
         let outcome = run_with_death(launcher, folder, &death);
         expect_no_complaint(&outcome, 4);
         match ends {
@@ -85,58 +85,58 @@ fn expect_words(launcher: &mut Command, compiler: &Path, ends: Ends) {
             Ends::Perhaps => expect_done(&outcome, 3),
         }
         for rank in 0..3 {
-            assert_eq!(heard(folder, rank), STORY, "{}", outcome.text());
+            assert_eq!(received(folder, rank), EVENTS, "{}", outcome.text());
         }
     });
 }
 
 #[test]
-fn words_under_open_mpi_4() {
-    expect_words(&mut open_mpi_4(), Path::new("mpicc.openmpi"), Ends::Job);
+fn events_under_open_mpi_4() {
+    expect_events(&mut open_mpi_4(), Path::new("mpicc.openmpi"), Ends::Job);
 }
 
 #[test]
-fn words_under_open_mpi_4_with_recovery() {
+fn events_under_open_mpi_4_with_recovery() {
     let mut launcher = open_mpi_4();
     launcher.arg("--enable-recovery");
-    expect_words(&mut launcher, Path::new("mpicc.openmpi"), Ends::Perhaps);
+    expect_events(&mut launcher, Path::new("mpicc.openmpi"), Ends::Perhaps);
 }
 
 #[test]
-fn words_under_open_mpi_5() {
-    expect_words(&mut open_mpi_5(), &venv("venv").join("mpicc"), Ends::Job);
+fn events_under_open_mpi_5() {
+    expect_events(&mut open_mpi_5(), &venv("venv").join("mpicc"), Ends::Job);
 }
 
 #[test]
-fn words_under_open_mpi_5_with_fault_tolerance() {
+fn events_under_open_mpi_5_with_fault_tolerance() {
     let mut launcher = open_mpi_5();
     launcher.args(["--with-ft", "ulfm"]);
-    expect_words(
+    expect_events(
         &mut launcher,
         &venv("venv").join("mpicc"),
         Ends::WithTheLast,
     );
 }
 
-/// Slurm hears what is said in its ranks and lets the step be: each survivor hears of a rank that is stopped,
-/// goes on and is killed. The last makes Slurm's own PMIx plugin end the step, by a request to the controller,
-/// which is held until all have heard.
+/// Slurm receives the events that its ranks send and does not end the step: each survivor receives the events
+/// of a rank that is stopped, continues and is killed. The kill makes Slurm's own PMIx plugin end the step by
+/// a request to the controller, which is held until all have received the event.
 #[test]
-fn words_under_srun_with_pmix() {
+fn events_under_srun_with_pmix() {
     job(|_| {
         let Some(cluster) = Cluster::start("") else {
             return;
         };
-        let program = cries(Path::new("mpicc.openmpi"), cluster.folder());
+        let program = build(Path::new("mpicc.openmpi"), cluster.folder());
         let mut command = cluster.mpi("-N1 --ntasks=4");
-        let mut run = cluster.run(command.arg(&program).arg("words"));
+        let mut run = cluster.run(command.arg(&program).arg("hung"));
         run.await_line(&["ASKS"]);
         let controller = cluster.hold_controller();
-        say_die(cluster.folder());
+        request_death(cluster.folder());
         run.await_lines(3, &["DONE"]);
         assert_eq!(run.lines_with(&["FAIL"]), [""; 0]);
         for rank in 0..3 {
-            assert_eq!(heard(cluster.folder(), rank), STORY);
+            assert_eq!(received(cluster.folder(), rank), EVENTS);
         }
         drop(controller);
         assert!(!run.end().success());
@@ -144,32 +144,35 @@ fn words_under_srun_with_pmix() {
     });
 }
 
-/// A rank that never attached is killed: nobody but the launcher can tell.
-fn rumour(launcher: &mut Command, compiler: &Path, patience_ms: u32) -> Outcome {
-    let mut said = None;
+/// A rank that never attached is killed: only the launcher can report that.
+fn launcher_report(launcher: &mut Command, compiler: &Path, limit_ms: u32) -> Outcome {
+    let mut printed = None;
     job(|folder| {
-        let program = cries(compiler, folder);
-        let launcher = launcher.args(["-n", "4"]).arg(&program).arg("rumour");
-        let outcome = run(launcher.arg(patience_ms.to_string()), folder);
+        let program = build(compiler, folder);
+        let launcher = launcher
+            .args(["-n", "4"])
+            .arg(&program)
+            .arg("launcher_report");
+        let outcome = run(launcher.arg(limit_ms.to_string()), folder);
         let text = outcome.text();
         assert_eq!(
             (outcome.count("FAIL"), outcome.count("READY")),
             (0, 4),
             "{text}"
         );
-        said = Some(outcome);
+        printed = Some(outcome);
     });
-    said.expect("the job was run")
+    printed.expect("the job was run")
 }
 
-/// PRRTE with fault tolerance tells every survivor, and through Muster it is known how that is known.
+/// PRRTE with fault tolerance notifies every survivor, and Muster reports the source.
 #[test]
-fn a_rumour_of_open_mpi_5_with_fault_tolerance() {
+fn open_mpi_5_with_fault_tolerance_reports_a_death() {
     let mut launcher = open_mpi_5();
     launcher.args(["--with-ft", "ulfm"]);
-    let outcome = rumour(&mut launcher, &venv("venv").join("mpicc"), 60_000);
-    let told = outcome.lines.iter().filter(|line| line.starts_with("TOLD"));
-    let words: Vec<&String> = told.collect();
+    let outcome = launcher_report(&mut launcher, &venv("venv").join("mpicc"), 60_000);
+    let events_of_rank = outcome.lines.iter().filter(|line| line.starts_with("TOLD"));
+    let words: Vec<&String> = events_of_rank.collect();
     assert_eq!(words.len(), 3, "{}", outcome.text());
     for line in words {
         assert!(
@@ -181,10 +184,10 @@ fn a_rumour_of_open_mpi_5_with_fault_tolerance() {
     outcome.expect_end();
 }
 
-/// PRRTE as it comes ends the job and tells nobody why.
+/// PRRTE with default options ends the job and reports no reason.
 #[test]
-fn no_rumour_of_open_mpi_5_as_it_comes() {
-    let outcome = rumour(&mut open_mpi_5(), &venv("venv").join("mpicc"), 60_000);
+fn open_mpi_5_by_default_reports_no_death() {
+    let outcome = launcher_report(&mut open_mpi_5(), &venv("venv").join("mpicc"), 60_000);
     assert_eq!(
         (outcome.count("TOLD"), outcome.count("DONE")),
         (0, 0),
@@ -194,10 +197,10 @@ fn no_rumour_of_open_mpi_5_as_it_comes() {
     assert!(!outcome.expect_end().success());
 }
 
-/// So does Debian's Open MPI 4.1.
+/// So does Debian's Open MPI 4.1 with default options.
 #[test]
-fn no_rumour_of_open_mpi_4_as_it_comes() {
-    let outcome = rumour(&mut open_mpi_4(), Path::new("mpicc.openmpi"), 60_000);
+fn open_mpi_4_by_default_reports_no_death() {
+    let outcome = launcher_report(&mut open_mpi_4(), Path::new("mpicc.openmpi"), 60_000);
     assert_eq!(
         (outcome.count("TOLD"), outcome.count("DONE")),
         (0, 0),
@@ -207,32 +210,34 @@ fn no_rumour_of_open_mpi_4_as_it_comes() {
     assert!(!outcome.expect_end().success());
 }
 
-/// With recovery it lets the survivors live and tells them nothing.
+/// With recovery it lets the survivors continue and reports nothing.
 #[test]
-fn no_rumour_of_open_mpi_4_with_recovery() {
+fn open_mpi_4_with_recovery_reports_no_death() {
     let mut launcher = open_mpi_4();
     launcher.arg("--enable-recovery");
-    let outcome = rumour(&mut launcher, Path::new("mpicc.openmpi"), 2_000);
+    let outcome = launcher_report(&mut launcher, Path::new("mpicc.openmpi"), 2_000);
     let ends = ["TOLD", "UNTOLD", "DONE"].map(|word| outcome.count(word));
     assert_eq!(ends, [0, 3, 3], "{}", outcome.text());
 }
 
-/// Slurm's PMIx tells nobody either: its plugin ends the step, by a request to the controller, which is held until
-/// the survivors have waited.
+/// Slurm's PMIx reports nothing either: its plugin ends the step by a request to the controller, which is
+/// held until the survivors have waited.
 #[test]
-fn no_rumour_of_srun_with_pmix() {
+fn srun_with_pmix_reports_no_death() {
     for where_to in ["-N1 --ntasks=4", "-N2 --ntasks-per-node=2"] {
         job(|_| {
             let Some(cluster) = Cluster::start("") else {
                 return;
             };
-            let program = cries(Path::new("mpicc.openmpi"), cluster.folder());
+            let program = build(Path::new("mpicc.openmpi"), cluster.folder());
             let mut command = cluster.mpi(where_to);
-            command.arg(&program).args(["rumour", "2000", "asks"]);
+            command
+                .arg(&program)
+                .args(["launcher_report", "2000", "asks"]);
             let mut run = cluster.run(&mut command);
             run.await_line(&["ASKS"]);
             let controller = cluster.hold_controller();
-            say_die(cluster.folder());
+            request_death(cluster.folder());
             run.await_lines(3, &["UNTOLD"]);
             for word in ["FAIL", " TOLD"] {
                 assert_eq!(run.lines_with(&[word]), [""; 0]);
@@ -244,12 +249,13 @@ fn no_rumour_of_srun_with_pmix() {
     }
 }
 
-/// Who finalizes PMIx behind our back is told by us all the same; what PMIx did not take is counted.
+/// A process that finalizes PMIx before Muster still gets Muster's notifications; events that PMIx refused
+/// are counted.
 #[test]
-fn pmix_that_is_gone_costs_a_count() {
+fn a_finalized_pmix_is_counted() {
     for with_ulfm in ["0", "1"] {
         job(|folder| {
-            let program = cries(&venv("venv").join("mpicc"), folder);
+            let program = build(&venv("venv").join("mpicc"), folder);
             let mut launcher = open_mpi_5();
             launcher
                 .args(["--with-ft", "ulfm", "-n", "4"])
@@ -264,19 +270,19 @@ fn pmix_that_is_gone_costs_a_count() {
     }
 }
 
-/// One of two rails of a node falls silent and works again. Its peer is reached on as few, so that the ranks of
-/// both nodes are said to be degraded, and then to be as before.
+/// One of two rails of a node becomes silent and works again. Its peer is reached over as few, so the ranks
+/// of both nodes are reported as degraded, and then as recovered.
 #[test]
-fn a_silent_rail_is_told_and_that_it_is_back() {
+fn a_silent_rail_and_its_return_are_reported() {
     if !rustix::process::getuid().is_root() {
-        muster_tests::skipped("root", "nobody else takes a rail of a host away");
+        muster_tests::skipped("root", "only root can remove a rail of a host");
         return;
     }
     if !muster_tests::can("namespaces", &["unshare", "--net"]) {
         return;
     }
     job(|folder| {
-        let program = cries(&venv("venv").join("mpicc"), folder);
+        let program = build(&venv("venv").join("mpicc"), folder);
         let mut launcher = open_mpi_5_on_two_rails(folder);
         launcher
             .args(["--with-ft", "ulfm", "-n", "4"])
@@ -296,12 +302,12 @@ fn a_silent_rail_is_told_and_that_it_is_back() {
         });
         expect_no_complaint(&outcome, 4);
         expect_done(&outcome, 4);
-        let told = heard(folder, 0);
+        let events_of_rank = received(folder, 0);
         for rank in 0..4 {
-            let about = told.iter().filter(|(_, about)| *about == rank);
+            let about = events_of_rank.iter().filter(|(_, about)| *about == rank);
             let codes: Vec<i32> = about.map(|(code, _)| *code).collect();
             let is_near = rank < 2 && codes.is_empty();
-            // The machine may be so busy that the rail seems to fail once more.
+            // The machine may be so busy that the rail appears to fail once more.
             let mut turns = codes.chunks(2);
             let is_told = !codes.is_empty() && turns.all(|turn| turn == [DEGRADED, BACK]);
             assert!(is_near || is_told, "{}", outcome.text());
@@ -310,12 +316,12 @@ fn a_silent_rail_is_told_and_that_it_is_back() {
     });
 }
 
-/// A node is suspected, and answers. Of two nodes that hold their verdicts none can call the other one failed, so the
-/// suspicion lasts until the agent that was stopped goes on.
+/// A node is suspected, and answers. With two nodes and the policy `hold` neither can declare the other one
+/// failed, so the suspicion lasts until the stopped agent continues.
 #[test]
-fn a_suspicion_is_told_and_that_it_is_over() {
+fn a_suspicion_and_its_end_are_reported() {
     job(|folder| {
-        let program = cries(&venv("venv").join("mpicc"), folder);
+        let program = build(&venv("venv").join("mpicc"), folder);
         let mut launcher = open_mpi_5_on_two_nodes(folder);
         launcher
             .args(["--with-ft", "ulfm", "-n", "4"])
@@ -336,14 +342,14 @@ fn a_suspicion_is_told_and_that_it_is_over() {
             count("FAIL") == 0
         });
         signal_all(&agent, Signal::CONT);
-        assert_eq!(agent.len(), 2, "keeper and worker");
+        assert_eq!(agent.len(), 2, "supervisor and worker");
         expect_no_complaint(&outcome, 4);
         expect_done(&outcome, 4);
-        let told = heard(folder, 0);
+        let events_of_rank = received(folder, 0);
         for rank in [2, 3] {
-            let about = told.iter().filter(|(_, about)| *about == rank);
+            let about = events_of_rank.iter().filter(|(_, about)| *about == rank);
             let codes: Vec<i32> = about.map(|(code, _)| *code).collect();
-            // On a busy machine it may be suspected more than once.
+            // On a busy machine the node may be suspected more than once.
             let turns = codes.chunks(2).all(|turn| turn == [SUSPECT, BACK]);
             assert!(!codes.is_empty() && turns, "{codes:?} {}", outcome.text());
         }
@@ -356,23 +362,23 @@ fn is_agent(pid: &Pid) -> bool {
     line.is_ok_and(|line| line.starts_with(b"musterd\0"))
 }
 
-/// A whole node falls silent, which Open MPI by itself never notices: all of its ranks are failed for MPI,
-/// the one that never attached too, and in a process that attached only after the failure too.
+/// A whole node becomes silent, which Open MPI by itself never detects: all of its ranks are failed for MPI,
+/// also the one that never attached, and also in a process that attached only after the failure.
 #[test]
-fn a_silent_node_is_told_to_mpi_rank_by_rank() {
-    tell_a_silent_node(true);
+fn a_silent_node_is_reported_to_mpi_rank_by_rank() {
+    report_a_silent_node(true);
 }
 
-/// The same where each process connects without the feed first, as libmuster-pmpi.so makes it, and asks for it in
-/// a second call.
+/// The same if each process connects without the feed first, as with libmuster-pmpi.so, and requests it in a
+/// second call.
 #[test]
-fn who_asks_for_the_feed_late_has_it() {
-    tell_a_silent_node(false);
+fn a_late_request_for_the_feed_works() {
+    report_a_silent_node(false);
 }
 
-fn tell_a_silent_node(by_environment: bool) {
+fn report_a_silent_node(by_environment: bool) {
     job(|folder| {
-        let program = cries(&venv("venv").join("mpicc"), folder);
+        let program = build(&venv("venv").join("mpicc"), folder);
         let mut launcher = open_mpi_5_on_two_nodes(folder);
         launcher
             .args(["--with-ft", "ulfm", "-n", "4"])
@@ -399,11 +405,11 @@ fn tell_a_silent_node(by_environment: bool) {
         );
         expect_no_complaint(&outcome, 4);
         expect_done(&outcome, 2);
-        // Of each rank that its node is dead, and before that at most the suspicion: with one node that could
-        // confirm it there is hardly time to say that.
-        let told = heard(folder, 0);
+        // The failure of each rank of the node, and at most the suspicion before that: with one node to
+        // confirm it there is hardly time for that report.
+        let events_of_rank = received(folder, 0);
         for rank in [2, 3] {
-            let about = told.iter().filter(|(_, about)| *about == rank);
+            let about = events_of_rank.iter().filter(|(_, about)| *about == rank);
             let codes: Vec<i32> = about.map(|(code, _)| *code).collect();
             let text = outcome.text();
             assert!(
@@ -412,28 +418,30 @@ fn tell_a_silent_node(by_environment: bool) {
             );
         }
         assert!(
-            told.iter().all(|(_, about)| [2, 3].contains(about)),
+            events_of_rank
+                .iter()
+                .all(|(_, about)| [2, 3].contains(about)),
             "{}",
             outcome.text()
         );
     });
 }
 
-/// What a rank of `examples/ulfm_survive.c` in this folder has logged; nothing yet is nothing.
+/// The log of a rank of `examples/ulfm_survive.c` in this folder; empty if there is none yet.
 fn logged(folder: &Path, rank: usize) -> String {
     std::fs::read_to_string(folder.join(format!("rank-{rank}.log"))).unwrap_or_default()
 }
 
-/// MPI went on with the two ranks of a node, and the rank computes again.
+/// Whether MPI continued with the two ranks of a node and the rank computes again.
 fn has_survived(log: &str) -> bool {
     let ends_with_two = |line: &str| line.starts_with("SHRUNK ") && line.ends_with(" 2");
     let mut lines = log.lines().skip_while(|line| !ends_with_two(line));
     lines.any(|line| line.starts_with("RESUMED "))
 }
 
-/// A whole node falls silent under a computation: the ranks of the other one shrink MPI to themselves, go on,
-/// and end with what a serial run computes. All facts are read from the logs: the launcher's end of a lost
-/// node is not waited for.
+/// A whole node becomes silent during a computation. The ranks of the other one shrink MPI to themselves,
+/// continue, and end with the result of a serial run. All facts come from the logs: the test does not wait
+/// until the launcher ends a lost node.
 #[test]
 fn a_computation_survives_a_silent_node() {
     job(|folder| {
@@ -450,7 +458,7 @@ fn a_computation_survives_a_silent_node() {
             .arg(&program)
             .arg("--feed")
             .env("SURVIVE_LOG_DIR", folder)
-            // What hangs for longer than this test waits is a failure of the test.
+            // A rank that hangs for longer than the test waits is a failure of the test.
             .envs([("SURVIVE_READY_S", "600"), ("SURVIVE_DEADLINE_S", "600")])
             .env("MUSTER_PROFILE", "quiet");
         let logs_show = |ranks: usize, is_shown: &dyn Fn(&str) -> bool| {

@@ -1,12 +1,13 @@
-//! libmuster-pmpi.so: what it says of the messages of an MPI program, and where no PMIx tells it of the job.
+//! libmuster-pmpi.so: how it reports the messages of an MPI program, and how agents meet where no PMIx
+//! describes the job.
 
 use muster_tests::launch::{compile, interposer, job, open_mpi_4, open_mpi_5, run, venv};
 use std::path::Path;
 use std::process::Command;
 
-/// Each message is said once, of the rank that sent it, in whatever way it is received: also what is tested in
-/// vain, goes wrong, or is received by several threads at once. Nothing is asked of an MPI that it does not have:
-/// all names are looked up at the start.
+/// Each message is reported once for the rank that sent it, however it is received: also after failed tests,
+/// after errors, and with several receiving threads. No function is required that the MPI does not have: all
+/// names are resolved at the start.
 fn expect_credits(launcher: &mut Command, compiler: &Path) {
     job(|folder| {
         let program = compile(compiler, "credits", &["-rdynamic"], folder);
@@ -32,30 +33,30 @@ fn expect_credits(launcher: &mut Command, compiler: &Path) {
 }
 
 #[test]
-fn each_message_is_said_once_under_open_mpi() {
+fn each_message_is_reported_once_under_open_mpi() {
     expect_credits(&mut open_mpi_5(), &venv("venv").join("mpicc"));
 }
 
 /// An older MPI, without MPI_Isendrecv.
 #[test]
-fn each_message_is_said_once_under_open_mpi_4() {
+fn each_message_is_reported_once_under_open_mpi_4() {
     expect_credits(&mut open_mpi_4(), Path::new("mpicc.openmpi"));
 }
 
 #[test]
-fn each_message_is_said_once_under_mpich() {
+fn each_message_is_reported_once_under_mpich() {
     let mut launcher = Command::new(venv("mpich").join("mpiexec"));
     expect_credits(&mut launcher, &venv("mpich").join("mpicc"));
 }
 
-/// Two nodes of two ranks, each with addresses of its own.
+/// Two nodes with two ranks each, with addresses per node.
 const NODE: &str = "export MUSTER_NODE=n$((PMI_RANK / 2)); \
     export MUSTER_RAILS=127.$TOLD_NET.$((PMI_RANK / 2 + 1))@udp0; LD_PRELOAD=$TOLD_PRELOAD exec \"$0\" joined";
 
-/// MPICH has no PMIx. The program attaches after `MPI_Init`, when the library has already: in a job of its
-/// own name, and with the agents brought together.
+/// MPICH has no PMIx. The program attaches after `MPI_Init`, when the library has attached already: in a job
+/// of its own name, and with the agents connected.
 #[test]
-fn the_agents_are_brought_together_without_pmix() {
+fn the_agents_meet_without_pmix() {
     job(|folder| {
         let compiler = venv("mpich").join("mpicc");
         let program = compile(&compiler, "told", &[], folder);

@@ -1,6 +1,6 @@
-//! The benches' own parts: every phase is measured, and nothing is left behind, however one ends.
+//! The parts of the benches: every phase is measured, and nothing is left behind, however a bench ends.
 //!
-//! Counts are asserted, times are not: those are for `make bench`.
+//! Counts are asserted, times are not: `make bench` measures those.
 
 use muster_tests::{DEADLINE, can, program};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -13,7 +13,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// The benches of all tests use the same addresses, so there is one at a time.
+/// The benches of all tests use the same addresses, so only one runs at a time.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -37,7 +37,7 @@ const SMALL: [&str; 14] = [
     "7",
 ];
 
-/// A bench whose processes are known by the scratch directory that they inherit.
+/// A bench whose processes are identified by the scratch directory that they inherit.
 fn bench(scratch: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(program("muster"));
     command
@@ -52,12 +52,12 @@ fn bench(scratch: &Path, arguments: &[&str]) -> Command {
 fn report(scratch: &Path, arguments: &[&str]) -> Value {
     let output = bench(scratch, arguments).args(["-o", "json"]).output();
     let output = output.expect("muster can be started");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{printed}");
     serde_json::from_slice(&output.stdout).expect("the report is JSON")
 }
 
-/// Living processes that inherited this scratch directory, with their command names.
+/// Running processes that inherited this scratch directory, with their command names.
 fn running(scratch: &Path) -> Vec<(i32, String)> {
     let mark = format!("TMPDIR={}", scratch.display());
     let mut found = Vec::new();
@@ -84,7 +84,7 @@ fn wait_for(bench: &Child, scratch: &Path, name: &str) {
     let end = Instant::now() + DEADLINE;
     let ended = pidfd(bench.id() as i32).expect("a child has not been waited for");
     while !running(scratch).iter().any(|(_, known)| known == name) {
-        assert!(Instant::now() < end, "waited in vain for {name}");
+        assert!(Instant::now() < end, "no process named {name} in time");
         assert!(!is_over(&ended, &look), "it ended before {name} ran");
     }
 }
@@ -96,7 +96,7 @@ fn wait_for_ends(scratch: &Path) {
         tv_nsec: 0,
     };
     let end = Instant::now() + DEADLINE;
-    // One that is ending may have started another after the list was made.
+    // A process that is ending may have started another one after the list was made.
     loop {
         let found = running(scratch);
         if found.is_empty() {
@@ -104,7 +104,7 @@ fn wait_for_ends(scratch: &Path) {
         }
         assert!(Instant::now() < end, "{found:?} do not end");
         for (pid, name) in found {
-            // Without a descriptor it is over already.
+            // Without a descriptor the process has ended already.
             if let Some(process) = pidfd(pid) {
                 assert!(is_over(&process, &deadline), "{name} does not end");
             }
@@ -164,7 +164,7 @@ fn every_phase_is_measured_once_by_each_survivor() {
 }
 
 #[test]
-fn a_calm_run_counts_what_its_members_said() {
+fn a_calm_run_counts_the_reports_of_its_members() {
     let scratch = tempfile::tempdir().unwrap();
     let _alone = alone();
     let arguments = [
@@ -188,7 +188,7 @@ fn a_calm_run_counts_what_its_members_said() {
     assert_eq!(running(scratch.path()), []);
 }
 
-/// Each figure is there, and agrees with those that it is made of.
+/// Each figure is present, and agrees with the figures that it is computed from.
 #[test]
 fn rails_are_measured_beside_sockets_and_plain_libfabric() {
     let _alone = alone();
@@ -228,7 +228,7 @@ fn rails_are_measured_beside_sockets_and_plain_libfabric() {
         assert!(of("come_bytes") <= of("sent_bytes"), "{flow}: {report:#}");
         of("mb_per_s");
     }
-    // What is acknowledged arrives.
+    // Acknowledged data arrives.
     for reliable in [
         "flow/tcp sockets",
         "flow/one rail, bulk messages",
@@ -272,17 +272,22 @@ fn rails_are_measured_beside_sockets_and_plain_libfabric() {
         ),
     ];
     for (name, quotient) in ratios {
-        let said = figure(&format!("/ratios/{name}"));
-        assert!((said / quotient - 1.0).abs() < 1e-9, "{name}: {report:#}");
+        let printed = figure(&format!("/ratios/{name}"));
+        assert!(
+            (printed / quotient - 1.0).abs() < 1e-9,
+            "{name}: {report:#}"
+        );
     }
     assert!(report["failover_ms"]["median"].is_number(), "{report:#}");
-    // A machine that is busy may not have come to it.
-    let shown = report["degraded_ms"].as_object().expect("it is told");
+    // A busy machine may not have measured it.
+    let shown = report["degraded_ms"]
+        .as_object()
+        .expect("the degraded times");
     assert!(shown.contains_key("median") && shown.contains_key("longest"));
 }
 
 #[test]
-fn a_killed_rank_is_measured_at_every_other_and_by_the_other_signals() {
+fn a_killed_rank_is_measured_on_all_others_and_by_other_signals() {
     let _alone = alone();
     let scratch = tempfile::tempdir().unwrap();
     let arguments = [
@@ -319,7 +324,7 @@ fn a_killed_rank_is_measured_at_every_other_and_by_the_other_signals() {
 }
 
 #[test]
-fn the_library_is_measured_beside_what_it_is_made_of() {
+fn the_library_is_measured_beside_its_parts() {
     let _alone = alone();
     let scratch = tempfile::tempdir().unwrap();
     let report = report(
@@ -334,15 +339,15 @@ fn the_library_is_measured_beside_what_it_is_made_of() {
         );
     }
     assert_eq!(report["threads"], 1, "{report:#}");
-    // A count, and a promise: who has no news wakes nobody.
+    // A count that must be 0: without news no process is woken.
     assert_eq!(report["wakeups"], 0, "{report:#}");
     wait_for_ends(scratch.path());
 }
 
-/// Without messages no beat is left out; with them some are, and a silence is found all the same. How many depends
-/// on how often the bench gets a core.
+/// Without messages no beat is left out; with messages some are, and a silence is still detected. How many
+/// depends on how often the bench gets a core.
 #[test]
-fn saved_beats_are_counted_and_a_silence_is_found() {
+fn saved_beats_are_counted_and_a_silence_is_detected() {
     let _alone = alone();
     let scratch = tempfile::tempdir().unwrap();
     let words = [
@@ -393,14 +398,14 @@ fn noise_is_measured_on_every_core_with_and_without() {
         let [without, with] = ["without", "with"].map(|turn| noise[turn].as_f64().unwrap());
         let difference = noise["difference"].as_f64().unwrap();
         assert!((with - without - difference).abs() < 1e-6, "{report:#}");
-        // One round says nothing of the next.
+        // One round says nothing about the variation.
         assert!(noise["interval"].is_null(), "{report:#}");
     }
     wait_for_ends(scratch.path());
 }
 
 /// Starts a bench, waits until a process of this name runs, and sends the signal.
-fn struck(scratch: &Path, process: &str, signal: Signal) -> Child {
+fn start_and_signal(scratch: &Path, process: &str, signal: Signal) -> Child {
     let child = bench(scratch, &SMALL)
         .spawn()
         .expect("muster can be started");
@@ -413,19 +418,19 @@ fn struck(scratch: &Path, process: &str, signal: Signal) -> Child {
 #[test]
 fn an_interrupted_bench_leaves_no_process_no_namespace_and_no_file() {
     let _alone = alone();
-    // Namespaces have no names here: they end with the last process in them.
+    // Namespaces have no names here: they end with their last process.
     let moments: &[&str] = match has_namespaces() {
         true => &["musterd", "bridge"],
         false => &["musterd"],
     };
     for moment in moments {
         let scratch = tempfile::tempdir().unwrap();
-        let output = struck(scratch.path(), moment, Signal::INT)
+        let output = start_and_signal(scratch.path(), moment, Signal::INT)
             .wait_with_output()
             .unwrap();
         assert_eq!(output.status.code(), Some(130), "{moment}");
         assert!(String::from_utf8_lossy(&output.stderr).contains("interrupted"));
-        // What it had started has been killed; the kernel may still be at it.
+        // The processes have been killed; the kernel may still be removing them.
         wait_for_ends(scratch.path());
         assert_eq!(
             std::fs::read_dir(scratch.path()).unwrap().count(),
@@ -436,10 +441,10 @@ fn an_interrupted_bench_leaves_no_process_no_namespace_and_no_file() {
 }
 
 #[test]
-fn what_a_killed_bench_had_started_ends_by_itself() {
+fn the_processes_of_a_killed_bench_end_by_themselves() {
     let _alone = alone();
     let scratch = tempfile::tempdir().unwrap();
-    let output = struck(scratch.path(), "musterd", Signal::KILL)
+    let output = start_and_signal(scratch.path(), "musterd", Signal::KILL)
         .wait_with_output()
         .unwrap();
     assert_eq!(output.status.signal(), Some(9));

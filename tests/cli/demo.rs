@@ -1,10 +1,10 @@
-//! The whole way, end to end: the demo with a real MPI job under `muster run`, as `make demo` runs it.
+//! End to end: the demo with a real MPI job under `muster run`, as `make demo` runs it.
 
 use muster_tests::workspace;
 use serde_json::Value;
 use std::process::Command;
 
-/// A hung rank, a killed rank and a silent node are told to every survivor, nobody else is accused,
+/// A hung rank, a killed rank and a silent node are reported to every survivor, no other failure is reported,
 /// and the survivors finish. The programs are the release ones, which `make build` makes.
 #[test]
 fn a_real_mpi_job_survives_a_hung_and_a_killed_rank_and_a_silent_node() {
@@ -41,7 +41,7 @@ fn a_real_mpi_job_survives_a_hung_and_a_killed_rank_and_a_silent_node() {
         assert_eq!(fault["missing"], 0);
         assert!(!fault["told"].as_array().unwrap().is_empty());
     }
-    // What hung came back, in everybody's eyes, before the next fault.
+    // The hung rank was back in all views before the next fault.
     let hung = &faults[0];
     assert_eq!(hung["told"].as_array().unwrap().len(), 7);
     assert_eq!(hung["back"].as_array().unwrap().len(), 7);
@@ -50,12 +50,12 @@ fn a_real_mpi_job_survives_a_hung_and_a_killed_rank_and_a_silent_node() {
             .as_array()
             .unwrap()
             .iter()
-            .all(|told| told["cause"] == "stopped")
+            .all(|notice| notice["cause"] == "stopped")
     );
     assert_eq!(result["false_failures"], 0);
     assert_eq!(result["survivors_finished"], true);
     assert_eq!(result["shrunk_with_mpi"], true);
-    // After the silence MPI goes on with those whom it spared, and each of them says so in the story.
+    // After the silence MPI continues with the remaining ranks, and the output contains a line for that.
     let survivors = faults[2]["told"].as_array().unwrap().len();
     let shrunk = format!("{survivors} ranks have shrunk MPI_COMM_WORLD to ");
     let is_clean = result["crashed"].as_array().unwrap().is_empty();

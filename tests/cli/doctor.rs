@@ -1,6 +1,6 @@
-//! `muster doctor` finds what keeps agents from working well, each with the real thing: limits and privileges
-//! that are taken away, a libfabric without a provider, agents that were killed, of another release or set
-//! otherwise, ranks on the agent's cores, and a rail that something in between cuts.
+//! `muster doctor` finds what hinders agents, each with a real cause: reduced limits and privileges, a
+//! libfabric without a provider, agents that were killed, have another release or other settings, ranks on
+//! the agent's cores, and a rail that a firewall cuts.
 
 use muster_tests::admin::Admin;
 use muster_tests::hosts::{Fault, Hosts, nids};
@@ -17,7 +17,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-/// What runs a program without the right to real-time priority, whoever we are.
+/// The command that runs a program without the right to real-time priority, for any user.
 const WITHOUT_REAL_TIME: [&str; 2] = ["prlimit", "--rtprio=0:0"];
 const WITHOUT_CAPABILITY: [&str; 3] = [
     "setpriv",
@@ -29,9 +29,9 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// The words before a program that take the right to real-time priority away.
+/// The words before a program that remove the right to real-time priority.
 fn without_real_time() -> Vec<&'static str> {
-    // Who may not give it away does not have it.
+    // A user that cannot drop the capability does not have it.
     let capability = if is_root() && can("setpcap", &WITHOUT_CAPABILITY) {
         &WITHOUT_CAPABILITY[..]
     } else {
@@ -40,7 +40,7 @@ fn without_real_time() -> Vec<&'static str> {
     [&WITHOUT_REAL_TIME[..], capability].concat()
 }
 
-/// What the doctor says of this directory's agents, started by the words before.
+/// The doctor's report about this directory's agents, started with `before` in front of the command.
 fn examine(directory: &Path, before: &[&str], variables: &[(&str, &str)]) -> Value {
     let muster = program("muster");
     let words = before.iter().map(OsStr::new).chain([muster.as_os_str()]);
@@ -68,7 +68,7 @@ fn examine(directory: &Path, before: &[&str], variables: &[(&str, &str)]) -> Val
     answer
 }
 
-/// The findings about one thing: level, what was found, the remedy.
+/// The findings about one subject: level, what was found, the remedy.
 fn found(answer: &Value, what: &str) -> Vec<[String; 3]> {
     let findings = answer["findings"].as_array().unwrap().iter();
     let of = findings.filter(|finding| finding["what"] == what);
@@ -78,14 +78,14 @@ fn found(answer: &Value, what: &str) -> Vec<[String; 3]> {
     of.map(words).collect()
 }
 
-/// There is such a finding, and its words are these.
+/// Asserts that there is such a finding with these words.
 fn expect(answer: &Value, what: &str, level: &str, words: &[&str]) {
     let found = found(answer, what);
-    let is_it = |[is, said, remedy]: &[String; 3]| {
+    let is_it = |[is, printed, remedy]: &[String; 3]| {
         is == level
             && words
                 .iter()
-                .all(|word| said.contains(word) || remedy.contains(word))
+                .all(|word| printed.contains(word) || remedy.contains(word))
     };
     assert!(
         found.iter().any(is_it),
@@ -93,12 +93,12 @@ fn expect(answer: &Value, what: &str, level: &str, words: &[&str]) {
     );
 }
 
-/// What the doctor says as soon as it has a finding about this.
+/// Runs the doctor until it has a finding about this subject.
 fn await_finding(directory: &Path, what: &str) -> Value {
     await_findings(directory, |answer| !found(answer, what).is_empty())
 }
 
-/// What the doctor says as soon as this is so.
+/// Runs the doctor until its report satisfies `is_so`.
 fn await_findings(directory: &Path, is_so: impl Fn(&Value) -> bool) -> Value {
     let end = Instant::now() + DEADLINE;
     loop {
@@ -110,7 +110,7 @@ fn await_findings(directory: &Path, is_so: impl Fn(&Value) -> bool) -> Value {
     }
 }
 
-/// So many members that know each other.
+/// Starts members that know each other.
 fn start(directory: &Path, net: u8, count: usize) -> Vec<Member> {
     let start = |index| {
         let rail = format!("127.73.{net}.{index}@udp0");
@@ -127,12 +127,13 @@ fn start(directory: &Path, net: u8, count: usize) -> Vec<Member> {
     members
 }
 
-/// Every agent of the node is looked at, who is heard is heard, and what a killed one left is found.
+/// Every agent of the node is examined, received beats are reported, and the files of a killed agent are
+/// found.
 #[test]
-fn agents_that_live_and_one_that_was_killed() {
+fn running_agents_and_a_killed_one_are_reported() {
     let directory = tempfile::tempdir().unwrap();
     let mut members = start(directory.path(), 1, 2);
-    // On a busy machine a beat may be late by more than the doctor listens.
+    // On a busy machine a beat may be later than the doctor's listening time.
     let is_heard = |rails: &[String; 3]| rails[1].contains("2 of 2");
     let answer = await_findings(directory.path(), |answer| {
         found(answer, "rails").iter().any(is_heard)
@@ -159,7 +160,7 @@ fn agents_that_live_and_one_that_was_killed() {
     expect(&answer, "agents", "ok", &["n1, release"]);
 }
 
-/// What agents need of the machine, taken away piece by piece.
+/// What agents need from the machine, removed one by one.
 #[test]
 fn what_the_machine_lacks_is_found() {
     let directory = tempfile::tempdir().unwrap();
@@ -192,10 +193,10 @@ fn what_the_machine_lacks_is_found() {
     expect(&answer, "directory", "error", &["0700", "MUSTER_DIR"]);
 }
 
-/// What only namespaces can show: a /proc of somebody else, a network without interfaces, and a device whose
-/// memory may not be locked.
+/// What only namespaces can show: a foreign /proc, a network without interfaces, and a device whose memory
+/// cannot be locked.
 #[test]
-fn what_namespaces_lack_is_found() {
+fn what_a_namespace_lacks_is_found() {
     let all = [
         ["unshare", "--pid"],
         ["unshare", "--net"],
@@ -232,7 +233,7 @@ fn what_namespaces_lack_is_found() {
     );
 }
 
-/// An agent that is stopped gives no answer; the others are heard all the same.
+/// A stopped agent gives no answer; the others are still examined.
 #[test]
 fn an_agent_that_is_stopped_is_named() {
     let directory = tempfile::tempdir().unwrap();
@@ -251,13 +252,13 @@ fn an_agent_that_is_stopped_is_named() {
     members[1].signal(Signal::CONT);
 }
 
-/// An agent of another release at a socket of ours.
+/// An agent of another release at a control socket.
 #[test]
 fn an_agent_of_another_release_is_named() {
     let directory = tempfile::tempdir().unwrap();
     let listener = UnixListener::bind(directory.path().join("n9.control")).unwrap();
     std::thread::spawn(move || {
-        // The one who only knocks says nothing.
+        // A client that only connects sends nothing.
         for stream in listener.incoming().flatten() {
             let mut line = String::new();
             if BufReader::new(&stream).read_line(&mut line).is_ok() && !line.is_empty() {
@@ -270,9 +271,9 @@ fn an_agent_of_another_release_is_named() {
     expect(&answer, "agents", "error", &words);
 }
 
-/// Two members that are set otherwise do not listen to each other; each says so.
+/// Two members with different settings ignore each other; both report it.
 #[test]
-fn settings_that_are_not_alike_are_named() {
+fn different_settings_are_named() {
     let directory = tempfile::tempdir().unwrap();
     let start = |index: usize, minority: &str| {
         let rail = format!("127.73.5.{index}@udp0");
@@ -296,8 +297,8 @@ fn settings_that_are_not_alike_are_named() {
     expect(&answer, "versions", "error", &words);
 }
 
-/// Two that have different keys never meet. Each is told who it is, by its doctor, below its table of members and in
-/// its log, until that one has the right key.
+/// Two members with different keys never meet. Each reports the other one: in its doctor, below its table of
+/// members and in its log, until the other one has the right key.
 #[test]
 fn agents_with_different_keys_are_named() {
     let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
@@ -314,7 +315,7 @@ fn agents_with_different_keys_are_named() {
     let names = ["n2 (127.73.7.2", "n1 (127.73.7.1"];
     for (at, name) in names.into_iter().enumerate() {
         let own = format!("rejected at n{}: they prove another job key", at + 1);
-        // That it is alone may be found first.
+        // The finding that the member is alone may come first.
         let is_named = |answer: &Value| found(answer, "keys").iter().any(|one| one[0] == "error");
         let answer = await_findings(folders[at].path(), is_named);
         expect(
@@ -349,7 +350,7 @@ fn agents_with_different_keys_are_named() {
     assert_eq!(lines.clone().count(), 1, "{logged}");
     assert!(lines.next_back().unwrap().contains(names[0]), "{logged}");
 
-    // One that it does not expect, and that hears nothing of it.
+    // A sender that the member does not expect, and that receives nothing from it.
     let third = begin(3, folders[1].path(), "127.73.7.1@udp0", Stdio::inherit());
     let is_both = |answer: &Value| {
         found(answer, "keys")
@@ -374,9 +375,9 @@ fn agents_with_different_keys_are_named() {
     assert!(left.iter().all(|one| one["name"] == "n3"), "{value}");
 }
 
-/// One that knocks where nobody is says so; of those that are lost later the table says it.
+/// A member whose seeds do not answer reports it; members that are lost later appear in the table.
 #[test]
-fn an_agent_that_nobody_answers_is_named() {
+fn an_agent_without_an_answer_is_named() {
     let directory = tempfile::tempdir().unwrap();
     let start = |index: usize| {
         let rail = format!("127.73.8.{index}@udp0");
@@ -400,10 +401,10 @@ fn an_agent_that_nobody_answers_is_named() {
     assert_eq!(found(&answer, "keys").len(), 0, "{answer}");
 }
 
-/// A rank may run on every core that its agent has, and the agent goes first on none. Then both are lost at
-/// once, and the lock that is left has no holder.
+/// A rank may run on every core of its agent, and the agent has real-time priority on none. Then both are
+/// killed at once, and the remaining lock has no holder.
 #[test]
-fn an_agent_among_ranks_and_the_lock_that_it_leaves() {
+fn an_agent_on_its_ranks_cores_and_the_lock_that_it_leaves() {
     let job = Job::new(1);
     let rank_program = env!("CARGO_BIN_EXE_muster-test-rank");
     let words = without_real_time();
@@ -424,9 +425,9 @@ fn an_agent_among_ranks_and_the_lock_that_it_leaves() {
     expect(&answer, "cores", "warning", &words);
     expect(&answer, "leftovers", "ok", &["none"]);
 
-    // Who is stopped neither ends in order nor is started again.
-    let (keeper, worker) = job.agent(1).pair();
-    let both = [keeper, worker];
+    // A stopped agent neither ends in order nor is started again.
+    let (supervisor, worker) = job.agent(1).pair();
+    let both = [supervisor, worker];
     for pid in both {
         signal(pid, Signal::STOP);
     }
@@ -436,7 +437,7 @@ fn an_agent_among_ranks_and_the_lock_that_it_leaves() {
         wait_for_end(pid);
     }
     let answer = examine(job.directory(), &[], &[]);
-    let place = job.place(1).directory().display().to_string();
+    let place = job.agent_directory(1).directory().display().to_string();
     expect(
         &answer,
         "leftovers",
@@ -445,7 +446,7 @@ fn an_agent_among_ranks_and_the_lock_that_it_leaves() {
     );
 }
 
-/// A rail that something in between cuts: who runs the doctor hears which, and what to open.
+/// A rail that a firewall cuts: the doctor names the rail, and what to open.
 #[test]
 fn a_firewall_between_rails_is_found() {
     let Some(hosts) = Hosts::open(2, 2) else {
@@ -479,9 +480,9 @@ fn a_firewall_between_rails_is_found() {
         let is_wanted = |one: &Value| one["what"] == "rails" && one["level"] == level;
         findings.into_iter().find(is_wanted)
     };
-    until(|| "all pairs are heard".into(), || rails("ok"));
-    hosts.hurt(2, 1, Fault::Black);
-    // On a busy machine nothing at all may be heard while the doctor listens.
+    until(|| "beats over all pairs".into(), || rails("ok"));
+    hosts.break_rail(2, 1, Fault::Black);
+    // On a busy machine no beat at all may arrive while the doctor listens.
     let hears = |cut: &Value| {
         let found = cut["found"].as_str().unwrap();
         found.starts_with("n1 hears n2 over other rails")

@@ -1,4 +1,4 @@
-//! What operators type: `muster` and its commands, the metrics, the demo.
+//! The operators' commands: `muster`, the metrics, the demo.
 
 mod bench;
 mod demo;

@@ -1,6 +1,6 @@
-//! The metrics: a strict reader of OpenMetrics and Prometheus' own take the exposition of a real agent, the text
-//! file is in the format that node_exporter reads and replaced at once, and every name in the dashboard is one
-//! that an agent tells.
+//! The metrics: a strict reader of OpenMetrics and the one of Prometheus accept the output of a real agent.
+//! The text file has the format that node_exporter reads and is replaced atomically. Every name in the
+//! dashboard is one that an agent exports.
 
 use muster_tests::admin::Admin;
 use muster_tests::{Member, program, python_with, workspace};
@@ -11,21 +11,21 @@ use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 
-/// What a strict reader found: the samples by name and labels.
+/// What the strict reader found: the samples by name and labels.
 #[derive(Debug, Default)]
 struct Exposition {
     kinds: BTreeMap<String, String>,
     samples: BTreeMap<String, BTreeMap<Vec<(String, String)>, f64>>,
 }
 
-/// Reads OpenMetrics text 1.0, and refuses whatever the format does not allow.
+/// Reads OpenMetrics text 1.0, and refuses everything that the format does not allow.
 fn read(text: &str) -> Result<Exposition, String> {
     let body = text.strip_suffix("# EOF\n").ok_or("the end is not # EOF")?;
     let suffixes = [("counter", "_total"), ("gauge", ""), ("info", "_info")];
     read_families(body, &suffixes)
 }
 
-/// Reads the text format that node_exporter reads: no other types, no suffixes, no end.
+/// Reads the text format of node_exporter: no other types, no suffixes, no end mark.
 fn read_classic(text: &str) -> Result<Exposition, String> {
     if text.contains("# EOF") {
         return Err("an end as of OpenMetrics".into());
@@ -33,7 +33,7 @@ fn read_classic(text: &str) -> Result<Exposition, String> {
     read_families(text, &[("counter", ""), ("gauge", "")])
 }
 
-/// Families of these types, whose samples have these suffixes.
+/// Reads families of these types, whose samples have these suffixes.
 fn read_families(body: &str, suffixes: &[(&str, &'static str)]) -> Result<Exposition, String> {
     let mut found = Exposition::default();
     let mut family: Option<(String, String)> = None;
@@ -93,8 +93,8 @@ fn read_families(body: &str, suffixes: &[(&str, &'static str)]) -> Result<Exposi
 }
 
 fn is_name(name: &str) -> bool {
-    let letter = |c: char| c.is_ascii_alphabetic() || c == '_' || c == ':';
-    name.starts_with(letter) && name.chars().all(|c| letter(c) || c.is_ascii_digit())
+    let character = |c: char| c.is_ascii_alphabetic() || c == '_' || c == ':';
+    name.starts_with(character) && name.chars().all(|c| character(c) || c.is_ascii_digit())
 }
 
 type Sample = (String, Vec<(String, String)>, f64);
@@ -121,14 +121,14 @@ fn sample(line: &str) -> Option<Sample> {
     }
 }
 
-/// A value up to its closing quote, and what is behind it.
+/// Reads a value up to its closing quote. Returns the remainder, too.
 fn unquoted(text: &str) -> Option<(String, &str)> {
     let mut value = String::new();
-    let mut letters = text.char_indices();
-    while let Some((at, letter)) = letters.next() {
-        match letter {
+    let mut characters = text.char_indices();
+    while let Some((at, character)) = characters.next() {
+        match character {
             '"' => return Some((value, &text[at + 1..])),
-            '\\' => match letters.next()?.1 {
+            '\\' => match characters.next()?.1 {
                 'n' => value.push('\n'),
                 other @ ('"' | '\\') => value.push(other),
                 _ => return None,
@@ -139,7 +139,7 @@ fn unquoted(text: &str) -> Option<(String, &str)> {
     None
 }
 
-/// The reader is strict: a test with one that takes everything would show nothing.
+/// The reader is strict: with a reader that accepts everything the tests would prove nothing.
 #[test]
 fn the_reader_refuses_what_the_format_does_not_allow() {
     let good = "# TYPE a counter\n# HELP a b\na_total{x=\"\\\"1\\\\\"} 3\n# EOF\n";
@@ -180,8 +180,8 @@ fn names_in(value: &Value, names: &mut BTreeSet<String>) {
     }
 }
 
-/// The parsers of prometheus_client take both texts, and find what our reader finds. `make setup` installs
-/// it.
+/// The parsers of prometheus_client accept both texts, and find what this reader finds. `make setup` installs
+/// them.
 fn as_prometheus_reads(open: &str, classic: &Path, ours: &Exposition) {
     let Some(python) = python_with("prometheus_client") else {
         return;
@@ -195,8 +195,8 @@ fn as_prometheus_reads(open: &str, classic: &Path, ours: &Exposition) {
         .arg(classic)
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{printed}");
     let counted: Value = serde_json::from_slice(&output.stdout).unwrap();
     let samples: usize = ours.samples.values().map(BTreeMap::len).sum();
     for format in ["open", "classic"] {
@@ -210,7 +210,7 @@ fn as_prometheus_reads(open: &str, classic: &Path, ours: &Exposition) {
 }
 
 #[test]
-fn a_strict_reader_takes_them_and_the_dashboard_names_no_others() {
+fn a_strict_reader_accepts_the_metrics_and_the_dashboard_uses_no_others() {
     let directory = tempfile::tempdir().unwrap();
     let arguments = |index: usize| format!("127.71.20.{index}@udp0");
     let members: Vec<Member> = (1..=2)
@@ -251,15 +251,15 @@ fn a_strict_reader_takes_them_and_the_dashboard_names_no_others() {
         }
     }
 
-    // The text file: the whole text or the one before, and nothing beside it.
+    // The text file is always the whole new or the whole old text, and no other file is beside it.
     let files = directory.path().join("textfiles");
     fs::create_dir(&files).unwrap();
     let file = files.join("muster.prom");
     for _ in 0..2 {
-        let said = admin.ask(&["metrics", "--textfile", file.to_str().unwrap()]);
-        assert!(said.is_empty(), "{said}");
+        let printed = admin.ask(&["metrics", "--textfile", file.to_str().unwrap()]);
+        assert!(printed.is_empty(), "{printed}");
         let classic = read_classic(&fs::read_to_string(&file).unwrap()).unwrap();
-        // The same samples, whatever the format.
+        // The same samples in both formats.
         let names = |of: &Exposition| of.samples.keys().cloned().collect::<Vec<_>>();
         assert_eq!(names(&classic), names(&found));
     }
@@ -270,7 +270,7 @@ fn a_strict_reader_takes_them_and_the_dashboard_names_no_others() {
         code == Some(1) && error.contains("/proc/nowhere/x.prom"),
         "{error}"
     );
-    // Without an agent the file stays as it was.
+    // Without an agent the file stays unchanged.
     let gone = Admin(directory.path().join("nobody"));
     let (code, ..) = gone.run(&["metrics", "--textfile", file.to_str().unwrap()]);
     assert_eq!(code, Some(3));
@@ -284,12 +284,12 @@ fn a_strict_reader_takes_them_and_the_dashboard_names_no_others() {
     for name in names {
         assert!(
             found.samples.contains_key(&name),
-            "the dashboard asks for {name}, which nobody tells"
+            "the dashboard uses {name}, which no agent exports"
         );
     }
 }
 
-/// The command says itself where node_exporter looks.
+/// The help text names the collector of node_exporter.
 #[test]
 fn the_help_names_the_collector() {
     let help = Command::new(program("muster"))

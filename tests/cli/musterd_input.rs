@@ -1,11 +1,11 @@
-//! What `musterd` and `muster` answer to wrong input: the value, the reason, the remedy, and no panic.
+//! The answers of `musterd` and `muster` to wrong input: the value, the reason, the remedy, and no panic.
 
 use muster_tests::{Member, program};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Runs `musterd` with arguments that cannot work; returns its exit code and what it said.
+/// Runs `musterd` with arguments that cannot work. Returns its exit code and its output.
 fn refused(directory: &Path, arguments: &[&str]) -> (Option<i32>, String) {
     let output = Command::new(program("musterd"))
         .args(arguments)
@@ -57,9 +57,9 @@ fn each_wrong_input_is_named_with_its_reason() {
     }
 }
 
-/// No agent is asked, none is waited for: a word that can mean nothing is refused first.
+/// A wrong argument is refused before an agent is contacted or waited for.
 #[test]
-fn what_a_command_cannot_mean_is_refused_before_anybody_is_asked() {
+fn a_wrong_argument_is_refused_before_an_agent_is_contacted() {
     let directory = tempfile::tempdir().unwrap();
     let cases: [(&[&str], &[&str]); 15] = [
         (&["top", "-n", "0"], &["-n \"0\"", "below 1", "1 or more"]),
@@ -120,21 +120,21 @@ fn what_a_command_cannot_mean_is_refused_before_anybody_is_asked() {
     }
 }
 
-/// It may be reached through others, so it is no error; but whoever mistyped a net is told.
+/// The seed may be reached through others, so it is no error; but a mistyped net must be reported.
 #[test]
 fn a_seed_that_no_rail_leads_to_is_named_in_the_log() {
     let directory = tempfile::tempdir().unwrap();
     let (reader, writer) = std::io::pipe().unwrap();
     let arguments = ["--rail", "127.66.90.1:0@udp0", "--seed", "192.0.2.9@o2ib0"];
     let _member = Member::start_logging(directory.path(), "n1", &arguments, &[], writer.into());
-    // Behind it come lines about messages that no pair took, one a second.
+    // Lines about messages without a path follow, one per second.
     let lines = BufReader::new(reader).lines().map_while(Result::ok);
-    let told = lines
+    let line = lines
         .take(5)
         .find(|line| line.contains("192.0.2.9@o2ib0"))
-        .expect("it is named");
+        .expect("the seed is named");
     for word in ["none of the nets", "127.66.90.1:", "@udp0", "--rail"] {
-        assert!(told.contains(word), "{word:?} is missing in {told}");
+        assert!(line.contains(word), "{word:?} is missing in {line}");
     }
 }
 
@@ -170,9 +170,9 @@ fn a_missing_libfabric_is_an_error_with_a_remedy() {
     }
 }
 
-/// An empty variable counts as not given, for every program; one that cannot be understood is said.
+/// For every program an empty variable counts as not given, and one that cannot be understood is reported.
 #[test]
-fn variables_are_taken_named_or_empty() {
+fn variables_are_used_reported_or_empty() {
     let directory = tempfile::tempdir().unwrap();
     let start = |variable: &str, value: &str| {
         Command::new(program("musterd"))
@@ -209,8 +209,8 @@ fn variables_are_taken_named_or_empty() {
         ),
     ] {
         let output = start(variable, value);
-        let said = [output.stdout, output.stderr].concat();
-        let text = String::from_utf8_lossy(&said);
+        let printed = [output.stdout, output.stderr].concat();
+        let text = String::from_utf8_lossy(&printed);
         for word in words {
             assert_eq!(text.matches(word).count(), 1, "{word}: {text}");
         }
@@ -235,11 +235,11 @@ fn variables_are_taken_named_or_empty() {
     assert_eq!(output.status.code(), Some(3));
 }
 
-/// A reader that has gone is no failure, a full disk is one; neither is a panic.
+/// A closed reader is no failure, a full disk is one; neither causes a panic.
 #[test]
 fn output_that_cannot_be_written_is_no_panic() {
     let scenario = muster_tests::workspace().join("tests/scenarios");
-    let scenario = scenario.join("another-job-is-not-heard.toml");
+    let scenario = scenario.join("another-job-is-ignored.toml");
     let run = |output: Stdio| {
         let mut command = Command::new(program("muster"));
         command.args(["sim", "run"]).arg(&scenario);
@@ -257,9 +257,9 @@ fn output_that_cannot_be_written_is_no_panic() {
     assert!(output.status.success() && text.is_empty(), "{text}");
 }
 
-/// What `muster` says where there is no agent: exit code 3, and what to do.
+/// Without an agent: exit code 3, and a hint.
 #[test]
-fn without_an_agent_the_command_says_so() {
+fn without_an_agent_the_command_reports_it() {
     let directory = tempfile::tempdir().unwrap();
     let output = Command::new(program("muster"))
         .arg("members")

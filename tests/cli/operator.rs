@@ -1,5 +1,5 @@
-//! What an operator sees: events, waits, verdicts, settings and the journal, from real agents on loopback;
-//! and the protocol of the control socket, with versions that are not alike and users that may only ask.
+//! An operator's view: events, waits, verdicts, settings and the journal, from real agents on loopback; and
+//! the protocol of the control socket, with different versions and with users that may only read.
 
 use muster_tests::admin::Admin;
 use muster_tests::ranks::{Job, Rank};
@@ -27,7 +27,7 @@ fn start_with(directory: &Path, net: u8, index: usize, variables: &[(&str, &OsSt
     Member::start_with(directory, &format!("n{index}"), &arguments, variables)
 }
 
-/// So many members that know each other.
+/// Starts members that know each other.
 fn start(directory: &Path, net: u8, count: usize, variables: &[(&str, &OsStr)]) -> Vec<Member> {
     let members: Vec<_> = (1..=count)
         .map(|index| start_with(directory, net, index, variables))
@@ -40,7 +40,7 @@ fn start(directory: &Path, net: u8, count: usize, variables: &[(&str, &OsStr)]) 
     members
 }
 
-/// A pipe that is full, and its end from which nobody reads.
+/// A full pipe, and its read end, from which no process reads.
 fn full_pipe() -> (OwnedFd, OwnedFd) {
     let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).unwrap();
     fcntl_setfl(&writer, OFlags::NONBLOCK).unwrap();
@@ -49,10 +49,10 @@ fn full_pipe() -> (OwnedFd, OwnedFd) {
     (reader, writer)
 }
 
-/// Whoever writes a line waits while its reader does not read: the loop must not be the one who waits, or a
-/// member with something to say is silent to everybody. All of it, down to the line that it has joined.
+/// A writer of a log line blocks while the reader does not read. The event loop must not block, or the member
+/// is silent to all others. This holds for all lines, from the one that it has joined.
 #[test]
-fn a_log_that_nobody_reads_holds_nobody_up() {
+fn a_log_without_a_reader_blocks_no_agent() {
     let directory = tempfile::tempdir().unwrap();
     let (_unread, log) = full_pipe();
     let talkative: [(&str, &OsStr); 1] = [("MUSTER_LOG", OsStr::new("debug"))];
@@ -65,8 +65,8 @@ fn a_log_that_nobody_reads_holds_nobody_up() {
     first.wait_for(&["DOWN n2".into()]);
 }
 
-/// One line to the socket, and all that it answers.
-fn say(socket: &Path, line: &str) -> String {
+/// Sends one line to the socket. Returns the whole answer.
+fn send(socket: &Path, line: &str) -> String {
     let mut stream = UnixStream::connect(socket).expect("the control socket");
     stream.set_read_timeout(Some(DEADLINE)).unwrap();
     stream.write_all(line.as_bytes()).unwrap();
@@ -76,9 +76,9 @@ fn say(socket: &Path, line: &str) -> String {
     answer
 }
 
-/// An agent dies while somebody follows, somebody waits for its death, and somebody for its life.
+/// An agent dies while commands follow the events, wait for its death, and wait for it to be alive.
 #[test]
-fn a_death_is_followed_waited_for_and_judged() {
+fn a_failure_is_followed_waited_for_and_checked() {
     let directory = tempfile::tempdir().unwrap();
     let mut members = start(directory.path(), 1, 3, &[]);
     let admin = Admin::of(directory.path(), "n1");
@@ -141,7 +141,7 @@ fn a_death_is_followed_waited_for_and_judged() {
 
     let waited = waiting.wait_with_output().unwrap();
     assert_eq!(String::from_utf8_lossy(&waited.stdout), "n3 failed\n");
-    // Who should live has failed.
+    // A member that should be alive has failed.
     let hoped = hoping.wait_with_output().unwrap();
     assert_eq!(hoped.status.code(), Some(4), "{hoped:?}");
     let (code, verdict, _) = admin.run(&["check"]);
@@ -160,13 +160,13 @@ fn a_death_is_followed_waited_for_and_judged() {
     let (code, _, error) = admin.run(&["wait", "n7", "--timeout", "0"]);
     assert!(code == Some(5) && error.contains("unknown: n7"), "{error}");
 
-    // Not followed: what is there, and the end. From a number on, only what is behind it.
+    // Without `--follow`: the present events, and the end. With `--since` only later ones.
     let all = admin.ask(&["events"]);
     assert!(all.contains("node-failed      n3"), "{all}");
     let last = death["seq"].to_string();
     let behind = admin.ask(&["events", "--since", &last, "-o", "json"]);
     assert!(!behind.contains("\"node-failed\""), "{behind}");
-    // The agent goes: who follows is told so.
+    // The agent ends: a follower is notified of that.
     let first = members.remove(0);
     assert!(first.leave());
     assert_eq!(following.wait().unwrap().code(), Some(3));
@@ -178,7 +178,7 @@ fn a_death_is_followed_waited_for_and_judged() {
 }
 
 #[test]
-fn every_command_says_its_schema_and_every_answer_its_protocol() {
+fn every_output_has_its_schema_and_every_answer_its_protocol() {
     let directory = tempfile::tempdir().unwrap();
     let _members = start(directory.path(), 2, 2, &[]);
     let admin = Admin::of(directory.path(), "n1");
@@ -234,7 +234,7 @@ fn every_command_says_its_schema_and_every_answer_its_protocol() {
         "no colour but on a terminal: {top:?}"
     );
     as_a_yaml_parser_reads(&admin);
-    // Attributes: the agent's own is there, of one member or of all.
+    // Attributes: the agent's own one is present, for one member or for all.
     let attributes = admin.ask(&["attrs", "n2"]);
     assert!(attributes.starts_with("NODE  KEY"), "{attributes}");
     let (code, _, error) = admin.run(&["attrs", "n77"]);
@@ -244,14 +244,14 @@ fn every_command_says_its_schema_and_every_answer_its_protocol() {
     );
 }
 
-/// PyYAML reads what json reads: the same keys and kinds of values. `make setup` installs it.
+/// PyYAML reads the same keys and kinds of values as a JSON parser. `make setup` installs it.
 fn as_a_yaml_parser_reads(admin: &Admin) {
     let Some(python) = python_with("yaml") else {
         return;
     };
     let script = workspace().join("tests/programs/same_documents.py");
     let end = Instant::now() + DEADLINE;
-    // A member that was not run for a while is suspected in one of the two, with reporters.
+    // A member that did not run for a while is suspected in one of the two documents, with reporters.
     loop {
         let directory = tempfile::tempdir().unwrap();
         write_documents(admin, directory.path());
@@ -261,8 +261,8 @@ fn as_a_yaml_parser_reads(admin: &Admin) {
             assert_eq!(String::from_utf8_lossy(&output.stdout), "7 alike\n");
             return;
         }
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(Instant::now() < end, "{said}");
+        let printed = String::from_utf8_lossy(&output.stderr);
+        assert!(Instant::now() < end, "{printed}");
     }
 }
 
@@ -287,17 +287,17 @@ fn write_documents(admin: &Admin, directory: &Path) {
     }
 }
 
-/// Members by name and by state; whoever is not known is named. A plugin with wrong options is UNKNOWN, not
+/// Members by name and by state; an unknown member is named. A plugin with wrong options is UNKNOWN, not
 /// CRITICAL.
 #[test]
-fn members_are_chosen_and_a_plugin_never_cries_wolf() {
+fn members_are_selected_and_a_plugin_raises_no_false_alarm() {
     let directory = tempfile::tempdir().unwrap();
     let mut members = start(directory.path(), 10, 3, &[]);
     let admin = Admin::of(directory.path(), "n1");
     members.remove(2).kill();
     let failed = |answer: &str| answer.contains("n3");
     admin.await_answer(&["members", "--state", "failed"], failed);
-    // One that this machine did not run for a while is held for failed, and comes back.
+    // A member that this machine did not run for a while is declared failed, and comes back.
     let await_names = |words: &[&str], wanted: &[&str]| {
         let is_so = |answer: &str| {
             let answer: Value = serde_json::from_str(answer).unwrap();
@@ -334,7 +334,7 @@ fn members_are_chosen_and_a_plugin_never_cries_wolf() {
     assert_eq!(code, Some(2));
 }
 
-/// A rank that was killed is named wherever its node is shown.
+/// A killed rank is named wherever its node is shown.
 #[test]
 fn a_killed_rank_is_named() {
     let job = Job::new(1);
@@ -345,23 +345,27 @@ fn a_killed_rank_is_named() {
         started
     };
     let (_first, second) = (start(0), start(1));
-    let admin = Admin(job.place(1).directory().join("control"));
+    let admin = Admin(job.agent_directory(1).directory().join("control"));
     second.kill();
     let table = admin.await_answer(&["members"], |answer| answer.contains("(failed 1)"));
     assert!(table.contains("0-1 (failed 1)"), "{table}");
-    let story = admin.ask(&["why", "n1"]);
-    assert!(story.contains("\nranks 0-1 (failed 1)\n"), "{story}");
+    let explanation = admin.ask(&["why", "n1"]);
+    assert!(
+        explanation.contains("\nranks 0-1 (failed 1)\n"),
+        "{explanation}"
+    );
     let (code, verdict, _) = admin.run(&["check"]);
-    let said = "CRITICAL: 1 of 1 members alive, 1 rank failed\nranks failed: 1\n";
-    assert_eq!((code, verdict.as_str()), (Some(4), said));
+    let printed = "CRITICAL: 1 of 1 members alive, 1 rank failed\nranks failed: 1\n";
+    assert_eq!((code, verdict.as_str()), (Some(4), printed));
     let (_, answer, _) = admin.run(&["check", "-o", "json"]);
     let answer: Value = serde_json::from_str(&answer).unwrap();
     assert_eq!(answer["ranks"]["failed"], serde_json::json!([1]));
 }
 
-/// The only rank of a node is killed and the agent, which has nobody left, leaves: that is no clean end, and says so.
+/// The only rank of a node is killed, and its agent, without clients, leaves: that is reported as an unclean
+/// end.
 #[test]
-fn a_node_that_left_after_its_rank_was_killed_does_not_read_as_well() {
+fn a_node_that_left_after_its_rank_was_killed_is_reported_as_critical() {
     let job = Job::new(2);
     let start = |node, rank| {
         let mut command = job.command(env!("CARGO_BIN_EXE_muster-test-rank"), node, rank);
@@ -370,7 +374,7 @@ fn a_node_that_left_after_its_rank_was_killed_does_not_read_as_well() {
         started
     };
     let (_first, second) = (start(1, 0), start(2, 1));
-    let admin = Admin(job.place(1).directory().join("control"));
+    let admin = Admin(job.agent_directory(1).directory().join("control"));
     admin.await_answer(&["check"], |answer| answer == "OK: 2 of 2 members alive\n");
     second.kill();
     admin.await_answer(&["members", "--state", "left"], |answer| {
@@ -378,15 +382,15 @@ fn a_node_that_left_after_its_rank_was_killed_does_not_read_as_well() {
     });
     let events = admin.await_answer(&["events"], |answer| answer.contains("node-left"));
     let left = events.lines().find(|line| line.contains("node-left"));
-    let left = left.expect("it is there");
+    let left = left.expect("the node left");
     assert!(left.ends_with("announced, after rank 1 failed"), "{left}");
     let (code, verdict, _) = admin.run(&["check"]);
-    let said = "CRITICAL: 1 of 2 members alive, 1 left after a rank failed, 1 rank failed\n\
+    let printed = "CRITICAL: 1 of 2 members alive, 1 left after a rank failed, 1 rank failed\n\
                 ranks failed: 1\nleft after a rank failed: n2\n";
-    assert_eq!((code, verdict.as_str()), (Some(4), said));
+    assert_eq!((code, verdict.as_str()), (Some(4), printed));
 }
 
-/// Where each setting came from: option, variable, file, default.
+/// The origin of each setting: option, variable, file, default.
 #[test]
 fn settings_have_an_origin() {
     let directory = tempfile::tempdir().unwrap();
@@ -420,33 +424,33 @@ fn settings_have_an_origin() {
             .arg(&path)
             .output()
             .unwrap();
-        let said = [output.stdout, output.stderr].concat();
+        let printed = [output.stdout, output.stderr].concat();
         (
             output.status.code(),
-            String::from_utf8_lossy(&said).into_owned(),
+            String::from_utf8_lossy(&printed).into_owned(),
         )
     };
-    let (code, said) = check("right.yaml", &admin.ask(&["export"]));
+    let (code, printed) = check("right.yaml", &admin.ask(&["export"]));
     assert!(
-        code == Some(0) && said.contains("is valid: rails 1"),
-        "{said}"
+        code == Some(0) && printed.contains("is right: rails 1"),
+        "{printed}"
     );
-    let (code, said) = check("wrong.yaml", "version: 1\nnest: []\n");
+    let (code, printed) = check("wrong.yaml", "version: 1\nnest: []\n");
     assert!(
-        code == Some(7) && said.contains("line 2, column 1"),
-        "{said}"
+        code == Some(7) && printed.contains("line 2, column 1"),
+        "{printed}"
     );
 }
 
-/// Either side that is of another version says both numbers, and does nothing.
+/// Each side reports both version numbers if the other has another version, and does nothing else.
 #[test]
-fn versions_that_are_not_alike_are_named_on_both_sides() {
+fn different_versions_are_named_on_both_sides() {
     let directory = tempfile::tempdir().unwrap();
     let _members = start(directory.path(), 4, 1, &[]);
     let admin = Admin::of(directory.path(), "n1");
     admin.await_answer(&["members"], |answer| !answer.is_empty());
     for line in ["muster/2 stats zero\n", "muster/2 a word of later\n"] {
-        let answer: Value = serde_json::from_str(&say(&admin.0, line)).unwrap();
+        let answer: Value = serde_json::from_str(&send(&admin.0, line)).unwrap();
         assert_eq!(
             (&answer["kind"], &answer["protocol"]),
             (&"version".into(), &1.into())
@@ -457,7 +461,7 @@ fn versions_that_are_not_alike_are_named_on_both_sides() {
             "{why}"
         );
     }
-    let members: Value = serde_json::from_str(&say(&admin.0, "muster/1 members\n")).unwrap();
+    let members: Value = serde_json::from_str(&send(&admin.0, "muster/1 members\n")).unwrap();
     assert_eq!(members["schema"], "muster/members/v1");
 
     let path = directory.path().join("later");
@@ -486,10 +490,10 @@ fn versions_that_are_not_alike_are_named_on_both_sides() {
     agent.join().unwrap();
 }
 
-/// Where the site opens a second door, others may ask, and change nothing. As root only: nobody else can
-/// be another user.
+/// With a second control socket, other users may read, and change nothing. Requires root, since no other user
+/// can change its identity.
 #[test]
-fn other_users_may_ask_where_the_site_lets_them() {
+fn other_users_may_read_where_the_site_allows_it() {
     let directory = tempfile::tempdir().unwrap();
     let open = directory.path().join("open");
     fs::create_dir(&open).unwrap();
@@ -500,14 +504,15 @@ fn other_users_may_ask_where_the_site_lets_them() {
     let user = rustix::process::geteuid().as_raw();
     let listener = Admin(open.join(format!("muster-{user}-n1.control")));
     assert_eq!(fs::metadata(&listener.0).unwrap().mode() & 0o777, 0o666);
-    // Its own user may do everything at either door.
+    // The agent's own user may do everything at both sockets.
     assert_eq!(
         listener.json(&["stats", "--zero"])["schema"],
         "muster/change/v1"
     );
     if user == 0 {
         let muster = directory.path().join("muster");
-        // By another process: what other threads start would hold it open, and it could not be executed.
+        // With another process: children of other threads would hold the file open, and it could not be
+        // executed.
         let mut copy = Command::new("cp");
         let copied = copy.arg(program("muster")).arg(&muster).status().unwrap();
         assert!(copied.success());
@@ -523,25 +528,28 @@ fn other_users_may_ask_where_the_site_lets_them() {
                 .uid(65_534)
                 .gid(65_534);
             let output = command.output().unwrap();
-            let said = [output.stdout, output.stderr].concat();
+            let printed = [output.stdout, output.stderr].concat();
             (
                 output.status.code(),
-                String::from_utf8_lossy(&said).into_owned(),
+                String::from_utf8_lossy(&printed).into_owned(),
             )
         };
-        let (code, said) = ask(&["members"]);
-        assert!(code == Some(0) && said.contains("n1 *"), "{said}");
-        let (code, said) = ask(&["events"]);
-        assert!(code == Some(0) && said.contains("journal-opened"), "{said}");
+        let (code, printed) = ask(&["members"]);
+        assert!(code == Some(0) && printed.contains("n1 *"), "{printed}");
+        let (code, printed) = ask(&["events"]);
+        assert!(
+            code == Some(0) && printed.contains("journal-opened"),
+            "{printed}"
+        );
         for words in [
             &["stats", "--zero"][..],
             &["rails", "add", "127.71.5.9@udp1"],
             &["attrs"],
         ] {
-            let (code, said) = ask(words);
+            let (code, printed) = ask(words);
             assert!(
-                code == Some(6) && said.contains("for its user alone"),
-                "{words:?}: {said}"
+                code == Some(6) && printed.contains("for its user alone"),
+                "{words:?}: {printed}"
             );
         }
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o700)).unwrap();
@@ -549,11 +557,11 @@ fn other_users_may_ask_where_the_site_lets_them() {
         skipped("root", "this user cannot become another one");
     }
     assert!(members.remove(0).leave());
-    assert!(!listener.0.exists(), "the second door is taken away, too");
+    assert!(!listener.0.exists(), "the second socket is removed, too");
 }
 
-/// Each event is a line in the file of its node; a directory that cannot be written costs the journal
-/// and nothing else, and is said once.
+/// Each event is a line in the file of its node. A directory that cannot be written affects only the journal,
+/// and is reported once.
 #[test]
 fn the_journal_has_every_event_and_a_bad_directory_costs_nothing_else() {
     let directory = tempfile::tempdir().unwrap();
@@ -591,7 +599,7 @@ fn the_journal_has_every_event_and_a_bad_directory_costs_nothing_else() {
     let stats = Admin::of(directory.path(), "n1").json(&["stats"]);
     assert_eq!(stats["agent"]["journal_lines_unwritten"], 0, "{stats}");
 
-    // All of it on one page.
+    // All of it is on one page.
     let page = directory.path().join("report.html");
     let mut command = Command::new(program("muster"));
     let output = command
@@ -601,10 +609,10 @@ fn the_journal_has_every_event_and_a_bad_directory_costs_nothing_else() {
         .arg(&page)
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
+    let printed = String::from_utf8_lossy(&output.stdout);
     assert!(
-        output.status.success() && said.contains("report.html: 1 node failed ("),
-        "{said}"
+        output.status.success() && printed.contains("report.html: 1 node failed ("),
+        "{printed}"
     );
     let page = fs::read_to_string(page).unwrap();
     for there in [
@@ -614,8 +622,8 @@ fn the_journal_has_every_event_and_a_bad_directory_costs_nothing_else() {
     ] {
         assert!(page.contains(there), "{there}: {page}");
     }
-    is_whole_in_itself(&page);
-    // The same page on standard output, and nothing else; no file is made of it.
+    assert_self_contained(&page);
+    // The same page on standard output only; no file is made.
     let mut command = Command::new(program("muster"));
     command.arg("report").arg(&journal).args(["-o", "-"]);
     let output = command.current_dir(directory.path()).output().unwrap();
@@ -632,14 +640,14 @@ fn the_journal_has_every_event_and_a_bad_directory_costs_nothing_else() {
         page.contains("<td class=\"t\">node-failed</td><td>n3</td>"),
         "{page}"
     );
-    is_whole_in_itself(&page);
+    assert_self_contained(&page);
     assert!(!directory.path().join("-").exists());
     let mut command = Command::new(program("muster"));
     let output = command.args(["report", "/proc/nowhere"]).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
+    let printed = String::from_utf8_lossy(&output.stderr);
     assert!(
-        output.status.code() == Some(1) && said.contains("/proc/nowhere"),
-        "{said}"
+        output.status.code() == Some(1) && printed.contains("/proc/nowhere"),
+        "{printed}"
     );
 
     let nowhere = [("MUSTER_JOURNAL", OsStr::new("/proc/nowhere"))];
@@ -651,13 +659,13 @@ fn the_journal_has_every_event_and_a_bad_directory_costs_nothing_else() {
     lost.signal(Signal::TERM);
 }
 
-/// A file that is full becomes the part before, and the report has both.
+/// A full file becomes the previous part, and the report contains both.
 #[test]
-fn a_full_journal_is_turned_over_and_the_report_has_both_parts() {
+fn a_full_journal_is_rotated_and_the_report_has_both_parts() {
     let directory = tempfile::tempdir().unwrap();
     let journal = directory.path().join("journal");
     fs::create_dir(&journal).unwrap();
-    // Of a life before, which has filled it.
+    // From an earlier incarnation, which has filled the file.
     let event = r#"{"event":"node-failed","member":"n9","node":"n1","unix_us":1,"cause":"told"}"#;
     let file = journal.join("muster-n1.jsonl");
     fs::write(&file, format!("{event}\n{}\n", " ".repeat(4096))).unwrap();
@@ -683,8 +691,8 @@ fn a_full_journal_is_turned_over_and_the_report_has_both_parts() {
     }
 }
 
-/// A page that a strict parser takes and that loads nothing: no script, no link, no picture, no address.
-fn is_whole_in_itself(page: &str) {
+/// A strict parser accepts the page, and it loads nothing: no script, link, picture or address.
+fn assert_self_contained(page: &str) {
     for part in [
         "<script", "<link", "<img", "<iframe", "@import", "url(", " src=", " href=", "http",
     ] {
@@ -703,19 +711,19 @@ fn is_whole_in_itself(page: &str) {
     input.write_all(page.as_bytes()).unwrap();
     drop(input);
     let output = python.wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
+    let printed = String::from_utf8_lossy(&output.stdout);
     assert!(
-        output.status.success() && said.starts_with("html 1 "),
-        "{said}"
+        output.status.success() && printed.starts_with("html 1 "),
+        "{printed}"
     );
 }
 
-/// Where the log goes: what cannot be understood is said, and a machine without systemd's journal has
+/// The destination of the log: an unknown one is reported, and a machine without systemd's journal has
 /// standard error.
 #[test]
-fn the_log_goes_where_it_is_told_to_or_says_why_not() {
+fn the_log_goes_to_its_destination_or_the_reason_is_reported() {
     let has_journald = Path::new("/run/systemd/journal/socket").exists();
-    for (place, said) in [
+    for (place, printed) in [
         ("journald", "journal cannot be reached"),
         ("the moon", "MUSTER_LOG_TO"),
     ] {
@@ -745,7 +753,7 @@ fn the_log_goes_where_it_is_told_to_or_says_why_not() {
         let log = agent.wait_with_output().unwrap();
         let log = String::from_utf8_lossy(&log.stderr);
         assert!(
-            log.contains(said) != (place == "journald" && has_journald),
+            log.contains(printed) != (place == "journald" && has_journald),
             "{log}"
         );
     }

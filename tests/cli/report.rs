@@ -1,5 +1,5 @@
-//! A split among real agents, and the page that `muster report` makes of their journals: it says what happened to the
-//! job, and what the node that was cut off held of the others is its own view.
+//! A split among real agents, and the page that `muster report` makes of their journals: it shows what
+//! happened to the job, and shows the view of the node that was cut off separately.
 //!
 //! Each node is a network namespace; every wait is for an event.
 
@@ -17,12 +17,12 @@ const CUT: usize = 4;
 const CUT_RANK: usize = 7;
 /// A rank that is killed before that, on n1.
 const KILLED: usize = 1;
-/// Ranks on the other nodes, one each.
+/// Ranks on the other nodes, one per node.
 const OTHERS: [usize; 3] = [0, 2, 4];
-/// How a journal's line is in the table: the event in a cell, and whom it is about in the next one.
+/// A journal's line in the table: the event in a cell, and its subject in the next one.
 const FAILED: &str = "<td class=\"t\">node-failed</td>";
 
-/// A rank of a job, on a host of its own network, whose agent keeps a journal.
+/// Starts a rank of a job, on a host with its own network, whose agent keeps a journal.
 fn start(job: &Job, hosts: &Hosts, journals: &Path, rank: usize) -> Rank {
     let node = 1 + rank / 2;
     let binary = env!("CARGO_BIN_EXE_muster-test-rank");
@@ -42,18 +42,18 @@ fn start(job: &Job, hosts: &Hosts, journals: &Path, rank: usize) -> Rank {
     rank
 }
 
-/// What `muster report` says, and the page that it makes.
+/// The output of `muster report`, and the page that it makes.
 fn report(journals: &Path, page: &Path) -> (String, String) {
     let mut command = Command::new(program("muster"));
     command.arg("report").arg(journals).arg("-o").arg(page);
     let output = command.output().unwrap();
     assert!(output.status.success(), "{output:?}");
-    let said = String::from_utf8(output.stdout).unwrap();
-    (said, std::fs::read_to_string(page).unwrap())
+    let printed = String::from_utf8(output.stdout).unwrap();
+    (printed, std::fs::read_to_string(page).unwrap())
 }
 
 #[test]
-fn a_split_is_told_as_the_job_saw_it() {
+fn a_split_is_reported_as_the_job_saw_it() {
     let Some(hosts) = Hosts::open(NODES, 1) else {
         return;
     };
@@ -78,18 +78,19 @@ fn a_split_is_told_as_the_job_saw_it() {
         let others = ["node=n1", "node=n2", "node=n3"].map(|node| ["EVENT", event, node]);
         ranks[CUT_RANK].await_each(&others.each_ref().map(|words| &words[..]));
     };
-    hosts.hurt(CUT, 0, Fault::Black);
+    hosts.break_rail(CUT, 0, Fault::Black);
     on_both_sides("NodeFailed");
     hosts.heal(CUT, 0, Fault::Black);
     on_both_sides("NodeUp");
 
     let page = folder.path().join("report.html");
-    let last = || Some(report(folder.path(), &page)).filter(|(said, _)| said.contains("came back"));
-    let (said, page) = until(|| report(folder.path(), &page).0, last);
+    let last =
+        || Some(report(folder.path(), &page)).filter(|(printed, _)| printed.contains("came back"));
+    let (printed, page) = until(|| report(folder.path(), &page).0, last);
     let summary = "report.html: 1 rank failed; 1 node was cut off for ";
     assert!(
-        said.contains(summary) && said.contains(" s and came back ("),
-        "{said}"
+        printed.contains(summary) && printed.contains(" s and came back ("),
+        "{printed}"
     );
     let (of_job, of_cut) = page
         .split_once("Reports of nodes while they were cut off")
@@ -103,8 +104,8 @@ fn a_split_is_told_as_the_job_saw_it() {
     for there in ["<td>n4 with ranks 6-7</td>", "<td>rank 1 on n1</td>"] {
         assert!(of_job.contains(there), "{there}: {page}");
     }
-    // In one row, or in several where it has found them silent one after the other.
+    // In one row, or in several if the members were found silent one after the other.
     assert!(of_cut.contains(&format!("<td>n4</td>{FAILED}")), "{page}");
-    // Nobody is called by a sign.
+    // All members are named; `?` would stand for an unknown one.
     assert!(!page.contains('?'), "{page}");
 }

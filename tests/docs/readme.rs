@@ -5,7 +5,7 @@
 //! what this run printed in the place of the blocks.
 
 use muster_tests::cluster::{Cluster, NODES};
-use muster_tests::steps::{everybody, plugin, worker_program};
+use muster_tests::steps::{all_alive, plugin, worker_program};
 use muster_tests::{DEADLINE, Member, program, workspace};
 use rustix::process::Signal;
 use std::collections::BTreeSet;
@@ -363,8 +363,8 @@ fn the_commands_for_slurm_work() {
         shell
     };
     let mut run = cluster.run(&mut shell(SRUN));
-    run.await_view(0..NODES, &everybody());
-    run.tell("leave 0");
+    run.await_view(0..NODES, &all_alive());
+    run.send("leave 0");
     assert!(run.end().success(), "{:?}", run.errors());
     let script = |name: &str, text: &str| {
         let _ = fs::remove_file(here(name));

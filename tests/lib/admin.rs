@@ -1,4 +1,4 @@
-//! The `muster` of one agent, as an administrator types it.
+//! The `muster` command for one agent, as an administrator types it.
 
 use crate::program;
 use crate::until;
@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The `muster` of one agent.
+/// Runs `muster` for one agent.
 #[derive(Debug)]
 pub struct Admin(
     /// The agent's control socket.
@@ -14,12 +14,12 @@ pub struct Admin(
 );
 
 impl Admin {
-    /// The agent of this name in a test's directory.
+    /// The agent with this name in a test's directory.
     pub fn of(directory: &Path, name: &str) -> Admin {
         Admin(directory.join(format!("{name}.control")))
     }
 
-    /// Exit code, what it printed, what it said of errors.
+    /// Runs a command. Returns its exit code, its output and its error output.
     ///
     /// # Panics
     /// If it cannot be started, or panics itself.
@@ -36,29 +36,29 @@ impl Admin {
         (output.status.code(), text(&output.stdout), error)
     }
 
-    /// What it prints where it works.
+    /// Runs a command that must succeed. Returns its output.
     ///
     /// # Panics
-    /// If it does not work.
+    /// If it fails.
     pub fn ask(&self, words: &[&str]) -> String {
         let (code, printed, error) = self.run(words);
         assert_eq!(code, Some(0), "{words:?}: {error}");
         printed
     }
 
-    /// The same, as JSON.
+    /// Runs a command that must succeed. Returns its output as JSON.
     ///
     /// # Panics
-    /// If it does not work.
+    /// If it fails.
     pub fn json(&self, words: &[&str]) -> Value {
         let text = self.ask(&[words, &["-o", "json"]].concat());
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{words:?}: {error}: {text}"))
     }
 
-    /// Asks until the answer is as it should be.
+    /// Repeats a command until its output is right.
     ///
     /// # Panics
-    /// If it is not before the deadline.
+    /// If it is not right before the deadline.
     pub fn await_answer(&self, words: &[&str], is_right: impl Fn(&str) -> bool) -> String {
         let said = || {
             let (_, answer, error) = self.run(words);

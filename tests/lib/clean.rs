@@ -1,5 +1,5 @@
-//! The clean end of a cluster's jobs: nothing of them is left, but for the files of a node that was lost with
-//! everything on it, and what shows that.
+//! The clean end of a cluster's jobs: nothing of them is left, except the files of nodes that were lost with
+//! all their processes; and the output of commands that shows it.
 
 use crate::DEADLINE;
 use crate::cluster::{Cluster, DAEMONS, NODES, Process};
@@ -9,18 +9,18 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// What is left of jobs: nothing, if all of it is empty.
+/// What is left of jobs; all empty: nothing.
 #[derive(Debug)]
 struct Left {
     /// Processes that are not the cluster's own daemons.
     processes: Vec<Process>,
-    /// Below the base directory of agents: sockets, keys, locks, logs.
+    /// Files below the base directory of agents: sockets, keys, locks, logs.
     files: Vec<PathBuf>,
     /// Slurm's steps, as `squeue --steps` has them.
     steps: String,
     /// Datagram sockets on the nodes' networks, and local ones of agents.
     sockets: Vec<String>,
-    /// Shared memory: named by us, or System V's.
+    /// Shared memory: named by Muster, or System V's.
     memory: Vec<String>,
     /// Keys of `muster run` in the home directory of the tests.
     keys: Vec<PathBuf>,
@@ -30,9 +30,9 @@ impl Left {
     fn of(cluster: &Cluster) -> Self {
         let mut processes = cluster.processes();
         processes.retain(|process| !DAEMONS.contains(&process.name.as_str()));
-        let (_, steps) = cluster.say(&["squeue", "--noheader", "--steps"]);
+        let (_, steps) = cluster.output_of(&["squeue", "--noheader", "--steps"]);
         let hosts = (1..=NODES).flat_map(|node| cluster.on_node(node, "sleep"));
-        let (_, memory) = cluster.say(&["sh", "-c", "ls /dev/shm; sed 1d /proc/sysvipc/shm"]);
+        let (_, memory) = cluster.output_of(&["sh", "-c", "ls /dev/shm; sed 1d /proc/sysvipc/shm"]);
         let is_ours = |line: &&str| line.contains("muster") || line.contains(' ');
         Self {
             processes,
@@ -44,7 +44,7 @@ impl Left {
         }
     }
 
-    /// Whether this is all that is left: files of so many nodes that were lost with everything on them.
+    /// Whether only files of this number of lost nodes are left.
     fn is_of_lost(&self, nodes: usize) -> bool {
         let mut places: Vec<_> = self.files.iter().filter_map(|file| file.parent()).collect();
         places.dedup();
@@ -58,7 +58,8 @@ impl Left {
 }
 
 impl Cluster {
-    /// Waits until nothing is left of any job: no process but the daemons', no step, socket, board, key or memory.
+    /// Waits until nothing is left of any job: no process except the daemons', no step, socket, state table,
+    /// key or memory.
     ///
     /// # Panics
     /// If something is left at the deadline.
@@ -66,8 +67,8 @@ impl Cluster {
         self.await_clean_but(0);
     }
 
-    /// The same where everything on so many nodes was killed: where nobody was left there to take its files away, they
-    /// stay.
+    /// The same if all processes of `lost` nodes were killed: no process was left there to remove their
+    /// files, so these remain.
     ///
     /// # Panics
     /// As [`Cluster::await_clean`].
@@ -84,7 +85,7 @@ impl Cluster {
         }
     }
 
-    /// Shows on standard error how clean it is now, in the words of the commands that an administrator would ask.
+    /// Prints the present state to standard error, as output of the commands that an administrator would use.
     pub fn show_clean(&self, after: &str) {
         let mut text = format!("--- left after {after}\n");
         for line in [
@@ -94,15 +95,15 @@ impl Cluster {
             "ls -A /dev/shm",
             "find \"$MUSTER_DIR\" -type f -o -type s",
         ] {
-            let (_, said) = self.say(&["sh", "-c", line]);
-            let words: Vec<&str> = said.split_whitespace().collect();
+            let (_, printed) = self.output_of(&["sh", "-c", line]);
+            let words: Vec<&str> = printed.split_whitespace().collect();
             text += &format!("$ {line}: {}\n", words.join(" "));
         }
         std::io::stderr().write_all(text.as_bytes()).ok();
     }
 }
 
-/// The datagram sockets on a node's network, which are agents', and the local sockets that they listen at.
+/// The datagram sockets in a node's network, which are agents', and the local sockets that agents listen at.
 fn sockets_of(cluster: &Cluster, host: &Process) -> Vec<String> {
     let read = |name: &str| fs::read_to_string(format!("/proc/{}/net/{name}", host.pid));
     let own = cluster.muster_dir().display().to_string();

@@ -1,6 +1,6 @@
-//! A real Slurm on this machine: munged, slurmctld and four slurmd, each of these on a host of its own
-//! (network and host name), all of them in a pid namespace. Its first process ends with the thread that
-//! made the cluster, and with it ends everything that was ever started there.
+//! A real Slurm on this machine: munged, slurmctld and four slurmd, each slurmd on a host of its own (network
+//! and host name), all in a pid namespace. The first process of the namespace ends with the thread that made
+//! the cluster, and with it all processes in it.
 
 use crate::DEADLINE;
 use crate::lines_of;
@@ -18,10 +18,10 @@ use std::sync::mpsc::Receiver;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// One at a time: a cluster is 15 processes before it does anything.
+/// One cluster at a time: each is 15 processes before it runs a job.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// What a cluster needs, and where it comes from.
+/// The required programs.
 const PROGRAMS: [&str; 8] = [
     "munged",
     "slurmctld",
@@ -46,36 +46,36 @@ pub const DAEMONS: [&str; 6] = [
 /// Hosts that run tasks: `n1` to `n4`.
 pub const NODES: usize = 4;
 
-/// A cluster; ended when dropped.
+/// A cluster. It is ended when dropped.
 pub struct Cluster {
     first: Child,
     folder: tempfile::TempDir,
-    /// The pid namespace of everything in it.
+    /// The pid namespace of all its processes.
     pids: PathBuf,
     /// The network namespace of each node.
     nets: Vec<PathBuf>,
     _turn: MutexGuard<'static, ()>,
 }
 
-/// A process of the cluster, by its number outside.
+/// A process of the cluster, with its number outside of it.
 #[derive(Debug, Clone)]
 pub struct Process {
-    /// Its number here.
+    /// Its pid in this namespace.
     pub pid: u32,
     /// Its program's name.
     pub name: String,
     /// Its command line.
     pub line: String,
-    /// The node that it is on; none for what is on the controller's host.
+    /// Its node; `None` for processes on the controller's host.
     pub node: Option<usize>,
 }
 
 impl Cluster {
-    /// Starts it, with these lines in `plugstack.conf`. `None` where this user may not, which is said on
-    /// standard error.
+    /// Starts it, with these lines in `plugstack.conf`. Returns `None` if this user may not, which is printed
+    /// to standard error.
     ///
     /// # Panics
-    /// If it does not come up: the test could not say anything.
+    /// If it does not start.
     pub fn start(plugstack: &str) -> Option<Self> {
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         if !rustix::process::getuid().is_root() {
@@ -99,7 +99,7 @@ impl Cluster {
             }
         }
         let folder = tempfile::tempdir().expect("a folder");
-        // Other users run jobs, too.
+        // Jobs of other users run, too.
         let mode = |path: &Path, mode| {
             fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("a mode");
         };
@@ -138,7 +138,7 @@ impl Cluster {
         assert_eq!(self.nets.len(), NODES, "{said}");
     }
 
-    /// Other lines for `plugstack.conf`: what starts from now on reads them.
+    /// Sets other lines for `plugstack.conf`, for steps that start from now on.
     ///
     /// # Panics
     /// If they cannot be written.
@@ -146,7 +146,7 @@ impl Cluster {
         fs::write(self.folder.path().join("plugstack.conf"), plugstack).expect("a file");
     }
 
-    /// What is private to it.
+    /// The private folder of the cluster.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
@@ -186,7 +186,7 @@ impl Cluster {
         command
             .args(["--label", "--mpi=pmix", "--kill-on-bad-exit=0", "--no-kill"])
             .args(options.split(' '))
-            // Who enters a namespace of mounts is at its root.
+            // A process that enters a mount namespace is at its root directory.
             .arg(format!("--chdir={}", self.folder().display()))
             .env("MUSTER_AGENT", workspace().join("target/release/musterd"))
             .env("MUSTER_RAILS", "eth0@udp0")
@@ -198,7 +198,7 @@ impl Cluster {
         command
     }
 
-    /// Stops the controller until what this returns is dropped: no step is ended by anybody meanwhile.
+    /// Stops the controller until the returned value is dropped: no step is ended meanwhile.
     pub fn hold_controller(&self) -> Held {
         let mut controller = self.processes();
         controller.retain(|process| process.name == "slurmctld");
@@ -206,7 +206,7 @@ impl Cluster {
         Held(controller)
     }
 
-    /// A job or a step that runs meanwhile.
+    /// Starts a job or a step that runs concurrently.
     ///
     /// # Panics
     /// If it cannot be started.
@@ -230,22 +230,22 @@ impl Cluster {
             lines,
             errors: errors_of,
             seen: RefCell::default(),
-            asked: 0,
+            requests: 0,
         }
     }
 
-    /// Runs a command to its end; what it printed on both channels.
+    /// Runs a command to its end. Returns what it printed on both channels.
     ///
     /// # Panics
     /// If it cannot be started.
-    pub fn say(&self, words: &[&str]) -> (ExitStatus, String) {
+    pub fn output_of(&self, words: &[&str]) -> (ExitStatus, String) {
         let output = self.command(words[0]).args(&words[1..]).output();
         let output = output.expect("nsenter can be started");
         let said = [output.stdout, output.stderr].concat();
         (output.status, String::from_utf8_lossy(&said).into_owned())
     }
 
-    /// All processes in it that live.
+    /// All its running processes.
     ///
     /// # Panics
     /// Without a `/proc`.
@@ -284,9 +284,9 @@ impl Cluster {
     }
 
     /// Everything on a node but what stands for its host.
-    ///
+    /// All processes on a node except the one that holds its host.
     /// # Panics
-    /// If that is no more than its slurmd and what keeps a step.
+    /// If there are only its slurmd and the processes of a step.
     pub fn all_on(&self, node: usize) -> Vec<Process> {
         let mut all = self.processes();
         all.retain(|process| process.node == Some(node) && process.name != "sleep");
@@ -294,13 +294,13 @@ impl Cluster {
         all
     }
 
-    /// What Slurm holds of a node: `idle`, `allocated`, `down*` ...
+    /// The state of a node in Slurm: `idle`, `allocated`, `down*` ...
     pub fn state(&self, node: usize) -> String {
-        let said = self.say(&["sinfo", "-h", "-n", &format!("n{node}"), "-o", "%T"]);
+        let said = self.output_of(&["sinfo", "-h", "-n", &format!("n{node}"), "-o", "%T"]);
         said.1.trim().to_owned()
     }
 
-    /// Waits until Slurm holds this of a node. It has no event for that, so it is asked.
+    /// Waits until a node has this state in Slurm. There is no event for that, so it is polled.
     ///
     /// # Panics
     /// If it does not before the deadline.
@@ -317,7 +317,7 @@ impl Cluster {
         self.set_link(node, "down");
     }
 
-    /// Takes that back.
+    /// Ends the cut.
     ///
     /// # Panics
     /// If that cannot be done.
@@ -326,16 +326,16 @@ impl Cluster {
     }
 
     fn set_link(&self, node: usize, state: &str) {
-        let (status, said) = self.say(&["ip", "link", "set", &format!("p{node}"), state]);
+        let (status, said) = self.output_of(&["ip", "link", "set", &format!("p{node}"), state]);
         assert!(status.success(), "{said}");
     }
 
-    /// Ends all jobs, starts slurmd where it was killed, and waits until Slurm has all nodes back.
+    /// Ends all jobs, starts slurmd where it was killed, and waits until all nodes are idle in Slurm.
     ///
     /// # Panics
     /// If it has not before the deadline.
     pub fn recover(&self) {
-        assert!(self.say(&["scancel", "--user=root"]).0.success());
+        assert!(self.output_of(&["scancel", "--user=root"]).0.success());
         let lost = (1..=NODES).filter(|node| self.on_node(*node, "slurmd").is_empty());
         for node in lost {
             let host = self.on_node(node, "sleep").remove(0).pid.to_string();
@@ -352,7 +352,7 @@ impl Cluster {
         (1..=NODES).for_each(|node| self.await_state(node, "idle"));
     }
 
-    /// The last lines of the daemons, for a message.
+    /// The last lines of the daemons' logs, for a message.
     pub fn logs(&self) -> String {
         let mut text = String::new();
         for (file, whole) in self.whole_logs() {
@@ -363,7 +363,7 @@ impl Cluster {
         text
     }
 
-    /// Whether a daemon has said so.
+    /// Whether a daemon has logged this.
     pub fn has_logged(&self, words: &str) -> bool {
         let logs = self.whole_logs();
         logs.iter().any(|(_, whole)| whole.contains(words))
@@ -391,7 +391,7 @@ impl Drop for Cluster {
     }
 }
 
-/// Processes that are stopped until this is dropped.
+/// Processes that are stopped until this value is dropped.
 pub struct Held(Vec<Process>);
 
 impl Drop for Held {
@@ -400,7 +400,7 @@ impl Drop for Held {
     }
 }
 
-/// A command of a cluster that runs. It is killed when dropped, its job with the cluster.
+/// A running command of a cluster. It is killed when dropped, and its job with the cluster.
 pub struct Run {
     child: Child,
     input: ChildStdin,
@@ -408,11 +408,11 @@ pub struct Run {
     errors: Receiver<String>,
     seen: RefCell<Vec<String>>,
     /// How often all tasks were asked for their view.
-    asked: usize,
+    requests: usize,
 }
 
 impl Run {
-    /// Waits for a line that holds all of these words; of those that have come before, too.
+    /// Waits for a line that contains all of these words, among earlier lines, too.
     ///
     /// # Panics
     /// If none comes before the deadline, or the command has ended.
@@ -420,7 +420,7 @@ impl Run {
         self.await_lines(1, words).remove(0)
     }
 
-    /// Waits for so many such lines.
+    /// Waits for this many such lines.
     ///
     /// # Panics
     /// See [`Run::await_line`].
@@ -451,23 +451,23 @@ impl Run {
         self.seen.borrow().iter().filter(has).cloned().collect()
     }
 
-    /// Gives all its tasks a line, as `srun` does with its input.
-    pub fn tell(&mut self, line: &str) {
-        self.asked += usize::from(line == "states");
-        // Who has ended hears nothing; that shows elsewhere.
+    /// Sends a line to all its tasks, as `srun` does with its input.
+    pub fn send(&mut self, line: &str) {
+        self.requests += usize::from(line == "states");
+        // An ended task receives nothing, which shows elsewhere.
         let _ = writeln!(self.input, "{line}");
     }
 
-    /// Waits until this task has answered all that it was asked: srun ends a step in which a node is killed that has
-    /// not read its input.
+    /// Waits until this task has answered all requests: srun ends a step if a killed node has not read its
+    /// input.
     ///
     /// # Panics
     /// If it has not before the deadline.
     pub fn await_answers(&self, task: usize) {
-        self.await_lines(self.asked, &[&format!("{task}: STATES ")]);
+        self.await_lines(self.requests, &[&format!("{task}: STATES ")]);
     }
 
-    /// Asks all tasks for their view until each of so many has said that it is this one.
+    /// Requests the views of all tasks until each of these tasks has printed this view.
     ///
     /// # Panics
     /// If not all say so before the deadline.
@@ -493,9 +493,9 @@ impl Run {
             );
             let counts = tasks.iter().map(|task| answers(self, *task).len());
             let before: Vec<usize> = counts.collect();
-            self.tell("states");
-            // An answer of each, or the end of all that could answer. Who is asked again before has more and
-            // more to answer; and srun ends a step whose input it cannot hand on to a node that is killed.
+            self.send("states");
+            // Wait for an answer of each, or for the end of all that could answer. Repeated requests without
+            // waiting would only queue up, and srun ends a step if it cannot pass input to a killed node.
             let again = Instant::now() + Duration::from_secs(5);
             let all = tasks.iter().zip(&before);
             while all
@@ -511,12 +511,12 @@ impl Run {
         }
     }
 
-    /// What it said on standard error and was not asked for before.
+    /// The lines on standard error that were not returned before.
     pub fn errors(&self) -> Vec<String> {
         self.errors.try_iter().collect()
     }
 
-    /// Waits until it has said this on standard error, what it had written when it ended included.
+    /// Waits until this is printed on standard error, also as the last output before its end.
     ///
     /// # Panics
     /// If it has not before the deadline, or has ended without.
@@ -556,8 +556,8 @@ pub fn signal(process: &Process, signal: Signal) {
     let _ = kill_process(pid, signal);
 }
 
-/// Kills them at once, however late this process goes on between two of them: a rank would start another agent, and a
-/// keeper another worker.
+/// Kills them at once, with a stop first, however slowly this process continues: a rank would start another
+/// agent, and a supervisor another worker.
 ///
 /// # Panics
 /// If there are none.
@@ -568,7 +568,7 @@ pub fn kill(processes: &[Process]) {
     }
 }
 
-/// The first process of a pid namespace, in namespaces of its own for all else.
+/// Starts the first process of a pid namespace, in namespaces of its own for everything else.
 fn hold() -> (Child, PathBuf) {
     let mut child = Command::new("setpriv")
         .args([
@@ -588,7 +588,7 @@ fn hold() -> (Child, PathBuf) {
             "bash",
             "-c",
         ])
-        // A shell that waits for its input, and for the orphans of others.
+        // A shell that waits for its input, and reaps orphans.
         .arg("echo $(readlink /proc/self/ns/pid); read -r _")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -615,9 +615,7 @@ fn first_of(pids: &Path) -> String {
     };
     let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     let first = numbers.into_iter().find(is_first);
-    first
-        .expect("the cluster's first process lives")
-        .to_string()
+    first.expect("the cluster's first process runs").to_string()
 }
 
 fn slurm_conf(lab: &Path) -> String {
@@ -658,7 +656,7 @@ SlurmdParameters=config_overrides
 TmpFS=LAB/tmp/%n
 ";
 
-/// Run on the controller's host: wires the nodes' hosts to it and starts the daemons.
+/// Runs on the controller's host: connects the nodes' hosts to it and starts the daemons.
 const BOOT: &str = r#"
 set -eu
 cd "$LAB"
@@ -667,7 +665,7 @@ chmod 700 state
 hostname ctl
 { cat /etc/hosts; echo 10.66.0.254 ctl; for n in 1 2 3 4; do echo "10.66.0.$n n$n"; done; } > hosts
 mount --bind hosts /etc/hosts
-# Shared memory of its own: what is left there is its jobs'.
+# Its own shared memory: everything left there belongs to its jobs.
 mount -t tmpfs -o mode=1777 none /dev/shm
 ip link set lo up
 ip link add br0 type bridge
@@ -682,7 +680,7 @@ slurmctld -c
 for n in 1 2 3 4; do
 	unshare --net --uts sleep infinity </dev/null >/dev/null 2>&1 &
 	host=$!
-	# Until it has a network of its own.
+	# Until it has its own network.
 	while [ "$(readlink /proc/$host/ns/net)" = "$(readlink /proc/self/ns/net)" ]; do :; done
 	ip link add "p$n" type veth peer name eth0 netns "$host"
 	ip link set "p$n" master br0 up

@@ -1,7 +1,7 @@
-//! A death in a job, when the test says so, and what its survivors write down of it.
+//! A death in a job at a time that the test chooses, and the files that its survivors write.
 //!
-//! No clock is in it: the victim waits for a file, the test for those of the survivors, and a launcher that would
-//! end these is stopped meanwhile.
+//! No clock is involved: the victim waits for a file, the test waits for the files of the survivors, and a
+//! launcher that would end them is stopped meanwhile.
 
 use crate::DEADLINE;
 use crate::launch::{Outcome, processes_in, run_with, signal_all};
@@ -11,17 +11,18 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-/// A death in a job, and what its survivors make of it.
+/// A death in a job, and the reaction of its survivors.
 pub struct Death {
-    /// It comes when so many lines have begun so.
+    /// The death occurs when this many lines have started with this text.
     pub when: (&'static str, usize),
-    /// So many survivors, from rank 0, then write a file of this name and their number.
+    /// This many survivors, from rank 0, then write a file with this name and their number.
     pub written: (&'static str, usize),
-    /// The launcher is stopped from before the death until they have, since it would end them.
+    /// Whether the launcher, which would end the survivors, is stopped from before the death until they have
+    /// written.
     pub held: bool,
 }
 
-/// Runs a launcher whose job is told, by a file "die", to have a death.
+/// Runs a launcher whose job gets its death by a file "die".
 ///
 /// # Panics
 /// If it cannot be started.
@@ -34,16 +35,16 @@ pub fn run_with_death(launcher: &mut Command, folder: &Path, death: &Death) -> O
         }
         has_died = true;
         let _held = death.held.then(|| hold_launcher(folder));
-        say_die(folder);
+        request_death(folder);
         await_written(folder, death.written)
     })
 }
 
-/// The victim of the job in this folder shall die.
+/// Tells the victim of the job in this folder to die.
 ///
 /// # Panics
 /// If the folder cannot be written to.
-pub fn say_die(folder: &Path) {
+pub fn request_death(folder: &Path) {
     std::fs::write(folder.join("die"), "").expect("a file");
 }
 
@@ -52,12 +53,13 @@ const MILLISECOND: Timespec = Timespec {
     tv_nsec: 1_000_000,
 };
 
-/// Waits until so many ranks have written their files of this name; `false` at the deadline.
+/// Waits until this many ranks have written their files with this name. Returns `false` at the deadline.
 pub fn await_written(folder: &Path, (name, ranks): (&str, usize)) -> bool {
     await_files(|| (0..ranks).all(|rank| written(folder, name, rank).is_some()))
 }
 
-/// Waits until this is true of some files; `false` at the deadline. They have no descriptor to wait for.
+/// Waits until this holds of some files. Returns `false` at the deadline. Files have no descriptor to wait
+/// for.
 pub fn await_files(are_there: impl Fn() -> bool) -> bool {
     let until = Instant::now() + DEADLINE;
     while !are_there() {
@@ -69,12 +71,12 @@ pub fn await_files(are_there: impl Fn() -> bool) -> bool {
     true
 }
 
-/// What a rank has written into its file of this name.
+/// The content of a rank's file with this name.
 pub fn written(folder: &Path, name: &str, rank: usize) -> Option<String> {
     std::fs::read_to_string(folder.join(format!("{name}-{rank}"))).ok()
 }
 
-/// Processes that are stopped until this is dropped.
+/// Processes that are stopped until this value is dropped.
 pub struct Held(Vec<Pid>);
 
 impl Drop for Held {
@@ -83,7 +85,7 @@ impl Drop for Held {
     }
 }
 
-/// Stops the launcher of the job in this folder: all of its processes that are neither ranks nor agents.
+/// Stops the launcher of the job in this folder: all its processes that are neither ranks nor agents.
 ///
 /// # Panics
 /// If there is none.

@@ -1,10 +1,9 @@
-//! Hosts that are network namespaces, wired by bridges: rails that can be taken away and given back.
+//! Hosts that are network namespaces, connected by bridges: rails that can be removed and restored.
 //!
-//! A namespace in the middle (the hub) has one bridge a rail, and each host is plugged into each of
-//! them. Nothing here has a name outside: a namespace lives as long as a process in it, the process
-//! that holds it ends with its standard input, and all others with the thread that started them. The
-//! bench wires its members likewise; here each host holds several programs and each rail can be
-//! broken in its own way.
+//! A namespace in the middle (the hub) has one bridge per rail, and each host is connected to each of them.
+//! Nothing here has a name outside: a namespace exists as long as a process in it. The process that holds it
+//! ends with its standard input, and all others with the thread that started them. The bench connects its
+//! members in the same way; here each host holds several programs and each rail can be broken in its own way.
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::fs::File;
@@ -12,20 +11,20 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsFd;
 use std::process::{Child, Command, Stdio};
 
-/// An address that nobody has: what is sent there is sent in vain.
-const NOBODY: &str = "02:00:00:00:00:ff";
+/// A hardware address that no interface has: frames sent to it are lost.
+const UNUSED_MAC: &str = "02:00:00:00:00:ff";
 
 /// How a rail of a host is broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The host's own interface is down.
     Down,
-    /// Nothing goes in or out, and nobody is told.
+    /// Nothing is sent or received, without an error.
     Black,
-    /// What the host sends to the others gets lost.
-    Mute,
-    /// What the others send to the host gets lost.
-    Deaf,
+    /// What the host sends to the others is lost.
+    SendFails,
+    /// What the others send to the host is lost.
+    ReceiveFails,
 }
 
 /// A hub and hosts, counted from 1, with rails, counted from 0.
@@ -36,10 +35,10 @@ pub struct Hosts {
 }
 
 impl Hosts {
-    /// Makes them. `None` where this user may not, which is said on standard error.
+    /// Creates them. Returns `None` if this user may not, which is printed to standard error.
     ///
     /// # Panics
-    /// If he may and something is missing: the test could not say anything.
+    /// If the user may and something is missing.
     pub fn open(count: usize, rails: usize) -> Option<Self> {
         let hub = match hold() {
             Ok(hub) => hub,
@@ -48,7 +47,7 @@ impl Hosts {
                 return None;
             }
         };
-        let hosts = (0..count).map(|_| hold().expect("one namespace more"));
+        let hosts = (0..count).map(|_| hold().expect("another namespace"));
         let hosts = Self {
             hub,
             hosts: hosts.collect(),
@@ -81,7 +80,7 @@ impl Hosts {
         }
     }
 
-    /// How many hosts.
+    /// Number of hosts.
     pub fn count(&self) -> usize {
         self.hosts.len()
     }
@@ -95,17 +94,17 @@ impl Hosts {
         command
     }
 
-    /// Has `ip` read these lines on a host.
+    /// Runs `ip` with these lines on a host.
     pub fn configure(&self, host: usize, batch: &str) {
         run(&self.hosts[host - 1], "ip", batch);
     }
 
-    /// Has `ip` read these lines in the hub.
+    /// Runs `ip` with these lines in the hub.
     pub fn configure_hub(&self, batch: &str) {
         run(&self.hub, "ip", batch);
     }
 
-    /// Does this in the hub's network, on a thread of its own: a socket that is opened there stays there.
+    /// Runs `make` in the hub's network, on a thread of its own: a socket that is opened there stays there.
     ///
     /// # Panics
     /// If the network cannot be entered.
@@ -120,35 +119,41 @@ impl Hosts {
         std::thread::scope(|scope| scope.spawn(inside).join().expect("it is done"))
     }
 
-    /// Breaks a rail of a host. It must be whole at every host.
-    pub fn hurt(&self, host: usize, rail: usize, fault: Fault) {
+    /// Breaks a rail of a host. The rail must be intact on every host.
+    pub fn break_rail(&self, host: usize, rail: usize, fault: Fault) {
         self.set(host, rail, fault, true);
     }
 
-    /// Undoes [`Hosts::hurt`].
+    /// Undoes [`Hosts::break_rail`].
     pub fn heal(&self, host: usize, rail: usize, fault: Fault) {
         self.set(host, rail, fault, false);
     }
 
-    fn set(&self, host: usize, rail: usize, fault: Fault, hurt: bool) {
+    fn set(&self, host: usize, rail: usize, fault: Fault, break_rail: bool) {
         let others = (1..=self.count()).filter(|other| *other != host);
         match fault {
             Fault::Down => {
-                let state = if hurt { "down" } else { "up" };
+                let state = if break_rail { "down" } else { "up" };
                 let batch = format!("link set rail{rail} {state}\n");
                 run(&self.hosts[host - 1], "ip", &batch);
             }
             Fault::Black => {
-                let state = if hurt { 0 } else { 3 };
+                let state = if break_rail { 0 } else { 3 };
                 let batch = format!("link set dev {} state {state}\n", port(host, rail));
                 run(&self.hub, "bridge", &batch);
             }
-            Fault::Mute => {
-                let batch: String = others.map(|other| astray(other, rail, hurt)).collect();
+            Fault::SendFails => {
+                let batch: String = others
+                    .map(|other| misdirect(other, rail, break_rail))
+                    .collect();
                 run(&self.hosts[host - 1], "ip", &batch);
             }
-            Fault::Deaf => others.for_each(|other| {
-                run(&self.hosts[other - 1], "ip", &astray(host, rail, hurt));
+            Fault::ReceiveFails => others.for_each(|other| {
+                run(
+                    &self.hosts[other - 1],
+                    "ip",
+                    &misdirect(host, rail, break_rail),
+                );
             }),
         }
     }
@@ -179,11 +184,13 @@ fn port(host: usize, rail: usize) -> String {
     format!("p{host}r{rail}")
 }
 
-/// Has what is sent to a host go astray, or not any more.
-fn astray(host: usize, rail: usize, hurt: bool) -> String {
+/// Directs what is sent to a host to an unused hardware address, or ends that.
+fn misdirect(host: usize, rail: usize, break_rail: bool) -> String {
     let address = address(host, rail);
-    match hurt {
-        true => format!("neigh replace {address} lladdr {NOBODY} nud permanent dev rail{rail}\n"),
+    match break_rail {
+        true => {
+            format!("neigh replace {address} lladdr {UNUSED_MAC} nud permanent dev rail{rail}\n")
+        }
         false => format!("neigh del {address} dev rail{rail}\n"),
     }
 }
@@ -200,7 +207,7 @@ fn hold() -> Result<Child, String> {
         .map_err(|error| format!("setpriv: {error}"))?;
     let mut line = String::new();
     let output = child.stdout.as_mut().expect("stdout is piped");
-    // Its word, or its end.
+    // Its line, or its end.
     let _ = BufReader::new(output).read_line(&mut line);
     if line.trim() == "ready" {
         return Ok(child);
@@ -210,7 +217,7 @@ fn hold() -> Result<Child, String> {
     Err(String::from_utf8_lossy(&output.stderr).trim().to_owned())
 }
 
-/// Has `ip` or `bridge` read these lines in the namespace of that process.
+/// Runs `ip` or `bridge` with these lines in the namespace of that process.
 fn run(place: &Child, program: &str, batch: &str) {
     let pid = place.id().to_string();
     let mut child = Command::new("nsenter")

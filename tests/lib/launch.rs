@@ -1,7 +1,6 @@
 //! Real launchers and the jobs that they start.
 //!
-//! The programs that are tested are the release ones of `make build`, compiled with each MPI's own
-//! compiler.
+//! The tested programs are the release ones of `make build`, compiled with each MPI's own compiler.
 
 use crate::DEADLINE;
 use crate::make_program;
@@ -15,40 +14,40 @@ use std::sync::Mutex;
 use std::sync::mpsc::channel;
 use std::time::Instant;
 
-/// Jobs one at a time: each keeps both cores of a small machine busy.
+/// One job at a time: each keeps both cores of a small machine busy.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// What a job said, and how its launcher ended; none if it had to be ended.
+/// The output of a job, and how its launcher ended.
 pub struct Outcome {
-    /// Its lines, in the order in which they came.
+    /// Its lines, in order.
     pub lines: Vec<String>,
-    /// How the launcher ended.
+    /// How the launcher ended; `None` if it had to be killed.
     pub status: Option<ExitStatus>,
 }
 
 impl Outcome {
-    /// How many lines begin so.
+    /// Number of lines that start with this text.
     pub fn count(&self, beginning: &str) -> usize {
         let begins = |line: &&String| line.starts_with(beginning);
         self.lines.iter().filter(begins).count()
     }
 
-    /// All of it, for a message.
+    /// The whole output, for a message.
     pub fn text(&self) -> String {
         self.lines.join("\n")
     }
 
-    /// The launcher ended by itself: nothing of ours held it.
+    /// Asserts that the launcher ended by itself: no process of Muster held it.
     ///
     /// # Panics
-    /// If it had to be ended.
+    /// If it had to be killed.
     pub fn expect_end(&self) -> ExitStatus {
         self.status
             .unwrap_or_else(|| panic!("the launcher hangs:\n{}", self.text()))
     }
 }
 
-/// A program of `tests/programs` compiled with this compiler and these further arguments.
+/// Compiles a program of `tests/programs` with this compiler and these further arguments.
 ///
 /// # Panics
 /// If that fails, or `make build` was not run.
@@ -57,7 +56,7 @@ pub fn compile(compiler: &Path, name: &str, further: &[&str], folder: &Path) -> 
     compile_file(compiler, &source, further, folder)
 }
 
-/// As [`compile`], of a source anywhere.
+/// As [`compile`], for any source file.
 ///
 /// # Panics
 /// As there.
@@ -85,7 +84,7 @@ pub fn compile_file(compiler: &Path, source: &Path, further: &[&str], folder: &P
     binary
 }
 
-/// The library that stands between a program and MPI, for the MPI of this compiler.
+/// The library between a program and MPI, for the MPI of this compiler.
 ///
 /// # Panics
 /// If it cannot be compiled.
@@ -94,7 +93,7 @@ pub fn interposer(compiler: &Path, folder: &Path) -> PathBuf {
     interposer_of(&source, compiler, folder)
 }
 
-/// The same of a source anywhere.
+/// The same for any source file.
 ///
 /// # Panics
 /// As there.
@@ -127,7 +126,7 @@ pub fn interposer_of(source: &Path, compiler: &Path, folder: &Path) -> PathBuf {
     library
 }
 
-/// Runs a launcher with its job, in a process group of its own, until it ends or the deadline.
+/// Runs a launcher with its job, in a process group of its own, until it ends or until the deadline.
 ///
 /// # Panics
 /// If it cannot be started.
@@ -135,11 +134,12 @@ pub fn run(launcher: &mut Command, folder: &Path) -> Outcome {
     run_with(launcher, folder, |_| true)
 }
 
-/// What PRRTE says when one of its own daemons did not come up: nothing of the job has run then.
+/// What PRRTE prints if one of its own daemons did not start: no part of the job has run then.
 const NOT_STARTED: &str = "A daemon failed to report back after being spawned";
 
-/// Runs a launcher and shows each line of its job. When that says `false` the launcher is ended. One whose
-/// own daemons did not come up is started again, twice at most, which is said on standard error.
+/// Runs a launcher and passes the lines of its job to `look`; if that returns `false` the launcher is killed.
+/// A launcher whose own daemons did not start is started again, at most twice, which is printed to standard
+/// error.
 ///
 /// # Panics
 /// If it cannot be started.
@@ -166,7 +166,7 @@ fn run_once(
 ) -> Outcome {
     let mut child = launcher
         .env("MUSTER_DIR", folder)
-        // A launcher that finds the folder of a killed one of the same pid fails to start.
+        // A launcher fails to start if it finds the folder of a killed one with the same pid.
         .env("TMPDIR", folder)
         .env("MUSTER_AGENT", workspace().join("target/release/musterd"))
         .env("MUSTER_LINGER_MS", "300")
@@ -188,7 +188,7 @@ fn run_once(
     // Several processes under valgrind on few cores take long.
     let until = Instant::now() + 5 * DEADLINE;
     let mut lines = Vec::new();
-    // The output ends with the launcher and all that it started.
+    // The output ends with the launcher and all its descendants.
     let ended = loop {
         match said.recv_timeout(until.saturating_duration_since(Instant::now())) {
             Ok(line) => lines.push(line),
@@ -214,10 +214,10 @@ pub fn venv(name: &str) -> PathBuf {
     workspace().join("target").join(name).join("bin")
 }
 
-/// One at a time, each in a folder of its own.
+/// Runs a test with a folder of its own, one test at a time.
 ///
 /// # Panics
-/// If there is no room for a folder.
+/// If the folder cannot be created.
 pub fn job(test: impl FnOnce(&Path)) {
     let _turn = TURN
         .lock()
@@ -255,7 +255,7 @@ pub fn open_mpi_5() -> Command {
     launcher
 }
 
-/// The stand-in for ssh: own host name, own rails, own PMIx node.
+/// A replacement for ssh: its own host name, rails and PMIx node.
 const NODE_SHELL: &str = r#"#!/bin/sh
 while [ "${1#-}" != "$1" ]; do shift; done
 node=$1; shift
@@ -285,13 +285,14 @@ pub fn open_mpi_5_on_two_nodes(folder: &Path) -> Command {
     launcher
 }
 
-/// What has a net of its own: an interface for the launcher, and an address for the second rail of each node.
+/// The commands of an own net: an interface for the launcher, and an address for the second rail of each
+/// node.
 const OWN_NET: &str = "ip link set lo up && ip link add out type veth peer name in \
     && ip addr add 10.99.0.1/24 dev out && ip link set out up && ip link set in up \
     && ip addr add 10.88.1.1/32 dev lo && ip addr add 10.88.2.1/32 dev lo && exec \"$0\" \"$@\"";
 
-/// As [`open_mpi_5_on_two_nodes`], each node with two rails, in a net of its own: see [`second_rail`]. Only root
-/// can make one.
+/// As [`open_mpi_5_on_two_nodes`], each node with two rails, in a net of its own: see [`second_rail`].
+/// Requires root.
 ///
 /// # Panics
 /// As there.
@@ -311,8 +312,8 @@ pub fn open_mpi_5_on_two_rails(folder: &Path) -> Command {
     launcher
 }
 
-/// Takes the address of the second rail of node `n2` out of the net that this process is in ("del"), or puts it
-/// back ("add").
+/// Removes the address of the second rail of node `n2` from the net of this process ("del"), or restores it
+/// ("add").
 ///
 /// # Panics
 /// If that fails.
@@ -336,7 +337,7 @@ pub fn processes_of(node: &str, folder: &Path) -> Vec<Pid> {
     processes_in(folder, |_, environment| environment.contains(&wanted))
 }
 
-/// Those processes of the job in this folder of which this is true, by pid and environment.
+/// The processes of the job in this folder that satisfy `is_wanted`, by pid and environment.
 pub(crate) fn processes_in(folder: &Path, is_wanted: impl Fn(Pid, &[Vec<u8>]) -> bool) -> Vec<Pid> {
     let job = format!("MUSTER_DIR={}", folder.display()).into_bytes();
     let processes = std::fs::read_dir("/proc").expect("/proc").flatten();
@@ -349,7 +350,7 @@ pub(crate) fn processes_in(folder: &Path, is_wanted: impl Fn(Pid, &[Vec<u8>]) ->
     pids.collect()
 }
 
-/// Sends a signal to each that is still there.
+/// Sends a signal to each process that still exists.
 pub fn signal_all(pids: &[Pid], signal: Signal) {
     for pid in pids {
         let _ = kill_process(*pid, signal);

@@ -1,7 +1,7 @@
-//! What the end-to-end tests share: the programs under test, and members on loopback.
+//! Shared by the end-to-end tests: the programs under test, and members on loopback.
 //!
-//! Every wait here is for an event and has a generous deadline; a test that runs into one
-//! says what it had seen until then.
+//! Every wait here is for an event and has a generous deadline; a test that reaches it prints what it had
+//! seen until then.
 
 pub mod admin;
 pub mod clean;
@@ -31,13 +31,13 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// No event takes this long; who waits longer waits for something that does not come.
+/// No event takes this long: a longer wait is for an event that does not occur.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 
 /// The path of a program or library of this workspace. `scripts/test-programs` builds them all; a test builds none.
 ///
 /// # Panics
-/// If it is missing, or older than its sources: a test of it would say nothing.
+/// If it is missing, or older than its sources.
 pub fn program(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("a test knows its own path");
     let folder = test.ancestors().nth(2).expect("target/debug/deps/test");
@@ -64,7 +64,7 @@ fn is_current(program: &Path) -> Result<(), String> {
     }
 }
 
-/// Makes a program of this text. Another process writes it: what the threads beside this one start would hold it open
+/// Makes an executable of this text. Another process writes it: children of other threads would hold it open
 /// for a moment, and it could not be executed then ("Text file busy").
 ///
 /// # Panics
@@ -78,11 +78,10 @@ pub fn make_program(path: &Path, text: &str) {
     std::fs::remove_file(&draft).expect("a draft");
 }
 
-/// Looks until something is seen, where no event tells of it; a moment passes between two looks, in which those who
-/// are looked at may work.
+/// Polls until `look` returns a value, where no event exists. Between two polls other processes can run.
 ///
 /// # Panics
-/// If it is not seen before the deadline; `what` says what was to be seen, or what is there in its place.
+/// If there is none before the deadline; `what` describes the expected or the present state.
 pub fn until<T>(what: impl Fn() -> String, mut look: impl FnMut() -> Option<T>) -> T {
     let end = Instant::now() + DEADLINE;
     let moment = Duration::from_millis(10).try_into().expect("a moment");
@@ -90,13 +89,13 @@ pub fn until<T>(what: impl Fn() -> String, mut look: impl FnMut() -> Option<T>) 
         if let Some(seen) = look() {
             return seen;
         }
-        assert!(Instant::now() < end, "waited in vain: {}", what());
-        // Of nothing: a look is not hurried by a signal, nor spoilt by one.
+        assert!(Instant::now() < end, "time-out: {}", what());
+        // Polls no descriptor: a signal only shortens the pause.
         let _ = poll(&mut [], Some(&moment));
     }
 }
 
-/// Whether a program can be run after these words here; why not, and for want of what, is said.
+/// Whether a program can be run with these words in front of it; if not, the reason is printed.
 pub fn can(part: &str, words: &[&str]) -> bool {
     let mut command = Command::new(words[0]);
     command.args(&words[1..]).arg("true").stdin(Stdio::null());
@@ -109,7 +108,7 @@ pub fn can(part: &str, words: &[&str]) -> bool {
     false
 }
 
-/// The Python of `make setup`, if it has this module; else that is said.
+/// The Python of `make setup`, if it has this module; if not, that is printed.
 pub fn python_with(module: &str) -> Option<PathBuf> {
     let python = workspace().join("target/venv/bin/python");
     let import = format!("import {module}");
@@ -124,12 +123,12 @@ pub fn workspace() -> &'static Path {
         .expect("tests/ is in the workspace")
 }
 
-/// The lines that a child prints on either of its outputs, as they come; both are piped.
+/// The lines that a child prints on both outputs, which must be piped.
 ///
 /// # Panics
-/// If they are not.
+/// If they are not piped.
 pub fn lines_of_both(child: &mut Child) -> Receiver<String> {
-    let (sender, said) = channel();
+    let (sender, lines) = channel();
     let outputs: [Box<dyn std::io::Read + Send>; 2] = [
         Box::new(child.stdout.take().expect("piped")),
         Box::new(child.stderr.take().expect("piped")),
@@ -141,10 +140,10 @@ pub fn lines_of_both(child: &mut Child) -> Receiver<String> {
             lines.try_for_each(|line| sender.send(line))
         });
     }
-    said
+    lines
 }
 
-/// The lines that a child prints, as they come; its standard output is piped.
+/// The lines that a child prints on its standard output, which must be piped.
 fn lines_of(child: &mut Child) -> Receiver<String> {
     let output = BufReader::new(child.stdout.take().expect("stdout is piped"));
     let (sender, lines) = channel();
@@ -158,7 +157,7 @@ fn lines_of(child: &mut Child) -> Receiver<String> {
     lines
 }
 
-/// One `musterd --print-events plain`, ended when dropped.
+/// A `musterd --print-events plain`. It is killed when dropped.
 pub struct Member {
     child: Child,
     /// Its name.
@@ -175,7 +174,7 @@ impl Member {
         Self::start_with(directory, name, arguments, &[])
     }
 
-    /// The same with variables of its own.
+    /// The same with additional environment variables.
     ///
     /// # Panics
     /// If it cannot be started.
@@ -189,7 +188,7 @@ impl Member {
         Self::start_logging(directory, name, arguments, variables, log)
     }
 
-    /// The same with a standard error of its own.
+    /// The same with its own standard error.
     ///
     /// # Panics
     /// If it cannot be started.
@@ -205,7 +204,7 @@ impl Member {
         Self::start_by(command, directory, name, arguments)
     }
 
-    /// The same by a command of the caller's that runs `musterd` with the arguments it is given here.
+    /// The same with a command of the caller that runs `musterd` with the arguments it gets here.
     ///
     /// # Panics
     /// If it cannot be started.
@@ -251,8 +250,7 @@ impl Member {
             .collect()
     }
 
-    /// Waits until each of `expected` has been printed once, in any order; anything else in
-    /// between is returned.
+    /// Waits until each of `expected` has been printed once, in any order. Returns all other lines.
     ///
     /// # Panics
     /// If not all have come before the deadline.
@@ -264,7 +262,7 @@ impl Member {
             let rest = end.saturating_duration_since(Instant::now());
             let Ok(line) = self.lines.recv_timeout(rest) else {
                 panic!(
-                    "{}: still missing {missing:?}; besides came {others:?}",
+                    "{}: still missing {missing:?}; other lines: {others:?}",
                     self.name
                 );
             };
@@ -277,11 +275,11 @@ impl Member {
         others
     }
 
-    /// Waits until it says that this member is down. It may say before that it suspects it: where one of those who
-    /// watch it is late, the first that reports is heard alone.
+    /// Waits until it prints that this member is down. It may print a suspicion before: if one of the
+    /// observers is late, the first report arrives alone.
     ///
     /// # Panics
-    /// If it says anything else first, or nothing before the deadline.
+    /// If it prints anything else first, or nothing before the deadline.
     pub fn expect_down(&self, name: &str) {
         let mut others = self.wait_for(&[format!("DOWN {name}")]);
         others.retain(|line| *line != format!("SUSPECT {name}"));
@@ -301,19 +299,19 @@ impl Member {
         let _ = self.child.wait();
     }
 
-    /// Asks it to leave and waits for its end; true if it ended in order.
+    /// Sends SIGTERM and waits for its end. Returns true if it ended in order.
     ///
     /// # Panics
     /// If it does not end before the deadline.
     pub fn leave(mut self) -> bool {
         self.signal(Signal::TERM);
         let pid = Pid::from_raw(self.child.id() as i32).expect("a child has a pid");
-        // Its own child: the pid cannot be anybody else's before it is waited for.
+        // It is a child of this process: the pid cannot be used again before it is waited for.
         let ended = pidfd_open(pid, PidfdFlags::empty()).expect("a pidfd of a child");
         let mut fds = [PollFd::from_borrowed_fd(ended.as_fd(), PollFlags::IN)];
         let deadline = DEADLINE.try_into().expect("a minute");
         let ready = poll(&mut fds, Some(&deadline)).expect("poll");
-        assert!(ready > 0, "{} did not end when it was asked to", self.name);
+        assert!(ready > 0, "{} did not end after SIGTERM", self.name);
         self.child.wait().is_ok_and(|status| status.success())
     }
 }

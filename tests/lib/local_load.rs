@@ -1,4 +1,4 @@
-//! All that the processes of one node can ask of its agent, as fast as they can.
+//! All requests that the processes of one node can send to its agent, as fast as possible.
 
 use crate::DEADLINE;
 use crate::ranks::{Job, Rank};
@@ -11,92 +11,92 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 
-/// Threads that put one question after the other at the control socket, and followers of the journal that read
-/// nothing: as many as an agent has threads and room for.
-const ASKERS: usize = 4;
+/// Threads that send one request after the other to the control socket, and followers of the journal that
+/// read nothing: as many as an agent has threads and space for.
+const REQUESTERS: usize = 4;
 const FOLLOWERS: usize = 16;
 /// Different attributes that are written.
 const KEYS: usize = 8;
 
-/// What was asked so far.
+/// Counts of the requests so far.
 #[derive(Debug, Default)]
-pub struct Asked {
-    /// Connections at the attach socket that said nothing.
+pub struct Counts {
+    /// Connections to the attach socket without a request.
     pub connections: AtomicU64,
-    /// Ranks that attached, and were killed then.
+    /// Ranks that attached and were then killed.
     pub ranks: AtomicU64,
     /// Attributes that a rank wrote.
     pub attributes: AtomicU64,
-    /// Questions of operators that were answered.
-    pub questions: AtomicU64,
+    /// Operators' requests that were answered.
+    pub requests: AtomicU64,
 }
 
 /// The load of one node. It ends when dropped.
 pub struct LocalLoad {
     is_over: Arc<AtomicBool>,
-    asked: Arc<Asked>,
+    counts: Arc<Counts>,
     threads: Vec<JoinHandle<()>>,
     _followers: Vec<UnixStream>,
 }
 
 impl LocalLoad {
-    /// Begins it on a node whose agent serves already. `rank` makes the ranks that come and go, and the one that
-    /// writes attributes: none that the job has besides.
+    /// Starts it on a node whose agent serves already. `rank` creates the ranks that start and end, and the
+    /// one that writes attributes; the job must not have other ranks with their numbers.
     ///
     /// # Panics
-    /// If the agent does not serve, or a rank cannot be started; in its threads if a rank is not let in.
+    /// If the agent does not serve, or a rank cannot be started; in its threads if a rank is not accepted.
     pub fn begin(job: &Job, node: usize, mut rank: impl FnMut() -> Rank + Send + 'static) -> Self {
-        let control = job.place(node).directory().join("control");
+        let control = job.agent_directory(node).directory().join("control");
         let mut load = Self {
             is_over: Arc::default(),
-            asked: Arc::default(),
+            counts: Arc::default(),
             threads: Vec::new(),
             _followers: (0..FOLLOWERS).map(|_| follow(&control)).collect(),
         };
-        let socket = job.place(node).socket();
-        load.again_and_again(move |asked| {
-            // One for which there is no room in the queue is none.
+        let socket = job.agent_directory(node).socket();
+        load.repeat(move |counts| {
+            // A connection without space in the queue does not count.
             let came = Packets::connect(&socket).is_ok();
-            asked.connections.fetch_add(came.into(), Ordering::Relaxed);
+            counts.connections.fetch_add(came.into(), Ordering::Relaxed);
         });
-        for _ in 0..ASKERS {
+        for _ in 0..REQUESTERS {
             let control: PathBuf = control.clone();
-            load.again_and_again(move |asked| {
-                // What is refused for want of time is asked again.
+            load.repeat(move |counts| {
+                // A request that is refused for lack of time is repeated.
                 let answered = ask(&control).is_ok_and(|answer| !answer.is_empty());
-                asked
-                    .questions
+                counts
+                    .requests
                     .fetch_add(answered.into(), Ordering::Relaxed);
             });
         }
         let (mut writer, mut number) = (rank(), 0);
-        load.again_and_again(move |asked| {
+        load.repeat(move |counts| {
             let key = format!("key{}", number % KEYS);
-            writer.tell(&format!("publish {key} {number}"));
+            writer.send(&format!("publish {key} {number}"));
             writer.await_line(|line| line.starts_with("PUBLISHED") || line.starts_with("ERROR"));
             writer.take_passed();
             number += 1;
-            asked.attributes.fetch_add(1, Ordering::Relaxed);
+            counts.attributes.fetch_add(1, Ordering::Relaxed);
         });
-        load.again_and_again(move |asked| {
-            let comer = rank();
-            comer.await_words(&["ATTACHED"]);
-            comer.kill();
-            asked.ranks.fetch_add(1, Ordering::Relaxed);
+        load.repeat(move |counts| {
+            let newcomer = rank();
+            newcomer.await_words(&["ATTACHED"]);
+            newcomer.kill();
+            counts.ranks.fetch_add(1, Ordering::Relaxed);
         });
         load
     }
 
-    /// What was asked so far.
-    pub fn asked(&self) -> &Asked {
-        &self.asked
+    /// The counts so far.
+    pub fn counts(&self) -> &Counts {
+        &self.counts
     }
 
-    fn again_and_again(&mut self, mut ask: impl FnMut(&Asked) + Send + 'static) {
-        let (is_over, asked) = (Arc::clone(&self.is_over), Arc::clone(&self.asked));
+    fn repeat(&mut self, mut ask: impl FnMut(&Counts) + Send + 'static) {
+        let (is_over, counts) = (Arc::clone(&self.is_over), Arc::clone(&self.counts));
         self.threads.push(thread::spawn(move || {
             while !is_over.load(Ordering::Relaxed) {
-                ask(&asked);
+                ask(&counts);
             }
         }));
     }
@@ -108,7 +108,7 @@ impl LocalLoad {
     pub fn end(mut self) {
         self.is_over.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
-            thread.join().expect("the load goes on to its end");
+            thread.join().expect("the load ran to its end");
         }
     }
 }
@@ -124,8 +124,8 @@ impl Drop for LocalLoad {
 
 fn follow(control: &Path) -> UnixStream {
     let mut stream = UnixStream::connect(control).expect("the control socket");
-    let asked = stream.write_all(b"muster/1 events 0 follow\n");
-    asked.expect("a question");
+    let counts = stream.write_all(b"muster/1 events 0 follow\n");
+    counts.expect("a request");
     stream
 }
 

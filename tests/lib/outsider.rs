@@ -1,4 +1,5 @@
-//! An outsider on the network of [`Hosts`]: it has no key, records the datagrams that pass, and sends them again.
+//! An outsider in the network of [`Hosts`]: it has no key, records the datagrams that pass, and sends them
+//! again.
 
 use crate::DEADLINE;
 use crate::hosts::Hosts;
@@ -13,25 +14,25 @@ use std::num::NonZeroU32;
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
-/// All protocols, those of outgoing packets included (`ETH_P_ALL`).
+/// All protocols, including those of outgoing packets (`ETH_P_ALL`).
 const ALL: u16 = 3;
 const UDP: u8 = 17;
 /// Longest packet that is recorded.
 const PACKET_MAX: usize = 1 << 16;
 
-/// A UDP datagram as it passed, with its IPv4 header.
+/// A UDP datagram as recorded, with its IPv4 header.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Recorded(Vec<u8>);
 
 impl Recorded {
-    /// None if these bytes are no UDP datagram.
+    /// Returns `None` if these bytes are no UDP datagram.
     fn read(bytes: &[u8]) -> Option<Self> {
         let is_udp = bytes.len() > 28 && bytes[0] >> 4 == 4 && bytes[9] == UDP;
         let whole = Self(bytes.to_vec());
         (is_udp && bytes.len() >= whole.udp() + 8).then_some(whole)
     }
 
-    /// Where its UDP header begins.
+    /// The offset of its UDP header.
     fn udp(&self) -> usize {
         usize::from(self.0[0] & 15) * 4
     }
@@ -55,41 +56,41 @@ impl Recorded {
 /// See the module.
 #[derive(Debug)]
 pub struct Outsider {
-    /// Receives all that passes.
-    ear: OwnedFd,
+    /// Receives all packets that pass.
+    receiver: OwnedFd,
     /// Sends packets with any header.
-    mouth: OwnedFd,
-    /// A packet passes several ports of a bridge.
+    sender: OwnedFd,
+    /// A packet passes several ports of a bridge and is recorded once.
     seen: BTreeSet<Recorded>,
 }
 
 impl Outsider {
-    /// Plugs it into the first rail of these hosts. It hears what passes from now on.
+    /// Connects it to the first rail of these hosts. It receives what passes from now on.
     ///
     /// # Panics
-    /// If that is not possible: the hosts are made with the same rights.
+    /// If that is not possible; the hosts require the same rights.
     pub fn at(hosts: &Hosts) -> Self {
         hosts.configure_hub("addr add 10.77.0.254/24 dev br0\n");
-        let (ear, mouth) = hosts.in_hub(|| {
+        let (receiver, sender) = hosts.in_hub(|| {
             let all = NonZeroU32::new(u32::from(ALL.to_be())).map(Protocol::from_raw);
             let open = |family, kind, protocol| {
                 socket_with(family, kind, SocketFlags::CLOEXEC, protocol).expect("a raw socket")
             };
-            let ear = open(AddressFamily::PACKET, SocketType::DGRAM, all);
-            let mouth = open(AddressFamily::INET, SocketType::RAW, Some(ipproto::RAW));
-            (ear, mouth)
+            let receiver = open(AddressFamily::PACKET, SocketType::DGRAM, all);
+            let sender = open(AddressFamily::INET, SocketType::RAW, Some(ipproto::RAW));
+            (receiver, sender)
         });
         Self {
-            ear,
-            mouth,
+            receiver,
+            sender,
             seen: BTreeSet::new(),
         }
     }
 
-    /// Records what is meant, until it is enough.
+    /// Records the datagrams that `is_meant` accepts, until `is_enough`.
     ///
     /// # Panics
-    /// If it is not before the deadline.
+    /// If there are not enough before the deadline.
     pub fn record(
         &mut self,
         is_meant: impl Fn(&Recorded) -> bool,
@@ -101,10 +102,11 @@ impl Outsider {
         while !is_enough(&recording) {
             let rest = end.saturating_duration_since(Instant::now());
             let rest = rest.try_into().expect("at most a minute");
-            let mut fds = [PollFd::new(&self.ear, PollFlags::IN)];
+            let mut fds = [PollFd::new(&self.receiver, PollFlags::IN)];
             let ready = poll(&mut fds, Some(&rest)).expect("poll");
             assert!(ready > 0, "only {} datagrams passed", recording.len());
-            let (_, length) = recv(&self.ear, &mut bytes[..], RecvFlags::empty()).expect("recv");
+            let (_, length) =
+                recv(&self.receiver, &mut bytes[..], RecvFlags::empty()).expect("recv");
             let datagram = Recorded::read(&bytes[..length.min(PACKET_MAX)]);
             if let Some(datagram) = datagram.filter(&is_meant)
                 && self.seen.insert(datagram.clone())
@@ -115,17 +117,17 @@ impl Outsider {
         recording
     }
 
-    /// Sends a datagram again, from the address and port that sent it, to an address of the caller's.
+    /// Sends a datagram again, from its original address and port, to an address of the caller.
     ///
     /// # Panics
     /// If it cannot be sent.
-    pub fn play(&self, datagram: &Recorded, to: Ipv4Addr) {
+    pub fn replay(&self, datagram: &Recorded, to: Ipv4Addr) {
         let mut packet = datagram.0.clone();
         packet[16..20].copy_from_slice(&to.octets());
-        // None: it would be another for another address, and was left to the sender's interface.
+        // No checksum: another receiver address would change it, and the sender left it to its interface.
         let checksum = datagram.udp() + 6;
         packet[checksum..checksum + 2].fill(0);
         let to = SocketAddrV4::new(to, 0);
-        sendto(&self.mouth, &packet, SendFlags::empty(), &to).expect("it is sent");
+        sendto(&self.sender, &packet, SendFlags::empty(), &to).expect("it is sent");
     }
 }

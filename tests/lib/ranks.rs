@@ -1,9 +1,8 @@
 //! A job on several emulated nodes of this machine: real ranks, real agents in job mode.
 //!
-//! Nodes are told apart by `MUSTER_NODE` and by addresses of their own in 127/8. Agents are
-//! started by their first client, as in a real job; they are found through `/proc` by the
-//! directory on their command line. Whatever a test started is ended, by pid, when the job is
-//! dropped, also when the test has failed.
+//! Nodes differ in `MUSTER_NODE` and in their addresses in 127/8. Agents are started by their first client,
+//! as in a real job, and are found through `/proc` by the directory on their command line. All processes of a
+//! test are ended, by pid, when the job is dropped, also when the test has failed.
 
 use crate::DEADLINE;
 use crate::program;
@@ -26,10 +25,10 @@ use std::time::Instant;
 
 /// Rails of every node.
 const RAILS: usize = 2;
-/// Jobs that one test process can have without using an address twice.
+/// Jobs that a test process can have without using an address twice.
 const JOBS_MAX: u32 = 32;
 
-/// The port of a job's rails, unless it is beside another one.
+/// The port of a job's rails, unless it shares its nodes with another job.
 const PORT: u16 = 7741;
 
 /// A job: its directory, key and addresses. Ends all its agents when dropped.
@@ -37,13 +36,13 @@ pub struct Job {
     directory: Arc<tempfile::TempDir>,
     key: PathBuf,
     name: String,
-    /// Whose ranks and agents they are.
+    /// The user of its ranks and agents.
     user: u32,
     port: u16,
     /// Second and third byte of the addresses: no two jobs of this machine share them.
     net: (u32, u32),
     nodes: usize,
-    /// Of each node.
+    /// Rails of each node.
     rails: usize,
     /// The kind of their nets.
     kind: &'static str,
@@ -78,25 +77,25 @@ impl Job {
         }
     }
 
-    /// The same with another timing profile.
+    /// Sets another timing profile.
     pub fn with_profile(mut self, profile: &'static str) -> Self {
         self.profile = profile;
         self
     }
 
-    /// The same with one rail on each node.
+    /// Sets one rail on each node.
     pub fn with_one_rail(mut self) -> Self {
         self.rails = 1;
         self
     }
 
-    /// The same with rails of this kind of net.
+    /// Sets the kind of net of all rails.
     pub fn with_kind(mut self, kind: &'static str) -> Self {
         self.kind = kind;
         self
     }
 
-    /// The same with another linger time.
+    /// Sets another linger time.
     pub fn with_linger_ms(mut self, linger_ms: u64) -> Self {
         self.linger_ms = linger_ms;
         self
@@ -117,7 +116,7 @@ impl Job {
         }
     }
 
-    /// The same job name on the same nodes, of another user.
+    /// A job with the same name on the same nodes, of another user.
     ///
     /// # Panics
     /// If its files cannot be made.
@@ -139,17 +138,17 @@ impl Job {
         self.directory.path()
     }
 
-    /// Where a node's agent has its socket and lock.
+    /// The directory of a node's agent, with its socket and lock.
     ///
     /// # Panics
     /// Never: the names are short.
-    pub fn place(&self, node: usize) -> AgentDirectory {
+    pub fn agent_directory(&self, node: usize) -> AgentDirectory {
         let node = format!("n{node}");
         AgentDirectory::find(Some(&self.name), Some(&node), Some(self.directory()))
             .expect("names fit")
     }
 
-    /// A rank on a node, not started yet: its environment may be changed.
+    /// The command of a rank on a node, not started yet: its environment may be changed.
     pub fn command(&self, rank_program: &str, node: usize, rank: u32) -> Command {
         let all: Vec<_> = (1..=self.nodes).map(|n| self.rails(n)).collect();
         let mut command = as_user(self.user, rank_program);
@@ -185,7 +184,7 @@ impl Job {
         (0..self.rails).map(rail).collect::<Vec<_>>().join(",")
     }
 
-    /// Keeper and worker of a node; either is missing when it does not live.
+    /// Supervisor and worker of a node; each is `None` if it does not run.
     pub fn agent(&self, node: usize) -> Agent {
         let pids = self.agent_pids(node);
         let parents: Vec<_> = pids.iter().filter_map(|pid| procfs::parent(*pid)).collect();
@@ -194,7 +193,7 @@ impl Job {
             parent.is_some_and(|parent| pids.contains(&parent))
         };
         Agent {
-            keeper: pids.iter().copied().find(|pid| parents.contains(pid)),
+            supervisor: pids.iter().copied().find(|pid| parents.contains(pid)),
             worker: pids.iter().copied().find(is_worker),
             all: pids,
         }
@@ -204,9 +203,9 @@ impl Job {
         agents_with(&self.key_of(node))
     }
 
-    /// What a node's agent has logged.
+    /// The log of a node's agent.
     pub fn log(&self, node: usize) -> String {
-        fs::read_to_string(self.place(node).directory().join("log")).unwrap_or_default()
+        fs::read_to_string(self.agent_directory(node).directory().join("log")).unwrap_or_default()
     }
 }
 
@@ -216,7 +215,7 @@ impl Drop for Job {
             if std::thread::panicking() {
                 eprintln!("--- log of n{node}:\n{}", self.log(node));
             }
-            // A keeper may fork another worker while we look: again until nobody is left.
+            // A supervisor may fork another worker meanwhile: repeat until no process is left.
             for _ in 0..100 {
                 let pids = self.agent_pids(node);
                 if pids.is_empty() {
@@ -239,7 +238,7 @@ pub fn agents_in(directory: &Path) -> Vec<u32> {
     agents_with(&directory.display().to_string())
 }
 
-/// The agents with this word on their command line.
+/// The agents with this argument on their command line.
 fn agents_with(word: &str) -> Vec<u32> {
     let processes = fs::read_dir("/proc").expect("/proc is mounted");
     let pids = processes
@@ -274,23 +273,23 @@ fn write_key(directory: &Path, name: &str) -> PathBuf {
 /// The processes of one agent.
 #[derive(Debug)]
 pub struct Agent {
-    /// The keeper, while it has a worker.
-    pub keeper: Option<u32>,
-    /// The worker, while it has a keeper.
+    /// The supervisor, while it has a worker.
+    pub supervisor: Option<u32>,
+    /// The worker, while it has a supervisor.
     pub worker: Option<u32>,
-    /// All there are.
+    /// All its processes.
     pub all: Vec<u32>,
 }
 
 impl Agent {
-    /// Keeper and worker.
+    /// Supervisor and worker.
     ///
     /// # Panics
     /// If one of them is missing.
     pub fn pair(&self) -> (u32, u32) {
-        match (self.keeper, self.worker) {
-            (Some(keeper), Some(worker)) => (keeper, worker),
-            _ => panic!("keeper or worker is missing: {self:?}"),
+        match (self.supervisor, self.worker) {
+            (Some(supervisor), Some(worker)) => (supervisor, worker),
+            _ => panic!("supervisor or worker is missing: {self:?}"),
         }
     }
 }
@@ -300,7 +299,7 @@ pub struct Rank {
     child: Child,
     input: ChildStdin,
     lines: Receiver<String>,
-    /// Lines that were read while another was waited for.
+    /// Lines that were read while the test waited for another one.
     passed: RefCell<VecDeque<String>>,
     name: String,
 }
@@ -332,14 +331,14 @@ impl Rank {
         self.child.id()
     }
 
-    /// Gives it a command.
-    pub fn tell(&mut self, command: &str) {
-        // One that has died meanwhile is found by what it does not print.
+    /// Sends it a command.
+    pub fn send(&mut self, command: &str) {
+        // If it has died meanwhile, the missing output shows that.
         let _ = writeln!(self.input, "{command}");
     }
 
-    /// Waits for a line that `wanted` accepts, and returns it. What came before it is kept for
-    /// [`Rank::take_passed`]; a line that was read before is not looked at again.
+    /// Waits for a line that `wanted` accepts, and returns it. Lines before it are kept for
+    /// [`Rank::take_passed`]; lines that were read before are not checked again.
     ///
     /// # Panics
     /// If none comes before the deadline, or the rank has ended.
@@ -350,7 +349,7 @@ impl Rank {
             match self.lines.recv_timeout(rest) {
                 Ok(line) if wanted(&line) => return line,
                 Ok(line) => self.passed.borrow_mut().push_back(line),
-                Err(cause) => panic!("{}: {cause}; it had said {:?}", self.name, self.passed),
+                Err(cause) => panic!("{}: {cause}; lines before it: {:?}", self.name, self.passed),
             }
         }
     }
@@ -363,7 +362,7 @@ impl Rank {
         self.await_line(|line| has_words(line, words))
     }
 
-    /// Waits until a line with each of these lists of words has come, in any order.
+    /// Waits until there is a line with each of these lists of words, in any order.
     ///
     /// # Panics
     /// See [`Rank::await_line`].
@@ -387,7 +386,7 @@ impl Rank {
         self.passed.borrow_mut().drain(..).collect()
     }
 
-    /// Asks for its view until that is `expected`; asks again after every event.
+    /// Requests its view until that is `expected`; repeats the request after every event.
     ///
     /// # Panics
     /// If it does not become so before the deadline.
@@ -396,20 +395,20 @@ impl Rank {
         self.await_view(|view| view == expected);
     }
 
-    /// Asks for its view until that is as `wanted`; asks again after every event.
+    /// Requests its view until `wanted` accepts it; repeats the request after every event.
     ///
     /// # Panics
     /// If it does not become so before the deadline.
     pub fn await_view(&mut self, wanted: impl Fn(&str) -> bool) {
         let is_event = |line: &str| line.starts_with("EVENT");
         loop {
-            self.tell("states");
+            self.send("states");
             let before = self.passed.borrow().len();
             let view = self.await_words(&["STATES"]);
             if wanted(&view) {
                 return;
             }
-            // News that was printed while the view was read may be missing in it.
+            // Events that were printed while the view was read may be missing in it.
             let overtaken = self
                 .passed
                 .borrow()
@@ -423,15 +422,15 @@ impl Rank {
         }
     }
 
-    /// Asks for its view until that has this word, also where no event tells of it.
+    /// Requests its view until that contains this word, also where no event announces it.
     ///
     /// # Panics
-    /// If it has not before the deadline.
-    pub fn await_said(&mut self, word: &str) {
+    /// If it does not before the deadline.
+    pub fn await_in_view(&mut self, word: &str) {
         let view = RefCell::new(String::new());
         let missing = || format!("{word} in {}", view.borrow());
         until(missing, || {
-            self.tell("states");
+            self.send("states");
             view.replace(self.await_words(&["STATES"]));
             let has_it = view.borrow().split(' ').any(|one| one == word);
             has_it.then_some(())
@@ -441,28 +440,28 @@ impl Rank {
     /// A counter of its agent.
     ///
     /// # Panics
-    /// If there is none of this name.
+    /// If there is no counter with this name.
     pub fn counter(&mut self, name: &str) -> u64 {
-        self.tell(&format!("stats {name}"));
+        self.send(&format!("stats {name}"));
         let answer = self.await_words(&["STATS", name]);
         let number = answer.split(' ').nth(2).expect("a number");
         number.parse().expect("a number")
     }
 
-    /// Asks until a counter of its agent is so large.
+    /// Polls until a counter of its agent has at least this value.
     ///
     /// # Panics
     /// If it does not become so before the deadline.
     pub fn await_counter(&mut self, name: &str, least: u64) {
         let count = Cell::new(0);
-        let stays = || format!("{name} stays at {}", count.get());
+        let stays = || format!("{name} is still {}", count.get());
         until(stays, || {
             count.set(self.counter(name));
             (count.get() >= least).then_some(())
         });
     }
 
-    /// Waits for its end; returns its exit code.
+    /// Waits for its end. Returns its exit code.
     ///
     /// # Panics
     /// If it does not end before the deadline.
@@ -491,17 +490,17 @@ fn has_words(line: &str, words: &[&str]) -> bool {
     words.iter().all(|word| parts.any(|part| part == *word))
 }
 
-/// Sends a signal to one process; one that has gone is no error.
+/// Sends a signal to a process; one that has ended is no error.
 pub fn signal(pid: u32, signal: Signal) {
     if let Some(pid) = Pid::from_raw(pid as i32) {
         let _ = kill_process(pid, signal);
     }
 }
 
-/// Waits until a process has ended, whoever its parent is.
+/// Waits until a process has ended, also one that is no child of this process.
 ///
 /// # Panics
-/// If it lives on beyond the deadline.
+/// If it does not end before the deadline.
 pub fn wait_for_end(pid: u32) {
     let Some(raw) = Pid::from_raw(pid as i32) else {
         return;

@@ -1,4 +1,4 @@
-//! A `muster run` under test: what it says, and that nothing is left of it.
+//! A `muster run` under test: its output, and the check that nothing is left of it.
 
 use crate::DEADLINE;
 use crate::launch::{compile, processes_of, venv};
@@ -15,19 +15,19 @@ use std::time::{Duration, Instant};
 
 /// Four nodes of two ranks.
 pub const NODES: usize = 4;
-/// Ranks of all of them.
+/// Ranks on all nodes.
 pub const RANKS: usize = 8;
 
-/// A `muster run` and what it has said.
+/// A `muster run` and its output.
 pub struct Running {
     /// The process that was started.
     pub child: Child,
-    said: Receiver<String>,
-    /// What it and its ranks have said so far.
+    printed: Receiver<String>,
+    /// The lines of the launcher and its ranks so far.
     pub lines: Vec<String>,
 }
 
-/// A rank that was ready.
+/// A rank that is ready.
 #[derive(Clone, Debug)]
 pub struct Ready {
     /// Its rank.
@@ -39,12 +39,12 @@ pub struct Ready {
 }
 
 impl Running {
-    /// A `muster run` of this program.
+    /// Starts a `muster run` of this program.
     pub fn start(options: &[&str], binary: &Path, words: &[&str]) -> Self {
         Self::command(command().args(options).arg("--").arg(binary).args(words))
     }
 
-    /// One that has further words or another environment.
+    /// Starts one with further words or another environment.
     ///
     /// # Panics
     /// If it cannot be started.
@@ -54,15 +54,15 @@ impl Running {
             .stderr(Stdio::piped())
             .spawn()
             .expect("muster can be started");
-        let said = lines_of_both(&mut child);
+        let printed = lines_of_both(&mut child);
         Self {
             child,
-            said,
+            printed,
             lines: Vec::new(),
         }
     }
 
-    /// The program that survives, on four nodes.
+    /// Starts the program that survives losses, on four nodes.
     pub fn survive(options: &[&str], folder: &Path, words: &[&str]) -> Self {
         let binary = compile(&venv("venv").join("mpicc"), "survive", &[], folder);
         let all = [&["--nodes", "4", "-n", "8"], options].concat();
@@ -74,52 +74,52 @@ impl Running {
         std::env::temp_dir().join(format!("muster-run-{}", self.child.id()))
     }
 
-    /// How many lines begin so.
+    /// Number of lines that start with this text.
     pub fn count(&self, beginning: &str) -> usize {
         let begins = |line: &&String| line.starts_with(beginning);
         self.lines.iter().filter(begins).count()
     }
 
-    /// All of it.
+    /// The whole output.
     pub fn text(&self) -> String {
         self.lines.join("\n")
     }
 
-    /// Takes lines until so many of them begin so.
+    /// Takes lines until this many of them start with this text.
     ///
     /// # Panics
-    /// If they do not come.
+    /// If there are not enough in time.
     pub fn await_lines(&mut self, beginning: &str, count: usize) {
         let until = Instant::now() + DEADLINE;
         while self.count(beginning) < count {
             let left = until.saturating_duration_since(Instant::now());
-            match self.said.recv_timeout(left) {
+            match self.printed.recv_timeout(left) {
                 Ok(line) => self.lines.push(line),
                 Err(_) => panic!("not {count} times {beginning}:\n{}", self.text()),
             }
         }
     }
 
-    /// Takes lines until one has these words.
+    /// Takes lines until one contains these words.
     ///
     /// # Panics
-    /// If none comes.
+    /// If there is none in time.
     pub fn await_text(&mut self, words: &str) {
         let until = Instant::now() + DEADLINE;
         while !self.lines.iter().any(|line| line.contains(words)) {
             let left = until.saturating_duration_since(Instant::now());
-            match self.said.recv_timeout(left) {
+            match self.printed.recv_timeout(left) {
                 Ok(line) => self.lines.push(line),
-                Err(_) => panic!("nobody says {words:?}:\n{}", self.text()),
+                Err(_) => panic!("no line with {words:?}:\n{}", self.text()),
             }
         }
     }
 
-    /// Lets the job go on for a while.
+    /// Lets the job run for a while.
     pub fn listen_for(&mut self, time: Duration) {
         let until = Instant::now() + time;
         while let Ok(line) =
-            (self.said).recv_timeout(until.saturating_duration_since(Instant::now()))
+            (self.printed).recv_timeout(until.saturating_duration_since(Instant::now()))
         {
             self.lines.push(line);
         }
@@ -141,10 +141,10 @@ impl Running {
         ready
     }
 
-    /// Waits for the end. Then nothing is left: no process, no file, no shared memory.
+    /// Waits for the end. Then nothing may be left: no process, no file, no shared memory.
     ///
     /// # Panics
-    /// If something is.
+    /// If something is left.
     pub fn expect_end(&mut self) -> ExitStatus {
         let end = Instant::now() + DEADLINE;
         let status = loop {
@@ -152,13 +152,13 @@ impl Running {
                 break status;
             }
             assert!(Instant::now() < end, "it does not end:\n{}", self.text());
-            let line = self.said.recv_timeout(Duration::from_millis(20));
+            let line = self.printed.recv_timeout(Duration::from_millis(20));
             self.lines.extend(line);
         };
-        self.lines.extend(self.said.iter());
+        self.lines.extend(self.printed.iter());
         let folder = self.directory().join("m");
         for pid in (1..=NODES).flat_map(|node| processes_of(&format!("n{node}"), &folder)) {
-            // Who was killed with its launcher may take a moment to die.
+            // A process that was killed with its launcher may take a moment to die.
             wait_for_end(pid.as_raw_nonzero().get() as u32);
         }
         assert!(!self.directory().exists());
@@ -174,7 +174,7 @@ impl Running {
         status
     }
 
-    /// The survivors went on with right sums and reached the end of MPI.
+    /// Asserts that the survivors continued with right sums and reached the end of MPI.
     ///
     /// # Panics
     /// If they did not.
@@ -195,13 +195,13 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Its launchers, ranks and agents go with it.
+        // Its launchers, ranks and agents end with it.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// A program of PMIx alone, with the system's library, or what these further arguments make of it.
+/// Compiles a PMIx program without MPI, with the system's library, or with further arguments.
 ///
 /// # Panics
 /// If it cannot be compiled.
@@ -228,16 +228,17 @@ pub fn command() -> Command {
     command
         .arg("run")
         .env("MUSTER_AGENT", program("musterd"))
-        // Not how soon is tested here: where many nodes share few busy cores one that has to wait is not lost.
+        // These tests do not test how soon a failure is detected: many nodes share few busy cores, and a
+        // waiting node is not lost.
         .env("MUSTER_PROFILE", "quiet")
         .env_remove("MUSTER_DIR");
     command
 }
 
-/// Launchers and agents that end after their starter have ended, and whatever they made is removed again.
+/// Waits until launchers and agents have ended after their parent's end, and their files are removed.
 ///
 /// # Panics
-/// If it is not.
+/// If something is left.
 pub fn await_nothing_left(folder: &Path) {
     loop {
         let pids = processes_in(folder);
@@ -255,7 +256,7 @@ pub fn await_nothing_left(folder: &Path) {
     assert_eq!(left, [""; 0]);
 }
 
-/// Processes that run with the files of this folder.
+/// Processes that use the files of this folder.
 ///
 /// # Panics
 /// Without /proc.

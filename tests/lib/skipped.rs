@@ -1,19 +1,19 @@
-//! Tests that cannot run here. A test that did not run must not look as if it had.
+//! Tests that cannot run here. A test that did not run must not look as if it had passed.
 //!
-//! Crates that this one builds on have this file for a module of their tests.
+//! Other crates include this file as a module of their tests.
 
-#![allow(unreachable_pub)] // There nobody else sees it.
+#![allow(unreachable_pub)] // In those crates it is not reachable from outside.
 
 use std::io::Write;
 
-/// The parts, by one word each, that are here: a test that is passed over for want of one is a fault.
-/// `scripts/check` says what `make setup` has fetched, and what this user of this machine may do.
+/// The parts that exist on this machine, one word each: to skip a test for lack of one of them is an error.
+/// `scripts/check` lists what `make setup` has fetched, and what this user may do on this machine.
 const NEEDS: &str = "MUSTER_TEST_NEEDS";
 
-/// Says, past the capture, that a test or a part of one did not run for want of something.
+/// Prints, past the capture, that a test or a part of one did not run, and the reason.
 ///
 /// # Panics
-/// If that is among what is said to be here.
+/// If the missing part is listed in the variable.
 pub fn skipped(part: &str, why: &str) {
     let needs = std::env::var(NEEDS).unwrap_or_default();
     assert!(

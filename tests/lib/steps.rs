@@ -1,4 +1,4 @@
-//! Steps of a Slurm job with an agent on each node: by the plugin, or as a step of their own.
+//! Steps of a Slurm job with an agent on each node: started by the plugin, or as a step of their own.
 
 use crate::cluster::{Cluster, NODES, Process, Run};
 use crate::program;
@@ -6,7 +6,7 @@ use crate::workspace;
 use std::path::Path;
 use std::process::Command;
 
-/// What Slurm needs to know for a step that is to live through a death.
+/// Options of a step that must survive a death.
 pub const LIVES_ON: [&str; 3] = ["--mpi=none", "--kill-on-bad-exit=0", "--no-kill"];
 
 /// The program of workers: see `rank.rs`.
@@ -14,7 +14,7 @@ pub fn worker_program() -> String {
     program("muster-test-rank").display().to_string()
 }
 
-/// The plugin's line in `plugstack.conf`, with that agent.
+/// The plugin's line in `plugstack.conf`, with this agent.
 ///
 /// # Panics
 /// If it is not built.
@@ -31,10 +31,10 @@ pub fn step(cluster: &Cluster, options: &[&str]) -> Run {
     cluster.run(command.args(options).arg(worker_program()))
 }
 
-/// The job script of the examples, in an allocation of all nodes, with a worker on each.
+/// Runs the job script of the examples, in an allocation of all nodes, with a worker on each.
 ///
 /// # Panics
-/// If `musterd` is in no folder.
+/// If the path of `musterd` has no folder.
 pub fn service(cluster: &Cluster) -> Run {
     let script = workspace().join("examples/slurm/service.sbatch");
     let mut command: Command = cluster.command("salloc");
@@ -46,8 +46,8 @@ pub fn service(cluster: &Cluster) -> Run {
     cluster.run(command.env("PATH", format!("{folder}:{path}")))
 }
 
-/// The view of a whole job.
-pub fn everybody() -> String {
+/// The view of a whole job in which all nodes and ranks are alive.
+pub fn all_alive() -> String {
     let node = |node| format!("n{node}=Alive");
     let rank = |rank| format!("{rank}=Alive");
     let nodes = (1..=NODES).map(node);
@@ -55,12 +55,12 @@ pub fn everybody() -> String {
     all.join(" ")
 }
 
-/// The workers of this node.
+/// The workers on this node.
 pub fn workers(cluster: &Cluster, node: usize) -> Vec<Process> {
     cluster.on_node(node, "muster-test-ran")
 }
 
-/// The worker of this node.
+/// The worker on this node.
 ///
 /// # Panics
 /// If there is none.
@@ -69,7 +69,7 @@ pub fn worker(cluster: &Cluster, node: usize) -> Process {
     workers.into_iter().next().expect("a worker")
 }
 
-/// Runs a shell's line on the host of this node.
+/// Runs a shell command on the host of this node.
 ///
 /// # Panics
 /// If it fails.

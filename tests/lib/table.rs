@@ -1,5 +1,5 @@
-//! The table in muster-slurm(7) of what survives, by how a job is started and by what is killed: each of its rows is
-//! what a test has seen. `MUSTER_TABLE=write` puts what this run saw in its place.
+//! The table in muster-slurm(7) of what survives, by how a job is started and by what is killed. Each of its
+//! rows is the observation of a test. With `MUSTER_TABLE=write` a run writes its observations into the page.
 
 use crate::workspace;
 use std::collections::BTreeMap;
@@ -82,35 +82,36 @@ pub const SLURMD: &str = "slurmd of a node";
 pub const SLURMSTEPD: &str = "slurmstepd of a node";
 /// Both of them.
 pub const DAEMONS: &str = "slurmd and slurmstepd of a node";
-/// As without power: no connection is closed.
+/// As after a power loss: no connection is closed.
 pub const SILENT: &str = "everything of a node, whose network is cut before";
 
-/// What becomes of the others of an MPI job with fault tolerance.
-pub const SHRUNK: &str = "the others live, all of them are told, and MPI goes on without it";
+/// What happens to the others of an MPI job with fault tolerance.
+pub const SHRUNK: &str = "the others continue, all are notified, and MPI continues without it";
 
 /// How the table begins and ends in the page.
-const BEGIN: &str = ".\\\" The table: each row is what a test has seen (tests/lib/table.rs).\n";
+const BEGIN: &str =
+    ".\\\" The table: each row is the observation of a test (tests/lib/table.rs).\n";
 const END: &str = ".\\\" End of the table.\n";
 
-/// What became of the others, by section and by what was killed.
+/// What happened to the others, by section and by what was killed.
 type Rows = BTreeMap<(Start, usize), String>;
 
 fn page() -> PathBuf {
     workspace().join("docs/man/muster-slurm.7")
 }
 
-/// The place of a row.
+/// The key of a row.
 ///
 /// # Panics
 /// If the table has no such row.
-fn place(start: Start, killed: &str) -> (Start, usize) {
+fn row_key(start: Start, killed: &str) -> (Start, usize) {
     let section = TABLE.iter().find(|(one, ..)| *one == start);
     let (_, name, rows) = section.expect("each has a section");
     let row = rows.iter().position(|row| *row == killed);
     (start, row.unwrap_or_else(|| panic!("{name}: {killed}")))
 }
 
-/// The table as it is in the page.
+/// The table in the page.
 fn read(page: &str) -> Rows {
     let (mut rows, mut section, mut killed) = (Rows::new(), None, None);
     let inside = page
@@ -122,10 +123,10 @@ fn read(page: &str) -> Rows {
         let begins = TABLE.iter().find(|(_, name, _)| item == Some(name));
         match (begins, item, section) {
             (Some((start, ..)), ..) => section = Some(*start),
-            (None, Some(item), Some(start)) => killed = Some(place(start, item)),
+            (None, Some(item), Some(start)) => killed = Some(row_key(start, item)),
             (None, None, _) if !line.starts_with('.') => {
-                let place = killed.take().expect("an item is before its text");
-                rows.insert(place, line.to_owned());
+                let row_key = killed.take().expect("an item is before its text");
+                rows.insert(row_key, line.to_owned());
             }
             (None, Some(item), None) => panic!("{item} is in no section"),
             _ => {}
@@ -134,7 +135,7 @@ fn read(page: &str) -> Rows {
     rows
 }
 
-/// The table as it is to be.
+/// The table as it should be.
 fn rendered(rows: &Rows) -> String {
     let mut text = String::from(".Bl -tag -width Ds\n");
     for (start, name, killed) in TABLE {
@@ -149,14 +150,14 @@ fn rendered(rows: &Rows) -> String {
     text + ".El\n"
 }
 
-/// Shows what was seen, and compares it with the page.
+/// Prints an observation, and compares it with the page.
 ///
 /// # Panics
-/// If that says something else.
-pub fn saw(start: Start, killed: &str, seen: &str) {
+/// If the page differs.
+pub fn observed(start: Start, killed: &str, seen: &str) {
     static PAGE: Mutex<()> = Mutex::new(());
     let _turn = PAGE.lock().unwrap_or_else(PoisonError::into_inner);
-    let place = place(start, killed);
+    let row_key = row_key(start, killed);
     let section = TABLE.iter().find(|(one, ..)| *one == start);
     let name = section.map_or("", |(_, name, _)| name);
     let text = format!("--- {name}\n    {killed} is killed: {seen}\n");
@@ -165,22 +166,22 @@ pub fn saw(start: Start, killed: &str, seen: &str) {
     let text = fs::read_to_string(&path).expect("the page");
     let mut rows = read(&text);
     if std::env::var_os("MUSTER_TABLE").is_some_and(|value| value == "write") {
-        rows.insert(place, seen.to_owned());
+        rows.insert(row_key, seen.to_owned());
         let (before, rest) = text.split_once(BEGIN).expect("the page has a table");
         let (_, after) = rest.split_once(END).expect("it has an end");
         let text = [before, BEGIN, &rendered(&rows), END, after].concat();
         fs::write(&path, text).expect("the page");
     } else {
-        let written = rows.get(&place).map(String::as_str);
+        let written = rows.get(&row_key).map(String::as_str);
         assert_eq!(
             written,
             Some(seen),
-            "MUSTER_TABLE=write writes what was seen"
+            "MUSTER_TABLE=write writes the observation into the page"
         );
     }
 }
 
-/// The page has all of these rows and no others, in this order.
+/// Asserts that the page has all of these rows and no others, in this order.
 ///
 /// # Panics
 /// If it has not.

@@ -1,4 +1,5 @@
-/* astray WHO: an error that MPI itself has words for, of the rank that is named: it sends to one that there is not. */
+/* astray RANK: causes an error that MPI itself reports. The given rank sends a message to a rank that does
+ * not exist. */
 #include <mpi.h>
 #include <stdlib.h>
 

@@ -1,9 +1,9 @@
-/* An MPI program whose ranks talk to each other across nodes all the time: to the rank half of the job away,
- * in turns by MPI_Sendrecv and by requests. What its messages save is told by the agent's counters. With a
- * number as argument they talk until messages have stood for more than that many heartbeats on each node.
+/* An MPI program whose ranks exchange messages across nodes all the time: with the rank half of the job away,
+ * in turns by MPI_Sendrecv and by requests. The agent's counters show what its messages save. With a number
+ * as argument they go on until messages have replaced more than that many heartbeats on each node.
  *
- * Lines on standard output: "READY rank", "STATS rank name=number ...", "GONE rank: what", "DONE rank",
- * "FAIL rank: what". The test stops the node of the upper half of the ranks when all are ready. */
+ * Lines on standard output: "READY rank", "STATS rank name=number ...", "GONE rank: what", "DONE rank", "FAIL
+ * rank: what". The test stops the node of the upper half of the ranks when all are ready. */
 #define _GNU_SOURCE
 #include <mpi.h>
 #include <muster.h>
@@ -25,7 +25,7 @@ static void fail(const char *what)
     _exit(1);
 }
 
-static void talk(MPI_Comm comm, int partner, int round)
+static void exchange(MPI_Comm comm, int partner, int round)
 {
     int out = round, in = -1;
     if (round % 2) {
@@ -37,7 +37,7 @@ static void talk(MPI_Comm comm, int partner, int round)
         MPI_Waitall(2, requests, MPI_STATUSES_IGNORE);
     }
     if (in != round)
-        fail("another message came");
+        fail("a wrong message arrived");
 }
 
 static unsigned long counter(muster_ctx_t *muster, const char *name)
@@ -55,10 +55,10 @@ static unsigned long counter(muster_ctx_t *muster, const char *name)
     return strtoul(found, NULL, 10);
 }
 
-static void say_stats(muster_ctx_t *muster)
+static void print_stats(muster_ctx_t *muster)
 {
     static const char *const names[] = {"beats_sent", "beats_left_out", "beats_stood_in", "probes_sent"};
-    /* In one write, so that the words of ranks do not mix: the compiler makes two of printf("%s\n"). */
+    /* In one write, so that lines of different ranks do not mix: the compiler makes two of printf("%s\n"). */
     char line[512];
     int length = snprintf(line, sizeof line, "STATS %d", rank);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
@@ -68,7 +68,7 @@ static void say_stats(muster_ctx_t *muster)
     fflush(stdout);
 }
 
-/* Whether it is so on all nodes: all ranks get the same answer. */
+/* Whether it holds on all nodes: all ranks get the same answer. */
 static int is_enough(muster_ctx_t *muster, unsigned long beats)
 {
     int here = counter(muster, "beats_left_out") > beats && counter(muster, "beats_stood_in") > beats, all = 0;
@@ -90,18 +90,18 @@ int main(int argc, char **argv)
     if (muster_init(NULL, &muster) < 0)
         fail("muster_init");
     if (muster_wait_ranks(muster, (uint32_t)size, MUSTER_STATE(MUSTER_RANK_ALIVE), DEADLINE_MS) != size)
-        fail("not all ranks are there");
-    /* Ranks in another order than in the job, so that they have to be translated. */
+        fail("not all ranks are alive");
+    /* Ranks in a different order than in the job, so that they must be translated. */
     MPI_Comm_split(MPI_COMM_WORLD, 0, -rank, &reversed);
     partner = (rank + size / 2) % size;
     for (int round = 0; round < ROUNDS || (beats && (round % ROUNDS || !is_enough(muster, beats))); round++) {
         if (round % 4 < 2)
-            talk(MPI_COMM_WORLD, partner, round);
+            exchange(MPI_COMM_WORLD, partner, round);
         else
-            talk(reversed, size - 1 - partner, round);
+            exchange(reversed, size - 1 - partner, round);
         usleep(1000);
     }
-    say_stats(muster);
+    print_stats(muster);
     MPI_Barrier(MPI_COMM_WORLD);
     printf("READY %d\n", rank);
     fflush(stdout);
@@ -110,7 +110,7 @@ int main(int argc, char **argv)
             pause();
     node = muster_rank_node(muster, (uint32_t)partner);
     if (node < 0 || muster_wait_node(muster, (uint32_t)node, MUSTER_STATE(MUSTER_NODE_FAILED), DEADLINE_MS) < 0)
-        fail("the silent node was not found");
+        fail("the silent node was not detected");
     while (muster_next_event(muster, &event) > 0)
         if (event.kind == MUSTER_EVENT_NODE_FAILED && event.node == (uint32_t)node) {
             muster_event_describe(muster, &event, text, sizeof text);

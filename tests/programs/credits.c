@@ -1,6 +1,6 @@
-/* An MPI program that counts what libmuster-pmpi.so says of its messages: it has functions of Muster's names of
- * its own, and no agent. Rank 0 receives in every way from the others, and compares. The number says how many
- * messages two threads receive from each.
+/* An MPI program that records how libmuster-pmpi.so reports its messages: it defines functions with Muster's
+ * names itself, and has no agent. Rank 0 receives from the others in every possible way, and compares. The
+ * number is how many messages two threads receive from each.
  *
  * Lines on standard output: "DONE rank", "FAIL rank: what". */
 #define _GNU_SOURCE
@@ -17,7 +17,7 @@
 #define RANKS 3
 #define TURNS 3
 
-/* As in the library: what the MPI has that this is compiled with. */
+/* As in the library: the features of the MPI that this is compiled with. */
 #if MPI_VERSION >= 4 || (defined(OMPI_MAJOR_VERSION) && OMPI_MAJOR_VERSION >= 5)
 #define HAS_ISENDRECV 1
 #endif
@@ -26,14 +26,14 @@
 #endif
 
 static int rank = -1, size, rounds = 2000;
-static atomic_int heard[RANKS], sent[RANKS], strange;
+static atomic_int received[RANKS], sent[RANKS], unexpected;
 
 /* ------------------------------------------------------------------------------ instead of libmuster */
 
 int muster_init(const muster_config_t *config, muster_ctx_t **context)
 {
     (void)config;
-    *context = (muster_ctx_t *)&strange;
+    *context = (muster_ctx_t *)&unexpected;
     return 0;
 }
 
@@ -46,40 +46,40 @@ int muster_finalize(muster_ctx_t *context)
 int muster_heard_from(muster_ctx_t *context, uint32_t from)
 {
     (void)context;
-    atomic_fetch_add(from < RANKS ? &heard[from] : &strange, 1);
+    atomic_fetch_add(from < RANKS ? &received[from] : &unexpected, 1);
     return 0;
 }
 
 int muster_sent_to(muster_ctx_t *context, uint32_t to)
 {
     (void)context;
-    atomic_fetch_add(to < RANKS ? &sent[to] : &strange, 1);
+    atomic_fetch_add(to < RANKS ? &sent[to] : &unexpected, 1);
     return 0;
 }
 
-/* --------------------------------------------------------------------------------------- the stories */
+/* --------------------------------------------------------------------------------------- the tests */
 
 static void fail(const char *what)
 {
-    printf("FAIL %d: %s: %d, %d heard, %d strange\n", rank, what, heard[1], heard[2], strange);
+    printf("FAIL %d: %s: %d, %d received, %d unexpected\n", rank, what, received[1], received[2], unexpected);
     fflush(stdout);
     _exit(1);
 }
 
-/* What was said of messages to rank 0. */
+/* Checks the reports of messages to rank 0. */
 static void expect_sent(int count, const char *what)
 {
-    if (sent[0] != count || sent[1] || sent[2] || strange)
+    if (sent[0] != count || sent[1] || sent[2] || unexpected)
         fail(what);
     sent[0] = 0;
 }
 
-/* What was said since the last time. */
+/* Checks the reports since the last call. */
 static void expect(int of_first, int of_second, const char *what)
 {
-    if (heard[0] || heard[1] != of_first || heard[2] != of_second || strange)
+    if (received[0] || received[1] != of_first || received[2] != of_second || unexpected)
         fail(what);
-    heard[1] = heard[2] = 0;
+    received[1] = received[2] = 0;
 }
 
 static void send_to_first(int count, int tag)
@@ -88,8 +88,8 @@ static void send_to_first(int count, int tag)
     MPI_Send(numbers, count, MPI_INT, 0, tag, MPI_COMM_WORLD);
 }
 
-/* Tested in vain, then complete: once. */
-static void patience(void)
+/* Tested without success, then complete: reported once. */
+static void tests_without_success(void)
 {
     int in, flag = 0;
     MPI_Request request;
@@ -111,7 +111,8 @@ static void patience(void)
     expect(1, 1, "MPI_Test");
 }
 
-/* Of two receives one goes wrong, when the other is complete: of that it is said, and nothing is left behind. */
+/* Of two receives one fails when the other is complete: the complete one is reported, and nothing is left
+ * behind. */
 static void truncation(void)
 {
     int in[2], out = 7;
@@ -132,10 +133,10 @@ static void truncation(void)
     MPI_Recv(&out, 1, MPI_INT, 1, 11, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     MPI_Send(&out, 1, MPI_INT, 2, 11, MPI_COMM_WORLD);
     if (MPI_Waitall(2, requests, MPI_STATUSES_IGNORE) == MPI_SUCCESS)
-        fail("a message that is too long was taken");
+        fail("a message that is too long was accepted");
     expect(2, 0, "MPI_Waitall with an error");
     MPI_Barrier(MPI_COMM_WORLD);
-    /* These may have the handles of those. */
+    /* These may get the handles of the earlier ones. */
     for (int i = 0; i < 8; i++) {
         for (int to = 1; to < size; to++)
             MPI_Isend(&out, 1, MPI_INT, to, 3, MPI_COMM_WORLD, &requests[to - 1]);
@@ -169,7 +170,8 @@ static void *receive(void *from)
     return NULL;
 }
 
-/* Two threads receive at once, each from its own: MPI gives the handle that one is done with to the other. */
+/* Two threads receive at once, each from its own sender: MPI gives a handle that one has finished with to the
+ * other. */
 static void threads(void)
 {
     static int ranks[RANKS] = {0, 1, 2};
@@ -186,7 +188,7 @@ static void threads(void)
     expect(rounds, rounds, "two threads");
 }
 
-/* Found first, then received: by MPI_Mprobe and MPI_Mrecv, by MPI_Improbe and MPI_Imrecv. */
+/* Probed first, then received: by MPI_Mprobe and MPI_Mrecv, by MPI_Improbe and MPI_Imrecv. */
 static void matched(void)
 {
     int in, flag = 0;
@@ -207,7 +209,7 @@ static void matched(void)
     expect(1, 1, "matched probes");
 }
 
-/* All senders are told of each time they are started, not when they are made. */
+/* Persistent sends are reported each time they are started, not when they are created. */
 static void send_persistently(void)
 {
     static char room[MPI_BSEND_OVERHEAD + 100];
@@ -222,7 +224,7 @@ static void send_persistently(void)
 #ifdef HAS_LARGE_COUNTS
     MPI_Send_init_c(&out, 1, MPI_INT, 0, 6, MPI_COMM_WORLD, &requests[count++]);
 #endif
-    expect_sent(0, "what is not started");
+    expect_sent(0, "sends that are not started");
     for (int turn = 0; turn < TURNS; turn++) {
         MPI_Startall(count, requests);
         expect_sent(count, "MPI_Startall of sends");
@@ -236,7 +238,7 @@ static void send_persistently(void)
     MPI_Buffer_detach(&old, &old_size);
 }
 
-/* One that persists is complete again and again: by each of the calls that complete. */
+/* A persistent receive completes repeatedly: by each of the completion calls. */
 static void complete_persistent(MPI_Request requests[2], int way)
 {
     int flag = 0, done = 0, total = 0, index[2];
@@ -297,7 +299,7 @@ static void persistent(void)
         }
         complete_persistent(requests, turn % WAYS);
         expect(1, 1, "a persistent receive");
-        /* Nothing is under way now. */
+        /* No receive is active now. */
         MPI_Wait(&requests[0], MPI_STATUS_IGNORE);
         MPI_Waitall(2, requests, MPI_STATUSES_IGNORE);
         expect(0, 0, "a persistent receive that is not started");
@@ -306,7 +308,7 @@ static void persistent(void)
     MPI_Request_free(&requests[1]);
 }
 
-/* Given up while it waits: said of nobody. */
+/* Cancelled while it waits: reported for no rank. */
 static void cancelled(void)
 {
     int in;
@@ -319,11 +321,11 @@ static void cancelled(void)
     expect(0, 0, "a receive that was cancelled");
 }
 
-/* There and back in one. */
+/* Send and receive in one call. */
 static void exchanges(void)
 {
     int out = rank, in, expected = 2;
-    sent[0] = sent[1] = sent[2] = heard[0] = 0;
+    sent[0] = sent[1] = sent[2] = received[0] = 0;
     for (int with = rank ? 0 : 1; rank ? with == 0 : with < size; with++) {
         MPI_Sendrecv(&out, 1, MPI_INT, with, 7, &in, 1, MPI_INT, with, 7, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
         MPI_Sendrecv_replace(&in, 1, MPI_INT, with, 7, with, 7, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
@@ -352,23 +354,23 @@ static void exchanges(void)
     expected += 4;
 #endif
     if (rank > 0) {
-        if (heard[0] != expected)
+        if (received[0] != expected)
             fail("exchanges");
-        heard[0] = 0;
+        received[0] = 0;
         expect_sent(expected, "sends of exchanges");
     } else {
         expect(expected, expected, "exchanges");
     }
 }
 
-/* Rank 0 on one side, the others on the other: a source there has another number in the job. */
+/* Rank 0 in one group, the others in the other: there a source has a different number than in the job. */
 static void between_groups(void)
 {
     int in, out = 7;
     MPI_Comm side, both;
     MPI_Comm_split(MPI_COMM_WORLD, rank > 0, rank, &side);
     MPI_Intercomm_create(side, 0, MPI_COMM_WORLD, rank ? 0 : 1, 10, &both);
-    sent[0] = heard[0] = heard[1] = heard[2] = 0;
+    sent[0] = received[0] = received[1] = received[2] = 0;
     if (rank > 0) {
         MPI_Send(&out, 1, MPI_INT, 0, 10, both);
         expect_sent(1, "a send between groups");
@@ -393,7 +395,7 @@ int main(int argc, char **argv)
         fail("three ranks and threads are needed");
     if (argc > 1)
         rounds = atoi(argv[1]);
-    patience();
+    tests_without_success();
     truncation();
     threads();
     matched();

@@ -1,9 +1,9 @@
-/* facts: a PMIx program without MPI. Each rank asks for what a PMIx server has to know of a job and its ranks.
+/* facts: a PMIx program without MPI. Each rank requests what a PMIx server must know of a job and its ranks.
  *
- *   GET key number     of PMIx_Get, for this rank or the job
- *   PEERS count        the ranks of this node, of PMIX_LOCAL_PROCS
- *   QUERY key value    of PMIx_Query_info
- *   MISSING key status of either
+ *   GET key number     the value of PMIx_Get, for this rank or the job
+ *   PEERS count        the number of ranks of this node, from PMIX_LOCAL_PROCS
+ *   QUERY key value    the value of PMIx_Query_info
+ *   MISSING key status the error of either
  *   PREFIX path        PMIX_PREFIX, or "none"
  *   DONE rank          after PMIx_Finalize */
 #include <pmix.h>

@@ -1,12 +1,12 @@
-/* fences: a PMIx program without MPI. The ranks exchange much by fences.
+/* fences: a PMIx program without MPI. The ranks exchange much data by fences.
  *
- *   ASKED rank from length    with `asks`: what the next rank has put, asked for before anything was exchanged
- *   FENCE rank round status   a fence that collects what each rank has put, as PMIx says it
- *   HAVE rank round length    what the last rank has put, known here without a question
+ *   ASKED rank from length    with `asks`: what the next rank has put, requested before any exchange
+ *   FENCE rank round status   the PMIx status of a fence that collects what each rank has put
+ *   HAVE rank round length    what the last rank has put, known here without a request
  *   DONE rank                 after PMIx_Finalize
  *
- * fences asks|not BYTES...: a round for each number; so many bytes are put by each rank, but for a number with + before
- * it by the last rank alone. The next round's take the place of those of this. */
+ * fences asks|not BYTES...: a round for each number. Each rank puts that many bytes; with + before the number
+ * only the last rank does. The data of a round replaces that of the previous one. */
 #include <pmix.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,7 +35,7 @@ static int put(const char *key, size_t length)
     return put == PMIX_SUCCESS && PMIx_Commit() == PMIX_SUCCESS;
 }
 
-/* The length of what a rank has put; 0 if there is none. */
+/* The length of what a rank has put; 0 if there is nothing. */
 static size_t get(unsigned from, const char *key, bool is_here)
 {
     pmix_proc_t who;

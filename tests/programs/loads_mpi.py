@@ -1,4 +1,4 @@
-"""Loads the Open MPI of this path when it runs. The last rank is killed after a barrier, and the others wait for it."""
+"""Loads the Open MPI at this path at run time. The last rank is killed after a barrier, and the others wait for it."""
 import ctypes
 import os
 import signal

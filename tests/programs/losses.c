@@ -1,7 +1,7 @@
-/* Ranks that die where it is hardest to survive, in MPI with fault tolerance (run-1).
-   `losses MODE [MICROSECONDS]`: how the ranks die, and for the modes that kill a rank within a call how long after the
-   call's beginning. Each survivor shrinks the world to those that are left, adds up ones over them and says
-   "SURVIVED rank size". "WRONG ..." is what must not be. */
+/* Ranks that die at the most difficult points, in MPI with fault tolerance (run-1).
+   `losses MODE [MICROSECONDS]`: how the ranks die. For the modes that kill a rank within a call: the delay after the
+   start of the call. Each survivor shrinks the world to the remaining ranks, adds up ones over them and prints
+   "SURVIVED rank size". "WRONG ..." is an error. */
 #include <mpi.h>
 #include <mpi-ext.h>
 #include <signal.h>
@@ -57,14 +57,14 @@ static MPI_Comm shrink(MPI_Comm old)
     return less;
 }
 
-/* Barriers until one fails: a rank of it is gone, or it is revoked by another that has seen it. */
+/* Barriers until one fails: a rank of it is gone, or another rank has seen that and revoked it. */
 static void await_loss(MPI_Comm all)
 {
     while (MPI_Barrier(all) == MPI_SUCCESS)
         ;
 }
 
-/* Shrinks until so many are left and a sum over them is right, and all of them know that it is. */
+/* Shrinks until `wanted` ranks are left and a sum over them is right, and all of them know that. */
 static MPI_Comm settle(MPI_Comm all, int wanted)
 {
     for (;;) {
@@ -167,7 +167,7 @@ int main(int count, char **words)
         if (lastbutone)
             pause();
         lost = 2;
-        /* All that live have agreed on the same. */
+        /* All remaining ranks have agreed on the same value. */
         world = settle(world, size - lost);
         int least, greatest;
         MPI_Allreduce(&flag, &least, 1, MPI_INT, MPI_MIN, world);
@@ -190,8 +190,8 @@ int main(int count, char **words)
         MPI_Intercomm_create(half, 0, world, upper ? 0 : size / 2, 7, &both);
         MPI_Comm_set_errhandler(half, MPI_ERRORS_RETURN);
         MPI_Comm_set_errhandler(both, MPI_ERRORS_RETURN);
-        /* Open MPI 5.0.11 crashes where a rank dies while others still make the communicator
-         * (ompi_comm_revoke_local); all have it behind this. */
+        /* Open MPI 5.0.11 crashes if a rank dies while others still create the communicator
+         * (ompi_comm_revoke_local); after this barrier all have created it. */
         MPI_Barrier(world);
         if (last)
             die();

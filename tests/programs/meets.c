@@ -1,9 +1,10 @@
-/* An MPI program whose agents run age gossip and know nothing but how many nodes there are: the addresses of the
- * others come through PMIx or, with "cards" as second argument, by muster_mpi_init, on emulated nodes of two ranks in
- * the net of the variable MEETS_NET. Then its ranks talk to the rank half of the job away, and their messages carry gossip,
- * until some has come on every node.
+/* An MPI program whose agents run age gossip and know only the number of nodes. The addresses of the others
+ * come through PMIx or, with "records" as second argument, by muster_mpi_init, on emulated nodes of two ranks
+ * in the net of the variable MEETS_NET. Then each rank exchanges messages with the rank half of the job away,
+ * and their messages carry gossip, until some has arrived on every node.
  *
- * Lines on standard output: "READY rank" once all nodes are alive, "CARRIED rank name=number ...", "FAIL rank: what". */
+ * Lines on standard output: "READY rank" once all nodes are alive, "CARRIED rank name=number ...", "FAIL
+ * rank: what". */
 #define _GNU_SOURCE
 #include <mpi.h>
 #include <muster.h>
@@ -28,7 +29,7 @@ static void fail(const char *what)
     _exit(1);
 }
 
-/* What the agent's last answer has behind this key. */
+/* The number after this key in the agent's last answer. */
 static unsigned long number(const char *name)
 {
     char key[64], *found;
@@ -41,14 +42,14 @@ static unsigned long number(const char *name)
     return strtoul(found, NULL, 10);
 }
 
-static void ask(muster_ctx_t *muster, const char *what)
+static void request(muster_ctx_t *muster, const char *what)
 {
     if (muster_control(muster, what, answer, sizeof answer) < 0)
         fail(what);
 }
 
-/* A message to the partner and one from there, each with what the agent wants to be carried. */
-static void talk(muster_ctx_t *muster, int partner)
+/* Sends a message to the partner and receives one, each with the agent's piggyback. */
+static void exchange(muster_ctx_t *muster, int partner)
 {
     struct {
         int extra;
@@ -68,13 +69,13 @@ static void talk(muster_ctx_t *muster, int partner)
 static int is_enough(muster_ctx_t *muster)
 {
     int here, all = 0;
-    ask(muster, "stats");
+    request(muster, "stats");
     here = number("gossips_carried") >= ENOUGH && number("gossips_piggybacked") >= ENOUGH;
     MPI_Allreduce(&here, &all, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
     return all;
 }
 
-/* Two ranks a node, each node with an address of its own. */
+/* Two ranks per node, each node with an address of its own. */
 static void emulate_nodes(const char *net)
 {
     char text[64];
@@ -90,13 +91,13 @@ int main(int argc, char **argv)
     muster_ctx_t *muster = NULL;
     uint32_t nodes = argc > 1 ? (uint32_t)atoi(argv[1]) : 1;
     const char *net = getenv("MEETS_NET");
-    int cards = argc > 2 && net && strcmp(argv[2], "cards") == 0, partner, status, tries = 0;
+    int records = argc > 2 && net && strcmp(argv[2], "records") == 0, partner, status, tries = 0;
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
-    if (cards)
+    if (records)
         emulate_nodes(net);
-    status = cards ? muster_mpi_init(MPI_COMM_WORLD, NULL, &muster) : muster_init(NULL, &muster);
+    status = records ? muster_mpi_init(MPI_COMM_WORLD, NULL, &muster) : muster_init(NULL, &muster);
     if (status < 0)
         fail(muster_strerror(status));
     while (muster_node_count(muster) < (int)nodes && ++tries < DEADLINE_MS / 10)
@@ -104,20 +105,20 @@ int main(int argc, char **argv)
     for (uint32_t node = 0; node < nodes; node++)
         if (muster_wait_node(muster, node, MUSTER_STATE(MUSTER_NODE_ALIVE), DEADLINE_MS) < 0)
             fail("muster_wait_node");
-    /* Nobody is there twice, and it is age gossip that says so. */
+    /* No node appears twice, and the protocol is age gossip. */
     if (muster_node_count(muster) != (int)nodes)
-        fail("more nodes");
-    ask(muster, "gossip");
+        fail("too many nodes");
+    request(muster, "gossip");
     if (!strstr(answer, "\"running\":true"))
         fail(answer);
     printf("READY %d\n", rank);
     fflush(stdout);
     partner = (rank + size / 2) % size;
     for (int round = 0; round % ROUNDS || !is_enough(muster); round++) {
-        talk(muster, partner);
+        exchange(muster, partner);
         usleep(1000);
     }
-    ask(muster, "stats");
+    request(muster, "stats");
     /* In one write: MPICH does not buffer, and the compiler makes two of printf("%s\n"). */
     char line[512];
     int length = snprintf(line, sizeof line, "CARRIED %d", rank);

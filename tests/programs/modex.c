@@ -1,14 +1,16 @@
-/* modex: a PMIx program without MPI. Each rank puts an address, nobody collects them, and everybody asks for each.
+/* modex: a PMIx program without MPI. Each rank puts an address, no fence collects them, and all ranks request
+ * each of them.
  *
- *   PID rank pid       before the first question
+ *   PID rank pid       before the first request
  *   GOT rank from what what a rank has put
- *   LONG rank from beginning length   the same, where it is long
- *   LATE rank what     of what the last rank puts after others have asked for the rest
- *   NONE rank key      of what nobody puts
+ *   LONG rank from beginning length   the same for a long value
+ *   LATE rank what     what the last rank puts after others have requested the other values
+ *   NONE rank key      a value that no rank puts
  *   DONE rank          after PMIx_Finalize
  *
- * With the word `wait` rank 0 alone asks for the address of rank 1, and the last rank does when it gets SIGUSR1; then
- * both ask rank 1 for what it never put. With `much` an address has 300 KiB, and there is nothing late. */
+ * With the argument `wait` rank 0 alone requests the address of rank 1, and the last rank does when it gets
+ * SIGUSR1; then both request from rank 1 what it never put. With `much` an address has 300 KiB, and there is
+ * no late value. */
 #include <pmix.h>
 #include <signal.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-"""Point-to-point messages and collectives of mpi4py, of objects and of buffers. Each rank says `RIGHT rank size`."""
+"""Point-to-point messages and collectives of mpi4py, of objects and of buffers. Each rank prints `RIGHT rank size`."""
 import os
 from array import array
 
@@ -25,12 +25,12 @@ else:
     comm.send(rank, dest=0)
 
 # Collectives: objects.
-everybody = list(range(size))
+all_ranks = list(range(size))
 assert comm.bcast("word" if rank == 1 else None, root=1) == "word"
-assert comm.scatter([10 * one for one in everybody] if rank == 0 else None) == 10 * rank
-assert comm.gather(rank, root=size - 1) == (everybody if rank == size - 1 else None)
-assert comm.allgather(rank) == everybody
-assert comm.alltoall([(rank, one) for one in everybody]) == [(one, rank) for one in everybody]
+assert comm.scatter([10 * one for one in all_ranks] if rank == 0 else None) == 10 * rank
+assert comm.gather(rank, root=size - 1) == (all_ranks if rank == size - 1 else None)
+assert comm.allgather(rank) == all_ranks
+assert comm.alltoall([(rank, one) for one in all_ranks]) == [(one, rank) for one in all_ranks]
 assert comm.allreduce(rank, op=MPI.MAX) == size - 1
 assert comm.scan(1) == rank + 1
 assert comm.exscan(1) == (rank or None)
@@ -40,10 +40,10 @@ total, counts = array("d", [0.0] * 1000), array("i", [0] * size)
 comm.Allreduce(array("d", [1.0] * 1000), total)
 assert total == array("d", [float(size)] * 1000)
 comm.Allgather(array("i", [rank]), counts)
-assert counts == array("i", everybody)
+assert counts == array("i", all_ranks)
 half = comm.Split(rank % 2, rank)
 assert half.allreduce(rank) == sum(range(rank % 2, size, 2))
 half.Free()
 comm.Barrier()
-# One write a line: the ranks share one output.
+# One write per line: the ranks share one output.
 os.write(1, f"RIGHT {rank} {size}\n".encode())

@@ -1,4 +1,4 @@
-"""The last rank is killed after a barrier. The others go on without it where MPI can: each says `LEFT rank size`."""
+"""The last rank is killed after a barrier. The others continue without it where MPI supports that: each prints `LEFT rank size`."""
 import os
 import signal
 
@@ -16,5 +16,5 @@ except MPI.Exception:
     comm.Revoke()
 left = comm.Shrink()
 assert left.allreduce(1) == left.size
-# One write a line: the ranks share one output.
+# One write per line: the ranks share one output.
 os.write(1, f"LEFT {comm.rank} {left.size}\n".encode())

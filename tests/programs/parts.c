@@ -1,4 +1,4 @@
-/* parts WORD: says `PART rank of size in number WORD`, where the number is that of its program in the job
+/* parts WORD: prints `PART rank of size in number WORD`, where the number is that of its program in the job
  * (MPI_APPNUM). */
 #include <mpi.h>
 #include <stdio.h>

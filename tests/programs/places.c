@@ -1,7 +1,7 @@
-/* places: an MPI program that asks who shares what.
+/* places: an MPI program that determines which resources ranks share.
  *
- *   PLACE rank processor node package core    the first processor that it may use, and how many ranks, itself
- *                                             included, share its node, its package, its core */
+ *   PLACE rank processor node package core    the first processor that it may use, and how many
+ *                                             ranks, including itself, share its node, its package, its core */
 #define _GNU_SOURCE
 #include <mpi.h>
 #include <sched.h>

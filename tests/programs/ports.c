@@ -1,10 +1,11 @@
-/* ports: the lower half of the ranks opens a port and publishes it, the upper half looks it up and connects; twice.
- * With `ports odd` the halves are the even and the odd ranks, so that both first ones can be on one node.
+/* ports: the lower half of the ranks opens a port and publishes it, the upper half looks it up and connects;
+ * twice. With `ports odd` the halves are the even and the odd ranks, so that both first ones can be on one
+ * node.
  *
  *   JOINED rank size sum   the communicator of both halves, and the sum of its ranks
  *   DONE rank              after MPI_Finalize
  *
- * `ports spawn`: rank 0 calls MPI_Comm_spawn three times, and says REFUSED when that is an error. */
+ * `ports spawn`: rank 0 calls MPI_Comm_spawn three times, and prints REFUSED for each error. */
 #include <mpi.h>
 #include <stdio.h>
 #include <string.h>

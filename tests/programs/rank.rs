@@ -1,17 +1,19 @@
-//! A rank for the end-to-end tests: attaches with the Rust client, prints what it is told, and
-//! does as it is bid.
+//! A rank for the end-to-end tests: attaches with the Rust client, prints its events, and executes commands.
 //!
-//! One line on standard output for each thing that happens: `ANEW` if it has executed itself, `ATTACHED` at every
-//! time an agent lets it in, `REFUSED why` if none does, `EVENT kind node=.. rank=.. cause=.. reporters=..`,
-//! `LOST why`. Commands come on standard input: `states`, `thread`, `dispatch`, `leave CODE`,
-//! `exit CODE`, `exec` (it becomes itself anew), `become PROGRAM`, `spawn RANK` (it starts a rank of its own),
-//! `promise MS` (to tick so often), `tick`,
-//! `scribble WHAT SEED` (over all that it shares with the agent and can write: `zeros`, `ones`, `bits`, `noise`),
-//! `publish KEY VALUE`, `fill KEY SIZE`, `withdraw KEY`,
-//! `get NODE KEY`, `watch KEY`, `port` (of a socket for messages), `talk RANK PORT HOW` (messages to and fro
-//! that carry what agents say, `whole` or `rough`), `stats NAME`, `aborted RANK SIZE` (it says of a rank of a job of
-//! so many that it ended badly). `MUSTER_TEST_JOB_SIZE` is how many ranks it says that the job has;
-//! its end is the end of this process, so that no test leaves a rank behind.
+//! It prints one line on standard output for each occurrence: `ANEW` if it has executed itself, `ATTACHED`
+//! each time an agent accepts it, `REFUSED why` if none does, `EVENT kind node=.. rank=.. cause=..
+//! reporters=..`, `LOST why`.
+//!
+//! Commands on standard input: `states`, `thread`, `dispatch`, `leave CODE`, `exit CODE`, `exec` (executes
+//! itself again), `become PROGRAM`, `spawn RANK` (starts a rank of its own), `promise MS` (to tick at this
+//! interval), `tick`, `scribble WHAT SEED` (overwrites all that it shares with the agent and can write:
+//! `zeros`, `ones`, `bits`, `noise`), `publish KEY VALUE`, `fill KEY SIZE`, `withdraw KEY`, `get NODE KEY`,
+//! `watch KEY`, `port` (of a socket for messages), `talk RANK PORT HOW` (exchanges messages that carry
+//! piggybacks, `whole` or `rough`), `stats NAME`, `aborted RANK SIZE` (reports that a rank of a job of this
+//! size has aborted).
+//!
+//! `MUSTER_TEST_JOB_SIZE` is the job size that it states. The end of standard input ends this process, so
+//! that no test leaves a rank behind.
 
 use muster_client::{AgentLink, Client, Error, Options, PIGGYBACK_MAX, PmixHooks};
 use muster_shm::{Event, NO_NODE, NO_RANK};
@@ -25,98 +27,98 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// Exit code when no agent let us in.
+/// Exit code if no agent accepted it.
 const NOT_ATTACHED: i32 = 3;
-/// Exit code when the test has gone.
+/// Exit code if the test has ended.
 const ABANDONED: i32 = 4;
 
-/// Set where this image is not the first of its process.
+/// Set if this image is not the first one of its process.
 const ANEW: &str = "MUSTER_TEST_RANK_ANEW";
 
-struct Bell;
+struct AttachPrinter;
 
-impl PmixHooks for Bell {
+impl PmixHooks for AttachPrinter {
     fn on_attached(&self, _link: &AgentLink) {
-        say("ATTACHED");
+        print_line("ATTACHED");
     }
 }
 
 fn main() {
     if std::env::var_os(ANEW).is_some() {
-        say("ANEW");
+        print_line("ANEW");
     }
     let job_size = std::env::var("MUSTER_TEST_JOB_SIZE").unwrap_or_default();
     let options = Options {
-        pmix_integration: Some(Arc::new(Bell)),
+        pmix_integration: Some(Arc::new(AttachPrinter)),
         job_size: job_size.parse().unwrap_or(0),
         ..Options::default()
     };
     let client = match Client::attach(options) {
         Ok(client) => client,
         Err(error) => {
-            say(&format!("REFUSED {error}"));
+            print_line(&format!("REFUSED {error}"));
             std::process::exit(NOT_ATTACHED);
         }
     };
     let listener = client.clone();
     std::thread::spawn(move || print_events(&listener));
     for line in io::stdin().lines().map_while(Result::ok) {
-        obey(&client, &line);
+        execute(&client, &line);
     }
     std::process::exit(ABANDONED);
 }
 
-fn obey(client: &Client, line: &str) {
+fn execute(client: &Client, line: &str) {
     let (word, code) = line.split_once(' ').unwrap_or((line, "0"));
     let code = code.parse().unwrap_or(0);
     match word {
-        "states" => say(&states(client).unwrap_or_else(|error| format!("STATES {error}"))),
+        "states" => print_line(&states(client).unwrap_or_else(|error| format!("STATES {error}"))),
         "thread" => {
             let ended = std::thread::spawn(|| {}).join().is_ok();
-            say(&format!("THREAD {ended}"));
+            print_line(&format!("THREAD {ended}"));
         }
         "dispatch" => {
             let dispatched = client.dispatch();
-            say(&format!("DISPATCHED {}", dispatched.is_ok()));
+            print_line(&format!("DISPATCHED {}", dispatched.is_ok()));
         }
         "promise" => {
             let promised = client.tick_every(code as u32);
-            say(&format!("PROMISED {}", promised.is_ok()));
+            print_line(&format!("PROMISED {}", promised.is_ok()));
         }
         "tick" => {
             let ticked = client.tick();
-            say(&format!("TICKED {}", ticked.is_ok()));
+            print_line(&format!("TICKED {}", ticked.is_ok()));
         }
         "leave" => {
             let left = client.finalize(code);
-            say(&format!("LEFT {}", left.is_ok()));
+            print_line(&format!("LEFT {}", left.is_ok()));
             std::process::exit(code);
         }
         "exit" => std::process::exit(code),
-        "exec" => say(&format!("ERROR {}", own_program().env(ANEW, "1").exec())),
-        "become" => say(&format!(
+        "exec" => print_line(&format!("ERROR {}", own_program().env(ANEW, "1").exec())),
+        "become" => print_line(&format!(
             "ERROR {}",
             Command::new(&line["become ".len()..]).exec()
         )),
-        "spawn" => say(&spawn(line)),
-        "aborted" => say(&aborted(client, line)),
-        "scribble" => say(&match scribble(line) {
+        "spawn" => print_line(&spawn(line)),
+        "aborted" => print_line(&aborted(client, line)),
+        "scribble" => print_line(&match scribble(line) {
             Ok(bytes) => format!("SCRIBBLED {bytes}"),
             Err(error) => format!("ERROR {error}"),
         }),
         "port" | "talk" | "stats" => {
-            say(&message(client, line).unwrap_or_else(|error| format!("ERROR {error}")));
+            print_line(&message(client, line).unwrap_or_else(|error| format!("ERROR {error}")));
         }
-        _ => say(&attribute(client, line).unwrap_or_else(|error| format!("ERROR {error}"))),
+        _ => print_line(&attribute(client, line).unwrap_or_else(|error| format!("ERROR {error}"))),
     }
 }
 
-/// This program, to be started once more.
+/// This program, to be started again.
 fn own_program() -> Command {
     Command::new(std::env::current_exe().unwrap_or_default())
 }
 
-/// Starts a child that is a rank, too; what it says is said on our output. It ends with us.
+/// Starts a child that is also a rank, with the same standard output. It ends with this process.
 fn spawn(line: &str) -> String {
     let rank = line.split(' ').nth(1).unwrap_or_default();
     let mut command = own_program();
@@ -124,7 +126,7 @@ fn spawn(line: &str) -> String {
     match command.spawn() {
         Ok(child) => {
             let pid = child.id();
-            // Its input stays open while we live.
+            // The child's input stays open while this process runs.
             std::mem::forget(child);
             format!("SPAWNED {pid}")
         }
@@ -139,12 +141,12 @@ fn aborted(client: &Client, line: &str) -> String {
         .map(|word| word.parse().unwrap_or(0));
     let (rank, size) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
     let link = client.link();
-    let said = link.is_ok_and(|link| link.send_aborted(rank, 9, size));
-    format!("SAID {said}")
+    let is_sent = link.is_ok_and(|link| link.send_aborted(rank, 9, size));
+    format!("REPORTED {is_sent}")
 }
 
-/// Writes over every part of the board that is mapped here and can be written, as a stray pointer would, in its words
-/// of 32 bits. Says how many bytes there were.
+/// Overwrites every writable mapping of the state table, as a stray pointer would, in units of 32 bits.
+/// Returns the number of bytes.
 fn scribble(line: &str) -> io::Result<u64> {
     let words: Vec<&str> = line.split(' ').collect();
     let [_, what, seed] = words[..] else {
@@ -162,7 +164,7 @@ fn scribble(line: &str) -> io::Result<u64> {
             (chance >> 32) as u32
         }
     };
-    // Writes as this process itself would: what is mapped for reading only is refused.
+    // Writes as this process itself would: a read-only mapping refuses it.
     let memory = File::options().write(true).open("/proc/self/mem")?;
     let (maps, mut scribbled) = (std::fs::read_to_string("/proc/self/maps")?, 0);
     for map in maps.lines().filter(|map| map.contains("memfd:muster")) {
@@ -186,7 +188,7 @@ fn scribble(line: &str) -> io::Result<u64> {
     Ok(scribbled)
 }
 
-/// What has to do with messages between ranks.
+/// The commands about messages between ranks.
 fn message(client: &Client, line: &str) -> Result<String, Error> {
     static SOCKET: OnceLock<UdpSocket> = OnceLock::new();
     let socket = SOCKET.get_or_init(|| UdpSocket::bind("127.0.0.1:0").expect("a free port"));
@@ -210,14 +212,14 @@ fn message(client: &Client, line: &str) -> Result<String, Error> {
     })
 }
 
-/// A message every millisecond, with what the agent wants to be carried; what comes is delivered, in a rough
-/// world also in part, damaged and again.
+/// Sends a message every millisecond, with the agent's piggyback. Received ones are delivered; with `rough`
+/// also in part, damaged and repeated.
 fn talk(client: &Client, socket: &UdpSocket, (rank, port): (u32, u16), is_rough: bool) {
     let _ = socket.set_read_timeout(Some(Duration::from_millis(1)));
     let (mut bytes, mut kept, mut turn) = ([0; PIGGYBACK_MAX], Vec::new(), 0usize);
     loop {
         if let Ok(Some(size @ 1..)) = client.piggyback_fill(rank, &mut bytes) {
-            // To one who has gone: it is lost.
+            // If the receiver has ended, the message is lost.
             let _ = socket.send_to(&bytes[..size], ("127.0.0.1", port));
         }
         let mut came = [0; PIGGYBACK_MAX];
@@ -244,7 +246,7 @@ fn talk(client: &Client, socket: &UdpSocket, (rank, port): (u32, u16), is_rough:
     }
 }
 
-/// What has to do with attributes.
+/// The commands about attributes.
 fn attribute(client: &Client, line: &str) -> Result<String, Error> {
     let words: Vec<&str> = line.split(' ').collect();
     Ok(match words[..] {
@@ -281,11 +283,11 @@ fn attribute(client: &Client, line: &str) -> Result<String, Error> {
 fn print_events(client: &Client) {
     loop {
         match client.next_event() {
-            Ok(Some(event)) => say(&describe(client, &event)),
+            Ok(Some(event)) => print_line(&describe(client, &event)),
             Ok(None) => wait(client),
             Err(Error::Finalized) => return,
             Err(error) => {
-                say(&format!("LOST {error}"));
+                print_line(&format!("LOST {error}"));
                 wait(client);
             }
         }
@@ -337,10 +339,10 @@ fn states(client: &Client) -> Result<String, Error> {
     Ok(format!("STATES {}", nodes.join(" ")))
 }
 
-/// One whole line at once, whichever thread says it.
-fn say(line: &str) {
+/// Prints a whole line at once, from any thread.
+fn print_line(line: &str) {
     let mut output = io::stdout().lock();
-    // A test that has gone reads no more; its end of our input tells us so.
+    // If the test has ended it reads no more; the end of the input then ends this process.
     let _ = writeln!(output, "{}", line.replace('\n', " "));
     let _ = output.flush();
 }

@@ -1,4 +1,4 @@
-"""What prometheus_client finds in an exposition: OPEN as OpenMetrics, CLASSIC as node_exporter reads it."""
+"""The samples that prometheus_client finds in an exposition: OPEN as OpenMetrics, CLASSIC as node_exporter reads it."""
 
 import json
 import sys
@@ -11,7 +11,7 @@ def counted(path, read):
     with open(path) as file:
         families = list(read(file.read()))
     for family in families:
-        # A family whose type stands at another name is taken as one of no type.
+        # A family whose type has another name counts as a family without a type.
         if family.type not in ("counter", "gauge", "info"):
             sys.exit(f"{path}: {family.name} is of type {family.type}")
         if not family.samples or not family.documentation:

@@ -1,4 +1,5 @@
-/* ring: any MPI program. Each rank says who it is; a number goes round until it is zero, then all have seen it. */
+/* ring: an ordinary MPI program. Each rank prints its number; a token is passed around until it is zero, then
+ * all have seen it. */
 #include <mpi.h>
 #include <stdio.h>
 
@@ -19,7 +20,7 @@ int main(int count, char **words)
             number--;
         MPI_Send(&number, 1, MPI_INT, next, 7, MPI_COMM_WORLD);
     } while (number > 0);
-    if (rank == 0) /* the last zero is still on its way */
+    if (rank == 0) /* the last zero is still under way */
         MPI_Recv(&number, 1, MPI_INT, last, 7, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     printf("ROUND %d of %d\n", rank, size);
     fflush(stdout);

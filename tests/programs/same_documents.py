@@ -1,4 +1,4 @@
-"""Whether each FOLDER/N.yaml has the keys and the kinds of values of FOLDER/N.json."""
+"""Checks that each FOLDER/N.yaml has the keys and the kinds of values of FOLDER/N.json."""
 
 import glob
 import json

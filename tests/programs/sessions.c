@@ -1,12 +1,13 @@
-/* sessions: each rank makes a communicator of mpi://WORLD without MPI_Init, twice, and one of the even ranks.
+/* sessions: each rank creates a communicator of mpi://WORLD without MPI_Init, twice, and one of the even
+ * ranks.
  *
- *   SETS rank number       what MPI_Session_get_num_psets says
+ *   SETS rank number       the result of MPI_Session_get_num_psets
  *   SUM rank sum           of the ranks
  *   EVEN rank sum          of the even ranks
  *   DONE rank              after MPI_Session_finalize
  *
- * sessions again: then each rank opens a second session and makes one more communicator; the last rank kills itself, and
- * the others stay. */
+ * sessions again: then each rank opens a second session and creates one more communicator; the last rank
+ * kills itself, and the others stay. */
 #include <mpi.h>
 #include <signal.h>
 #include <stdio.h>

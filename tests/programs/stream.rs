@@ -1,11 +1,11 @@
 //! A stream of acknowledged messages over rails, beside the agents of a test.
 //!
-//! `muster-test-stream INDEX RAILS INDEX=NIDS...` sends to each of the peers all the time and prints
-//! what becomes of it: `GOT FROM NUMBER RAIL` when a message has come, with `through` behind it if a
-//! third carried it, `SENT TO NUMBER`, `DONE TO NUMBER` when the peer has said that it has all of it,
-//! `FAILED TO NUMBER` when it never did, `BAD why` for what nobody can have sent, `RAIL INDEX word` for
-//! what the fabric says. After the line `stop` on standard input it sends no more and says `END` when
-//! nothing is under way; with the end of standard input it ends.
+//! `muster-test-stream INDEX RAILS INDEX=NIDS...` sends to each of the peers all the time and prints the
+//! results: `GOT FROM NUMBER RAIL` for a received message, followed by `through` if a third peer relayed it;
+//! `SENT TO NUMBER`; `DONE TO NUMBER` when the peer has acknowledged all of it; `FAILED TO NUMBER` when it
+//! did not; `BAD why` for a message that no peer can have sent; `RAIL INDEX word` for reports of the fabric.
+//! After the line `stop` on standard input it sends no more, and prints `END` when no message is under way.
+//! The end of standard input ends it.
 
 use muster_fabric::{Arrival, Fabric, FabricConfig, FabricEvent, NidList, PeerHandle, Transport};
 use rustix::buffer::spare_capacity;
@@ -17,13 +17,13 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Between two messages to one peer, at least.
+/// Least time between two messages to one peer.
 const PACE_US: u64 = 15_000;
-/// Messages to one peer that are under way, at most.
+/// Most messages to one peer that are under way.
 const UNDER_WAY_MAX: usize = 4;
 /// The longest sleep.
 const TICK_US: u64 = 5_000;
-/// Who sent it, and its number.
+/// Size of the sender's index and the message's number.
 const HEADER_BYTES: usize = 9;
 
 fn main() {
@@ -77,7 +77,7 @@ struct Peer {
     handle: PeerHandle,
     /// Number of the last message.
     last: u64,
-    /// By the fabric's number of each message, which it counts over all peers.
+    /// Messages under way, by the fabric's number, which counts over all peers.
     under_way: BTreeMap<u64, u64>,
     next_us: u64,
 }
@@ -97,7 +97,7 @@ impl Stream {
         loop {
             while self.fabric.poll(now_us(), &mut arrived) {}
             while let Some(event) = self.fabric.poll_event() {
-                self.tell(&event);
+                self.print_event(&event);
             }
             let stopped = self.stopped.load(Ordering::Relaxed);
             if !stopped {
@@ -129,7 +129,7 @@ impl Stream {
         }
     }
 
-    fn tell(&mut self, event: &FabricEvent) {
+    fn print_event(&mut self, event: &FabricEvent) {
         let (word, peer, message) = match event {
             FabricEvent::BulkDone { peer, message } => ("DONE", peer, message),
             FabricEvent::BulkFailed { peer, message, .. } => ("FAILED", peer, message),
@@ -185,7 +185,7 @@ fn wait_set(fabric: &Fabric) -> OwnedFd {
     set
 }
 
-/// Mostly short, now and then in many fragments; its bytes follow from its number.
+/// Mostly short, sometimes of many fragments. The content follows from the number.
 fn message(own: u8, number: u64) -> Vec<u8> {
     let length = match number % 16 {
         0 => 100_000,

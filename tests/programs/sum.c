@@ -1,4 +1,4 @@
-/* sum: any MPI program. Each rank says the sum of all ranks: SUM 6 of 4. */
+/* sum: an ordinary MPI program. Each rank prints the sum of all ranks: SUM 6 of 4. */
 #include <mpi.h>
 #include <stdio.h>
 

@@ -1,13 +1,14 @@
-/* survive LOST: an MPI program with ULFM and nothing of Muster. It sums up numbers until LOST ranks have been lost
- * and the others have gone on for a while, and ends with MPI_Finalize.
+/* survive LOST: an MPI program with ULFM that does not use Muster. It adds up numbers until LOST ranks have
+ * been lost and the others have continued for a while, and ends with MPI_Finalize.
  *
  *   READY rank pid node    before the first sum
  *   TOLD rank ns           an MPI call has failed, at this time of CLOCK_MONOTONIC
- *   SHRUNK rank size ns    the others go on, so many
+ *   SHRUNK rank size ns    the others continue with this number of ranks
  *   WRONG rank sum         never
  *   DONE rank size         after MPI_Finalize
  *
- * They go on for 50 sums, one a millisecond at most, and if SURVIVE_UNTIL names a file, until it is there.
+ * The others continue for 50 sums, at most one per millisecond, and if SURVIVE_UNTIL names a file, until it
+ * exists.
  *
  * `survive die-early R`: rank R ends before MPI_Init. `survive abort R`: rank R calls MPI_Abort. */
 #include <mpi.h>
@@ -25,7 +26,7 @@ static long long now_ns(void)
     return now.tv_sec * 1000000000LL + now.tv_nsec;
 }
 
-static void say_text(const char *word, int rank, const char *text)
+static void print_text(const char *word, int rank, const char *text)
 {
     char line[256];
     int length = snprintf(line, sizeof line, "%s %d %s\n", word, rank, text);
@@ -33,11 +34,11 @@ static void say_text(const char *word, int rank, const char *text)
         _exit(9);
 }
 
-static void say(const char *word, int rank, int number, const char *text)
+static void print_line(const char *word, int rank, int number, const char *text)
 {
     char both[200];
     snprintf(both, sizeof both, "%d %s", number, text);
-    say_text(word, rank, both);
+    print_text(word, rank, both);
 }
 
 static MPI_Comm shrink(MPI_Comm all, int rank)
@@ -45,7 +46,7 @@ static MPI_Comm shrink(MPI_Comm all, int rank)
     MPI_Comm less = MPI_COMM_NULL;
     char time[32];
     snprintf(time, sizeof time, "%lld", now_ns());
-    say_text("TOLD", rank, time);
+    print_text("TOLD", rank, time);
     MPIX_Comm_revoke(all);
     while (MPIX_Comm_shrink(all, &less) != MPI_SUCCESS)
         ;
@@ -53,7 +54,7 @@ static MPI_Comm shrink(MPI_Comm all, int rank)
     int size;
     MPI_Comm_size(less, &size);
     snprintf(time, sizeof time, "%lld", now_ns());
-    say("SHRUNK", rank, size, time);
+    print_line("SHRUNK", rank, size, time);
     return less;
 }
 
@@ -76,7 +77,7 @@ int main(int count, char **words)
     MPI_Comm all = MPI_COMM_WORLD;
     MPI_Comm_set_errhandler(all, MPI_ERRORS_RETURN);
     const char *node = getenv("MUSTER_NODE");
-    say("READY", rank, (int)getpid(), node ? node : "?");
+    print_line("READY", rank, (int)getpid(), node ? node : "?");
     now = size;
     // All read the same sums, so all leave in the same round: with that file, if it is named.
     int wanted = until != NULL;
@@ -89,11 +90,11 @@ int main(int count, char **words)
         } else {
             wanted &= sums[1] == 0;
             if (sums[0] != now)
-                say("WRONG", rank, sums[0], "");
+                print_line("WRONG", rank, sums[0], "");
         }
         usleep(1000);
     }
     MPI_Finalize();
-    say("DONE", rank, now, "");
+    print_line("DONE", rank, now, "");
     return 0;
 }

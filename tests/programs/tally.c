@@ -1,4 +1,4 @@
-/* Says each signal that it gets and who has sent it; SIGTERM ends it. */
+/* Prints each signal that it receives, with the sender's pid; SIGTERM ends it. */
 #include <signal.h>
 #include <stdio.h>
 #include <sys/signalfd.h>

@@ -1,14 +1,15 @@
-/* An MPI program that hears of a death: its last rank kills itself when the test says so, and every other one
- * says how it was told. It talks to no rank after that, so it needs no fault tolerance of its MPI.
+/* An MPI program that is notified of a death: its last rank kills itself when the test requests it, and every
+ * other one writes down the notification. It exchanges no messages after that, so it needs no fault tolerance
+ * of its MPI.
  *
- * Lines on standard output: "READY rank", "FAIL rank: what". The last rank dies when there is a file "die" in the
- * working directory; what rank N was told it writes into the file "told-N", since some launchers lose what is
- * printed at the end. With "cards" as argument the agents are brought together by muster_mpi_init, on two
- * emulated nodes. With "joined" they were, by libmuster-pmpi.so, and nobody dies. With "spawn" nobody dies: the
- * ranks spawn two more of this program, one of which does, and say "SPAWNED rank" if they are all well when the
- * other one has been told. With "finalized" MPI is finalized before the death. With "early"
- * Muster is there before MPI is initialised, with "late" only once MPI is finalized. With "stay" the survivors wait until
- * somebody ends them; with "bare" so, too, but without Muster, untold. */
+ * Lines on standard output: "READY rank", "FAIL rank: what". The last rank dies when there is a file "die" in
+ * the working directory. Rank N writes its notification into the file "told-N", since some launchers lose
+ * what is printed at the end. With "records" as argument muster_mpi_init connects the agents, on two emulated
+ * nodes. With "joined" libmuster-pmpi.so has connected them, and no rank dies. With "spawn" no rank dies: the
+ * ranks spawn two more of this program, one of which does, and print "SPAWNED rank" if they are all alive
+ * when the other one was notified. With "finalized" MPI is finalized before the death. With "early" Muster is
+ * attached before MPI is initialised, with "late" only after MPI is finalized. With "stay" the survivors wait
+ * until they are ended; with "bare" they do so without Muster, without a notification. */
 #include <muster_mpi.h>
 
 #include <signal.h>
@@ -26,7 +27,7 @@ static int fail(const char *what)
     _exit(1);
 }
 
-/* Two ranks a node, each node with addresses of its own. */
+/* Two ranks per node, each node with addresses of its own. */
 static void emulate_nodes(void)
 {
     char text[64];
@@ -54,11 +55,11 @@ static void check_groups(muster_ctx_t *muster, int victim)
         fail("muster_mpi_group");
     MPI_Group_free(&failed);
     if (muster_mpi_failed(NULL, MPI_COMM_WORLD, &failed) != MUSTER_ERR_ARGUMENT || failed != MPI_GROUP_NULL)
-        fail("a NULL context was taken");
+        fail("a NULL context was accepted");
     MPI_Group_free(&world);
 }
 
-/* In one piece. */
+/* Written atomically. */
 static void write_down(const char *text)
 {
     char name[32], draft[32];
@@ -67,10 +68,10 @@ static void write_down(const char *text)
     snprintf(draft, sizeof draft, "draft-%d", rank);
     file = fopen(draft, "w");
     if (!file || fprintf(file, "%s\n", text) < 0 || fclose(file) != 0 || rename(draft, name) < 0)
-        fail("what was told cannot be written down");
+        fail("the notification cannot be written");
 }
 
-static void say_how(muster_ctx_t *muster, int victim)
+static void write_event(muster_ctx_t *muster, int victim)
 {
     muster_event_t event = MUSTER_EVENT_INIT;
     char text[256];
@@ -83,26 +84,26 @@ static void say_how(muster_ctx_t *muster, int victim)
     fail("no event");
 }
 
-/* PMIx, which came after Muster, took the word of the death too. */
+/* PMIx, which started after Muster, was notified of the death, too. */
 static void await_notified(muster_ctx_t *muster)
 {
     uint64_t notified = 0;
     int tries;
     for (tries = 0; notified == 0; tries++, usleep(1000))
         if (muster_counter(muster, "pmix_notified", &notified) < 0 || tries > DEADLINE_MS)
-            fail("PMIx was not told of the death");
+            fail("PMIx was not notified of the death");
 }
 
-/* The children are a job of their own: their deaths are theirs. */
+/* The children are a job of their own: their deaths do not affect the parents. */
 static void spawn(muster_ctx_t *muster, const char *program)
 {
     MPI_Comm children;
-    int told = 0, other;
+    int notified = 0, other;
     if (MPI_Comm_spawn(program, MPI_ARGV_NULL, 2, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &children,
                        MPI_ERRCODES_IGNORE) != MPI_SUCCESS)
         fail("MPI_Comm_spawn");
     MPI_Comm_set_errhandler(children, MPI_ERRORS_RETURN);
-    if (rank == 0 && MPI_Recv(&told, 1, MPI_INT, 0, 0, children, MPI_STATUS_IGNORE) != MPI_SUCCESS)
+    if (rank == 0 && MPI_Recv(&notified, 1, MPI_INT, 0, 0, children, MPI_STATUS_IGNORE) != MPI_SUCCESS)
         fail("MPI_Recv");
     MPI_Barrier(MPI_COMM_WORLD);
     for (other = 0; other < size; other++)
@@ -110,28 +111,28 @@ static void spawn(muster_ctx_t *muster, const char *program)
             fail("a parent is not alive");
     if (muster_rank_count(muster) != size)
         fail("the children are among the ranks");
-    /* Nobody leaves before all have looked. Who finds the others gone knows that they have: they end
-     * without MPI_Finalize, which MPI calls a failure. */
+    /* No rank leaves before all have checked. A rank that finds the others gone knows that they have: they
+     * end without MPI_Finalize, which MPI calls a failure. */
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     (void)MPI_Barrier(MPI_COMM_WORLD);
     printf("SPAWNED %d\n", rank);
     fflush(stdout);
 }
 
-/* Tells the parents, if there are any, that it was told. */
+/* Notifies the parents, if there are any, that it was notified. */
 static void tell_parents(void)
 {
     MPI_Comm parents;
-    int told = 1;
+    int notified = 1;
     MPI_Comm_get_parent(&parents);
     if (parents == MPI_COMM_NULL || rank != 0)
         return;
     MPI_Comm_set_errhandler(parents, MPI_ERRORS_RETURN);
-    if (MPI_Send(&told, 1, MPI_INT, 0, 0, parents) != MPI_SUCCESS)
+    if (MPI_Send(&notified, 1, MPI_INT, 0, 0, parents) != MPI_SUCCESS)
         fail("MPI_Send");
 }
 
-/* Who cannot be connected takes part: the others are told their own mistake, and nobody hangs. */
+/* A rank that cannot be connected still takes part: the others get their own error, and no rank hangs. */
 static void check_refused(void)
 {
     muster_ctx_t *muster = NULL;
@@ -142,18 +143,18 @@ static void check_refused(void)
         fail("a wrong muster_mpi_init");
 }
 
-/* Waits until it shall, and dies. */
+/* Waits for the file, and dies. */
 static void die(void)
 {
     struct stat found;
     int tries;
     for (tries = 0; stat("die", &found) < 0; tries++, usleep(1000))
         if (tries > DEADLINE_MS)
-            fail("nobody said that it shall die");
+            fail("the file \"die\" did not appear in time");
     raise(SIGKILL);
 }
 
-/* What a launcher does with the others when a rank dies, by itself. */
+/* Shows what a launcher does with the others by itself when a rank dies. */
 static void bare(void)
 {
     printf("READY %d\n", rank);
@@ -168,7 +169,7 @@ static void bare(void)
 int main(int argc, char **argv)
 {
     const char *how = argc > 1 ? argv[1] : "";
-    int cards = strcmp(how, "cards") == 0, status;
+    int records = strcmp(how, "records") == 0, status;
     int spawns = strcmp(how, "spawn") == 0;
     int joined = strcmp(how, "joined") == 0;
     int early = strcmp(how, "early") == 0, late = strcmp(how, "late") == 0;
@@ -176,7 +177,8 @@ int main(int argc, char **argv)
     int stays = strcmp(how, "stay") == 0;
     const char *program = argv[0];
     muster_ctx_t *muster = NULL;
-    /* Some launchers end the job for the death, and on a busy machine before all have heard of it. */
+    /* Some launchers end the job because of the death, and on a busy machine before all ranks are notified of
+     * it. */
     signal(SIGTERM, SIG_IGN);
     if (early && muster_init(NULL, &muster) < 0)
         fail("muster_init before MPI_Init");
@@ -185,24 +187,24 @@ int main(int argc, char **argv)
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     if (strcmp(how, "bare") == 0)
         bare();
-    if (cards) {
+    if (records) {
         check_refused();
         emulate_nodes();
     }
     if (late)
         MPI_Finalize();
     if (!early) {
-        status = cards ? muster_mpi_init(MPI_COMM_WORLD, NULL, &muster) : muster_init(NULL, &muster);
+        status = records ? muster_mpi_init(MPI_COMM_WORLD, NULL, &muster) : muster_init(NULL, &muster);
         if (status < 0)
             fail(muster_strerror(status));
     }
     if (muster_wait_ranks(muster, (uint32_t)size, MUSTER_STATE(MUSTER_RANK_ALIVE), DEADLINE_MS) != size)
-        fail("not all ranks are there");
+        fail("not all ranks are alive");
     if (!late)
         MPI_Barrier(MPI_COMM_WORLD);
     if (finalized && !late)
         MPI_Finalize();
-    /* The death comes when all have said this: then nobody is in a call of MPI that it would end. */
+    /* The death comes when all have printed this: then no rank is in a call of MPI that it would end. */
     printf("READY %d\n", rank);
     fflush(stdout);
     if (joined) {
@@ -217,10 +219,10 @@ int main(int argc, char **argv)
         if (rank == size - 1)
             die();
         if (muster_wait_rank(muster, (uint32_t)size - 1, ENDED, DEADLINE_MS) != MUSTER_RANK_FAILED)
-            fail("the death was not told");
+            fail("the death was not reported");
         if (early)
             await_notified(muster);
-        say_how(muster, size - 1);
+        write_event(muster, size - 1);
         while (stays)
             pause();
         if (!finalized) {
@@ -230,6 +232,6 @@ int main(int argc, char **argv)
     }
     if (muster_finalize(muster) < 0)
         fail("muster_finalize");
-    /* Not MPI_Finalize: it may wait for the dead. */
+    /* Not MPI_Finalize, which may wait for the dead rank. */
     _exit(0);
 }

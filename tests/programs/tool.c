@@ -1,14 +1,14 @@
-/* tool: a PMIx tool, which is no rank: tool URI [NAMESPACE] JOB. It asks the server of a rank for what tools ask, and
- * is killed in the end.
+/* tool: a PMIx tool, which is no rank: tool URI [NAMESPACE] JOB. It sends the requests of a tool to the
+ * server of a rank, and is killed in the end.
  *
- *   TOOL status NAMESPACE  what it was told when it came, and how it is called
- *   REFUSED what           it did not get that; GIVEN if it did */
+ *   TOOL status NAMESPACE  the status of its connection, and its namespace
+ *   REFUSED what           the request was refused; GIVEN if it was not */
 #include <pmix_tool.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
-static void say(const char *what, pmix_status_t status)
+static void print_result(const char *what, pmix_status_t status)
 {
     printf("%s %s\n", status == PMIX_SUCCESS ? "GIVEN" : "REFUSED", what);
     fprintf(stderr, "tool: %s: %s\n", what, PMIx_Error_string(status));
@@ -41,26 +41,26 @@ int main(int argc, char **argv)
 
     PMIX_QUERY_CONSTRUCT(&query);
     PMIX_ARGV_APPEND(status, query.keys, PMIX_QUERY_NAMESPACES);
-    say("query", PMIx_Query_info(&query, 1, &answer, &count));
+    print_result("query", PMIx_Query_info(&query, 1, &answer, &count));
 
     PMIX_INFO_LOAD(&word, "word", "said", PMIX_STRING);
-    say("publish", PMIx_Publish(&word, 1));
+    print_result("publish", PMIx_Publish(&word, 1));
 
     PMIX_PDATA_CONSTRUCT(&wanted);
     PMIX_LOAD_KEY(wanted.key, "word");
-    say("lookup", PMIx_Lookup(&wanted, 1, NULL, 0));
+    print_result("lookup", PMIx_Lookup(&wanted, 1, NULL, 0));
 
     PMIX_LOAD_PROCID(&rank, job, PMIX_RANK_WILDCARD);
     PMIX_INFO_LOAD(&order, PMIX_JOB_CTRL_SIGNAL, &ending, PMIX_INT);
-    say("signal", PMIx_Job_control(&rank, 1, &order, 1, &answer, &count));
+    print_result("signal", PMIx_Job_control(&rank, 1, &order, 1, &answer, &count));
 
     PMIX_APP_CONSTRUCT(&program);
     program.cmd = strdup("true");
     program.maxprocs = 1;
     PMIX_ARGV_APPEND(status, program.argv, "true");
-    say("spawn", PMIx_Spawn(NULL, 0, &program, 1, spawned));
+    print_result("spawn", PMIx_Spawn(NULL, 0, &program, 1, spawned));
 
-    /* Of this libpmix tells nobody whether it was done. */
+    /* For this request libpmix does not report the result. */
     PMIx_Abort(3, "a tool", &rank, 1);
     fflush(stdout);
     raise(SIGKILL);

@@ -1,5 +1,5 @@
-/* `waits kill|exit|abort`: the last rank dies so after a barrier, and the others wait for it in collectives. With `waits`
- * alone none dies, and each says `UP rank`. */
+/* `waits kill|exit|abort`: the last rank dies in this way after a barrier, and the others wait for it in
+ * collectives. With `waits` alone no rank dies, and each prints `UP rank`. */
 #include <mpi.h>
 #include <signal.h>
 #include <stdio.h>

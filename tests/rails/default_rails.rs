@@ -1,4 +1,4 @@
-//! Rails that nobody configured, on hosts that have more interfaces than the networks they share.
+//! Rails without a configuration, on hosts that have more interfaces than the networks they share.
 
 use muster_tests::admin::Admin;
 use muster_tests::hosts::{Fault, Hosts, address};
@@ -8,11 +8,11 @@ use std::path::Path;
 
 /// The address of Docker's bridge, the same on every machine.
 const DOCKER: &str = "172.17.0.1";
-/// Messages on each common network after which a rail that does not work would long have been noticed: a rail is
+/// Messages on each common network after which a rail that does not work would have been detected: a rail is
 /// silent after about ten heartbeats.
 const MESSAGES: u64 = 100;
 
-/// Starts a member on each host with no rail named; they find the first by this address.
+/// Starts a member on each host without named rails; they find the first one by this address.
 fn start(hosts: &Hosts, directory: &Path, seed: &str) -> Vec<Member> {
     let start = |host| {
         let command = hosts.command(host, &program("musterd"));
@@ -42,8 +42,8 @@ fn received(rails: &Value) -> Vec<(String, u64)> {
     figures.collect()
 }
 
-/// All members see each other, many messages have come at each address on a common network since, and nobody has
-/// said anything else.
+/// Waits until all members see each other and many messages have arrived at each address on a common network.
+/// The members print nothing else.
 fn are_well(directory: &Path, members: &[Member], rails: usize) {
     let count = members.len();
     for (host, member) in (1..).zip(members) {
@@ -73,14 +73,14 @@ fn are_well(directory: &Path, members: &[Member], rails: usize) {
     }
 }
 
-/// The bridge of Docker is no rail, and `muster rails` says so.
+/// Docker's bridge is no rail, and `muster rails` reports why.
 #[test]
 fn a_bridge_with_the_same_address_everywhere_is_no_rail() {
     let Some(hosts) = Hosts::open(2, 1) else {
         return;
     };
     for host in 1..=hosts.count() {
-        // As with a container: a bridge without a port has no carrier.
+        // As without a container: a bridge without a port has no carrier.
         hosts.configure(
             host,
             &format!(
@@ -106,10 +106,11 @@ fn a_bridge_with_the_same_address_everywhere_is_no_rail() {
     }
 }
 
-/// An interface that looks like any other and has the same address on every host is a rail, and no path to anybody.
-/// A network that they share is one, whichever address they find each other by; where it is cut, they say so.
+/// An interface that looks like any other and has the same address on every host is a rail, but no path to
+/// another host. A shared network is one, whichever address the members find each other by; if it is cut,
+/// they report that.
 #[test]
-fn an_address_that_all_have_degrades_nobody_and_a_cut_network_does() {
+fn a_common_address_degrades_no_member_and_a_cut_network_does() {
     let Some(hosts) = Hosts::open(3, 2) else {
         return;
     };
@@ -129,7 +130,7 @@ fn an_address_that_all_have_degrades_nobody_and_a_cut_network_does() {
     let addresses: Vec<String> = received(&rails).into_iter().map(|(one, _)| one).collect();
     assert!(addresses.iter().any(|one| one == DOCKER), "{addresses:?}");
 
-    hosts.hurt(3, 1, Fault::Black);
+    hosts.break_rail(3, 1, Fault::Black);
     for member in &members[..2] {
         member.wait_for(&["DEGRADED n3".into()]);
     }

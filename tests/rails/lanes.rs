@@ -1,9 +1,10 @@
-//! Rails of real hosts are taken away and given back, and neither messages nor members get lost.
+//! Rails of real hosts are removed and restored, and neither messages nor members are lost.
 //!
-//! Four network namespaces with three rails each. In each of them a `musterd` with all rails, and a
-//! stream of acknowledged messages to all others. Rails are set down, black-holed, made mute or deaf
-//! and healed in a seeded order, so that any two hosts keep one rail between them at all times; at last
-//! two of them keep none, and the others carry between these.
+//! Four network namespaces with three rails each. In each of them run a `musterd` with all rails, and a
+//! stream of acknowledged messages to all others. Rails are set down, black-holed, cut in the direction of
+//! sending or of receiving, and restored, in an order that follows from a seed. Any two hosts keep one
+//! working rail between them at all times, until finally two of them have none, and the others relay between
+//! these.
 
 use muster_tests::hosts::{Fault, Hosts, address, nids};
 use muster_tests::{DEADLINE, program, skipped, workspace};
@@ -24,34 +25,34 @@ const UDP: [&str; RAILS] = ["udp0", "udp1", "udp2"];
 const MIXED: [&str; RAILS] = ["udp0", "tcp0", "udp1"];
 /// Faults in one run.
 const FAULTS: usize = 8;
-/// Messages that each host must get through after each change before the next.
+/// Messages that each host must deliver after each change before the next one.
 const MESSAGES: u64 = 20;
-/// The two hosts that are to share no rail that works for a while.
+/// The two hosts that share no working rail for a while.
 const APART: Pair = (1, 2);
 const STREAM_PORT: u16 = 7801;
 
-/// Who a message went from, and to whom.
+/// Sender and receiver of a message.
 type Pair = (usize, usize);
 
-/// Everything that was printed, in the form in which the test asks for it.
+/// All output, in the form in which the test needs it.
 #[derive(Debug, Default)]
 struct Seen {
-    /// What must not be there.
+    /// Lines that must not occur.
     wrong: Vec<String>,
-    /// The last that each member said about each other one, and when by its clock.
+    /// The last line of each member about each other one, with its time by the member's clock.
     words: BTreeMap<(usize, String), (String, u64)>,
     sent: BTreeMap<Pair, BTreeSet<u64>>,
     done: BTreeMap<Pair, BTreeSet<u64>>,
     got: BTreeMap<Pair, BTreeSet<u64>>,
-    /// Messages that came by each rail: to, from, rail.
+    /// Messages that arrived by each rail: to, from, rail.
     by_rail: BTreeMap<(usize, usize, usize), u64>,
-    /// Messages that a third carried: from, to.
+    /// Messages that a third host relayed: from, to.
     through: BTreeMap<Pair, u64>,
-    /// What the members have logged.
+    /// The members' log lines.
     logged: Vec<(usize, String)>,
     ready: BTreeSet<usize>,
     ended: BTreeSet<usize>,
-    /// The last that each stream said about each of its own rails.
+    /// The last line of each stream about each of its own rails.
     rails: BTreeMap<Pair, String>,
 }
 
@@ -91,7 +92,7 @@ impl Seen {
         }
     }
 
-    fn told(&mut self, host: usize, line: &str) {
+    fn member_line(&mut self, host: usize, line: &str) {
         let mut words = line.split(' ');
         let (word, name) = (words.next().unwrap_or_default(), words.next());
         match word {
@@ -103,18 +104,18 @@ impl Seen {
             }
             "READY" => {}
             // A suspicion may be raised and refuted.
-            "SUSPECT" => println!("n{host} says: {line}"),
-            _ => self.wrong.push(format!("n{host} says: {line}")),
+            "SUSPECT" => println!("n{host} printed: {line}"),
+            _ => self.wrong.push(format!("n{host} printed: {line}")),
         }
     }
 
-    /// Since when the fault is shown: by those who watch the host, by all if its kernel tells, by a deaf
-    /// one itself.
+    /// The time from which the fault is reported: by the observers of the host; by all of them if its kernel
+    /// reports the fault; by the host itself if it receives nothing.
     fn shown_ns(&self, host: usize, fault: Fault) -> Option<u64> {
         let own = format!("n{host}");
         let degraded = self.words.iter().filter(|(_, said)| said.0 == "DEGRADED");
         let sees = degraded.filter(|((by, about), _)| match fault {
-            Fault::Deaf => *by == host,
+            Fault::ReceiveFails => *by == host,
             _ => *by != host && *about == own,
         });
         let times: Vec<u64> = sees.map(|(_, said)| said.1).collect();
@@ -131,7 +132,7 @@ impl Seen {
             && self.words.values().all(|said| said.0 != "DEGRADED")
     }
 
-    /// How many messages each host has got through.
+    /// How many messages each host has delivered.
     fn through(&self) -> [u64; HOSTS] {
         let mut through = [0; HOSTS];
         for ((from, _), done) in &self.done {
@@ -140,7 +141,7 @@ impl Seen {
         through
     }
 
-    /// Messages between the two that are apart, each way: carried by a third, and direct.
+    /// Messages between the two separated hosts, in each direction: relayed, and direct.
     fn between(&self) -> [(u64, u64); 2] {
         [APART, (APART.1, APART.0)].map(|(from, to)| {
             let direct = (0..RAILS).filter_map(|rail| self.by_rail.get(&(to, from, rail)));
@@ -188,7 +189,7 @@ impl World {
                 member.args(["--rail", nid]);
             }
             member.args(["--seed", &nids(1, nets, 7741)]);
-            world.spawn(&mut member, host, Seen::told);
+            world.spawn(&mut member, host, Seen::member_line);
             let stream = Path::new(env!("CARGO_BIN_EXE_muster-test-stream"));
             let mut stream = world.command(host, stream, library);
             stream.args([&host.to_string(), &nids(host, nets, STREAM_PORT)]);
@@ -248,7 +249,7 @@ impl World {
         stdin
     }
 
-    /// Waits until it holds; nothing wrong may have been seen.
+    /// Waits until `holds`; no wrong line may occur.
     fn until(&self, what: &str, holds: impl Fn(&Seen) -> bool) {
         let start = Instant::now();
         let mut seen = self.seen.0.lock().unwrap();
@@ -266,7 +267,7 @@ impl World {
         println!("  {what}: after {} ms", start.elapsed().as_millis());
     }
 
-    /// Waits until every host has got some messages through.
+    /// Waits until every host has delivered some messages.
     fn until_messages_passed(&self) {
         let before = self.seen.0.lock().unwrap().through();
         self.until("messages get through", |seen| {
@@ -275,15 +276,15 @@ impl World {
         });
     }
 
-    fn hurt(&self, host: usize, rail: usize, fault: Fault) {
+    fn break_rail(&self, host: usize, rail: usize, fault: Fault) {
         println!("{fault:?}: rail {rail} of n{host}");
         let was_shown = self.seen.0.lock().unwrap().shown_ns(host, fault).is_some();
         let already = self.logged();
         let before_ns = now_ns();
-        self.hosts.hurt(host, rail, fault);
+        self.hosts.break_rail(host, rail, fault);
         let after_ns = now_ns();
         if fault == Fault::Down {
-            self.until("told by the kernel", |seen| {
+            self.until("reported by the kernel", |seen| {
                 let said = seen.rails.get(&(host, rail));
                 said.is_some_and(|said| said.contains(&format!("link rail{rail} is down")))
             });
@@ -291,8 +292,8 @@ impl World {
         }
         self.until("degraded", |seen| seen.shown_ns(host, fault).is_some());
         if !was_shown && let Some(at_ns) = self.seen.0.lock().unwrap().shown_ns(host, fault) {
-            // The rail was hurt in between; a deadline is 60 ms. The bound itself is proved by `hearing`
-            // of the fabric, where time does not depend on the machine.
+            // The rail was broken between the two times; a deadline is 60 ms. The fabric's unit tests prove
+            // the bound itself, where time does not depend on the machine.
             let since = |ns: u64| at_ns.saturating_sub(ns) / 1_000_000;
             println!(
                 "  by the members' clock: {} to {} ms, two deadlines are 120",
@@ -312,12 +313,13 @@ impl World {
         self.until_messages_passed();
     }
 
-    /// Lines that members have logged so far.
+    /// The number of lines that members have logged so far.
     fn logged(&self) -> usize {
         self.seen.0.lock().unwrap().logged.len()
     }
 
-    /// dbg-110: waits until a change of a host's own rail is logged as an error, after so many lines.
+    /// dbg-110: waits until a change of a host's own rail is logged as an error, after the first `already`
+    /// lines.
     fn until_error(&self, host: usize, rail: usize, already: usize, what: &str) {
         let own = address(host, rail);
         let says = |(by, line): &(usize, String)| {
@@ -341,28 +343,28 @@ impl World {
         }
     }
 
-    /// The two share no rail that works for a while, or (mute, deaf) none that works both ways: the others
-    /// carry between them, and no longer than they must.
+    /// For a while the two hosts share no working rail, or (if one direction fails) none that works in both
+    /// directions. The others relay between them, no longer than necessary.
     fn part(&self, fault: Fault) {
         println!("no rail works between n{} and n{}", APART.0, APART.1);
-        let hurt = [(APART.0, 1), (APART.0, 2), (APART.1, 0)];
-        for (host, rail) in hurt {
-            self.hurt(host, rail, fault);
+        let broken = [(APART.0, 1), (APART.0, 2), (APART.1, 0)];
+        for (host, rail) in broken {
+            self.break_rail(host, rail, fault);
         }
         let before = self.seen.0.lock().unwrap().between();
-        self.until("others carry", |seen| {
+        self.until("others relay", |seen| {
             let now = seen.between();
             (0..2).all(|way| now[way].0 >= before[way].0 + MESSAGES)
         });
-        for (host, rail) in hurt {
+        for (host, rail) in broken {
             self.heal(host, rail, fault);
         }
         let before = self.seen.0.lock().unwrap().between();
-        self.until("they go directly again", |seen| {
+        self.until("messages are sent directly again", |seen| {
             let now = seen.between();
             (0..2).all(|way| now[way].1 >= before[way].1 + MESSAGES)
         });
-        self.until("nobody is degraded", Seen::is_calm);
+        self.until("no member is degraded", Seen::is_calm);
     }
 
     /// Ends the streams, and counts.
@@ -371,12 +373,12 @@ impl World {
             writeln!(stream, "stop").expect("the stream listens");
         }
         self.until("the streams have ended", |seen| seen.ended.len() == HOSTS);
-        // Who sent is acknowledged before we have read what the receiver says.
-        self.until("all deliveries are told", |seen| {
-            let told = |pair| seen.got.get(pair).map_or(0, BTreeSet::len);
+        // A sender gets an acknowledgement before this process has read the receiver's line.
+        self.until("all deliveries are reported", |seen| {
+            let member_line = |pair| seen.got.get(pair).map_or(0, BTreeSet::len);
             seen.sent
                 .iter()
-                .all(|(pair, sent)| told(pair) >= sent.len())
+                .all(|(pair, sent)| member_line(pair) >= sent.len())
         });
         let seen = self.seen.0.lock().unwrap();
         let mut all = 0;
@@ -399,7 +401,7 @@ impl Drop for World {
     }
 }
 
-/// One run: faults and their ends as the seed has them.
+/// One run: the seed determines the faults and their ends.
 fn run(seed: u64, nets: &[&str], library: Option<&Path>) {
     // One at a time: the machine is small.
     static TURN: Mutex<()> = Mutex::new(());
@@ -409,34 +411,39 @@ fn run(seed: u64, nets: &[&str], library: Option<&Path>) {
         return;
     };
     world.until_messages_passed();
-    let mut dice = ChaCha8Rng::seed_from_u64(seed);
-    let faults = [Fault::Down, Fault::Black, Fault::Mute, Fault::Deaf];
-    let mut hurt: Vec<(usize, usize, Fault)> = Vec::new();
+    let mut chance = ChaCha8Rng::seed_from_u64(seed);
+    let faults = [
+        Fault::Down,
+        Fault::Black,
+        Fault::SendFails,
+        Fault::ReceiveFails,
+    ];
+    let mut broken: Vec<(usize, usize, Fault)> = Vec::new();
     for _ in 0..FAULTS {
-        while hurt.len() == RAILS - 1 || !hurt.is_empty() && dice.random_bool(0.5) {
-            let (host, rail, fault) = hurt.swap_remove(dice.random_range(0..hurt.len()));
+        while broken.len() == RAILS - 1 || !broken.is_empty() && chance.random_bool(0.5) {
+            let (host, rail, fault) = broken.swap_remove(chance.random_range(0..broken.len()));
             world.heal(host, rail, fault);
         }
-        // One rail is left alone at all times: any two hosts have that one.
-        let whole = |rail: &usize| hurt.iter().all(|(_, other, _)| other != rail);
-        let rails: Vec<usize> = (0..RAILS).filter(whole).collect();
+        // One rail is always intact on every host, so that any two hosts share it.
+        let intact = |rail: &usize| broken.iter().all(|(_, other, _)| other != rail);
+        let rails: Vec<usize> = (0..RAILS).filter(intact).collect();
         let rail = *rails
-            .choose(&mut dice)
-            .expect("two rails at least are whole");
-        let fault = *faults.choose(&mut dice).expect("four");
-        let host = dice.random_range(1..=HOSTS);
-        world.hurt(host, rail, fault);
-        hurt.push((host, rail, fault));
+            .choose(&mut chance)
+            .expect("at least two rails are intact");
+        let fault = *faults.choose(&mut chance).expect("four");
+        let host = chance.random_range(1..=HOSTS);
+        world.break_rail(host, rail, fault);
+        broken.push((host, rail, fault));
     }
-    for (host, rail, fault) in hurt {
+    for (host, rail, fault) in broken {
         world.heal(host, rail, fault);
     }
-    world.until("nobody is degraded", Seen::is_calm);
-    world.part(*faults.choose(&mut dice).expect("four"));
+    world.until("no member is degraded", Seen::is_calm);
+    world.part(*faults.choose(&mut chance).expect("four"));
     world.end();
 }
 
-/// The clock that members give their times by.
+/// The clock of the members' times.
 fn now_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
@@ -454,12 +461,12 @@ fn seed() -> u64 {
 /// tst-010, dyn-005, dyn-050, hlt-005, hlt-010, hlt-025, snd-060, snd-080, snd-085; BG-06;
 /// RS-02, RS-05, RS-06, RS-07 (dbg-020, dbg-110).
 #[test]
-fn whatever_rails_do_no_message_is_lost_or_doubled_and_no_member_is_declared_failed() {
+fn rail_faults_lose_or_duplicate_no_message_and_fail_no_member() {
     run(seed(), &UDP, None);
 }
 
 #[test]
-fn the_same_where_one_rail_is_of_connections() {
+fn the_same_with_a_connection_oriented_rail() {
     run(seed(), &MIXED, None);
 }
 

@@ -1,11 +1,11 @@
-//! Members without a common net: real agents on loopback, of which a third carries for two.
+//! Members without a common net: real agents on loopback, of which a third one relays between two.
 
 use muster_tests::{Member, program};
 use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
 
-/// Asks one agent; the answer as JSON, or as what is printed.
+/// Runs a command for one agent. Returns the output.
 fn ask(directory: &Path, name: &str, words: &[&str]) -> String {
     let output = Command::new(program("muster"))
         .args(words)
@@ -18,7 +18,7 @@ fn ask(directory: &Path, name: &str, words: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Messages from one to another through a third, as one of them counts them.
+/// Messages from one member to another through a third, as counted by one of them.
 fn carried(directory: &Path, at: &str, ends: [&str; 3]) -> u64 {
     let answer = ask(directory, at, &["stats", "--per", "relay", "-o", "json"]);
     let answer: Value = serde_json::from_str(&answer).expect("JSON");
@@ -29,7 +29,7 @@ fn carried(directory: &Path, at: &str, ends: [&str; 3]) -> u64 {
     found.map_or(0, |pair| pair["messages"].as_u64().expect("a number"))
 }
 
-/// Asks until it holds.
+/// Polls until it holds.
 fn until(what: &str, holds: impl Fn() -> bool) {
     muster_tests::until(|| what.to_owned(), || holds().then_some(()));
 }
@@ -45,11 +45,11 @@ fn start(directory: &Path, index: usize, rails: &[usize]) -> Member {
     Member::start(directory, &format!("n{index}"), &words)
 }
 
-/// n1 is on udp0, n2 on udp1, n3 on both: all see all, n1 and n2 see each other as degraded, n3 carries,
-/// and each of the three can say how much and why. Without relay n1 and n2 are at n3's word; a death is
-/// found out either way.
+/// n1 is on udp0, n2 on udp1, n3 on both: all see all, n1 and n2 see each other as degraded, n3 relays, and
+/// each of the three reports how much and why. Without relay n1 and n2 depend on n3's reports; a death is
+/// detected either way.
 #[test]
-fn members_without_a_common_net_are_joined_through_a_third() {
+fn members_without_a_common_net_are_connected_through_a_third() {
     let directory = tempfile::tempdir().unwrap();
     let at = directory.path();
     let third = start(at, 3, &[0, 1]);
@@ -61,22 +61,22 @@ fn members_without_a_common_net_are_joined_through_a_third() {
     assert_eq!(others, [""; 0]);
     assert_eq!(third.wait_for(&lines(&["UP n1", "UP n2"])), [""; 0]);
 
-    let story = ask(at, "n1", &["explain", "n1", "n2"]);
-    let told =
-        "n1 -> n2: no path\nthrough n3, since no rail of this node is on a net of the peer\n";
-    assert!(story.starts_with(told), "{story}");
+    let explanation = ask(at, "n1", &["explain", "n1", "n2"]);
+    let expected = "n1 -> n2: no path\nthrough n3, since no rail of this node is on a net of the other side's\n";
+    assert!(explanation.starts_with(expected), "{explanation}");
     for (by, ends) in [
         ("n1", ["n1", "n3", "n2"]),
         ("n3", ["n1", "n3", "n2"]),
         ("n3", ["n2", "n3", "n1"]),
         ("n2", ["n1", "n3", "n2"]),
     ] {
-        until("what was carried is counted", || carried(at, by, ends) > 0);
+        until("relayed messages are counted", || carried(at, by, ends) > 0);
     }
     assert!(ask(at, "n3", &["policy"]).contains("relay on"));
     assert!(ask(at, "n3", &["stats"]).contains("relay_carried"));
 
-    // Off: nothing is carried any more, and nobody is held failed for it, since n3 sees both.
+    // Relay off: nothing is relayed any more, and no member is declared failed because of it, since n3 sees
+    // both.
     ask(at, "n3", &["policy", "relay", "off"]);
     assert!(ask(at, "n3", &["export"]).contains("relay: off"));
     let before = carried(at, "n3", ["n1", "n3", "n2"]);
@@ -87,20 +87,22 @@ fn members_without_a_common_net_are_joined_through_a_third() {
         let of = |rail: &Value| rail["drops"]["relay_off"].as_u64().expect("a number");
         rails.iter().map(of).sum::<u64>()
     };
-    until("what is not carried is counted", || refused() > 20);
+    until("messages that are not relayed are counted", || {
+        refused() > 20
+    });
     assert_eq!(carried(at, "n3", ["n1", "n3", "n2"]), before);
     ask(at, "n1", &["policy", "relay", "off"]);
-    let story = ask(at, "n1", &["explain", "n2"]);
-    assert!(story.contains("relaying is off"), "{story}");
+    let explanation = ask(at, "n1", &["explain", "n2"]);
+    assert!(explanation.contains("relaying is off"), "{explanation}");
     ask(at, "n1", &["policy", "relay", "on"]);
     ask(at, "n3", &["policy", "relay", "on"]);
-    until("it is carried again", || {
+    until("messages are relayed again", || {
         carried(at, "n3", ["n1", "n3", "n2"]) > before
     });
-    // While nothing is carried it hears of n2 by n3 alone.
-    let mut said = first.pending_lines();
-    said.retain(|line| line != "SUSPECT n2" && line != "RECOVERED n2");
-    assert_eq!(said, [""; 0]);
+    // While nothing is relayed, n1 learns of n2 only from n3.
+    let mut printed = first.pending_lines();
+    printed.retain(|line| line != "SUSPECT n2" && line != "RECOVERED n2");
+    assert_eq!(printed, [""; 0]);
 
     second.kill();
     for member in [&first, &third] {

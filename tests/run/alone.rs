@@ -1,5 +1,5 @@
-//! `muster run` on a single node, of whose fences libpmix tells nobody (run-1), and command lines that could be
-//! misunderstood (run-2).
+//! `muster run` on a single node, whose fences libpmix does not report (run-1), and command lines that could
+//! be misunderstood (run-2).
 
 use muster_tests::launch::{compile, job, signal_all, venv};
 use muster_tests::running::{Running, command};
@@ -11,10 +11,10 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-/// Longer than MPI_Init is taken to go on after its first fence.
+/// Longer than the time for which MPI_Init is assumed to go on after its first fence.
 const AFTER_INIT: Duration = Duration::from_secs(6);
 
-/// The MPI program knows nothing of Muster, and Muster knows how its rank ended.
+/// The MPI program does not use Muster, and Muster knows how its rank ended.
 /// run-1.
 #[test]
 fn a_killed_rank_is_survived_on_one_node() {
@@ -54,14 +54,15 @@ fn a_killed_rank_is_survived_on_one_node() {
     });
 }
 
-/// One that is lost before is a failed launch, and one that does not come is named; MPI or not.
+/// A rank that is lost before the end of MPI_Init is a failed launch, and one that does not reach it is
+/// named, with MPI or without.
 /// run-1.
 #[test]
-fn ranks_that_do_not_come_to_mpi_init_are_named_on_one_node() {
+fn ranks_that_do_not_reach_mpi_init_are_named_on_one_node() {
     job(|folder| {
         let binary = compile(&venv("venv").join("mpicc"), "survive", &[], folder);
         let binary = binary.to_str().expect("a path in UTF-8");
-        // The agent has to come within it, too.
+        // The agent must start within it, too.
         let options = ["-n", "3", "--patience", "20"];
         for (other, code, words) in [
             (
@@ -82,7 +83,7 @@ fn ranks_that_do_not_come_to_mpi_init_are_named_on_one_node() {
             assert_eq!(status.code(), Some(code), "{text}");
             assert!(text.contains(words), "{text}");
         }
-        // Longer than the patience, and nobody waits for anybody.
+        // Longer than the time-out, and no process waits for another.
         let options = ["-n", "2", "--patience", "20"];
         let mut run = Running::start(&options, Path::new("sleep"), &["23"]);
         assert!(run.expect_end().success(), "{}", run.text());
@@ -92,7 +93,7 @@ fn ranks_that_do_not_come_to_mpi_init_are_named_on_one_node() {
 /// run-2.
 #[test]
 fn options_are_not_taken_for_the_program() {
-    for (words, code, said) in [
+    for (words, code, printed) in [
         (&["-np", "2", "sh", "-c", "echo RAN"][..], 0, "RAN"),
         (&["-n2", "sh", "-c", "echo RAN"], 0, "RAN"),
         (
@@ -119,15 +120,15 @@ fn options_are_not_taken_for_the_program() {
         let status = run.expect_end();
         let text = run.text();
         assert_eq!(status.code(), Some(code), "{words:?}: {text}");
-        assert!(text.contains(said), "{words:?}: {text}");
+        assert!(text.contains(printed), "{words:?}: {text}");
         assert!(code != 0 || run.count("RAN") == 2, "{words:?}: {text}");
     }
 }
 
-/// Such a launcher took itself for a starter, and started the next.
+/// An earlier version of such a launcher took itself for the parent, and started the next one.
 #[test]
-fn a_launcher_that_does_not_understand_its_place_starts_nothing() {
-    for (name, value, said) in [
+fn a_launcher_with_a_wrong_environment_starts_nothing() {
+    for (name, value, printed) in [
         (
             "TMPDIR",
             &b"/tmp/\xff"[..],
@@ -160,6 +161,9 @@ fn a_launcher_that_does_not_understand_its_place_starts_nothing() {
         let mut run = Running::command(command().args(["--", "true"]).env(name, value));
         let status = run.expect_end();
         let text = run.text();
-        assert!(!status.success() && text.contains(said), "{status}: {text}");
+        assert!(
+            !status.success() && text.contains(printed),
+            "{status}: {text}"
+        );
     }
 }

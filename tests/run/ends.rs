@@ -1,5 +1,5 @@
-//! How a job of `muster run` ends before its time (run-4): who asks twice is not kept waiting, and what a rank has
-//! started in its own environment is not taken for it.
+//! Early ends of a `muster run` job (run-4): a second signal is obeyed at once, and a process that a rank
+//! starts in its own environment is not taken for the rank.
 
 use muster_tests::launch::{job, processes_of, signal_all};
 use muster_tests::running::{Running, build_pmix};
@@ -11,16 +11,16 @@ fn own(run: &Running) -> Pid {
     Pid::from_raw(run.child.id() as i32).expect("a pid")
 }
 
-/// Ranks that do not care, and nobody who would kill them for an hour.
-const DEAF: &str = "trap '' INT TERM; echo UP; while :; do sleep 0.05; done";
+/// Ranks that ignore signals; nothing kills them for an hour.
+const IGNORES_SIGNALS: &str = "trap '' INT TERM; echo UP; while :; do sleep 0.05; done";
 
-/// Ctrl-C, and Ctrl-C once more; what comes within a second is the same.
+/// Ctrl-C, and Ctrl-C once more; signals within a second count as one.
 /// run-4.
 #[test]
-fn a_second_signal_kills_ranks_that_do_not_care_for_the_first() {
+fn a_second_signal_kills_ranks_that_ignore_the_first() {
     let options = ["--nodes", "2", "-n", "4", "--grace", "3600"];
     for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
-        let mut run = Running::start(&options, Path::new("sh"), &["-c", DEAF]);
+        let mut run = Running::start(&options, Path::new("sh"), &["-c", IGNORES_SIGNALS]);
         run.await_lines("UP", 4);
         signal_all(&[own(&run)], signal);
         let number = code - 128;
@@ -36,11 +36,11 @@ fn a_second_signal_kills_ranks_that_do_not_care_for_the_first() {
     }
 }
 
-/// It is the starter that ends launchers which cannot hear.
+/// The parent ends launchers that do not respond.
 #[test]
 fn a_second_signal_ends_launchers_that_hang() {
     let options = ["--nodes", "2", "--grace", "3600"];
-    let mut run = Running::start(&options, Path::new("sh"), &["-c", DEAF]);
+    let mut run = Running::start(&options, Path::new("sh"), &["-c", IGNORES_SIGNALS]);
     run.await_lines("UP", 2);
     let directory = run.directory().join("m");
     let all = ["n1", "n2"]
@@ -64,7 +64,7 @@ fn is_launcher(pid: Pid) -> bool {
     std::fs::read_to_string(path).is_ok_and(|name| name.trim() == "muster")
 }
 
-/// A signal that ended a rank is named, unless it is how the job was ended.
+/// The signal that ended a rank is reported, unless the job was ended by it.
 /// run-4.
 #[test]
 fn a_rank_that_a_signal_killed_is_named_with_it() {
@@ -75,14 +75,14 @@ fn a_rank_that_a_signal_killed_is_named_with_it() {
         let status = run.expect_end();
         let text = run.text();
         assert_eq!(status.code(), Some(128 + number), "{text}");
-        let said = run.lines.iter().filter_map(|line| {
+        let printed = run.lines.iter().filter_map(|line| {
             let (rank, pid) = line.strip_prefix("PID ")?.split_once(' ')?;
             let killed = format!("was killed by signal {number} (SIG{word})");
             Some(format!("rank {rank} (pid {pid}) {killed}"))
         });
-        let said: Vec<String> = said.collect();
-        assert_eq!(said.len(), 4, "{text}");
-        for words in said {
+        let printed: Vec<String> = printed.collect();
+        assert_eq!(printed.len(), 4, "{text}");
+        for words in printed {
             assert_eq!(text.matches(&words).count(), 1, "{words}: {text}");
         }
     }
@@ -96,13 +96,13 @@ fn a_rank_that_a_signal_killed_is_named_with_it() {
     }
 }
 
-/// To libpmix a guest is the rank itself. Whatever becomes of it, the rank is not dead while it lives, and is when it
-/// is killed.
+/// For libpmix a process with the rank's environment is the rank itself. Whatever happens to that process,
+/// the rank is not dead while it runs, and is dead when it is killed.
 /// run-4.
 #[test]
-fn what_a_rank_starts_in_its_environment_is_not_taken_for_it() {
+fn a_process_in_a_ranks_environment_is_not_taken_for_the_rank() {
     job(|folder| {
-        let binary = build_pmix("guest", &[], folder);
+        let binary = build_pmix("second_session", &[], folder);
         for mode in ["exits", "dies", "kills"] {
             let options = ["-v", "--nodes", "2", "-n", "4", "--on-loss=continue"];
             let mut run = Running::start(&options, &binary, &[mode]);
@@ -119,7 +119,7 @@ fn what_a_rank_starts_in_its_environment_is_not_taken_for_it() {
             let status = run.expect_end();
             let text = run.text();
             assert_eq!(
-                (status.code(), run.count("GUEST 1")),
+                (status.code(), run.count("SESSION 1")),
                 (Some(0), 1),
                 "{mode}: {text}"
             );

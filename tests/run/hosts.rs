@@ -1,5 +1,5 @@
-//! `muster run` on hosts that a user names (run-2): started over ssh, or by a tool of the user's. The ssh of these
-//! tests runs the command on this machine, each host being an address of loopback.
+//! `muster run` on hosts that a user names (run-2): started over ssh, or by the user's own tool. The ssh of
+//! these tests runs the command on this machine; each host is an address of loopback.
 
 use muster_tests::launch::{compile, job, signal_all, venv};
 use muster_tests::ranks::wait_for_end;
@@ -12,7 +12,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Four addresses that nobody else has in these tests.
+/// Four addresses that no other of these tests uses.
 fn hosts(test: u8) -> String {
     format!("127.{test}.3.[1-4]")
 }
@@ -35,7 +35,7 @@ fn paths(folder: &Path) -> impl Iterator<Item = PathBuf> {
     entries.map(|entry| entry.path())
 }
 
-/// What takes the place of ssh: the words are a host and a line for a shell.
+/// A replacement for ssh: its arguments are a host and a line for a shell.
 fn fake_ssh(folder: &Path) -> PathBuf {
     let path = folder.join("fake-ssh");
     let script = "#!/bin/sh\n\
@@ -99,13 +99,14 @@ fn a_killed_host_is_survived_over_ssh() {
         run.expect_survivors(2);
         let lost = "muster run: 127.81.3.3: its launcher was lost";
         assert_eq!(run.count(lost), 1, "{}", run.text());
-        // What was killed cannot remove its own files: the others' launchers and agents do.
+        // What was killed cannot remove its own files: the launchers and agents of the other hosts do.
         await_nothing_left(folder);
         assert_eq!((memory(81), agents(folder)), (vec![], vec![]));
     });
 }
 
-/// A rank that MPI cannot live without ends the job on all hosts, and nothing is left on any (run-4).
+/// A rank that MPI cannot continue without ends the job on all hosts, and nothing is left on any of them
+/// (run-4).
 #[test]
 fn a_lost_rank_ends_the_job_on_all_hosts() {
     job(|folder| {
@@ -123,9 +124,9 @@ fn a_lost_rank_ends_the_job_on_all_hosts() {
     });
 }
 
-/// Nobody is left who could take anything away; whoever comes next does (run-2).
+/// No process is left that could remove anything; the next job does (run-2).
 #[test]
-fn what_was_killed_with_all_that_knew_of_it_is_taken_away_by_the_next() {
+fn files_of_a_killed_job_are_removed_by_the_next_one() {
     job(|folder| {
         let hosts = hosts(93);
         let mut run = over_ssh(folder, &hosts);
@@ -133,7 +134,7 @@ fn what_was_killed_with_all_that_knew_of_it_is_taken_away_by_the_next() {
         let mut run = Running::command(&mut run);
         run.await_lines("UP", 4);
         let victims = processes_in(folder);
-        // Nobody may see another's end and tidy up.
+        // Stopped first, so that no process sees another's end and cleans up.
         signal_all(&victims, Signal::STOP);
         signal_all(&victims, Signal::KILL);
         for pid in victims {
@@ -150,7 +151,7 @@ fn what_was_killed_with_all_that_knew_of_it_is_taken_away_by_the_next() {
 }
 
 #[test]
-fn a_signal_to_the_starter_ends_the_job_on_every_host() {
+fn a_signal_to_the_parent_ends_the_job_on_every_host() {
     job(|folder| {
         let hosts = hosts(82);
         let mut run = over_ssh(folder, &hosts);
@@ -176,7 +177,7 @@ fn a_signal_to_the_starter_ends_the_job_on_every_host() {
 }
 
 #[test]
-fn a_killed_starter_leaves_nothing() {
+fn a_killed_parent_leaves_nothing() {
     job(|folder| {
         let mut run = over_ssh(folder, &hosts(83));
         run.args(["--ppn", "1", "--", "sh", "-c", "echo UP; exec sleep 1000"]);
@@ -188,7 +189,7 @@ fn a_killed_starter_leaves_nothing() {
     });
 }
 
-/// One connection that breaks costs its own host, which ends its ranks; the others go on (run-2).
+/// A broken connection costs only its own host, which ends its ranks; the others continue (run-2).
 #[test]
 fn a_connection_that_breaks_is_a_lost_host() {
     job(|folder| {
@@ -197,9 +198,9 @@ fn a_connection_that_breaks_is_a_lost_host() {
         run.args(["-n", "8", "--"]).arg(&binary).arg("2");
         let mut run = Running::command(&mut run);
         run.await_ready();
-        // What takes the place of ssh: a child of the starter that has the host's name among its words.
-        let starter = run.child.id();
-        let children = std::fs::read_to_string(format!("/proc/{starter}/task/{starter}/children"));
+        // The replacement of ssh: a child of the parent that has the host's name among its arguments.
+        let parent = run.child.id();
+        let children = std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children"));
         let children = children.expect("a process that runs");
         let of_host = |pid: &&str| {
             let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -218,7 +219,7 @@ fn a_connection_that_breaks_is_a_lost_host() {
     });
 }
 
-/// A host that ssh does not reach ends the start, long before patience does, and is named.
+/// A host that ssh does not reach ends the start, long before the time-out does, and is named.
 #[test]
 fn a_host_that_is_not_reached_is_named() {
     job(|folder| {
@@ -240,11 +241,11 @@ fn a_host_that_is_not_reached_is_named() {
     });
 }
 
-/// The launcher that waits for it is not given up, though the others have ended long ago (run-2).
+/// The launcher that waits for the reader is not given up, though the others have ended long ago (run-2).
 #[test]
 fn a_slow_reader_loses_nothing_of_a_host() {
     let folder = tempfile::tempdir().expect("a folder");
-    // Each rank's pipe holds it, so the ranks end before anybody reads.
+    // Each rank's pipe holds its output, so the ranks end before it is read.
     let script = "test $PMIX_RANK -ge 4 || seq 10000";
     let mut run = over_ssh(folder.path(), "127.97.3.[1-2]");
     let mut child = run
@@ -262,22 +263,26 @@ fn a_slow_reader_loses_nothing_of_a_host() {
             assert!(count > 0, "it does not wait");
         }
     }
-    // Longer than launchers are waited for that have no reason to go on.
+    // Longer than the time that launchers without a reason to go on get.
     let mut one = [PollFd::new(errors.get_ref(), PollFlags::IN)];
     let time = Timespec {
         tv_sec: 24,
         tv_nsec: 0,
     };
     let words = poll(&mut one, Some(&time));
-    let mut said = String::new();
+    let mut printed = String::new();
     let mut pipe = child.stdout.take().expect("a pipe");
-    pipe.read_to_string(&mut said).expect("words");
+    pipe.read_to_string(&mut printed).expect("words");
     let status = child.wait().expect("an end");
-    assert_eq!((words, said.lines().count()), (Ok(0), 40_000), "{status}");
+    assert_eq!(
+        (words, printed.lines().count()),
+        (Ok(0), 40_000),
+        "{status}"
+    );
     assert!(status.success(), "{status}");
 }
 
-/// ssh says 255 where it fails itself, so a job's is another.
+/// ssh returns 255 if it fails itself, so a job returns another status.
 #[test]
 fn a_status_of_255_is_no_failure_of_ssh() {
     job(|folder| {
@@ -292,9 +297,9 @@ fn a_status_of_255_is_no_failure_of_ssh() {
     });
 }
 
-/// Hosts that take the words and do nothing keep nobody waiting who has asked for the end.
+/// Hosts that accept the command and do nothing do not delay an end that was requested.
 #[test]
-fn a_signal_ends_a_starter_whose_hosts_all_hang() {
+fn a_signal_ends_a_parent_whose_hosts_all_hang() {
     job(|folder| {
         let hang = folder.join("hang");
         make_program(&hang, "#!/bin/sh\necho UP\nexec sleep 1000\n");
@@ -314,7 +319,7 @@ fn a_signal_ends_a_starter_whose_hosts_all_hang() {
         assert_eq!(text.matches(words).count(), 2, "{text}");
         await_nothing_left(folder);
 
-        // Nobody asks for the end: patience has one.
+        // Without a request the time-out ends it.
         let mut run = command();
         run.args(["--hosts", "127.90.3.[1-2]", "--patience", "2", "--ssh"])
             .arg(&hang)
@@ -330,7 +335,7 @@ fn a_signal_ends_a_starter_whose_hosts_all_hang() {
     });
 }
 
-/// Each of these launchers waits for all others; those that are still to come are started as they come.
+/// Each of these launchers waits for all others; further hosts are started as launchers report.
 /// run-2.
 #[test]
 fn hosts_are_started_a_few_at_a_time() {
@@ -342,7 +347,7 @@ fn hosts_are_started_a_few_at_a_time() {
         assert!(status.success() && run.count("RAN") == 4, "{}", run.text());
         await_nothing_left(folder);
 
-        // An ssh that takes the key and is heard of no more.
+        // An ssh that reads the key and never reports.
         let mut run = over(
             folder,
             "#!/bin/sh\nread -r key\necho UP $2\nexec sleep 1000\n",
@@ -364,7 +369,8 @@ fn hosts_are_started_a_few_at_a_time() {
     });
 }
 
-/// What ends before it is a launcher is none, whatever its status: a shell's, or that of a program that panics.
+/// A process that ends before it is a launcher is none, whatever its status: a shell's, or that of a program
+/// that panics.
 /// run-2.
 #[test]
 fn a_host_without_a_launcher_ends_the_start_at_once() {
@@ -395,9 +401,9 @@ fn a_host_without_a_launcher_ends_the_start_at_once() {
     });
 }
 
-/// Somebody else may have taken the directory's name.
+/// Another process may have taken the directory's name.
 #[test]
-fn a_directory_that_leads_elsewhere_is_not_used_nor_in_the_way() {
+fn a_symlink_in_place_of_the_directory_is_not_used_and_does_no_harm() {
     job(|folder| {
         let here = Here::new(folder, "127.89.3.1");
         let other = folder.join("other");
@@ -430,9 +436,9 @@ impl Here<'_> {
         Here { folder, hosts }
     }
 
-    /// As one of the hosts, with these words, and this further folder for programs.
-    fn start(&self, place: usize, words: &[&str], programs: Option<&Path>) -> Running {
-        let host = self.hosts.split(',').nth(place).expect("a host");
+    /// Starts a launcher as one of the hosts, with these arguments, and this further folder for programs.
+    fn start(&self, index: usize, words: &[&str], programs: Option<&Path>) -> Running {
+        let host = self.hosts.split(',').nth(index).expect("a host");
         let mut run = command();
         if let Some(programs) = programs {
             let path = std::env::var("PATH").expect("a PATH");
@@ -448,15 +454,15 @@ impl Here<'_> {
             .env("MUSTER_KEY_FILE", self.folder.join("key"))
             .env("MUSTER_DIR", self.folder.join("m"))
             .env("TMPDIR", self.folder)
-            // What one says at its end is to be there still when a slow one looks.
+            // A launcher's last output must still exist when a slow one reads it.
             .env("MUSTER_LINGER_MS", "2000");
         Running::command(&mut run)
     }
 }
 
-/// With `--here` the user's own tool starts one on each host, as `parallel` would (run-2).
+/// With `--here` the user's own tool starts a launcher on each host, as `parallel` would (run-2).
 #[test]
-fn launchers_that_the_user_starts_find_each_other() {
+fn launchers_started_by_the_user_find_each_other() {
     job(|folder| {
         let binary = compile(&venv("venv").join("mpicc"), "sum", &[], folder);
         let here = Here::new(folder, "127.85.3.1,127.85.3.2");
@@ -475,9 +481,9 @@ fn launchers_that_the_user_starts_find_each_other() {
     });
 }
 
-/// A program that one host lacks is not started on the other either.
+/// A program that is missing on one host is not started on the other either.
 #[test]
-fn a_program_that_one_host_lacks_is_started_nowhere() {
+fn a_program_that_one_host_lacks_is_started_on_none() {
     job(|folder| {
         let here = Here::new(folder, "127.86.3.1,127.86.3.2");
         let programs = folder.join("programs");
@@ -502,36 +508,36 @@ fn a_program_that_one_host_lacks_is_started_nowhere() {
     });
 }
 
-/// In a step of Slurm the first launcher makes the key. If that one fails the others still read it, so they hear why,
-/// and it is gone then.
+/// In a Slurm step the first launcher makes the key. If that launcher fails, the others still read the key,
+/// so they receive the reason, and then the key is removed.
 #[test]
-fn a_first_launcher_that_fails_is_heard_by_the_others() {
+fn the_failure_of_the_first_launcher_reaches_the_others() {
     job(|folder| {
         let programs = folder.join("programs");
         std::fs::create_dir(&programs).expect("a folder");
         let program = programs.join("only-there");
         make_program(&program, "#!/bin/sh\necho RAN\n");
-        let start = |place: usize| {
+        let start = |index: usize| {
             let mut run = command();
-            if place == 1 {
+            if index == 1 {
                 let path = std::env::var("PATH").expect("a PATH");
                 run.env("PATH", format!("{}:{path}", programs.display()));
             }
             run.args(["-n", "2", "--", "only-there"])
                 .env("SLURM_STEP_NODELIST", "127.98.3.[1-2]")
                 .env("SLURM_STEP_NUM_TASKS", "2")
-                .env("SLURM_NODEID", place.to_string())
+                .env("SLURM_NODEID", index.to_string())
                 .env("SLURM_JOB_ID", "98")
                 .env("SLURM_STEP_ID", "3")
-                .env("MUSTER_RAILS", format!("127.98.3.{}@udp0", place + 1))
-                .env("MUSTER_DIR", folder.join(format!("m{place}")))
+                .env("MUSTER_RAILS", format!("127.98.3.{}@udp0", index + 1))
+                .env("MUSTER_DIR", folder.join(format!("m{index}")))
                 .env("HOME", folder)
                 .env("TMPDIR", folder)
                 .env_remove("MUSTER_KEY_FILE")
                 .env_remove("MUSTER_JOB");
             Running::command(&mut run)
         };
-        // The others wait for the key, so they are there when it comes.
+        // The others wait for the key, so they are running when it appears.
         let mut second = start(1);
         let mut first = start(0);
         let (first_ended, second_ended) = (first.expect_end(), second.expect_end());
@@ -549,7 +555,7 @@ fn a_first_launcher_that_fails_is_heard_by_the_others() {
     });
 }
 
-/// The second launcher of one job on one host is refused, and the first one's job goes on to its end.
+/// The second launcher of a job on one host is refused, and the job of the first one continues to its end.
 #[test]
 fn a_second_launcher_of_a_job_leaves_the_first_alone() {
     job(|folder| {
@@ -579,14 +585,14 @@ fn a_second_launcher_of_a_job_leaves_the_first_alone() {
     });
 }
 
-/// The addresses of emulated nodes bound those alone.
+/// Only emulated nodes are limited by their addresses.
 #[test]
 fn many_hosts_may_be_named() {
     let mut command = Command::new(program("muster"));
     command.args(["run", "--hosts", "n[1-255]", "--ssh", "false", "true"]);
     let refused = command.output().expect("muster can be started");
     let text = String::from_utf8_lossy(&refused.stderr).into_owned();
-    // Of the ssh that fails, not of a wrong word.
+    // The error of the failing ssh, not of a wrong argument.
     assert_eq!(refused.status.code(), Some(5), "{text}");
     let words = "its launcher could not be started: ssh ended with status 1";
     assert_eq!(text.matches(words).count(), 255, "{text}");
@@ -618,7 +624,7 @@ fn hosts_that_cannot_be_used_are_refused() {
             .env_remove("MUSTER_KEY_FILE")
             .env_remove("MUSTER_JOB");
         if words == "MUSTER_JOB" {
-            // Any file: it is looked at later.
+            // Any file: it is checked later.
             command.env("MUSTER_KEY_FILE", missing);
         }
         let refused = command.output().expect("muster can be started");

@@ -1,5 +1,5 @@
-//! What a user of `muster run` asks for that there is not (run-2): said once, whatever the number of nodes, with what
-//! helps.
+//! Requests of a `muster run` user that cannot be fulfilled (run-2): reported once, whatever the number of
+//! nodes, with the remedy.
 
 use muster_tests::launch::venv;
 use muster_tests::make_program;
@@ -9,10 +9,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::Command;
 
-/// Every node finds it out for itself, before the start or at it; one says it, for all.
+/// Every node detects it by itself, before the start or at it; one reports it for all.
 /// run-2.
 #[test]
-fn a_program_that_no_node_can_start_is_said_once_with_all_nodes() {
+fn a_program_that_no_node_can_start_is_reported_once_with_all_nodes() {
     let folder = tempfile::tempdir().expect("a folder");
     let script = folder.path().join("script");
     make_program(&script, "#!/nonexistent/interpreter\n");
@@ -31,7 +31,7 @@ fn a_program_that_no_node_can_start_is_said_once_with_all_nodes() {
             Some("") => "''",
             name => name.expect("a path in UTF-8"),
         };
-        // One that is still to meet the others when they find it out at the start does not try.
+        // A node that detects the error at the start, before it has met the others, may report for itself.
         let nodes = if program == script { "n" } else { "n[1-4]: " };
         let words = format!("muster: run: {name} cannot be started on {nodes}");
         assert_eq!(run.count(&words), 1, "{words}: {text}");
@@ -40,9 +40,9 @@ fn a_program_that_no_node_can_start_is_said_once_with_all_nodes() {
     }
 }
 
-/// Of several programs each has its line.
+/// For several programs each has its line.
 #[test]
-fn two_programs_that_cannot_be_started_are_both_said() {
+fn two_programs_that_cannot_be_started_are_both_reported() {
     let mut run = Running::command(command().args([
         "--nodes", "2", "-n", "1", "--", "./one", ":", "-n", "1", "./two",
     ]));
@@ -57,7 +57,7 @@ fn two_programs_that_cannot_be_started_are_both_said() {
 
 /// run-2.
 #[test]
-fn a_variable_that_is_not_set_is_told_of_once() {
+fn a_variable_that_is_not_set_is_reported_once() {
     let script = "echo RAN ${MISSPELT-without}";
     let mut run = Running::command(
         command()
@@ -78,9 +78,10 @@ fn a_variable_that_is_not_set_is_told_of_once() {
     );
 }
 
-/// What is misspelt, or has no effect on emulated nodes, is said by one of all the processes, and the job runs.
+/// A misspelt setting, or one without effect on emulated nodes, is reported by one of all processes, and the
+/// job runs.
 #[test]
-fn settings_that_nobody_obeys_are_said_once() {
+fn settings_without_effect_are_reported_once() {
     for nodes in ["1", "2"] {
         let mut run = Running::command(
             command()
@@ -104,10 +105,10 @@ fn settings_that_nobody_obeys_are_said_once() {
     }
 }
 
-/// It is not the program that is not there. The node that comes to it first says so.
+/// The program itself exists. The first node that detects the error reports it.
 /// run-2.
 #[test]
-fn a_folder_for_output_that_is_not_there_is_said_once() {
+fn a_missing_folder_for_output_is_reported_once() {
     let options = ["--nodes", "2", "-n", "4", "--output", "/nonexistent/%r"];
     let mut run = Running::start(&options, Path::new("echo"), &["RAN"]);
     let status = run.expect_end();
@@ -126,12 +127,12 @@ fn a_folder_for_output_that_is_not_there_is_said_once() {
     );
 }
 
-/// Neither what they are nor how many.
+/// Neither their content nor their number changes.
 #[test]
-fn arguments_come_as_they_were_given() {
+fn arguments_arrive_unchanged() {
     let odd = OsStr::from_bytes(b"\xff\xfe odd \n 'words'");
     let many = (0..10_000).map(|number| number.to_string());
-    // A line at a time, since two ranks speak.
+    // One line at a time, since two ranks print.
     let script = "test $# = 10001 && printf 'WAS %s\\n' \"$(printf '%s' \"$1\" | od -An -c | tr -d ' \\n')\"";
     let mut run = Running::command(
         command()
@@ -145,9 +146,9 @@ fn arguments_come_as_they_were_given() {
     assert_eq!(run.count(r"WAS 377376odd\n'words'"), 2, "{text}");
 }
 
-/// Without standard output and error there is nobody to tell, and the job runs.
+/// Without standard output and error no message can be printed, and the job runs.
 #[test]
-fn a_job_runs_with_nothing_open() {
+fn a_job_runs_without_standard_streams() {
     let folder = tempfile::tempdir().expect("a folder");
     let pattern = format!("{}/%r", folder.path().display());
     let muster = command();
@@ -182,7 +183,7 @@ fn cc(compiler: &Path, folder: &Path, words: &[&str]) {
     assert!(output.status.success(), "{words:?}: {said}");
 }
 
-/// With the name of the library and the remedy, once for all nodes, and no rank has run.
+/// Asserts that the refusal names the library and the remedy, once for all nodes, and that no rank has run.
 fn expect_refused(run: &mut Running, library: &str) {
     let status = run.expect_end();
     let text = run.text();
@@ -198,7 +199,7 @@ fn expect_refused(run: &mut Running, library: &str) {
     }
 }
 
-/// MPICH from PyPI has no PMIx; its ranks would abort, without a word of ours.
+/// MPICH from PyPI has no PMIx; its ranks would abort without a message of Muster.
 /// run-5.
 #[test]
 fn a_program_of_mpich_without_pmix_is_refused() {
@@ -216,11 +217,11 @@ fn a_program_of_mpich_without_pmix_is_refused() {
     expect_refused(&mut run, "libmpi.so.12");
 }
 
-/// Each rank of Debian's MPICH takes itself for the whole job, and ends with 0. Behind another program, which may be
-/// a launcher of MPICH's, it is not refused and not passed over.
+/// Each rank of Debian's MPICH takes itself for the whole job, and ends with 0. A program behind another one,
+/// which may be a launcher of MPICH, is not refused, but reported.
 /// run-5.
 #[test]
-fn an_mpich_whose_ranks_would_not_find_each_other_does_not_pass_silently() {
+fn an_mpich_without_pmix_behind_another_program_is_reported() {
     let folder = tempfile::tempdir().expect("a folder");
     let write = |name: &str, text: &str| {
         std::fs::write(folder.path().join(name), text).expect("a file");

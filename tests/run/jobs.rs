@@ -1,4 +1,4 @@
-//! `muster run`, with a real MPI: unmodified programs live through the loss of ranks and nodes.
+//! `muster run` with a real MPI: unmodified programs survive the loss of ranks and nodes.
 
 use muster_tests::launch::{compile, job, processes_of, signal_all, venv};
 use muster_tests::ranks::wait_for_end;
@@ -48,9 +48,10 @@ fn a_program_that_is_no_mpi_program() {
     );
 }
 
-/// The status of the job is the first that is not 0, on whichever node, though its launchers end together (run-4).
+/// The status of the job is the first one that is not 0, on any node, though its launchers end together
+/// (run-4).
 #[test]
-fn the_first_that_fails_decides_if_the_user_says_so() {
+fn the_first_failure_decides_with_exit_policy_first() {
     let folder = tempfile::tempdir().expect("a folder");
     for early in ["0", "1"] {
         let file = |rank: &str| folder.path().join(format!("{early}-{rank}"));
@@ -62,7 +63,8 @@ fn the_first_that_fails_decides_if_the_user_says_so() {
         let begun = Instant::now();
         let mut run = Running::start(&options, Path::new("sh"), &["-c", &script]);
         run.await_lines("UP", 2);
-        // Each launcher counts from when it had met the others: they differ by no more than this.
+        // Each launcher counts from the time at which it had met the others: these times differ by at most
+        // this.
         let start = begun.elapsed();
         std::fs::write(file(early), "").expect("a file");
         let node = if early == "0" { "n1" } else { "n2" };
@@ -78,7 +80,7 @@ fn the_first_that_fails_decides_if_the_user_says_so() {
     }
 }
 
-/// A node that is lost counts for the worst status, and not for the others (run-4).
+/// A lost node counts for the worst status only (run-4).
 #[test]
 fn a_lost_node_counts_for_the_worst_status() {
     let script = "if [ $PMIX_RANK = 1 ]; then kill -9 $PPID; exec sleep 60; fi; exit 4";
@@ -90,7 +92,7 @@ fn a_lost_node_counts_for_the_worst_status() {
     }
 }
 
-/// Whatever a job ends with, it is not taken for the end of a launcher.
+/// The exit status of a job is not taken for the end of a launcher.
 #[test]
 fn the_status_of_a_job_is_its_own() {
     for (status, expected) in [(71, 71), (254, 254), (255, 254)] {
@@ -101,7 +103,7 @@ fn the_status_of_a_job_is_its_own() {
     }
 }
 
-/// What the kernel says of a rank that is bound, and what is said where there are too few cores (run-2).
+/// The kernel's core list of a bound rank, and the report if there are too few cores (run-2).
 #[test]
 fn ranks_are_bound_to_cores_of_their_own() {
     let list = ["Cpus_allowed_list", "/proc/self/status"];
@@ -119,7 +121,7 @@ fn ranks_are_bound_to_cores_of_their_own() {
         1,
         "{text}"
     );
-    // Two, where there are two cores.
+    // Two ranks, if there are two cores.
     let options = ["-n", "2", "--bind", "core", "--label"];
     let mut run = Running::start(&options, Path::new("grep"), &list);
     let status = run.expect_end();
@@ -137,7 +139,7 @@ fn ranks_are_bound_to_cores_of_their_own() {
     }
 }
 
-/// MPI hears from its PMIx server what bound ranks share (run-2).
+/// MPI learns from its PMIx server what bound ranks share (run-2).
 #[test]
 fn bound_ranks_know_what_they_share() {
     job(|folder| {
@@ -178,24 +180,24 @@ fn bound_ranks_know_what_they_share() {
     });
 }
 
-/// What is done to a running job.
+/// The fault of a running job.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
     /// SIGKILL to one rank.
     Rank,
     /// SIGKILL to both ranks of a node.
     RanksOfNode,
-    /// SIGKILL to everything of a node: launcher, agent, ranks.
+    /// SIGKILL to all processes of a node: launcher, agent, ranks.
     Node,
-    /// SIGSTOP to everything of a node.
+    /// SIGSTOP to all processes of a node.
     Stopped,
-    /// SIGKILL to everything of two nodes.
+    /// SIGKILL to all processes of two nodes.
     TwoNodes,
     /// SIGKILL to the launcher of a node alone.
     Launcher,
 }
 
-/// A seed decides whom the fault hits; it is printed with everything else.
+/// A seed decides which processes the fault affects; it is printed with the output.
 fn survive(fault: Fault) {
     let seed = std::env::var("MUSTER_TEST_SEED")
         .ok()
@@ -291,9 +293,10 @@ fn a_killed_launcher_is_survived() {
     survive(Fault::Launcher);
 }
 
-/// Ranks and launchers of emulated nodes end with their starter, its files with the last of their agents (run-2).
+/// Ranks and launchers of emulated nodes end with their parent, its files with the last of their agents
+/// (run-2).
 #[test]
-fn a_killed_starter_leaves_nothing() {
+fn a_killed_parent_leaves_nothing() {
     let script = "echo UP; exec sleep 1000";
     let mut run = Running::start(&["--nodes", "2"], Path::new("sh"), &["-c", script]);
     run.await_lines("UP", 2);
@@ -359,14 +362,14 @@ fn a_signal_ends_the_job() {
     }
 }
 
-/// A rank that says so when it has put its work away, as it does when it is asked to end.
+/// A rank that prints a line when it has saved its work after a signal.
 const ORDERLY: &str =
     "trap 'sleep 0.3; echo SAVED; exit 0' INT TERM; echo UP; while :; do sleep 0.05; done";
 
-/// A terminal sends its signal to the starter, the launchers and the ranks, and the starter hands it on: that is one
-/// signal and not two (run-4).
+/// A terminal sends its signal to the parent, the launchers and the ranks, and the parent forwards it: that
+/// counts as one signal, not two (run-4).
 #[test]
-fn a_signal_of_the_terminal_leaves_ranks_their_time() {
+fn a_signal_of_the_terminal_leaves_ranks_their_grace_time() {
     let mut run = Running::command(
         command()
             .args(["--nodes", "2", "-n", "4", "--grace", "60"])
@@ -384,16 +387,17 @@ fn a_signal_of_the_terminal_leaves_ranks_their_time() {
     );
 }
 
-/// As a scheduler ends a job. The agent may be gone first: nothing is said of it, and ranks have their time (run-4).
+/// As a scheduler ends a job. The agent may end first: that is not reported, and ranks have their grace time
+/// (run-4).
 #[test]
-fn all_processes_of_a_job_may_be_asked_to_end_at_once() {
+fn all_processes_of_a_job_may_be_terminated_at_once() {
     let options = ["-n", "2", "--grace", "60"];
     let mut run = Running::start(&options, Path::new("sh"), &["-c", ORDERLY]);
     run.await_lines("UP", 2);
     let mut all = processes_of("n1", &run.directory().join("m"));
     assert!(
         all.len() >= 5,
-        "keeper, agent, launcher, two ranks: {all:?}"
+        "supervisor, agent, launcher, two ranks: {all:?}"
     );
     all.push(own(&run));
     signal_all(&all, Signal::STOP);
@@ -408,9 +412,9 @@ fn all_processes_of_a_job_may_be_asked_to_end_at_once() {
     );
 }
 
-/// A launcher that is stopped and goes on, while no other has ended, is no lost one (run-4).
+/// A launcher that is stopped and continues, while no other has ended, is not lost (run-4).
 #[test]
-fn a_launcher_that_was_stopped_goes_on() {
+fn a_launcher_that_was_stopped_continues() {
     let script = "trap 'echo GO; exit 0' USR1; echo UP; while :; do sleep 0.05; done";
     let mut run = Running::start(&["-n", "1"], Path::new("sh"), &["-c", script]);
     run.await_lines("UP", 1);
@@ -420,7 +424,7 @@ fn a_launcher_that_was_stopped_goes_on() {
         .collect();
     assert_eq!(launchers.len(), 1);
     signal_all(&launchers, Signal::STOP);
-    // Handed on by the starter, it comes when the launcher goes on.
+    // The parent forwards it; it arrives when the launcher continues.
     signal_all(&[own(&run)], Signal::USR1);
     run.listen_for(Duration::from_millis(200));
     assert_eq!(run.count("GO"), 0, "{}", run.text());
@@ -429,9 +433,9 @@ fn a_launcher_that_was_stopped_goes_on() {
     assert!(run.expect_end().success(), "{}", run.text());
 }
 
-/// Directory, creation mask and the variables that are named (run-2).
+/// Directory, creation mask and the named variables (run-2).
 #[test]
-fn ranks_have_what_their_launcher_has() {
+fn ranks_inherit_from_their_launcher() {
     let folder = tempfile::tempdir().expect("a folder");
     let place = folder.path().canonicalize().expect("a path");
     let rank = "echo \"HAS $(umask) $(pwd) $ONE $TWO\"";
@@ -457,9 +461,9 @@ fn ranks_have_what_their_launcher_has() {
     );
 }
 
-/// What users signal goes to every rank, once.
+/// Users' signals reach every rank, once.
 #[test]
-fn the_signals_of_users_go_to_the_ranks() {
+fn user_signals_reach_the_ranks() {
     let script = "trap 'echo FIRST' USR1; trap 'echo SECOND; exit 0' USR2; echo UP; while :; do sleep 0.05; done";
     let mut run = Running::start(
         &["--nodes", "2", "-n", "4"],
@@ -483,7 +487,7 @@ fn own(run: &Running) -> Pid {
     Pid::from_raw(run.child.id() as i32).expect("a pid")
 }
 
-/// Without a standard input ranks run as well; of one that there is the first rank reads.
+/// Without a standard input ranks run as well; if there is one, the first rank reads it.
 #[test]
 fn standard_input_is_the_first_ranks_or_closed() {
     let script = "read -r words; echo \"READ $PMIX_RANK $words\"";
@@ -524,9 +528,9 @@ fn standard_input_is_the_first_ranks_or_closed() {
     }
 }
 
-/// One line says what, where and why; no panic, no hang, nothing left.
+/// One line names the error, its place and the reason; no panic, no hang, nothing left.
 #[test]
-fn what_cannot_run_is_refused() {
+fn an_impossible_job_is_refused() {
     for (options, binary, code, words) in [
         (
             &["--nodes", "2"][..],
@@ -569,11 +573,11 @@ fn what_cannot_run_is_refused() {
         let text = run.text();
         assert_eq!(status.code(), Some(code), "{text}");
         assert!(!text.contains("panicked"), "{text}");
-        assert_eq!(text.matches(words).count(), 1, "said once: {text}");
+        assert_eq!(text.matches(words).count(), 1, "printed once: {text}");
     }
 }
 
-/// What only the start itself finds out is said with its reason, too (run-2).
+/// An error that only the start itself detects is reported with its reason, too (run-2).
 #[test]
 fn a_script_without_its_interpreter_is_refused() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -590,10 +594,11 @@ fn a_script_without_its_interpreter_is_refused() {
     );
 }
 
-/// A rank may be a shell around the program: signals reach that as well, and it does not outlive the job (run-2).
+/// A rank may be a shell around the program: signals reach the program as well, and it does not survive the
+/// job (run-2).
 #[test]
-fn what_ranks_have_started_ends_with_them() {
-    // It has SIGINT ignored, as a shell does for what runs in the background.
+fn processes_that_ranks_have_started_end_with_them() {
+    // SIGINT is ignored in it, as a shell does for background processes.
     let script = "sleep 7777 & echo CHILD $!; wait; true";
     let options = ["--nodes", "2", "-n", "2"];
     let mut run = Running::start(&options, Path::new("sh"), &["-c", script]);
@@ -603,7 +608,7 @@ fn what_ranks_have_started_ends_with_them() {
     assert_eq!(status.code(), Some(130), "{}", run.text());
     for line in &run.lines {
         if let Some(pid) = line.strip_prefix("CHILD ") {
-            // Somebody may still have to reap it.
+            // It may not have been reaped yet.
             let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
             assert!(!words.starts_with(b"sleep\x007777"), "{pid} is left");
         }
@@ -617,9 +622,9 @@ fn what_ranks_have_started_ends_with_them() {
     assert!(status.success() && run.count("TOLD") == 2, "{}", run.text());
 }
 
-/// A launcher whose companion never comes gives up, and says for whom it has waited.
+/// A launcher whose peer never starts gives up, and names the node that it has waited for.
 #[test]
-fn a_node_that_never_comes_is_named() {
+fn a_node_that_never_starts_is_named() {
     let folder = tempfile::tempdir().expect("a folder");
     let refused = Command::new(program("muster"))
         .args(["run", "--patience", "20", "true"])
@@ -642,7 +647,7 @@ fn a_node_that_never_comes_is_named() {
     );
 }
 
-/// One that has every function that is looked for, of the release before.
+/// A library of the previous release with every function that is looked for.
 fn old_libpmix(folder: &Path) -> PathBuf {
     let names = [
         "server_init",
@@ -668,7 +673,7 @@ fn old_libpmix(folder: &Path) -> PathBuf {
     library
 }
 
-/// A file that is no library, a library that has not what is needed, and one that is too old (run-2).
+/// A file that is no library, a library without the needed functions, and one that is too old (run-2).
 #[test]
 fn a_libpmix_that_cannot_serve_is_refused() {
     let no_library = workspace().join("README.md");
@@ -688,10 +693,10 @@ fn a_libpmix_that_cannot_serve_is_refused() {
     }
 }
 
-/// A rank that computes on while others are at their end holds them up, and that is all: MPI_Init is over, which has
-/// fewer fences in Open MPI 4.1 (run-5).
+/// A rank that continues to compute while others are at their end delays them, and has no other effect:
+/// MPI_Init is over, which has fewer fences in Open MPI 4.1 (run-5).
 #[test]
-fn ranks_may_come_to_their_end_long_after_each_other() {
+fn ranks_may_end_at_very_different_times() {
     job(|folder| {
         let binary = compile(Path::new("mpicc.openmpi"), "late", &[], folder);
         let gate = folder.join("gate");
@@ -700,7 +705,7 @@ fn ranks_may_come_to_their_end_long_after_each_other() {
         let mut run = Running::start(&options, &binary, &words);
         run.await_lines("UP", 2);
         run.await_lines("muster run: n2: ranks have been waiting for ", 1);
-        // By then it would have been the end of the job.
+        // Until then the job would have been ended.
         run.listen_for(Duration::from_millis(1500));
         std::fs::write(&gate, "").expect("a file");
         let status = run.expect_end();
@@ -709,7 +714,7 @@ fn ranks_may_come_to_their_end_long_after_each_other() {
     });
 }
 
-/// Programs of any MPI run as they are, Debian's Open MPI 4.1 included; it has no fault tolerance to expect (run-5).
+/// Programs of any MPI run unchanged, Debian's Open MPI 4.1 included; it has no fault tolerance (run-5).
 #[test]
 fn messages_and_collectives_run_unchanged() {
     job(|folder| {

@@ -1,8 +1,8 @@
-//! The launchers that users have, for real: whoever starts the job, every survivor is told of a killed
-//! rank, and the launcher does what it does without us and ends.
+//! Users' launchers: whichever one starts the job, every survivor is notified of a killed rank, and the
+//! launcher behaves and ends as it does without Muster.
 
 use muster_tests::cluster::{Cluster, Run, signal};
-use muster_tests::death::{Death, await_written, run_with_death, say_die, written};
+use muster_tests::death::{Death, await_written, request_death, run_with_death, written};
 use muster_tests::launch::{
     Outcome, compile, job, open_mpi_4, open_mpi_5, open_mpi_5_on_two_nodes, run, run_with, venv,
 };
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A job of four ranks, of which the last one dies; every survivor is told. `held`: while they are, their
+/// A job of four ranks whose last one dies; every survivor is notified. `held`: until they are, their
 /// launcher is stopped, since it would end them.
 fn job_with_death(launcher: &mut Command, folder: &Path, held: bool) -> Outcome {
     let death = Death {
@@ -30,67 +30,68 @@ fn job_with_death(launcher: &mut Command, folder: &Path, held: bool) -> Outcome 
     outcome
 }
 
-/// Three survivors were told of this rank, by the kernel's word.
+/// Asserts that three survivors were notified of this rank, with the kernel as evidence.
 fn expect_told(folder: &Path, victim: &str) {
     for rank in 0..3 {
-        let told = written(folder, "told", rank).unwrap_or_default();
+        let event = written(folder, "told", rank).unwrap_or_default();
         assert!(
-            told.contains(victim) && is_kernels_word(&told),
-            "{rank}: {told}"
+            event.contains(victim) && is_from_kernel(&event),
+            "{rank}: {event}"
         );
     }
 }
 
-/// By which signal it died the kernel tells until the launcher has waited for it, which may be before anybody
-/// could ask.
-fn is_kernels_word(told: &str) -> bool {
+/// The kernel reports the signal until the launcher has waited for the process, which may be before the
+/// signal could be read.
+fn is_from_kernel(event: &str) -> bool {
     ["killed by signal 9", "its process died"]
         .iter()
-        .any(|how| told.contains(&format!("FAILED: {how} (kernel futex)")))
+        .any(|how| event.contains(&format!("FAILED: {how} (kernel futex)")))
 }
 
-fn told(compiler: &Path, folder: &Path) -> PathBuf {
+fn compile_told(compiler: &Path, folder: &Path) -> PathBuf {
     compile(compiler, "told", &[], folder)
 }
 
-/// Addresses of a test's own: the agents of another one may still be there.
+/// Addresses of each test's own: the agents of another one may still run.
 fn net() -> String {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let number = std::process::id() * 4 + COUNT.fetch_add(1, Ordering::Relaxed);
     format!("{}.{}", 91 + number / 250 % 100, 1 + number % 250)
 }
 
-/// MPICH's launcher speaks PMI-1; the agents of two nodes are brought together by an allgather. On the first node
-/// somebody has the port of rails that name none: its agent takes another, and the other node's learns it.
+/// MPICH's launcher uses PMI-1; an allgather connects the agents of two nodes. On the first node another
+/// process has the default port of rails: its agent takes another one, and the other node's agent learns it.
 #[test]
 fn mpich_without_pmix() {
     job(|folder| {
-        let program = told(&venv("mpich").join("mpicc"), folder);
+        let program = compile_told(&venv("mpich").join("mpicc"), folder);
         let mut launcher = Command::new(venv("mpich").join("mpiexec"));
         launcher
             .args(["-disable-auto-cleanup", "-n", "4"])
             .arg(&program)
-            .arg("cards");
+            .arg("records");
         let net = net();
         let _taken = UdpSocket::bind(format!("127.{net}.1:7741")).expect("a free port");
         launcher.env("TOLD_NET", net);
-        // As soon as one of them has ended it ends the others.
+        // As soon as one rank has ended, the launcher ends the others.
         let outcome = job_with_death(&mut launcher, folder, true);
         expect_told(folder, "rank 3 on n1 ");
         outcome.expect_end();
     });
 }
 
-/// `muster_mpi_init` also does where there is PMIx, which names the job then, and sees one node where there are two.
+/// `muster_mpi_init` also does this where PMIx exists, which then names the job, and sees one node where
+/// there are two.
 #[test]
 fn open_mpi_5_by_an_allgather() {
     job(|folder| {
-        let program = told(&venv("venv").join("mpicc"), folder);
+        let program = compile_told(&venv("venv").join("mpicc"), folder);
         let mut launcher = open_mpi_5();
         launcher
             .args(["--with-ft", "ulfm", "-n", "4"])
             .arg(&program)
-            .arg("cards")
+            .arg("records")
             .env("TOLD_NET", net());
         let outcome = job_with_death(&mut launcher, folder, false);
         expect_told(folder, "rank 3 on n1 ");
@@ -98,8 +99,8 @@ fn open_mpi_5_by_an_allgather() {
     });
 }
 
-/// A program of `tests/programs` in Fortran, with both modules, for Debian's Open MPI: those of PyPI have no
-/// Fortran.
+/// Compiles a program of `tests/programs` in Fortran, with both modules, for Debian's Open MPI: those of PyPI
+/// have no Fortran.
 fn in_fortran(name: &str, folder: &Path) -> PathBuf {
     let modules = ["muster", "muster_mpi"].map(|name| format!("bindings-c/fortran/{name}.f90"));
     let program = format!("tests/programs/{name}.f90");
@@ -122,11 +123,12 @@ fn in_fortran(name: &str, folder: &Path) -> PathBuf {
     binary
 }
 
-/// `muster_mpi.f90` does what `muster_mpi.h` does: agents of two nodes meet, and groups of the dead are made.
+/// `muster_mpi.f90` does what `muster_mpi.h` does: agents of two nodes meet, and groups of dead ranks are
+/// created.
 #[test]
 fn fortran_by_an_allgather() {
     job(|folder| {
-        let program = in_fortran("cards", folder);
+        let program = in_fortran("bootstrap", folder);
         let mut launcher = open_mpi_4();
         launcher
             .args(["--enable-recovery", "-n", "4"])
@@ -142,24 +144,24 @@ fn fortran_by_an_allgather() {
     });
 }
 
-/// Debian's Open MPI 4.1 kills the job when a rank dies; it ends as it does without us, and before
-/// that everybody is told.
+/// Debian's Open MPI 4.1 kills the job when a rank dies. It ends as it does without Muster, and before that
+/// all ranks are notified.
 #[test]
-fn open_mpi_4_as_it_comes() {
+fn open_mpi_4_by_default() {
     job(|folder| {
-        let program = told(Path::new("mpicc.openmpi"), folder);
+        let program = compile_told(Path::new("mpicc.openmpi"), folder);
         let mut launcher = open_mpi_4();
         let outcome = job_with_death(launcher.args(["-n", "4"]).arg(&program), folder, true);
         assert!(!outcome.expect_end().success());
     });
 }
 
-/// With recovery it lets the survivors live; then its mpirun does not always end by itself, with us or
-/// without.
+/// With recovery it lets the survivors continue; then its mpirun does not always end by itself, with Muster
+/// or without.
 #[test]
 fn open_mpi_4_with_recovery() {
     job(|folder| {
-        let program = told(Path::new("mpicc.openmpi"), folder);
+        let program = compile_told(Path::new("mpicc.openmpi"), folder);
         let mut launcher = open_mpi_4();
         launcher
             .args(["--enable-recovery", "-n", "4"])
@@ -168,22 +170,22 @@ fn open_mpi_4_with_recovery() {
     });
 }
 
-/// PRRTE, the launcher of Open MPI 5, as it comes: it ends the job.
+/// PRRTE, the launcher of Open MPI 5, by default: it ends the job.
 #[test]
-fn open_mpi_5_as_it_comes() {
+fn open_mpi_5_by_default() {
     job(|folder| {
-        let program = told(&venv("venv").join("mpicc"), folder);
+        let program = compile_told(&venv("venv").join("mpicc"), folder);
         let mut launcher = open_mpi_5();
         let outcome = job_with_death(launcher.args(["-n", "4"]).arg(&program), folder, true);
         assert!(!outcome.expect_end().success());
     });
 }
 
-/// PRRTE with fault tolerance: the survivors end when they want to.
+/// PRRTE with fault tolerance: the survivors end by themselves.
 #[test]
 fn open_mpi_5_with_fault_tolerance() {
     job(|folder| {
-        let program = told(&venv("venv").join("mpicc"), folder);
+        let program = compile_told(&venv("venv").join("mpicc"), folder);
         let mut launcher = open_mpi_5();
         launcher
             .args(["--with-ft", "ulfm", "-n", "4"])
@@ -193,11 +195,11 @@ fn open_mpi_5_with_fault_tolerance() {
     });
 }
 
-/// Muster may be there before MPI, which brings the agents of two nodes together then.
+/// Muster may attach before MPI, which connects the agents of two nodes then.
 #[test]
 fn muster_before_open_mpi_5() {
     job(|folder| {
-        let program = told(&venv("venv").join("mpicc"), folder);
+        let program = compile_told(&venv("venv").join("mpicc"), folder);
         let mut launcher = open_mpi_5_on_two_nodes(folder);
         launcher
             .args(["--with-ft", "ulfm", "-n", "4"])
@@ -210,11 +212,11 @@ fn muster_before_open_mpi_5() {
     });
 }
 
-/// On one node it may also come when MPI is finalized.
+/// On one node it may also attach after MPI is finalized.
 #[test]
 fn muster_after_open_mpi_5() {
     job(|folder| {
-        let program = told(&venv("venv").join("mpicc"), folder);
+        let program = compile_told(&venv("venv").join("mpicc"), folder);
         let mut launcher = open_mpi_5();
         launcher
             .args(["--with-ft", "ulfm", "-n", "4"])
@@ -226,12 +228,12 @@ fn muster_after_open_mpi_5() {
     });
 }
 
-/// Before and after the MPI that has no fault tolerance of its own.
+/// Before and after an MPI without fault tolerance.
 #[test]
 fn muster_before_and_after_open_mpi_4() {
     for how in ["early", "late"] {
         job(|folder| {
-            let program = told(Path::new("mpicc.openmpi"), folder);
+            let program = compile_told(Path::new("mpicc.openmpi"), folder);
             let mut launcher = open_mpi_4();
             launcher
                 .args(["--enable-recovery", "-n", "4"])
@@ -242,12 +244,12 @@ fn muster_before_and_after_open_mpi_4() {
     }
 }
 
-/// What `MPI_Comm_spawn` starts is a job of its own on the same nodes: its ranks are told of each other, and
-/// its deaths are not its parents'. Both are given the same rail, without a port.
+/// The processes of `MPI_Comm_spawn` are a job of their own on the same nodes: its ranks are notified of each
+/// other, and its failures do not affect its parents. Both jobs get the same rail, without a port.
 #[test]
 fn spawned_children_are_a_job_of_their_own() {
     job(|folder| {
-        let program = told(&venv("venv").join("mpicc"), folder);
+        let program = compile_told(&venv("venv").join("mpicc"), folder);
         let mut launcher = open_mpi_5();
         launcher.args(["--with-ft", "ulfm", "-n", "2"]);
         launcher.env("MUSTER_RAILS", format!("127.{}.1@udp0", net()));
@@ -259,10 +261,10 @@ fn spawned_children_are_a_job_of_their_own() {
         let outcome = run_with_death(launcher.arg(&program).arg("spawn"), folder, &death);
         let ends = ["FAIL", "READY", "SPAWNED"].map(|word| outcome.count(word));
         assert_eq!(ends, [0, 4, 2], "{}", outcome.text());
-        let told = written(folder, "told", 0).unwrap_or_default();
+        let event = written(folder, "told", 0).unwrap_or_default();
         assert!(
-            told.contains("rank 1 on ") && is_kernels_word(&told),
-            "{told}"
+            event.contains("rank 1 on ") && is_from_kernel(&event),
+            "{event}"
         );
         outcome.expect_end();
     });
@@ -272,7 +274,7 @@ fn spawned_children_are_a_job_of_their_own() {
 #[test]
 fn a_singleton() {
     job(|folder| {
-        let program = told(&venv("venv").join("mpicc"), folder);
+        let program = compile_told(&venv("venv").join("mpicc"), folder);
         let mut command = Command::new(&program);
         command
             .env("MUSTER_JOB", "singleton")
@@ -285,7 +287,7 @@ fn a_singleton() {
     });
 }
 
-/// With a Slurm of its own, in which nothing is left then.
+/// Runs a test with a Slurm of its own, in which nothing may be left.
 fn in_slurm(test: impl FnOnce(&Cluster)) {
     job(|_| {
         if let Some(cluster) = Cluster::start("") {
@@ -297,23 +299,23 @@ fn in_slurm(test: impl FnOnce(&Cluster)) {
 
 /// Debian's Open MPI 4.1 on two nodes of a Slurm, started by `srun --mpi=pmix`.
 fn srun(cluster: &Cluster, how: &str) -> Run {
-    let program = told(Path::new("mpicc.openmpi"), cluster.folder());
+    let program = compile_told(Path::new("mpicc.openmpi"), cluster.folder());
     let mut command = cluster.mpi("-N2 --ntasks-per-node=2");
     cluster.run(command.arg(program).arg(how))
 }
 
 /// Slurm's PMIx plugin ends a step whose rank was killed before it had finalized MPI: with Muster, after
-/// every survivor was told, and without it the same. Its request goes by the controller, which is held until
-/// then.
+/// every survivor was notified; without Muster it does the same. Its request is sent to the controller, which
+/// is held until then.
 #[test]
 fn srun_with_pmix_ends_the_step() {
-    for (how, told) in [("stay", true), ("bare", false)] {
+    for (how, event) in [("stay", true), ("bare", false)] {
         in_slurm(|cluster| {
             let mut run = srun(cluster, how);
             run.await_lines(4, &["READY"]);
             let controller = cluster.hold_controller();
-            say_die(cluster.folder());
-            if told {
+            request_death(cluster.folder());
+            if event {
                 assert!(await_written(cluster.folder(), ("told", 3)));
                 expect_told(cluster.folder(), "rank 3 on n2 ");
             }
@@ -324,17 +326,17 @@ fn srun_with_pmix_ends_the_step() {
     }
 }
 
-/// With one rank a node the survivors are told as well. What Slurm does then is its own affair: the slurmstepd that
-/// would end the step ends with its last rank, and the others were seen to live on.
+/// With one rank per node the survivors are notified as well. What Slurm does then is not tested: the
+/// slurmstepd that would end the step ends with its last rank, and the others were seen to continue.
 #[test]
 fn srun_with_pmix_and_one_rank_a_node() {
     in_slurm(|cluster| {
-        let program = told(Path::new("mpicc.openmpi"), cluster.folder());
+        let program = compile_told(Path::new("mpicc.openmpi"), cluster.folder());
         let mut command = cluster.mpi("-N4 --ntasks-per-node=1");
         let mut run = cluster.run(command.arg(program).arg("stay"));
         run.await_lines(4, &["READY"]);
         let controller = cluster.hold_controller();
-        say_die(cluster.folder());
+        request_death(cluster.folder());
         assert!(await_written(cluster.folder(), ("told", 3)));
         expect_told(cluster.folder(), "rank 3 on n4 ");
         drop(controller);
@@ -347,13 +349,13 @@ fn srun_with_pmix_and_one_rank_a_node() {
     });
 }
 
-/// Ranks that have finalized MPI are none of its business: the survivors are told and end when they want to.
+/// Ranks that have finalized MPI are not affected: the survivors are notified and end by themselves.
 #[test]
 fn srun_with_pmix_after_mpi_finalize() {
     in_slurm(|cluster| {
         let mut run = srun(cluster, "finalized");
         run.await_lines(4, &["READY"]);
-        say_die(cluster.folder());
+        request_death(cluster.folder());
         assert!(await_written(cluster.folder(), ("told", 3)));
         expect_told(cluster.folder(), "rank 3 on n2 ");
         let status = run.end();
@@ -361,7 +363,7 @@ fn srun_with_pmix_after_mpi_finalize() {
     });
 }
 
-/// Where nobody dies Slurm sees nothing of us.
+/// Without a death Slurm is not affected by Muster.
 #[test]
 fn srun_with_pmix_without_a_death() {
     in_slurm(|cluster| {
@@ -371,7 +373,7 @@ fn srun_with_pmix_without_a_death() {
     });
 }
 
-/// A launcher whose own daemons did not come up is started again, and its job is run once.
+/// A launcher whose own daemons did not start is started again, and its job runs once.
 #[test]
 fn a_launcher_that_did_not_start_is_started_again() {
     job(|folder| {

@@ -1,4 +1,4 @@
-//! `muster run`: nodes and ranks that are lost when it is hardest to tell (run-4).
+//! `muster run`: nodes and ranks that are lost when the loss is hardest to report (run-4).
 
 use muster_tests::launch::{compile, job, processes_of, signal_all, venv};
 use muster_tests::ranks::wait_for_end;
@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The processes of a node that have this name.
+/// The processes of a node with this name.
 fn named(run: &Running, node: &str, name: &str) -> Vec<Pid> {
     let mut all = processes_of(node, &run.directory().join("m"));
     all.retain(|pid| {
@@ -18,7 +18,7 @@ fn named(run: &Running, node: &str, name: &str) -> Vec<Pid> {
     all
 }
 
-/// An agent that comes at once, but where the file `held` lies, when the file `go` is there.
+/// An agent that starts at once, except while the file `held` exists: then it waits for the file `go`.
 fn agent_that_waits(folder: &Path) -> PathBuf {
     let path = folder.join("agent");
     let script = format!(
@@ -30,10 +30,10 @@ fn agent_that_waits(folder: &Path) -> PathBuf {
     path
 }
 
-/// The agent of a node is killed; the others give the node up and end, and when its next agent has come nobody is there
-/// any more who could say so (run-4).
+/// The agent of a node is killed. The others give the node up and end. When its next agent has started, no
+/// other node is left that could report this (run-4).
 #[test]
-fn a_node_whose_agent_comes_back_to_nobody_is_given_up() {
+fn a_node_whose_agent_returns_after_the_job_is_given_up() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = |name: &str| folder.path().join(name);
     let script = format!(
@@ -64,18 +64,18 @@ fn a_node_whose_agent_comes_back_to_nobody_is_given_up() {
     assert_eq!(run.count(words), 1, "{text}");
 }
 
-/// Without an agent that answers a node is lost to the others, which go on; and its ranks end, since nobody could tell
-/// them that they are given up.
+/// A node without an agent that answers is lost for the others, which continue. Its ranks end, since they
+/// could not be notified that they are given up.
 fn lose_agent(signal: Signal) {
     job(|folder| {
-        // The survivors stay until the node has learnt that it is lost.
+        // The survivors stay until the node has learned that it is lost.
         let file = folder.join("lost");
         let until = format!("SURVIVE_UNTIL={}", file.display());
         let mut run = Running::survive(&["-v", "-x", &until], folder, &["2"]);
         run.await_ready();
         let agents = named(&run, "n3", "musterd");
-        assert!(agents.len() >= 2, "keeper and worker: {agents:?}");
-        // All at once: a keeper whose worker is killed first starts another one.
+        assert!(agents.len() >= 2, "supervisor and worker: {agents:?}");
+        // All at once: a supervisor whose worker is killed first starts another one.
         signal_all(&agents, Signal::STOP);
         signal_all(&agents, signal);
         run.await_text("its ranks are ended");
@@ -96,7 +96,7 @@ fn an_agent_that_hangs_takes_its_node_with_it() {
     lose_agent(Signal::STOP);
 }
 
-/// All of n3 is killed; the job ends and says so, once.
+/// Kills all processes of n3; the job must end and report it, once.
 fn expect_ended_by_node(mut run: Running, why: &str) {
     let everything = processes_of("n3", &run.directory().join("m"));
     assert!(
@@ -113,8 +113,8 @@ fn expect_ended_by_node(mut run: Running, why: &str) {
     assert_eq!(text.matches("the job is ended").count(), 1, "{text}");
 }
 
-/// Where MPI has no fault tolerance, and where it has and the user says so (run-4). That others go on is tested in
-/// `run.rs`.
+/// If MPI has no fault tolerance, and if it has and the user requests the end (run-4). `run.rs` tests that
+/// others continue.
 #[test]
 fn a_lost_node_ends_a_job_that_cannot_live_without_it() {
     job(|folder| {
@@ -130,16 +130,16 @@ fn a_lost_node_ends_a_job_that_cannot_live_without_it() {
     });
 }
 
-/// A job whose rank 5, on n3, has come to this fence and stays before it, while all others are in it or about to be.
+/// A job whose rank 5, on n3, stops before this fence, while all others are in it or about to be.
 struct Halted {
     run: Running,
     go: PathBuf,
 }
 
-/// Those of Open MPI's four in which nobody can be through before it is known: who hears that a rank is gone may be
-/// libpmix on its node first, which lets the others' last fence end.
+/// Those of Open MPI's four fences in which no rank can leave before the loss is known: libpmix on a node may
+/// learn first that the rank is gone, which lets the last fence of the others end.
 const FENCES: usize = 3;
-/// All that is said where it dies, or its node.
+/// The complete output when the rank or its node dies.
 const RANK_LOST: &str = "muster run: n3: the launch failed: rank 5 on n3 ended with status 137 \
                          before the end of MPI_Init";
 const NODE_LOST: [&str; 2] = [
@@ -167,18 +167,18 @@ impl Halted {
         Self { run, go }
     }
 
-    /// The launch has failed, and no more than this is said of it.
+    /// Asserts that the launch has failed with exactly this output.
     fn expect_failure(mut self, code: i32, words: &[&str]) {
         let status = self.run.expect_end();
         let text = self.run.text();
         assert_eq!(status.code(), Some(code), "{text}");
-        let said = self.run.lines.iter();
-        let mut said: Vec<&str> = said
+        let printed = self.run.lines.iter();
+        let mut printed: Vec<&str> = printed
             .filter(|line| line.starts_with("muster"))
             .map(String::as_str)
             .collect();
-        said.sort_unstable();
-        assert_eq!(said, words, "{text}");
+        printed.sort_unstable();
+        assert_eq!(printed, words, "{text}");
         assert_eq!(
             self.run.count("READY") + self.run.count("DONE"),
             0,
@@ -187,7 +187,7 @@ impl Halted {
     }
 }
 
-/// Whatever fence of MPI_Init the others are in (run-4).
+/// In each fence of MPI_Init (run-4).
 #[test]
 fn a_rank_that_dies_within_mpi_init_is_a_failed_launch() {
     job(|folder| {
@@ -206,7 +206,7 @@ fn a_rank_that_dies_late_within_mpi_init_is_a_failed_launch() {
     job(|folder| {
         let binary = compile(&venv("venv").join("mpicc"), "survive", &[], folder);
         let mut halted = Halted::start(folder, &binary, &["0"], 3);
-        // Longer than a launcher waits for another fence where it does not know how many there are.
+        // Longer than a launcher waits for another fence when it does not know their number.
         halted.run.listen_for(Duration::from_secs(12));
         std::fs::write(&halted.go, "").expect("a file");
         halted.expect_failure(137, &[RANK_LOST]);
@@ -232,7 +232,7 @@ fn a_node_that_is_lost_within_mpi_init_is_a_failed_launch() {
     });
 }
 
-/// The same with a program of PMIx alone (run-4).
+/// The same with a PMIx program without MPI (run-4).
 #[test]
 fn a_pmix_program_that_dies_in_its_start_is_a_failed_launch() {
     job(|folder| {

@@ -1,4 +1,4 @@
-//! `muster run`: MPI programs that lose ranks at the worst moments (run-1).
+//! `muster run`: MPI programs that lose ranks at the most difficult times (run-1).
 
 use muster_tests::launch::{compile, job, signal_all, venv};
 use muster_tests::running::{Running, build_pmix, command};
@@ -27,14 +27,14 @@ const MODES: [(&str, usize); 11] = [
     ("revoke", 2),
     ("inter", 1),
 ];
-/// Nodes that the ranks are on.
+/// Numbers of nodes that the ranks are on.
 const NODES: [usize; 3] = [1, 2, 4];
-/// Jobs at a time: most of what one takes is waiting.
-const BESIDE: usize = 3;
-/// In which a rank dies after a call's beginning.
+/// Concurrent jobs: a job mostly waits.
+const CONCURRENT: usize = 3;
+/// Longest delay between the start of a call and the death of a rank in it.
 const DELAY_MOST_US: u32 = 3000;
 
-/// Runs the program once; what went wrong, if something did.
+/// Runs the program once. Returns the error, if there is one.
 fn run(binary: &Path, nodes: usize, (mode, lost): (&str, usize), delay_us: u32) -> Option<String> {
     let (nodes, ranks, delay) = (nodes.to_string(), RANKS.to_string(), delay_us.to_string());
     let words = ["--nodes", &nodes, "-n", &ranks, "--"];
@@ -56,7 +56,8 @@ fn run(binary: &Path, nodes: usize, (mode, lost): (&str, usize), delay_us: u32) 
     })
 }
 
-/// All modes on all numbers of nodes, each so often, with delays from a seed that is printed; what went wrong.
+/// Runs all modes on all numbers of nodes, each `runs` times, with delays from a seed that is printed.
+/// Returns the errors.
 fn all(runs: usize) -> Vec<String> {
     let seed: u64 = match std::env::var("MUSTER_TEST_SEED") {
         Ok(text) => text.parse().expect("a number"),
@@ -90,7 +91,7 @@ fn all(runs: usize) -> Vec<String> {
             }
         };
         std::thread::scope(|scope| {
-            let workers: Vec<_> = (0..BESIDE).map(|_| scope.spawn(work)).collect();
+            let workers: Vec<_> = (0..CONCURRENT).map(|_| scope.spawn(work)).collect();
             for worker in workers {
                 worker.join().expect("a job");
             }
@@ -105,29 +106,29 @@ fn all(runs: usize) -> Vec<String> {
     faults.into_inner().expect("faults")
 }
 
-/// A rank that dies at once after MPI_Init, in the first barrier, two in a row, all but one, within shrink, agree and
-/// revoke, in one of two communicators and of an intercommunicator; by a signal, and by exit, which Open MPI's own
-/// launcher does not survive.
+/// A rank that dies at once after MPI_Init, in the first barrier, two in a row, all but one, within shrink,
+/// agree and revoke, in one of two communicators and of an intercommunicator; by a signal, and by exit, which
+/// Open MPI's own launcher does not survive.
 /// run-1.
 #[test]
-fn losses_at_the_worst_moments_are_survived() {
+fn losses_at_difficult_times_are_survived() {
     let faults = all(1);
     assert!(faults.is_empty(), "{}", faults.join("\n\n"));
 }
 
-/// What is said of an MPI that is not known to have fault tolerance, and of one in which it is off.
+/// The reason for an MPI that is not known to have fault tolerance, and for one in which it is off.
 const NONE: &str = "its MPI is not known to have fault tolerance";
 const OFF: &str = "fault tolerance of its MPI is off";
 const SWITCH_OFF: [&str; 2] = ["-x", "OMPI_MCA_mpi_ft_enable=0"];
 
-/// The program `waits`, made by this compiler.
+/// Compiles the program `waits` with this compiler.
 fn waits(compiler: &Path, folder: &Path) -> PathBuf {
     let own = folder.join(compiler.file_name().expect("a name"));
     std::fs::create_dir(&own).expect("a folder");
     compile(compiler, "waits", &[], &own)
 }
 
-/// The job, in which a rank is lost, ends with this status, and it is said once why.
+/// Asserts that the job, in which a rank is lost, ends with this status, and that the reason is printed once.
 fn expect_ended(options: &[&str], program: &Path, words: &[&str], code: i32, why: &str) {
     let mut run = Running::start(&[options, &["-n", "4"]].concat(), program, words);
     let status = run.expect_end();
@@ -142,9 +143,9 @@ fn expect_ended(options: &[&str], program: &Path, words: &[&str], code: i32, why
     assert!(text.contains(why), "{what}");
 }
 
-/// Where MPI has no fault tolerance the others would wait for ever: the job ends with the status of the lost rank, on
-/// its node or another, also where MPI aborts since it has lost a connection. It goes on if the user says so, and where
-/// it has fault tolerance it ends if he says so.
+/// If MPI has no fault tolerance, the others would wait for ever: the job ends with the status of the lost
+/// rank, on its node or another one, also where MPI aborts because of a lost connection. The user can make it
+/// continue; with fault tolerance the user can make it end.
 /// run-4.
 #[test]
 fn a_lost_rank_ends_a_job_that_cannot_live_without_it() {
@@ -161,7 +162,7 @@ fn a_lost_rank_ends_a_job_that_cannot_live_without_it() {
         }
         let why = "and --on-loss=abort;";
         expect_ended(&["--on-loss=abort"], &five, &["kill"], 137, why);
-        // Then the user ends it.
+        // The user ends it then.
         let options = ["-n", "3", "--on-loss=continue"];
         let mut run = Running::start(&options, &four, &["kill"]);
         run.await_text("was killed by signal 9 (SIGKILL)");
@@ -179,10 +180,11 @@ fn a_lost_rank_ends_a_job_that_cannot_live_without_it() {
     });
 }
 
-/// The MPI of a program that a script starts, and one that a program loads when it runs, are seen in the processes.
+/// The MPI of a program that a script starts, and one that a program loads at run time, is detected in the
+/// processes.
 /// run-4.
 #[test]
-fn an_mpi_that_comes_late_is_seen() {
+fn an_mpi_that_is_loaded_late_is_detected() {
     job(|folder| {
         let four = waits("mpicc.openmpi".as_ref(), folder);
         let five = waits(&venv("venv").join("mpicc"), folder);
@@ -205,10 +207,10 @@ fn an_mpi_that_comes_late_is_seen() {
     });
 }
 
-/// A rank that comes to PMIx without an MPI that can be seen may have linked one statically, without fault tolerance.
+/// A rank that uses PMIx without a visible MPI may have linked one statically, without fault tolerance.
 /// run-4.
 #[test]
-fn a_lost_rank_ends_a_job_whose_mpi_is_not_seen() {
+fn a_lost_rank_ends_a_job_without_a_visible_mpi() {
     job(|folder| {
         let binary = build_pmix("modex", &[], folder);
         for nodes in ["1", "3"] {
@@ -238,7 +240,7 @@ fn a_lost_rank_ends_a_job_whose_mpi_is_not_seen() {
 /// In Python, with fault tolerance, which is the default, and without it. `make setup` installs mpi4py.
 /// run-4.
 #[test]
-fn mpi4py_goes_on_after_a_loss_where_it_can() {
+fn mpi4py_continues_after_a_loss_if_mpi_supports_it() {
     let Some(python) = python_with("mpi4py") else {
         return;
     };
@@ -262,10 +264,10 @@ fn mpi4py_goes_on_after_a_loss_where_it_can() {
     });
 }
 
-/// The same 20 times each.
+/// The same, 20 times each.
 #[test]
 #[ignore = "a study of half an hour: cargo test -p muster-tests --test run losses -- --ignored --nocapture"]
-fn losses_at_the_worst_moments_are_survived_every_time() {
+fn losses_at_difficult_times_are_survived_every_time() {
     let faults = all(20);
     assert!(faults.is_empty(), "{}", faults.join("\n\n"));
 }

@@ -1,5 +1,5 @@
-//! What ranks under `muster run` find around them (run-2): their place as under mpirun, the user's own settings, the
-//! libpmix of their MPI; and what a user is told whose job is not where he thinks.
+//! The environment of ranks under `muster run` (run-2): rank numbers as under mpirun, the user's own
+//! settings, the libpmix of their MPI; and hints for a job that runs on fewer nodes than the user has.
 
 use muster_tests::launch::{compile, job, venv};
 use muster_tests::make_program;
@@ -16,7 +16,7 @@ fn shell(script: &str) -> Running {
 
 /// run-2.
 #[test]
-fn ranks_know_their_place_as_under_mpirun() {
+fn ranks_have_the_variables_of_mpirun() {
     let mut run = shell(
         "echo AT $PMIX_RANK $OMPI_COMM_WORLD_RANK/$OMPI_COMM_WORLD_SIZE \
          $OMPI_COMM_WORLD_LOCAL_RANK/$OMPI_COMM_WORLD_LOCAL_SIZE $OMPI_COMM_WORLD_NODE_RANK",
@@ -31,7 +31,7 @@ fn ranks_know_their_place_as_under_mpirun() {
 
 /// run-2.
 #[test]
-fn settings_of_the_user_go_first() {
+fn settings_of_the_user_have_priority() {
     let home = tempfile::tempdir().expect("a folder");
     std::fs::create_dir(home.path().join(".openmpi")).expect("a folder");
     let file = home.path().join(".openmpi/mca-params.conf");
@@ -68,10 +68,10 @@ fn a_script_before_the_program_does_not_hide_its_mpi() {
     });
 }
 
-/// Nor does a command that starts it, nor a script that names it nowhere where the user has chosen its MPI by PATH
-/// (run-2).
+/// The libpmix is also found if a command starts the program, or a script that does not name it and whose MPI
+/// the user has chosen by PATH (run-2).
 #[test]
-fn who_starts_a_program_has_its_libpmix() {
+fn a_command_that_starts_a_program_gets_its_libpmix() {
     job(|folder| {
         let bin = venv("venv");
         compile(&bin.join("mpicc"), "survive", &[], folder);
@@ -96,18 +96,18 @@ fn who_starts_a_program_has_its_libpmix() {
             let status = run.expect_end();
             let text = run.text();
             assert!(status.success() && run.count("DONE") == 2, "{text}");
-            let said = run.lines.iter().find_map(|line| {
-                let said = line.strip_prefix("muster run: n1: PMIx server of ")?;
-                Path::new(said.split(' ').next()?).canonicalize().ok()
+            let printed = run.lines.iter().find_map(|line| {
+                let printed = line.strip_prefix("muster run: n1: PMIx server of ")?;
+                Path::new(printed.split(' ').next()?).canonicalize().ok()
             });
-            assert_eq!(said, Some(wheel.clone()), "{words:?}: {text}");
+            assert_eq!(printed, Some(wheel.clone()), "{words:?}: {text}");
         }
     });
 }
 
 #[test]
-fn a_job_on_one_of_several_nodes_is_told_of_the_others() {
-    for (variable, options, told) in [
+fn a_job_on_one_of_several_nodes_gets_a_hint() {
+    for (variable, options, hint) in [
         (
             "SLURM_JOB_NUM_NODES",
             &["-n", "2"][..],
@@ -128,7 +128,7 @@ fn a_job_on_one_of_several_nodes_is_told_of_the_others() {
         let status = run.expect_end();
         let text = run.text();
         assert!(status.success(), "{text}");
-        let lines = run.lines.iter().filter(|line| line.contains(told));
+        let lines = run.lines.iter().filter(|line| line.contains(hint));
         assert_eq!(lines.count(), 1, "{text}");
     }
 }

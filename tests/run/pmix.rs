@@ -1,5 +1,6 @@
-//! What MPI asks of its PMIx server beside fences, under `muster run` (run-3): groups for MPI Sessions, names that are
-//! published and looked up, connections, what no fence has brought; and what there is not.
+//! MPI's requests to its PMIx server beside fences, under `muster run` (run-3): groups for MPI Sessions,
+//! names that are published and looked up, connections, values that no fence has collected; and requests that
+//! are not supported.
 
 use muster_tests::launch::{compile, job, processes_of, signal_all, venv};
 use muster_tests::running::{Running, build_pmix, command};
@@ -15,7 +16,7 @@ fn build(name: &str, folder: &Path) -> PathBuf {
 fn sessions_make_communicators_of_groups() {
     job(|folder| {
         let binary = build("sessions", folder);
-        // Also groups that have all their members on one node: of such libpmix asks otherwise.
+        // Also groups with all their members on one node: for these libpmix sends another request.
         for (nodes, ranks) in [("3", 6), ("1", 3), ("2", 2)] {
             let count = ranks.to_string();
             let mut run = Running::start(&["--nodes", nodes, "-n", &count], &binary, &[]);
@@ -33,7 +34,7 @@ fn sessions_make_communicators_of_groups() {
                 let found = run.lines.iter().filter(right).count();
                 assert_eq!(found, count, "{beginning}: {text}");
             }
-            // MPI's own, WORLD and SELF, and maybe more.
+            // MPI's own sets, WORLD and SELF, and maybe more.
             let sets = run
                 .lines
                 .iter()
@@ -47,9 +48,9 @@ fn sessions_make_communicators_of_groups() {
     });
 }
 
-/// A rank that has left MPI and come again is lost like any other (run-3).
+/// A rank that has finalized MPI and initialized it again is lost like any other (run-3).
 #[test]
-fn a_rank_killed_in_its_second_session_is_told_to_the_others() {
+fn a_rank_killed_in_its_second_session_is_reported_to_the_others() {
     job(|folder| {
         let binary = build("sessions", folder);
         let options = ["-v", "--nodes", "2", "-n", "2"];
@@ -58,8 +59,8 @@ fn a_rank_killed_in_its_second_session_is_told_to_the_others() {
             "muster run: n1: the ranks of this node are told that rank 1 is dead",
             1,
         );
-        let starter = Pid::from_raw(run.child.id() as i32).expect("a pid");
-        signal_all(&[starter], Signal::TERM);
+        let parent = Pid::from_raw(run.child.id() as i32).expect("a pid");
+        signal_all(&[parent], Signal::TERM);
         let status = run.expect_end();
         let text = run.text();
         assert_eq!(
@@ -75,7 +76,8 @@ fn a_rank_killed_in_its_second_session_is_told_to_the_others() {
 fn halves_of_a_job_find_each_other_by_a_published_name() {
     job(|folder| {
         let binary = build("ports", folder);
-        // Of the odd and the even the first ones are on one node: what one has for the other is read there at once.
+        // The first odd and the first even rank are on one node: values of one for the other are read there
+        // at once.
         for words in [&[][..], &["odd"]] {
             let mut run = Running::start(&["--nodes", "2", "-n", "4"], &binary, words);
             let status = run.expect_end();
@@ -90,7 +92,7 @@ fn halves_of_a_job_find_each_other_by_a_published_name() {
 
 /// run-3.
 #[test]
-fn more_processes_are_refused_in_words() {
+fn a_spawn_is_refused_with_a_message() {
     job(|folder| {
         let binary = build("ports", folder);
         let mut run = Running::start(&["--nodes", "2", "-n", "2"], &binary, &["spawn"]);
@@ -100,20 +102,21 @@ fn more_processes_are_refused_in_words() {
             status.success() && run.count("REFUSED") == 3,
             "{status}: {text}"
         );
-        // Once, however often it asks.
-        let words = "muster run: n1: rank 0 has asked for MPI_Comm_spawn, which muster run does not support";
+        // Once, however often it is requested.
+        let words = "muster run: n1: rank 0 has asked for MPI_Comm_spawn, which there is not under muster run";
         assert_eq!(run.count(words), 1, "{text}");
     });
 }
 
-/// libpmix ends the launcher if it turns a tool away, so it lets it in, and refuses what it asks for; in one sentence.
+/// libpmix ends the launcher if it refuses a tool's connection, so the launcher accepts the tool and refuses
+/// its requests, with one message.
 /// run-3.
 #[test]
-fn a_tool_is_told_that_there_is_nothing_for_it() {
+fn a_tool_is_refused_with_a_message() {
     job(|folder| {
         build_pmix("tool", &[], folder);
         let binary = build("sum", folder);
-        // What a tool finds of a rank, and nothing that makes it pass for one.
+        // The variables of a rank that a tool needs, without those that make it look like the rank.
         let script = "\
             uri=$(env | sed -n 's/^PMIX_SERVER_URI4[^=]*=//p' | head -n 1)\n\
             strip=$(env | sed -n 's/^\\(PMIX_[A-Z0-9_]*\\)=.*/-u \\1/p')\n\
@@ -142,17 +145,17 @@ fn a_tool_is_told_that_there_is_nothing_for_it() {
             for what in ["publish", "lookup", "signal", "spawn"] {
                 assert_eq!(run.count(&format!("REFUSED {what}")), 2, "{what}: {text}");
             }
-            let words = "a PMIx tool has connected; muster run supports only queries";
-            assert_eq!(text.matches(words).count(), 1, "said once: {text}");
+            let words = "a PMIx tool has connected; there is nothing for tools under muster run";
+            assert_eq!(text.matches(words).count(), 1, "printed once: {text}");
         }
     });
 }
 
-/// What a PMIx server has to know of a job and its ranks, from the system's libpmix and from that of an Open MPI that
-/// was put elsewhere, whose plugins libpmix finds by PMIX_PREFIX.
+/// What a PMIx server must know of a job and its ranks, from the system's libpmix and from that of an Open
+/// MPI in another directory, whose plugins libpmix finds by PMIX_PREFIX.
 /// run-3.
 #[test]
-fn what_there_is_to_know_of_a_job_is_told_by_pmix() {
+fn pmix_provides_the_facts_of_a_job() {
     job(|folder| {
         let binary = build_pmix("facts", &[], folder);
         let prefix = venv("venv").join("..").canonicalize().expect("the venv");
@@ -210,11 +213,11 @@ fn what_there_is_to_know_of_a_job_is_told_by_pmix() {
 fn programs_with_a_colon_between_them_are_one_job() {
     job(|folder| {
         let binary = build("parts", folder);
-        let twin = folder.join("twin");
-        std::fs::copy(&binary, &twin).expect("a copy");
-        let twin = twin.to_str().expect("a path in UTF-8");
+        let copy = folder.join("copy");
+        std::fs::copy(&binary, &copy).expect("a copy of the program");
+        let copy = copy.to_str().expect("a path in UTF-8");
         let options = ["--nodes", "2", "-n", "1"];
-        let mut run = Running::start(&options, &binary, &["one", ":", "-n", "3", twin, "two"]);
+        let mut run = Running::start(&options, &binary, &["one", ":", "-n", "3", copy, "two"]);
         let status = run.expect_end();
         let text = run.text();
         assert!(status.success(), "{status}: {text}");
@@ -250,9 +253,9 @@ fn programs_with_a_colon_between_them_are_one_job() {
 
 /// Numbers and texts are published, signals sent (run-3).
 #[test]
-fn words_and_signals_of_pmix_programs() {
+fn published_values_and_signals_of_pmix_programs() {
     job(|folder| {
-        let binary = build_pmix("desk", &[], folder);
+        let binary = build_pmix("lookups", &[], folder);
         let mut run = Running::start(&["--nodes", "2", "-n", "4"], &binary, &[]);
         let status = run.expect_end();
         let text = run.text();
@@ -268,9 +271,9 @@ fn words_and_signals_of_pmix_programs() {
     });
 }
 
-/// What ranks put and nobody collects is fetched when somebody asks, and again when it has become more (run-3).
+/// Values that ranks put and no fence collects are fetched on request, and again when there are more (run-3).
 #[test]
-fn what_no_fence_has_brought_is_asked_for() {
+fn values_that_no_fence_collects_are_fetched() {
     job(|folder| {
         let binary = build_pmix("modex", &[], folder);
         let mut run = Running::start(&["--nodes", "3", "-n", "6"], &binary, &[]);
@@ -283,7 +286,7 @@ fn what_no_fence_has_brought_is_asked_for() {
                 assert_eq!(run.count(&line), 1, "{line}: {text}");
             }
         }
-        // A rank of the same node may hear from libpmix itself that it is not there yet.
+        // On the same node libpmix itself may report that the value does not exist yet.
         for rank in 0..4 {
             assert_eq!(run.count(&format!("LATE {rank} 5 house")), 1, "{text}");
         }
@@ -292,9 +295,9 @@ fn what_no_fence_has_brought_is_asked_for() {
     });
 }
 
-/// The ranks of a node have put more than it may lay out at a time: it is laid out in turn (run-3).
+/// The ranks of a node have put more than it can publish at a time: it is published in parts (run-3).
 #[test]
-fn more_than_has_room_at_a_time_is_all_fetched() {
+fn values_beyond_the_limit_are_fetched_in_parts() {
     job(|folder| {
         let binary = build_pmix("modex", &[], folder);
         let mut run = Running::start(&["--nodes", "2", "-n", "6"], &binary, &["much"]);
@@ -311,13 +314,14 @@ fn more_than_has_room_at_a_time_is_all_fetched() {
     });
 }
 
-/// Fences that exchange much find room beside what none exchanges, and beside what the fences before them brought.
+/// Fences with much data have space beside values that no fence collects, and beside the data of earlier
+/// fences.
 /// run-3.
 #[test]
-fn fences_that_exchange_much_have_room_one_after_the_other() {
+fn large_fences_have_space_one_after_the_other() {
     job(|folder| {
         let binary = build_pmix("fences", &[], folder);
-        // A collecting fence brings all that was put before, too.
+        // A collecting fence also brings all values that were put before.
         for (ranks, words) in [
             ("4", &["asks", "10", "100000", "20"][..]),
             ("2", &["not", "300000", "300000", "200000", "10", "20"]),
@@ -348,10 +352,10 @@ fn fences_that_exchange_much_have_room_one_after_the_other() {
     });
 }
 
-/// What is more than a node can put fails that fence, on all nodes, in words; the job goes on. One node alone has no
-/// such bound (run-3).
+/// More data than a node can put fails that fence, on all nodes, with a message; the job continues. A single
+/// node has no such limit (run-3).
 #[test]
-fn a_fence_with_too_much_fails_and_nothing_else_does() {
+fn a_fence_with_too_much_data_fails_and_nothing_else_does() {
     job(|folder| {
         let binary = build_pmix("fences", &[], folder);
         let words = ["not", "10", "+2000000"];
@@ -382,9 +386,10 @@ fn a_fence_with_too_much_fails_and_nothing_else_does() {
     });
 }
 
-/// What one node has asked for every node has, also when its owner's node is lost; what nobody has is refused (run-3).
+/// Values that one node has requested are known on every node, also when the owner's node is lost; missing
+/// values are refused (run-3).
 #[test]
-fn what_a_lost_node_had_is_known_to_the_others() {
+fn values_of_a_lost_node_are_known_to_the_others() {
     job(|folder| {
         let binary = build_pmix("modex", &[], folder);
         let options = ["-v", "--nodes", "3", "-n", "3", "--on-loss=continue"];
@@ -425,9 +430,10 @@ fn what_a_lost_node_had_is_known_to_the_others() {
     });
 }
 
-/// What MPI has to say of an error it gives to the PMIx server, under Open MPI 5; each of its lines comes once (run-3).
+/// MPI passes its error message to the PMIx server, under Open MPI 5; each of its lines is printed once
+/// (run-3).
 #[test]
-fn what_mpi_says_of_an_error_is_said() {
+fn an_error_message_of_mpi_is_printed() {
     job(|folder| {
         let binary = build("astray", folder);
         let output = folder.join("of-%r").display().to_string();

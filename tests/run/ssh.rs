@@ -1,4 +1,5 @@
-//! `muster run --hosts` over a real ssh (run-2): a server of the test's own on addresses of loopback, each a host.
+//! `muster run --hosts` over a real ssh (run-2): the test's own server on addresses of loopback, each of
+//! which is a host.
 
 use muster_tests::launch::{compile, job, signal_all, venv};
 use muster_tests::running::{Running, await_nothing_left, command, processes_in};
@@ -10,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 
 const HOSTS: u8 = 4;
 
-/// An sshd for four hosts, which ends with it; its files are in a folder of the test.
+/// An sshd for four hosts; it is ended when dropped. Its files are in a folder of the test.
 struct Sshd {
     child: Child,
     folder: PathBuf,
@@ -19,7 +20,7 @@ struct Sshd {
 }
 
 impl Sshd {
-    /// None, and why is said, where there is no sshd or nobody may log in.
+    /// Returns `None`, after printing the reason, if there is no sshd or login is not possible.
     fn start(folder: &Path, network: u8) -> Option<Self> {
         let Some(program) = find_sshd() else {
             skipped("sshd", "not in /usr/sbin, and not by make setup");
@@ -30,7 +31,7 @@ impl Sshd {
             .and_then(|listener| listener.local_addr())
             .expect("an address of loopback")
             .port();
-        for name in ["host-key", "key", "strange-key"] {
+        for name in ["host-key", "key", "unknown-key"] {
             let path = folder.join(name);
             let made = Command::new("ssh-keygen")
                 .args(["-q", "-t", "ed25519", "-N", "", "-f"])
@@ -44,23 +45,23 @@ impl Sshd {
         write_server(folder, &network, port);
         write_client(folder, &network, port);
         let mut child = serve(folder, &program).spawn().expect("sh can be started");
-        let said = lines_of_both(&mut child);
-        let mut heard = Vec::new();
-        let listens = |heard: &[String]| {
+        let printed = lines_of_both(&mut child);
+        let mut output_lines = Vec::new();
+        let listens = |output_lines: &[String]| {
             let count = |line: &&String| line.starts_with("Server listening");
-            heard.iter().filter(count).count() == usize::from(HOSTS)
+            output_lines.iter().filter(count).count() == usize::from(HOSTS)
         };
-        while !listens(&heard) {
-            let Ok(line) = said.recv_timeout(DEADLINE) else {
+        while !listens(&output_lines) {
+            let Ok(line) = printed.recv_timeout(DEADLINE) else {
                 let _ = child.kill();
                 let _ = child.wait();
                 skipped(
                     "ssh-login",
-                    &format!("{} does not run: {heard:?}", program.display()),
+                    &format!("{} does not run: {output_lines:?}", program.display()),
                 );
                 return None;
             };
-            heard.push(line);
+            output_lines.push(line);
         }
         let sshd = Self {
             child,
@@ -74,7 +75,7 @@ impl Sshd {
             let why = String::from_utf8_lossy(&tried.stderr).into_owned();
             skipped(
                 "ssh-login",
-                &format!("nobody may log in by {}: {why}", program.display()),
+                &format!("no login is possible by {}: {why}", program.display()),
             );
             return None;
         }
@@ -142,7 +143,7 @@ fn find_sshd() -> Option<PathBuf> {
         .find(|path| path.is_file())
 }
 
-/// Each address says to whoever comes there which host it is.
+/// The configuration sets the host's variables for each address.
 fn write_server(folder: &Path, network: &str, port: u16) {
     let place = folder.display();
     let mut text = format!(
@@ -161,11 +162,11 @@ fn write_server(folder: &Path, network: &str, port: u16) {
     std::fs::write(folder.join("sshd_config"), text).expect("a file");
 }
 
-/// The last address of the network is the first host, to whom a key is shown that it does not know.
+/// The last address of the network is the first host, with a key that the client does not know.
 fn write_client(folder: &Path, network: &str, port: u16) {
     let place = folder.display();
     let text = format!(
-        "Match originalhost {network}.250\n  HostName {network}.1\n  IdentityFile {place}/strange-key\n\
+        "Match originalhost {network}.250\n  HostName {network}.1\n  IdentityFile {place}/unknown-key\n\
          Match originalhost !{network}.250,*\n  IdentityFile {place}/key\n\
          Host *\n  Port {port}\n  IdentitiesOnly yes\n  IdentityAgent none\n  UserKnownHostsFile {place}/known\n\
          \x20 GlobalKnownHostsFile none\n  StrictHostKeyChecking yes\n  LogLevel ERROR\n"
@@ -178,7 +179,8 @@ fn write_client(folder: &Path, network: &str, port: u16) {
     std::fs::write(folder.join("known"), known).expect("a file");
 }
 
-/// As root it wants a user and a directory that only an installed one has; it sees them, and nobody else does.
+/// As root sshd requires a user and a directory that only an installed one has: they exist only in its mount
+/// namespace.
 fn serve(folder: &Path, program: &Path) -> Command {
     let root = program
         .parent()
@@ -251,7 +253,7 @@ fn a_job_runs_and_survives_a_host() {
     });
 }
 
-/// What was killed cannot remove its own shared memory.
+/// A killed process cannot remove its own shared memory.
 fn clear_memory(folder: &Path, host: &str) {
     let entries = std::fs::read_dir(folder).expect("a folder").flatten();
     for entry in entries {
@@ -263,7 +265,8 @@ fn clear_memory(folder: &Path, host: &str) {
     }
 }
 
-/// The session of one host ends under its launcher, as when its network is gone: the others go on without it (run-2).
+/// The session of one host ends under its launcher, as if its network were gone: the others continue without
+/// it (run-2).
 #[test]
 fn a_session_that_breaks_is_a_lost_host() {
     job(|folder| {
@@ -296,7 +299,7 @@ fn parent_that_is_sshd(pid: Pid) -> Option<Pid> {
     status(parent)?.starts_with("Name:\tsshd").then_some(parent)
 }
 
-/// ssh says why, nobody is asked for anything, and nobody waits as long as patience would (run-2).
+/// ssh reports the reason, no password is requested, and no process waits for the time-out (run-2).
 #[test]
 fn hosts_that_ssh_does_not_reach_are_named_at_once() {
     job(|folder| {
@@ -331,7 +334,7 @@ fn hosts_that_ssh_does_not_reach_are_named_at_once() {
     });
 }
 
-/// A server that takes the connection and says nothing: patience ends that (run-2).
+/// A server that accepts the connection and sends nothing: the time-out ends that (run-2).
 #[test]
 fn a_host_that_is_slow_to_answer_is_given_up() {
     job(|folder| {

@@ -1,15 +1,15 @@
 //! What survives under Slurm (slurm-2, slurm-4), by launcher and by what is killed: rows of the table in
-//! muster-slurm(7), and what is left behind (slurm-3).
+//! muster-slurm(7); and the check that nothing is left behind (slurm-3).
 
 use muster_tests::cluster::{Cluster, NODES, Run, kill};
 use muster_tests::launch::{compile, venv};
 use muster_tests::ranks::wait_for_end;
 use muster_tests::steps::{
-    LIVES_ON, everybody, plugin, service, step, worker, worker_program, workers,
+    LIVES_ON, all_alive, plugin, service, step, worker, worker_program, workers,
 };
 use muster_tests::table::{
     AGENT, DAEMONS, NODE, RANK, SHRUNK, SILENT, SLURMD, SLURMSTEPD, Start, WORKER, expect_all_rows,
-    saw,
+    observed,
 };
 use muster_tests::{DEADLINE, program, workspace};
 use std::fs;
@@ -17,23 +17,24 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-const LIVE: &str = "the others live, and all of them are told";
+const LIVE: &str = "the others continue, and all are notified";
 const STEP_ENDS: &str = "Slurm ends the step";
-const PMIX_ENDS: &str = "Slurm's PMIx plugin ends the step, with Muster as without; the others \
-    are told before as a rule";
+const PMIX_ENDS: &str = "Slurm's PMIx plugin ends the step, with or without Muster; usually the \
+    others are notified before";
 const JOB_ENDS: &str = "mpirun ends the job";
-const LIVE_ON: &str = "all live, with SLURM_NO_KILL=set in the environment of mpirun; of a rank that is killed on \
-    that node later all are told, and MPI goes on without it";
-const SHRUNK_ON: &str = "the others live, all of them are told, and MPI goes on without its ranks; mpirun does not \
+const LIVE_ON: &str = "all continue, with SLURM_NO_KILL=set in the environment of mpirun; if a rank on that node is \
+    killed later, all are notified, and MPI continues without it";
+const SHRUNK_ON: &str = "the others continue, all are notified, and MPI continues without its ranks; mpirun does not \
     end by itself, see above";
-const NODE_OR_AGENT: &str = "its ranks start another one; if that is not there within a deadline the node counts \
-    as lost: the others live, are told, and MPI goes on without its ranks";
-const DOWN: &str = "all live; once Slurm holds the node for down, srun has no more of its workers' input and output";
-const NEW_AGENT: &str =
-    "its workers start another one, with the same key; all live, may see the node failed and back";
-const NODE_TOLD: &str = "the others live, and all of them are told of the node and of its workers";
-const OUTPUT: &str =
-    "its workers lose input and output; the others live, and are told of those that end of it";
+const NODE_OR_AGENT: &str = "its ranks start another one; if that does not run within a deadline the node counts \
+    as lost: the others continue, are notified, and MPI continues without its ranks";
+const DOWN: &str = "all continue; once Slurm marks the node as down, srun no longer passes its workers' input \
+    and output";
+const NEW_AGENT: &str = "its workers start another one, with the same key; all continue, and may see the node \
+    as failed and back";
+const NODE_TOLD: &str = "the others continue, and all are notified of the node and of its workers";
+const OUTPUT: &str = "its workers lose input and output; the others continue, and are notified of workers \
+    that end because of it";
 
 /// slurm-4.
 #[test]
@@ -41,30 +42,30 @@ fn the_table_has_these_rows_and_no_others() {
     expect_all_rows();
 }
 
-/// These ranks are told that another one has failed.
+/// Waits until these ranks are notified that another one has failed.
 fn expect_told(run: &Run, ranks: &[usize], (node, rank): (usize, usize)) {
-    for told in ranks {
+    for notified in ranks {
         run.await_line(&[&format!(
-            "{told}: EVENT RankFailed node=n{node} rank={rank} "
+            "{notified}: EVENT RankFailed node=n{node} rank={rank} "
         )]);
     }
 }
 
-/// The two that are left are told of the fourth node and of its worker.
+/// Waits until the two remaining ranks are notified of the fourth node and of its worker.
 fn expect_node_told(run: &Run) {
     expect_told(run, &[0, 1], (4, 3));
-    for told in [0, 1] {
-        run.await_line(&[&format!("{told}: EVENT NodeFailed node=n4 ")]);
+    for notified in [0, 1] {
+        run.await_line(&[&format!("{notified}: EVENT NodeFailed node=n4 ")]);
     }
 }
 
-/// This worker lives and answers no more what srun hands on; another one does.
+/// Waits until this worker, which still runs, no longer gets the input of srun; another one does.
 fn expect_cut_off(run: &mut Run, rank: usize, other: usize) {
     let answers = |run: &Run| run.lines_with(&[&format!("{rank}: STATES ")]).len();
     let end = Instant::now() + DEADLINE;
     let mut before = answers(run);
     loop {
-        // An answer may still be on its way when the other's to the next question has come.
+        // An answer may still be under way when the other worker's answer to the next request has arrived.
         (0..2).for_each(|_| expect_alive(run, &[other]));
         let after = answers(run);
         if after == before {
@@ -75,20 +76,20 @@ fn expect_cut_off(run: &mut Run, rank: usize, other: usize) {
     }
 }
 
-/// These workers answer what they are asked.
+/// Waits until these workers answer a request.
 fn expect_alive(run: &mut Run, ranks: &[usize]) {
     for rank in ranks {
         let name = format!("{rank}: STATES ");
         let before = run.lines_with(&[&name]).len();
-        run.tell("states");
+        run.send("states");
         run.await_lines(before + 1, &[&name]);
     }
 }
 
-/// The workers end by themselves, or with their job, and nothing is left of it but the files of so many nodes on which
-/// everything was killed.
+/// The workers end by themselves, or with their job, and nothing is left except the files of `lost` nodes on
+/// which all processes were killed.
 fn end(cluster: &Cluster, mut run: Run, lost: usize, start: &str) {
-    run.tell("leave 0");
+    run.send("leave 0");
     drop(run);
     cluster.recover();
     for name in ["musterd", "muster-test-ran"] {
@@ -99,23 +100,24 @@ fn end(cluster: &Cluster, mut run: Run, lost: usize, start: &str) {
     cluster.show_clean(start);
 }
 
-/// A worker dies, then an agent, then a node, with everything on it; each time the others are told, and live.
+/// A worker dies, then an agent, then a node with all its processes; each time the others are notified, and
+/// continue.
 fn lose_a_worker_an_agent_and_a_node(cluster: &Cluster, run: &mut Run, start: Start) {
     kill(&workers(cluster, 3));
     expect_told(run, &[0, 1, 3], (3, 2));
     expect_alive(run, &[0, 1, 3]);
-    saw(start, WORKER, LIVE);
-    // Only then has a new agent never heard of it.
+    observed(start, WORKER, LIVE);
+    // Only after that a new agent has no news of that node.
     run.await_lines(3, &["EVENT NodeLeft node=n3 "]);
     kill(&cluster.on_node(1, "musterd"));
     run.await_line(&["0: EVENT Overflow", "NewAgent"]);
     expect_alive(run, &[0, 1, 3]);
-    saw(start, AGENT, NEW_AGENT);
+    observed(start, AGENT, NEW_AGENT);
     run.await_answers(3);
     kill(&cluster.all_on(4));
     expect_node_told(run);
     expect_alive(run, &[0, 1]);
-    saw(start, NODE, NODE_TOLD);
+    observed(start, NODE, NODE_TOLD);
 }
 
 /// slurm-4.
@@ -125,23 +127,23 @@ fn the_plugin_and_a_step_that_lives_on() {
         return;
     };
     let mut run = step(&cluster, &[&["--muster"], &LIVES_ON[..]].concat());
-    run.await_view(0..NODES, &everybody());
+    run.await_view(0..NODES, &all_alive());
     lose_a_worker_an_agent_and_a_node(&cluster, &mut run, Start::LivesOn);
     kill(&cluster.on_node(2, "slurmd"));
     cluster.await_state(2, "down");
-    run.tell("states");
-    // What srun has said when the node was down: it has nothing to do with it any more.
+    run.send("states");
+    // srun's view of the time at which the node was down: it no longer includes that node.
     run.await_view(
         [0],
         "n1=Alive n2=Alive n3=Left n4=Failed 0=Alive 1=Alive 2=Failed 3=Failed",
     );
     expect_cut_off(&mut run, 1, 0);
     assert_eq!(workers(&cluster, 2).len(), 1);
-    saw(Start::LivesOn, SLURMD, DOWN);
+    observed(Start::LivesOn, SLURMD, DOWN);
     kill(&cluster.on_node(2, "slurmstepd"));
     expect_told(&run, &[0], (2, 1));
     expect_alive(&mut run, &[0]);
-    saw(Start::LivesOn, SLURMSTEPD, OUTPUT);
+    observed(Start::LivesOn, SLURMSTEPD, OUTPUT);
     end(
         &cluster,
         run,
@@ -156,17 +158,17 @@ fn the_plugin_and_steps_with_other_flags() {
         return;
     };
     let mut run = step(&cluster, &["--muster"]);
-    run.await_view(0..NODES, &everybody());
+    run.await_view(0..NODES, &all_alive());
     kill(&workers(&cluster, 3));
     expect_told(&run, &[0, 1, 3], (3, 2));
     expect_alive(&mut run, &[0, 1, 3]);
-    saw(Start::Plain, WORKER, LIVE);
+    observed(Start::Plain, WORKER, LIVE);
     end(&cluster, run, 0, "a step of the plugin's");
     let mut run = step(&cluster, &["--muster", "--kill-on-bad-exit=1"]);
-    run.await_view(0..NODES, &everybody());
+    run.await_view(0..NODES, &all_alive());
     kill(&workers(&cluster, 3));
     assert!(!run.end().success());
-    saw(Start::KillOnBadExit, WORKER, STEP_ENDS);
+    observed(Start::KillOnBadExit, WORKER, STEP_ENDS);
     cluster.await_clean();
 }
 
@@ -178,25 +180,25 @@ fn the_service_step() {
     };
     let mut run = service(&cluster);
     run.await_lines(NODES, &["ATTACHED"]);
-    run.await_view(0..NODES, &everybody());
+    run.await_view(0..NODES, &all_alive());
     let start = Start::Service;
     kill(&[worker(&cluster, 3)]);
     expect_told(&run, &[0, 1, 3], (3, 2));
     expect_alive(&mut run, &[0, 1, 3]);
-    saw(start, WORKER, LIVE);
+    observed(start, WORKER, LIVE);
     kill(&cluster.on_node(1, "musterd"));
     run.await_line(&["0: EVENT Overflow", "NewAgent"]);
     expect_alive(&mut run, &[0, 1, 3]);
-    saw(start, AGENT, NEW_AGENT);
+    observed(start, AGENT, NEW_AGENT);
     run.await_answers(3);
     kill(&cluster.all_on(4));
     expect_node_told(&run);
     expect_alive(&mut run, &[0, 1]);
-    saw(start, NODE, NODE_TOLD);
+    observed(start, NODE, NODE_TOLD);
     end(&cluster, run, 1, "a service step that lost a node");
 }
 
-/// A program of PMIx, see there.
+/// Compiles the PMIx program `left_pmix`.
 fn left_pmix(cluster: &Cluster) -> PathBuf {
     let flags = Command::new("pkg-config")
         .args(["--cflags", "--libs", "pmix"])
@@ -228,13 +230,13 @@ fn pmix_of_slurm() {
     command.args(["--mpi=pmix", "--kill-on-bad-exit=0", "--no-kill"]);
     command.args([&binary, &worker_program()]);
     let mut run = cluster.run(&mut command);
-    run.await_view(0..NODES, &everybody());
+    run.await_view(0..NODES, &all_alive());
     lose_a_worker_an_agent_and_a_node(&cluster, &mut run, Start::LeftPmix);
     end(&cluster, run, 1, "a step of Slurm's PMIx that lost a node");
 }
 
-/// What Slurm's own PMIx plugin kills: ranks of MPI that have not finalized it. That the survivors are told before is
-/// shown where Slurm's controller is held meanwhile, see `launchers.rs`.
+/// Slurm's own PMIx plugin kills MPI ranks that have not finalized. `launchers.rs` shows that the survivors
+/// are notified before, with Slurm's controller held meanwhile.
 #[test]
 fn ranks_in_the_pmix_of_slurm() {
     let Some(cluster) = Cluster::start("") else {
@@ -247,7 +249,7 @@ fn ranks_in_the_pmix_of_slurm() {
     kill(&cluster.on_node(2, "told")[..1]);
     assert!(!run.end().success());
     assert!(cluster.has_logged("Error handler invoked: status = -61"));
-    saw(Start::InPmix, RANK, PMIX_ENDS);
+    observed(Start::InPmix, RANK, PMIX_ENDS);
     cluster.await_clean();
     cluster.show_clean("a step that Slurm's PMIx plugin ended");
 }
@@ -286,13 +288,13 @@ fn allocation(cluster: &Cluster, options: &[&str]) -> Run {
     cluster.run(&mut command)
 }
 
-/// Kills a rank of a node when all are there.
+/// Kills a rank of a node when all are ready.
 fn kill_a_rank(cluster: &Cluster, run: &Run, node: usize) {
     run.await_lines(8, &[": READY "]);
     kill(&cluster.on_node(node, "ulfm_survive")[..1]);
 }
 
-/// MPI goes on with so many, each of which was told by Muster of a rank.
+/// Waits until MPI continues with this many ranks, each of which Muster has notified of a rank.
 fn expect_shrunk(run: &Run, ranks: usize) {
     for line in run.await_lines(ranks, &[": SHRUNK "]) {
         let (rank, _) = line.split_once(':').expect("a rank");
@@ -300,14 +302,14 @@ fn expect_shrunk(run: &Run, ranks: usize) {
     }
 }
 
-/// How often a job is tried that MPI may hang in.
+/// How often a job in which MPI may hang is repeated.
 const SILENCES_MAX: usize = 8;
 
-/// A job of which a node falls silent, and MPI has shrunk. It may stay in a call all the same, though Muster has told
-/// it: its word that a communicator is revoked goes from rank to rank, and ranks of that node may have been to pass it
-/// on. The program says so, and it is tried again: about every second time. How often that was needed comes with the
-/// job.
-fn fall_silent(cluster: &Cluster, node: usize) -> (Run, usize) {
+/// A job of which a node becomes silent, until MPI has shrunk. MPI may stay in a call although Muster has
+/// notified it: the message that revokes a communicator is passed from rank to rank, and ranks of the silent
+/// node may have had to forward it. The program prints that, and the job is repeated; this happens about
+/// every second time. Returns the job and how often it was repeated.
+fn silence_node(cluster: &Cluster, node: usize) -> (Run, usize) {
     for times in 1..=SILENCES_MAX {
         let mut run = allocation(cluster, &["--with-ft", "ulfm"]);
         run.await_lines(8, &[": READY "]);
@@ -320,22 +322,22 @@ fn fall_silent(cluster: &Cluster, node: usize) -> (Run, usize) {
             return (run, times);
         }
         cluster.await_state(node, "down");
-        let (status, said) = cluster.say(&["scancel", "--me"]);
-        assert!(status.success(), "{said}");
+        let (status, printed) = cluster.output_of(&["scancel", "--me"]);
+        assert!(status.success(), "{printed}");
         run.end();
         cluster.mend(node);
         cluster.recover();
     }
-    panic!("MPI has not come back {SILENCES_MAX} times");
+    panic!("MPI did not return from a call in {SILENCES_MAX} attempts");
 }
 
-/// All of them get the right answer.
+/// Asserts that all of them get the right result.
 fn expect_answers(cluster: &Cluster, run: &Run, ranks: usize) {
     let stop = cluster.folder().join("stop");
     fs::write(&stop, "").expect("a file");
     let done = run.await_lines(ranks, &[": DONE "]);
     assert!(done.iter().all(|line| line.contains(" ok ")), "{done:?}");
-    fs::remove_file(&stop).expect("it is there");
+    fs::remove_file(&stop).expect("the file exists");
 }
 
 /// slurm-4.
@@ -347,17 +349,17 @@ fn mpirun_in_an_allocation() {
     let mut run = allocation(&cluster, &["--with-ft", "ulfm"]);
     kill_a_rank(&cluster, &run, 3);
     expect_shrunk(&run, 7);
-    saw(Start::Ulfm, RANK, SHRUNK);
+    observed(Start::Ulfm, RANK, SHRUNK);
     kill(&cluster.on_node(1, "musterd"));
     run.await_lines(2, &[": TOLD ", " OVERFLOW "]);
     expect_answers(&cluster, &run, 7);
     run.end();
     cluster.recover();
-    saw(Start::Ulfm, AGENT, NODE_OR_AGENT);
+    observed(Start::Ulfm, AGENT, NODE_OR_AGENT);
     let mut run = allocation(&cluster, &[]);
     kill_a_rank(&cluster, &run, 3);
     assert!(!run.end().success());
-    saw(Start::Mpirun, RANK, JOB_ENDS);
+    observed(Start::Mpirun, RANK, JOB_ENDS);
     cluster.recover();
     cluster.await_clean();
     cluster.show_clean("jobs of mpirun that lost a rank");
@@ -381,20 +383,20 @@ fn mpirun_that_loses_a_node() {
     expect_answers(&cluster, &run, 7);
     run.end();
     cluster.recover();
-    saw(Start::Ulfm, DAEMONS, LIVE_ON);
-    let (mut run, lost) = fall_silent(&cluster, 3);
+    observed(Start::Ulfm, DAEMONS, LIVE_ON);
+    let (mut run, lost) = silence_node(&cluster, 3);
     cluster.await_state(3, "down");
     expect_answers(&cluster, &run, 6);
     cluster.mend(3);
     cluster.recover();
     run.end();
-    saw(Start::Ulfm, SILENT, SHRUNK_ON);
+    observed(Start::Ulfm, SILENT, SHRUNK_ON);
     let mut run = allocation(&cluster, &["--with-ft", "ulfm"]);
     run.await_lines(8, &[": READY "]);
     kill(&cluster.all_on(4));
     run.end();
     run.await_error("PRTE has lost communication with a remote daemon");
-    saw(Start::Ulfm, NODE, JOB_ENDS);
+    observed(Start::Ulfm, NODE, JOB_ENDS);
     cluster.recover();
     cluster.await_clean_but(lost + 1);
     cluster.show_clean("jobs of mpirun, of which two lost a node");

@@ -1,4 +1,4 @@
-//! `muster run`: what becomes of what ranks say (run-2), whoever reads it and however slowly.
+//! `muster run`: the output of ranks (run-2), with any reader at any speed.
 
 use muster_tests::running::{Running, command};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -9,7 +9,8 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, ChildStderr, Command, ExitStatus, Output, Stdio};
 
-/// More than a pipe holds from all ranks together, and less from each: the ranks end before anybody reads.
+/// More than one pipe holds from all ranks together, but less than each rank's pipe holds: the ranks end
+/// before their output is read.
 const LINES: usize = 10_000;
 
 fn run(options: &[&str], words: &[&str]) -> Output {
@@ -18,7 +19,7 @@ fn run(options: &[&str], words: &[&str]) -> Output {
     run.output().expect("muster can be started")
 }
 
-/// A job that has ended, of which nothing is read yet.
+/// A job that has ended, whose output has not been read.
 struct Unread {
     child: Child,
     errors: BufReader<ChildStderr>,
@@ -44,20 +45,21 @@ impl Unread {
         Self { child, errors }
     }
 
-    /// Its end, what it says last, and what it has left to be read.
+    /// Returns its exit status, its last messages, and the output that was left to be read.
     fn end(mut self) -> (ExitStatus, String, String) {
         let mut last = String::new();
         self.errors.read_to_string(&mut last).expect("words");
         let status = self.child.wait().expect("an end");
-        let mut said = String::new();
+        let mut printed = String::new();
         let mut pipe = self.child.stdout.take().expect("a pipe");
-        pipe.read_to_string(&mut said).expect("words");
-        (status, last, said)
+        pipe.read_to_string(&mut printed).expect("words");
+        (status, last, printed)
     }
 }
 
-/// What is said of lines that are lost, without their number; together with those that were read they are all.
-fn expect_losses(last: &str, said: &str) -> String {
+/// Returns the message about lost lines, without their number. Checks that these and the lines that were read
+/// are all.
+fn expect_losses(last: &str, printed: &str) -> String {
     let lost: Vec<&str> = last.lines().filter(|line| line.contains("lost")).collect();
     let [line] = lost[..] else {
         panic!("{last}");
@@ -66,13 +68,13 @@ fn expect_losses(last: &str, said: &str) -> String {
     let (count, words) = words.split_once(' ').expect(line);
     let count: usize = count.parse().expect(line);
     assert!(count > 0, "{line}");
-    assert_eq!(count + said.lines().count(), 4 * LINES, "{line}");
+    assert_eq!(count + printed.lines().count(), 4 * LINES, "{line}");
     words.to_owned()
 }
 
-/// With `--label` each line says whose it is; with `--output` each rank has a file (run-2).
+/// With `--label` each line shows its rank; with `--output` each rank has a file (run-2).
 #[test]
-fn words_of_ranks_are_told_apart() {
+fn the_output_of_ranks_is_labelled() {
     let script = "echo said $PMIX_RANK; echo cried $PMIX_RANK >&2";
     let options = ["--nodes", "2", "--ppn", "2", "--label"];
     let mut run = Running::start(&options, Path::new("sh"), &["-c", script]);
@@ -92,13 +94,13 @@ fn words_of_ranks_are_told_apart() {
     let options = ["--nodes", "2", "--ppn", "2", "--output", &pattern];
     let mut run = Running::start(&options, Path::new("sh"), &["-c", script]);
     assert!(run.expect_end().success());
-    let said = std::fs::read_to_string(folder.path().join("n2.3")).expect("a file");
-    assert_eq!(said, "said 3\ncried 3\n");
+    let printed = std::fs::read_to_string(folder.path().join("n2.3")).expect("a file");
+    assert_eq!(printed, "said 3\ncried 3\n");
 }
 
-/// What a rank has said stays in its buffer if it is killed; a terminal gets each line (run-2).
+/// The output of a killed rank stays in its buffer; with a terminal each line is written (run-2).
 #[test]
-fn the_last_lines_of_a_killed_rank_come_by_a_terminal() {
+fn the_last_lines_of_a_killed_rank_arrive_with_a_terminal() {
     let script =
         "import os, sys; print('said', sys.stdout.isatty(), 'x' * 5000); os.kill(os.getpid(), 9)";
     let whole = "x".repeat(5000);
@@ -122,11 +124,11 @@ fn the_last_lines_of_a_killed_rank_come_by_a_terminal() {
     }
 }
 
-/// A rank that has ended is not forgotten (run-2).
+/// The output of an ended rank is not lost (run-2).
 #[test]
 fn a_slow_reader_loses_nothing() {
     let mut job = Unread::start(&[]);
-    // It is slow; the job waits for it, and neither ends nor has anything to say.
+    // It is slow; the job waits for it, and neither ends nor prints a message.
     let mut one = [PollFd::new(job.errors.get_ref(), PollFlags::IN)];
     let time = Timespec {
         tv_sec: 3,
@@ -134,12 +136,12 @@ fn a_slow_reader_loses_nothing() {
     };
     assert_eq!(poll(&mut one, Some(&time)), Ok(0));
     let mut pipe = job.child.stdout.take().expect("a pipe");
-    let mut said = String::new();
-    pipe.read_to_string(&mut said).expect("words");
+    let mut printed = String::new();
+    pipe.read_to_string(&mut printed).expect("words");
     let status = job.child.wait().expect("an end");
     assert!(status.success(), "{status}");
     let mut ranks = BTreeMap::<&str, Vec<usize>>::new();
-    for line in said.lines() {
+    for line in printed.lines() {
         let (rank, number) = line.split_once(": ").expect(line);
         let numbers = ranks.entry(rank).or_default();
         numbers.push(number.parse().expect(line));
@@ -149,12 +151,12 @@ fn a_slow_reader_loses_nothing() {
     assert!(ranks.values().all(|numbers| *numbers == all));
 }
 
-/// What has to be dropped is counted (run-2).
+/// Dropped lines are counted (run-2).
 #[test]
-fn a_reader_who_takes_nothing_is_not_waited_for_for_ever() {
-    let (status, last, said) = Unread::start(&["--patience", "20"]).end();
-    let words = expect_losses(&last, &said);
-    let expected = "lines of the ranks' standard output are lost: the reader has taken nothing for 20 s \
+fn a_reader_that_reads_nothing_is_given_up() {
+    let (status, last, printed) = Unread::start(&["--patience", "20"]).end();
+    let words = expect_losses(&last, &printed);
+    let expected = "lines of what ranks printed on standard output are lost: whoever reads has taken nothing for 20 s \
                     (--patience)";
     assert_eq!((words.as_str(), status.code()), (expected, Some(1)));
 }
@@ -165,17 +167,17 @@ fn a_signal_ends_the_wait_for_the_reader() {
     let job = Unread::start(&["--grace", "60"]);
     let pid = Pid::from_raw(job.child.id() as i32).expect("a pid");
     kill_process(pid, Signal::INT).expect("it runs");
-    let (status, last, said) = job.end();
-    let words = expect_losses(&last, &said);
-    let expected = "lines of the ranks' standard output are lost: signal 2 came before the reader had \
-                    taken them";
+    let (status, last, printed) = job.end();
+    let words = expect_losses(&last, &printed);
+    let expected = "lines of what ranks printed on standard output are lost: signal 2 came before whoever reads had \
+                    taken it";
     assert_eq!((words.as_str(), status.code()), (expected, Some(130)));
 }
 
-/// As under mpirun and srun: nobody is to compute for a reader who has left (run-2).
+/// As under mpirun and srun: a job must not compute for a reader that has left (run-2).
 #[test]
-fn a_job_ends_whose_reader_has_left() {
-    let script = "while :; do echo word; echo cry >&2; done";
+fn a_job_without_a_reader_ends() {
+    let script = "while :; do echo word; echo error >&2; done";
     let mut child = command()
         .args(["--nodes", "2", "-n", "4", "--label", "--", "sh", "-c"])
         .arg(script)
@@ -190,16 +192,18 @@ fn a_job_ends_whose_reader_has_left() {
     drop(pipe);
     let errors = child.wait_with_output().expect("an end");
     let text = String::from_utf8_lossy(&errors.stderr).into_owned();
-    let said = text.lines().filter(|line| !line.ends_with(": cry"));
-    // What its shells say of that is theirs.
-    let said: Vec<&str> = said.filter(|line| line.starts_with("muster run")).collect();
-    let words = "muster run: n1: the reader of standard output is gone; the job is ended";
-    assert_eq!((said, errors.status.code()), (vec![words], Some(141)));
+    let printed = text.lines().filter(|line| !line.ends_with(": error"));
+    // The shells' own messages about that do not count.
+    let printed: Vec<&str> = printed
+        .filter(|line| line.starts_with("muster run"))
+        .collect();
+    let words = "muster run: n1: whoever read standard output is gone; the job is ended";
+    assert_eq!((printed, errors.status.code()), (vec![words], Some(141)));
 }
 
-/// A rank is not stopped by that; its job is not well (run-2).
+/// A rank is not stopped by a full disk, but the job has failed (run-2).
 #[test]
-fn words_that_a_full_disk_does_not_take_are_told_of() {
+fn output_lost_on_a_full_disk_is_reported() {
     let full = OpenOptions::new().write(true).open("/dev/full");
     let run = command()
         .args(["--nodes", "2", "-n", "4", "--label", "--", "seq", "100"])
@@ -220,9 +224,9 @@ fn words_that_a_full_disk_does_not_take_are_told_of() {
     assert_eq!(text.lines().count(), 4, "{text}");
 }
 
-/// Ranks write there by themselves, and may not look whether it was taken (run-2).
+/// Ranks write to the file themselves, and may not check the result (run-2).
 #[test]
-fn a_file_that_takes_nothing_is_told_of() {
+fn a_file_that_cannot_be_written_is_reported() {
     for (script, status) in [("echo word; exit 0", 1), ("echo word; exit 3", 3)] {
         let script = format!("exec 2>&-; {script}");
         let words = ["sh", "-c", &script];
@@ -240,9 +244,9 @@ fn a_file_that_takes_nothing_is_told_of() {
     }
 }
 
-/// Whatever they are, and whoever speaks at the same time (run-2).
+/// Whatever the bytes are, and whichever ranks write at the same time (run-2).
 #[test]
-fn words_come_as_they_were_said() {
+fn output_arrives_unchanged() {
     let script = "i=0; while [ $i -lt 10 ]; do i=$((i+1)); \
                   printf 'a\\0b\\377 %s\\n' $i; head -c 3000 /dev/zero | tr '\\0' x; echo; \
                   done; printf 'no end'";

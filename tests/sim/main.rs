@@ -1,3 +1,3 @@
-//! `muster sim`: what its commands print.
+//! `muster sim`: the output of its commands.
 
 mod studies;

@@ -1,4 +1,4 @@
-//! `muster sim` from outside: what it prints, what it refuses and how, and its exit codes.
+//! `muster sim` from outside: its output, its refusals, and its exit codes.
 
 use muster_tests::{program, workspace};
 use serde_json::Value;
@@ -26,10 +26,10 @@ fn json(arguments: &[&str]) -> (Option<i32>, Value) {
 
 fn given(name: &str) -> String {
     let path = workspace().join("tests/scenarios").join(name);
-    path.to_str().expect("a path in words").to_owned()
+    path.to_str().expect("a path in UTF-8").to_owned()
 }
 
-/// A scenario file with this text after the head.
+/// Writes a scenario file with this text after the head.
 fn written(directory: &Path, text: &str) -> PathBuf {
     let path = directory.join("scenario.toml");
     let head = "name = \"x\"\nguards = \"y\"\n\n[zone]\n";
@@ -38,8 +38,8 @@ fn written(directory: &Path, text: &str) -> PathBuf {
 }
 
 #[test]
-fn a_run_prints_what_was_drawn_and_how_it_ended() {
-    let file = given("one-death-is-told-once.toml");
+fn a_run_prints_the_drawn_scenario_and_its_outcome() {
+    let file = given("one-failure-is-reported-once.toml");
     let (code, out, err) = muster(&["run", &file, "--seed", "7"]);
     assert_eq!(code, Some(0), "{err}");
     assert!(out.starts_with("# drawn from seed 7"), "{out}");
@@ -65,7 +65,7 @@ fn a_run_prints_what_was_drawn_and_how_it_ended() {
 
 #[test]
 fn a_sweep_names_its_seeds_and_does_not_depend_on_threads() {
-    let file = given("one-death-is-told-once.toml");
+    let file = given("one-failure-is-reported-once.toml");
     let sweep = ["sweep", "--scenario", &file, "--seeds", "3", "--first", "5"];
     let (code, out, err) = muster(&sweep);
     assert_eq!(code, Some(0), "{err}");
@@ -82,16 +82,16 @@ fn a_sweep_names_its_seeds_and_does_not_depend_on_threads() {
     let report = json_of("1");
     assert_eq!((&report["first"], &report["runs"]), (&5.into(), &3.into()));
     assert_eq!(report, json_of("4"));
-    // Without a first seed one is drawn, and said.
-    // A scenario is named alike to each command.
+    // Without a first seed one is drawn, and printed.
+    // Every command takes a scenario in the same way.
     let (code, fresh) = json(&["sweep", &file, "--seeds", "1", "-o", "json"]);
     assert_eq!(code, Some(0));
     assert!(fresh["first"].is_u64());
 }
 
-/// A broken promise is 20, a world that does not come to rest 21; both say how to see it again.
+/// A broken guarantee is 20, a world that does not converge 21; both print how to reproduce it.
 #[test]
-fn the_exit_code_says_how_a_world_failed() {
+fn the_exit_code_tells_how_a_world_failed() {
     let directory = tempfile::tempdir().unwrap();
     let cases = [
         ("members = 4\n[expect]\nquiet_bytes = 1", 20, "traffic"),
@@ -124,9 +124,9 @@ fn the_exit_code_says_how_a_world_failed() {
     }
 }
 
-/// The story of a failure, and what is left of the scenario when all is taken away that can be.
+/// The story of a failure, and the shrunk scenario.
 #[test]
-fn a_failing_run_is_told_and_shrunk() {
+fn a_failing_run_has_a_story_and_is_shrunk() {
     let directory = tempfile::tempdir().unwrap();
     let text = "members = 4\n[expect]\nquiet_bytes = 1\n\
         [[safety.fault]]\nkind = \"crash\"\ncount = 2";
@@ -141,7 +141,7 @@ fn a_failing_run_is_told_and_shrunk() {
     assert!(!shrunk.contains("kind = \"crash\""), "{shrunk}");
 }
 
-/// What is wrong in a file is said with file, line, value and remedy; nothing is run.
+/// An error in a file is reported with file, line, value and remedy; nothing is run.
 #[test]
 fn a_bad_scenario_is_refused_with_its_place_and_a_remedy() {
     let directory = tempfile::tempdir().unwrap();
@@ -158,7 +158,7 @@ fn a_bad_scenario_is_refused_with_its_place_and_a_remedy() {
         ),
         (
             "members = 5\n[network]\nloss_permille = 2000",
-            &["line 7", "network.loss_permille", "2000", "within"],
+            &["line 7", "network.loss_permille", "2000", "in that range"],
         ),
         (
             "members = 5\n[[safety.fault]]\nkind = \"explode\"",
@@ -167,7 +167,7 @@ fn a_bad_scenario_is_refused_with_its_place_and_a_remedy() {
         (
             "members = 5\n[[safety.fault]]\nkind = \"crash\"\n\
              [[safety.fault]]\nkind = \"crash\"\nnode = 5",
-            &["line 10", "fault.node", "[5, 5]", "within"],
+            &["line 10", "fault.node", "[5, 5]", "in that range"],
         ),
     ];
     for (text, words) in cases {
@@ -192,7 +192,7 @@ fn a_bad_scenario_is_refused_with_its_place_and_a_remedy() {
 
 #[test]
 fn a_wrong_command_line_is_refused() {
-    let file = given("one-death-is-told-once.toml");
+    let file = given("one-failure-is-reported-once.toml");
     let cases: [(&[&str], &str); 6] = [
         (&["run"], "SCENARIO"),
         (&["run", &file, "--seed", "many"], "many"),

@@ -1,9 +1,9 @@
-//! A site whose plugin gives every step an agent, asked for or not: launchers with agents or ranks of their own, and
-//! jobs that the user has named, work as without (slurm-1, run-2).
+//! A site whose plugin gives every step an agent by default: launchers with agents or ranks of their own, and
+//! jobs that the user has named, work as without the plugin (slurm-1, run-2).
 
 use muster_tests::cluster::{Cluster, NODES, Process, Run, signal};
 use muster_tests::launch::venv;
-use muster_tests::steps::{LIVES_ON, everybody, plugin, service, step, worker, worker_program};
+use muster_tests::steps::{LIVES_ON, all_alive, plugin, service, step, worker, worker_program};
 use muster_tests::{program, workspace};
 use rustix::process::Signal;
 use std::fs;
@@ -15,15 +15,15 @@ fn cluster() -> Option<Cluster> {
     Cluster::start(&(line.trim_end().to_owned() + " default=on\n"))
 }
 
-/// What a process has of this variable.
+/// A process's value of this variable.
 fn variable(process: &Process, name: &str) -> Option<String> {
-    let bytes = fs::read(format!("/proc/{}/environ", process.pid)).expect("it lives");
+    let bytes = fs::read(format!("/proc/{}/environ", process.pid)).expect("the process runs");
     let text = String::from_utf8_lossy(&bytes).into_owned();
     let mut lines = text.split('\0');
     lines.find_map(|line| Some(line.strip_prefix(name)?.strip_prefix('=')?.to_owned()))
 }
 
-/// A launcher a node with two ranks, behind these words.
+/// Starts a launcher per node with two ranks, behind these arguments.
 fn muster_run(cluster: &Cluster, before: &[&str]) -> Run {
     let mut command = cluster.command("srun");
     command
@@ -39,25 +39,25 @@ fn muster_run(cluster: &Cluster, before: &[&str]) -> Run {
     cluster.run(&mut command)
 }
 
-/// `muster run` brings its own agents. A plugin that sees it starts none; one that does not, as it stands behind a
-/// shell, has its agents beside them (slurm-1).
+/// `muster run` brings its own agents. A plugin that detects it starts none; one that does not, because
+/// `muster run` is behind a shell, has its agents beside them (slurm-1).
 #[test]
 fn muster_run_has_its_own_agents() {
     let Some(cluster) = cluster() else {
         return;
     };
     let gate = cluster.folder().join("gate").display().to_string();
-    assert!(cluster.say(&["mkfifo", &gate]).0.success());
+    assert!(cluster.output_of(&["mkfifo", &gate]).0.success());
     for (before, agents) in [(&[][..], 1), (&["sh", "-c", "\"$0\" \"$@\""], 2)] {
         let mut run = muster_run(&cluster, before);
         let ran = run.await_lines(2 * NODES, &["RAN "]);
         assert!(ran.iter().all(|line| !line.contains("slurm-")), "{ran:?}");
         for node in 1..=NODES {
-            // A keeper and a worker each.
+            // A supervisor and a worker each.
             let found = cluster.on_node(node, "musterd");
             assert_eq!(found.len(), 2 * agents, "{before:?}, n{node}: {found:?}");
         }
-        // A line for each of them, whoever reads which byte.
+        // One line for each of them, whichever process reads which byte.
         let mut open = fs::OpenOptions::new();
         let mut open = open.read(true).write(true).open(&gate).expect("a pipe");
         open.write_all(&[b'\n'; 2 * NODES]).expect("there is room");
@@ -67,10 +67,10 @@ fn muster_run_has_its_own_agents() {
     }
 }
 
-/// So does a job on nodes that it emulates, which a shell of such a step starts: it has neither the name nor the hosts
-/// nor the ports of the step's own agents (slurm-1).
+/// The same for a job on emulated nodes that a shell of such a step starts: it uses neither the name nor the
+/// hosts nor the ports of the step's own agents (slurm-1).
 #[test]
-fn jobs_that_a_shell_of_a_step_starts_are_their_own() {
+fn jobs_that_a_shell_of_a_step_starts_are_separate() {
     let Some(cluster) = cluster() else {
         return;
     };
@@ -89,57 +89,61 @@ fn jobs_that_a_shell_of_a_step_starts_are_their_own() {
             .env("TMPDIR", cluster.folder())
             .env("HOME", cluster.folder());
         let output = command.output().expect("nsenter can be started");
-        let said = String::from_utf8_lossy(&output.stdout);
+        let printed = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success(), "{how:?}: {output:?}");
-        let mut ran: Vec<&str> = said.lines().filter(|line| line.contains("RAN ")).collect();
+        let mut ran: Vec<&str> = printed
+            .lines()
+            .filter(|line| line.contains("RAN "))
+            .collect();
         ran.sort_unstable();
-        assert!(ran.iter().all(|line| !line.contains("slurm-")), "{said}");
+        assert!(ran.iter().all(|line| !line.contains("slurm-")), "{printed}");
         let places: Vec<&str> = ran
             .iter()
             .filter_map(|line| line.split(' ').next_back())
             .collect();
-        assert_eq!(places, nodes, "{said}");
-        let left = said.lines().filter(|line| line.contains("LEFT true"));
-        assert_eq!(left.count(), 2, "{said}");
+        assert_eq!(places, nodes, "{printed}");
+        let left = printed.lines().filter(|line| line.contains("LEFT true"));
+        assert_eq!(left.count(), 2, "{printed}");
         cluster.await_clean();
     }
 }
 
-/// The example's agents and workers meet under the name that the script gives (slurm-1).
+/// The example's agents and workers meet under the name that the script sets (slurm-1).
 #[test]
-fn the_step_of_the_example_meets_its_own_agents() {
+fn the_step_of_the_example_uses_its_own_agents() {
     let Some(cluster) = cluster() else {
         return;
     };
     let mut run = service(&cluster);
-    run.await_view(0..NODES, &everybody());
+    run.await_view(0..NODES, &all_alive());
     for node in 1..=NODES {
         assert_eq!(cluster.on_node(node, "musterd").len(), 2, "n{node}");
-        let job = variable(&worker(&cluster, node), "MUSTER_JOB").expect("it has one");
+        let job = variable(&worker(&cluster, node), "MUSTER_JOB").expect("a job name");
         assert!(!job.starts_with("slurm-"), "{job}");
     }
-    run.tell("leave 0");
+    run.send("leave 0");
     assert!(run.end().success());
-    let said = run.errors().join("\n");
-    assert!(!said.contains("muster"), "{said}");
-    // Everybody else has the plugin's.
+    let printed = run.errors().join("\n");
+    assert!(!printed.contains("muster"), "{printed}");
+    // All other steps use the plugin's.
     let mut run = step(&cluster, &LIVES_ON);
-    run.await_view(0..NODES, &everybody());
-    let job = variable(&worker(&cluster, 1), "MUSTER_JOB").expect("it has one");
+    run.await_view(0..NODES, &all_alive());
+    let job = variable(&worker(&cluster, 1), "MUSTER_JOB").expect("a job name");
     assert!(job.starts_with("slurm-"), "{job}");
-    run.tell("leave 0");
+    run.send("leave 0");
     run.end();
     cluster.await_clean();
 }
 
-/// A batch script's `mpirun` forks the ranks of its own node, and has an srun start its daemons of the other ones.
+/// A batch script's `mpirun` forks the ranks of its own node, and starts its daemons on the other nodes with
+/// srun.
 const BATCH: &str = r#"#!/bin/bash
 exec "$MPIRUN" --allow-run-as-root --bind-to none --with-ft ulfm -n 4 \
 	-x MUSTER_AGENT -x MUSTER_DIR -x MUSTER_LINGER_MS -x MUSTER_ULFM \
 	-x SURVIVE_LOG_DIR -x SURVIVE_READY_S -x SURVIVE_DEADLINE_S "$SURVIVE" >"$LAB/out" 2>&1
 "#;
 
-/// They are one job: those of mpirun's node hear of a death on another one (slurm-1).
+/// They are one job: the ranks on mpirun's node are notified of a death on another node (slurm-1).
 #[test]
 fn ranks_of_mpirun_in_a_batch_script_are_one_job() {
     let Some(cluster) = cluster() else {
@@ -147,8 +151,8 @@ fn ranks_of_mpirun_in_a_batch_script_are_one_job() {
     };
     let path = |name: &str| cluster.folder().join(name).display().to_string();
     fs::write(path("batch"), BATCH).expect("a file");
-    assert!(cluster.say(&["mkfifo", &path("out")]).0.success());
-    let line = "sbatch --nodes=2 --ntasks-per-node=2 --output=\"$LAB/said\" \"$LAB/batch\"; \
+    assert!(cluster.output_of(&["mkfifo", &path("out")]).0.success());
+    let line = "sbatch --nodes=2 --ntasks-per-node=2 --output=\"$LAB/printed\" \"$LAB/batch\"; \
                 exec cat \"$LAB/out\"";
     let mut command = cluster.command("sh");
     command

@@ -15,13 +15,13 @@ export MUSTER_DIR="$LAB/run/$NODE" MUSTER_KEY_FILE="$LAB/digits"
 export MUSTER_PROFILE=quiet MUSTER_RAILS=eth0:7741@udp0 MUSTER_HOSTS='n[1-4]'
 "$LAB/bin/musterd" --name "$NODE" >"$LAB/run/said.$NODE" 2>&1 </dev/null &"#;
 
-/// What the administrator writes into `/etc/muster/health`; each node of the test has a directory of its own.
+/// The administrator's settings in `/etc/muster/health`; each node of the test has a directory of its own.
 const SETTINGS: &str = r#"MUSTER_DIR=LAB/run/$SLURMD_NODENAME
 export SLURM_CONF=LAB/slurm.conf
 exec >>"LAB/run/health.$SLURMD_NODENAME" 2>&1
 "#;
 
-/// Asked until it is so, as Slurm has no event for it.
+/// Polls until `is_so`; Slurm has no event for it.
 fn await_that(cluster: &Cluster, what: &str, is_so: impl Fn() -> bool) {
     let seen = || format!("{what}{}", cluster.logs());
     until(seen, || is_so().then_some(()));
@@ -29,7 +29,7 @@ fn await_that(cluster: &Cluster, what: &str, is_so: impl Fn() -> bool) {
 
 /// slurm-5.
 #[test]
-fn slurmd_asks_the_member_of_its_node() {
+fn slurmd_checks_the_member_of_its_node() {
     let Some(cluster) = Cluster::start("") else {
         return;
     };
@@ -43,7 +43,7 @@ fn slurmd_asks_the_member_of_its_node() {
     for name in ["muster", "musterd"] {
         executable(
             &format!("bin/{name}"),
-            &fs::read(program(name)).expect("it is built"),
+            &fs::read(program(name)).expect("the program is built"),
         );
     }
     fs::write(path("digits"), "ab".repeat(32) + "\n").expect("a file");
@@ -68,48 +68,54 @@ fn slurmd_asks_the_member_of_its_node() {
             &format!("{lab}/bin/muster"),
             "check",
         ];
-        cluster.say(&words).1
+        cluster.output_of(&words).1
     };
-    await_that(&cluster, "whole", || {
+    await_that(&cluster, "all members alive", || {
         (1..=NODES).all(|node| ask(node).contains("4 of 4 members"))
     });
     let mut conf = fs::OpenOptions::new();
     let mut conf = conf.append(true).open(path("slurm.conf")).expect("a file");
     writeln!(conf, "HealthCheckProgram={lab}/muster-health").expect("written");
     writeln!(conf, "HealthCheckInterval=1").expect("written");
-    assert!(cluster.say(&["scontrol", "reconfigure"]).0.success());
-    let said =
+    assert!(cluster.output_of(&["scontrol", "reconfigure"]).0.success());
+    let printed =
         |node: usize| fs::read_to_string(path(&format!("run/health.n{node}"))).unwrap_or_default();
-    let drained = || cluster.say(&["sinfo", "-h", "-n", "n4", "-o", "%E"]).1;
-    // A node that is well is nothing to speak of, but the settings are read.
-    await_that(&cluster, "asked", || {
+    let drained = || {
+        cluster
+            .output_of(&["sinfo", "-h", "-n", "n4", "-o", "%E"])
+            .1
+    };
+    // A healthy node causes no output, but the settings are read.
+    await_that(&cluster, "checked", || {
         (1..=NODES).all(|node| path(&format!("run/health.n{node}")).exists())
     });
-    assert_eq!(said(1), "");
+    assert_eq!(printed(1), "");
     for member in cluster.on_node(4, "musterd") {
         signal(&member, Signal::KILL);
     }
     for node in 1..NODES {
-        await_that(&cluster, "suggested", || {
-            let said = said(node);
-            said.contains("CRITICAL") && said.contains("NodeName=n4 State=DRAIN")
+        await_that(&cluster, "a drain is suggested", || {
+            let printed = printed(node);
+            printed.contains("CRITICAL") && printed.contains("NodeName=n4 State=DRAIN")
         });
     }
     assert!(!drained().contains("muster"), "{}", drained());
     fs::write(path("health"), settings + "MUSTER_DRAIN=yes\n").expect("a file");
     await_that(&cluster, "drained", || {
-        (1..NODES).any(|node| said(node).contains("drained: n4"))
+        (1..NODES).any(|node| printed(node).contains("drained: n4"))
     });
     assert!(drained().contains("muster:failed"), "{}", drained());
-    // Where most are lost, it may be this node that is.
+    // If most nodes are lost, this node itself may be the cause.
     for node in [2, 3] {
         for member in cluster.on_node(node, "musterd") {
             signal(&member, Signal::KILL);
         }
     }
     await_that(&cluster, "held back", || {
-        said(1).contains("not drained: only 1 of 4")
+        printed(1).contains("not drained: only 1 of 4")
     });
-    let state = cluster.say(&["sinfo", "-h", "-n", "n2,n3", "-o", "%E"]).1;
+    let state = cluster
+        .output_of(&["sinfo", "-h", "-n", "n2,n3", "-o", "%E"])
+        .1;
     assert!(!state.contains("muster"), "{state}");
 }

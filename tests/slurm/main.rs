@@ -1,4 +1,4 @@
-//! The plugin of `srun`, in a real Slurm.
+//! The plugin for `srun`, in a real Slurm.
 
 mod default;
 mod health;

@@ -1,24 +1,24 @@
-//! `muster run` under plain `srun`, in a real Slurm of four nodes: unmodified programs live through the
-//! loss of ranks and of whole nodes, their Slurm daemons included (run-1, run-2, slurm-4).
+//! `muster run` under plain `srun`, in a real Slurm of four nodes: unmodified programs survive the loss of
+//! ranks and of whole nodes, including their Slurm daemons (run-1, run-2, slurm-4).
 
 use muster_tests::cluster::{Cluster, NODES, Process, Run, signal};
 use muster_tests::launch::{compile, venv};
 use muster_tests::program;
 use muster_tests::ranks::wait_for_end;
-use muster_tests::table::{NODE, RANK, SHRUNK, Start, saw};
+use muster_tests::table::{NODE, RANK, SHRUNK, Start, observed};
 use rand::{Rng, SeedableRng};
 use rustix::process::Signal;
 
 const RANKS: usize = 8;
 const NODE_SHRUNK: &str =
-    "the others live, all of them are told, and MPI goes on without its ranks";
+    "the others continue, all are notified, and MPI continues without its ranks";
 
-/// What a user types, with these words for the program that survives.
+/// Runs the user's command, with these arguments for the program that survives.
 fn survive(cluster: &Cluster, words: &[&str]) -> Run {
     start(cluster, &[], "survive", words)
 }
 
-/// The same of any program, and with these options.
+/// The same for any program, and with these options.
 fn start(cluster: &Cluster, options: &[&str], program_name: &str, words: &[&str]) -> Run {
     let compiler = venv("venv").join("mpicc");
     let binary = compile(&compiler, program_name, &[], cluster.folder());
@@ -33,14 +33,14 @@ fn start(cluster: &Cluster, options: &[&str], program_name: &str, words: &[&str]
         .arg(binary)
         .args(words)
         .env("MUSTER_AGENT", program("musterd"))
-        // As of emulated nodes, see `running`.
+        // As for emulated nodes, see `running`.
         .env("MUSTER_PROFILE", "quiet")
         .env("TMPDIR", cluster.folder())
         .env("HOME", cluster.folder());
     cluster.run(&mut command)
 }
 
-/// The survivors went on with right sums and reached the end of MPI.
+/// Asserts that the survivors continued with right sums and reached the end of MPI.
 fn expect_survivors(run: &Run, lost: usize) {
     let left = RANKS - lost;
     let size = format!(" {left}");
@@ -52,7 +52,7 @@ fn expect_survivors(run: &Run, lost: usize) {
     assert_eq!((done.len(), run.lines_with(&["WRONG"]).len()), (left, 0));
 }
 
-/// No key and no directory of a session is left; the files of lost nodes went with these.
+/// Asserts that no key and no session directory is left; the files of lost nodes are ignored.
 fn expect_no_files(cluster: &Cluster, lost: &[usize]) {
     let entries = std::fs::read_dir(cluster.folder()).expect("a folder");
     let names = entries
@@ -68,20 +68,20 @@ fn expect_no_files(cluster: &Cluster, lost: &[usize]) {
     assert_eq!(left, [""; 0]);
 }
 
-/// What is done to a running step.
+/// The fault of a running step.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
     /// SIGKILL to both ranks of a node.
     RanksOfNode,
-    /// SIGKILL to everything of a node: ranks, launcher, agent, Slurm's daemons.
+    /// SIGKILL to all processes of a node: ranks, launcher, agent, Slurm's daemons.
     Node,
-    /// SIGSTOP to everything of a node: it falls silent, and its connections stay open.
+    /// SIGSTOP to all processes of a node: it becomes silent, and its connections stay open.
     Stopped,
-    /// SIGKILL to everything of two nodes.
+    /// SIGKILL to all processes of two nodes.
     TwoNodes,
 }
 
-/// A seed decides whom the fault hits; it is printed if the test fails.
+/// A seed decides which processes the fault affects; it is printed if the test fails.
 fn survive_fault(fault: Fault) {
     let seed = std::env::var("MUSTER_TEST_SEED").ok();
     let seed: u64 = seed
@@ -115,14 +115,14 @@ fn survive_fault(fault: Fault) {
         _ => Signal::KILL,
     };
     if !matches!(fault, Fault::Stopped) {
-        // All at once, however late this process goes on between two: Open MPI 5.0.11 may crash
-        // (`ompi_comm_revoke_local`) if another one is lost just after it has shrunk for the first.
+        // All at once, however slowly this process continues: Open MPI 5.0.11 may crash
+        // (`ompi_comm_revoke_local`) if another rank is lost just after it has shrunk for the first one.
         victims.iter().for_each(|one| signal(one, Signal::STOP));
     }
     victims.iter().for_each(|victim| signal(victim, what));
     expect_survivors(&run, lost);
     if matches!(fault, Fault::Node) {
-        saw(Start::MusterRun, NODE, NODE_SHRUNK);
+        observed(Start::MusterRun, NODE, NODE_SHRUNK);
     }
     if matches!(fault, Fault::RanksOfNode) {
         assert!(run.end().success(), "{:?}", run.errors());
@@ -130,7 +130,7 @@ fn survive_fault(fault: Fault) {
         expect_no_files(&cluster, &[]);
         return;
     }
-    // What ran on the other nodes ends by itself; srun stays until Slurm has missed the node.
+    // The processes on the other nodes end by themselves; srun stays until Slurm has detected the lost node.
     let others: Vec<usize> = (1..=NODES).filter(|node| !nodes.contains(node)).collect();
     let is_ours = |one: &Process| ["muster", "musterd", "survive"].contains(&one.name.as_str());
     let left = of_nodes(&cluster, &others).into_iter().filter(is_ours);
@@ -146,7 +146,7 @@ fn drawn_seed() -> u64 {
     now.map_or(1, |now| now.as_nanos() as u64)
 }
 
-/// What runs on these nodes, but for the process that holds a node's network.
+/// The processes on these nodes, except the one that holds a node's network.
 fn of_nodes(cluster: &Cluster, nodes: &[usize]) -> Vec<Process> {
     let mut all = cluster.processes();
     all.retain(|process| {
@@ -184,13 +184,13 @@ fn a_killed_rank_is_survived() {
     signal(&cluster.on_node(3, "survive")[0], Signal::KILL);
     expect_survivors(&run, 1);
     assert!(run.end().success(), "{:?}", run.errors());
-    saw(Start::MusterRun, RANK, SHRUNK);
+    observed(Start::MusterRun, RANK, SHRUNK);
     cluster.await_clean();
     cluster.show_clean("a step of muster run that lost a rank");
     expect_no_files(&cluster, &[]);
 }
 
-/// Where MPI has no fault tolerance it ends the step on all nodes, with its status (run-4).
+/// If MPI has no fault tolerance, the loss ends the step on all nodes, with the rank's status (run-4).
 #[test]
 fn a_killed_rank_ends_a_step_that_cannot_live_without_it() {
     let Some(cluster) = Cluster::start("") else {
@@ -239,8 +239,8 @@ fn keys(cluster: &Cluster) -> Vec<String> {
         .collect()
 }
 
-/// The key is gone as soon as all launchers have it, so it does not stay when all of them are killed; nor does the
-/// shared memory of their ranks.
+/// The key is removed as soon as all launchers have it, so it is not left when all of them are killed;
+/// neither is the shared memory of their ranks.
 #[test]
 fn killed_launchers_leave_no_key() {
     let Some(cluster) = Cluster::start("") else {
@@ -257,12 +257,13 @@ fn killed_launchers_leave_no_key() {
         .iter()
         .for_each(|launcher| signal(launcher, Signal::KILL));
     assert!(!run.end().success(), "{:?}", run.errors());
-    // The agents take away what their launchers could not.
+    // The agents remove what their launchers could not.
     cluster.await_clean();
     expect_no_files(&cluster, &[]);
 }
 
-/// Where the agent of one node, or of all, cannot be started, the step ends, says why and leaves nothing.
+/// If the agent of one node, or of all, cannot be started, the step ends, reports the reason and leaves
+/// nothing.
 #[test]
 fn a_step_without_agents_ends_and_leaves_nothing() {
     let Some(cluster) = Cluster::start("") else {
@@ -297,7 +298,8 @@ fn a_step_without_agents_ends_and_leaves_nothing() {
     }
 }
 
-/// As in an interactive step: each has a name of its own, by which it has its key, its ports and its agents (run-2).
+/// As in an interactive step: each has a name of its own, and with it its key, its ports and its agents
+/// (run-2).
 #[test]
 fn two_at_once_in_one_step_are_two_jobs() {
     let Some(cluster) = Cluster::start("") else {
@@ -324,7 +326,7 @@ fn two_at_once_in_one_step_are_two_jobs() {
 }
 
 #[test]
-fn a_step_that_does_not_fit_is_refused() {
+fn a_step_with_wrong_options_is_refused() {
     let Some(cluster) = Cluster::start("") else {
         return;
     };
@@ -333,10 +335,10 @@ fn a_step_that_does_not_fit_is_refused() {
     for (mpi, tasks, words) in [
         ("--mpi=none", "--ntasks=8", "--ntasks-per-node=1"),
         ("--mpi=pmi2", "--ntasks=4", "--mpi=none"),
-        // As where MpiDefault is pmix.
+        // As with MpiDefault=pmix.
         ("--mpi=pmix", "--ntasks=4", "--mpi=none"),
     ] {
-        let (status, said) = cluster.say(&["srun", "-N4", mpi, tasks, muster, "run", "true"]);
+        let (status, said) = cluster.output_of(&["srun", "-N4", mpi, tasks, muster, "run", "true"]);
         assert!(!status.success() && said.contains(words), "{said}");
     }
     cluster.await_clean();

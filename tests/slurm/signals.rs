@@ -1,4 +1,5 @@
-//! Signals to a step of `muster run`, in a real Slurm of four nodes: whoever sends them, each rank gets one (run-4).
+//! Signals to a `muster run` step, in a real Slurm of four nodes: whichever process sends them, each rank
+//! gets one (run-4).
 
 use muster_tests::cluster::{Cluster, Run};
 use muster_tests::launch::compile;
@@ -27,11 +28,14 @@ fn start(cluster: &Cluster) -> Run {
     cluster.run(&mut command)
 }
 
-/// The step that runs.
+/// The running step.
 fn step(cluster: &Cluster) -> String {
-    let (status, said) = cluster.say(&["squeue", "--steps", "-h", "-o", "%i"]);
-    let steps: Vec<&str> = said.lines().filter(|line| line.ends_with(".0")).collect();
-    assert!(status.success() && steps.len() == 1, "{said}");
+    let (status, printed) = cluster.output_of(&["squeue", "--steps", "-h", "-o", "%i"]);
+    let steps: Vec<&str> = printed
+        .lines()
+        .filter(|line| line.ends_with(".0"))
+        .collect();
+    assert!(status.success() && steps.len() == 1, "{printed}");
     steps[0].trim().to_owned()
 }
 
@@ -45,13 +49,14 @@ fn each_rank_gets_a_signal_to_the_step_once() {
     run.await_lines(RANKS, &["UP"]);
     let step = step(&cluster);
     for (name, number) in [("USR1", 10), ("USR2", 12), ("TERM", 15)] {
-        let (status, said) = cluster.say(&["scancel", &format!("--signal={name}"), &step]);
-        assert!(status.success(), "{said}");
+        let (status, printed) = cluster.output_of(&["scancel", &format!("--signal={name}"), &step]);
+        assert!(status.success(), "{printed}");
         run.await_lines(RANKS, &[&format!("GOT {number} ")]);
     }
-    // Their status is that of the signal; what was sent before it has come by then.
+    // The exit status is that of the signal; earlier output has arrived by then.
     let _ = run.end();
-    // Of SIGTERM a rank may get a second: that of its launcher, which has heard of the end from another node first.
+    // A rank may get a second SIGTERM: from its launcher, which has been notified of the end by another node
+    // first.
     for number in [10, 12] {
         let got = run.lines_with(&[&format!("GOT {number} ")]);
         assert_eq!(got.len(), RANKS, "{got:?}");

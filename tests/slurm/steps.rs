@@ -1,10 +1,10 @@
-//! Muster in a real Slurm: as a step of the job (slurm-2), and by the plugin (slurm-1); jobs of several users,
-//! again and at once, with a clean end (slurm-3).
+//! Muster in a real Slurm: as a step of the job (slurm-2), and by the plugin (slurm-1); jobs of several
+//! users, repeated and concurrent, with a clean end (slurm-3).
 
 use muster_tests::cluster::{Cluster, NODES, Process, Run, kill, signal};
 use muster_tests::ranks::wait_for_end;
 use muster_tests::steps::{
-    LIVES_ON, everybody, plugin, service, step, worker, worker_program, workers,
+    LIVES_ON, all_alive, plugin, service, step, worker, worker_program, workers,
 };
 use muster_tests::{program, until};
 use rustix::process::Signal;
@@ -15,39 +15,39 @@ use std::path::Path;
 
 /// slurm-2.
 #[test]
-fn a_service_step_tells_of_a_killed_worker() {
+fn a_service_step_reports_a_killed_worker() {
     let Some(cluster) = Cluster::start("") else {
         return;
     };
     let mut run = service(&cluster);
     run.await_lines(NODES, &["ATTACHED"]);
-    run.await_view(0..NODES, &everybody());
+    run.await_view(0..NODES, &all_alive());
     signal(&worker(&cluster, 3), Signal::KILL);
     for rank in [0, 1, 3] {
         run.await_line(&[&format!("{rank}: EVENT RankFailed node=n3 rank=2")]);
     }
-    run.tell("leave 0");
+    run.send("leave 0");
     run.end();
     cluster.await_clean();
 }
 
-/// A step with the plugin, which Slurm leaves alone when a worker dies.
+/// A step with the plugin that Slurm does not end when a worker dies.
 fn with_plugin(cluster: &Cluster) -> Run {
     step(cluster, &[&["--muster"], &LIVES_ON[..]].concat())
 }
 
 /// slurm-1.
 #[test]
-fn the_plugin_gives_each_node_an_agent_and_takes_it_away() {
+fn the_plugin_starts_an_agent_on_each_node_and_ends_it() {
     let Some(cluster) = Cluster::start(&plugin(&program("musterd"))) else {
         return;
     };
     let mut run = with_plugin(&cluster);
-    run.await_view(0..NODES, &everybody());
+    run.await_view(0..NODES, &all_alive());
     for node in 1..=NODES {
         assert_eq!(cluster.on_node(node, "musterd").len(), 2, "node {node}");
         let pid = worker(&cluster, node).pid;
-        let variables = fs::read(format!("/proc/{pid}/environ")).expect("it lives");
+        let variables = fs::read(format!("/proc/{pid}/environ")).expect("the process runs");
         let variables = String::from_utf8_lossy(&variables);
         assert!(variables.contains("MUSTER_JOB=slurm-"), "{variables}");
         assert!(!variables.contains("SLURM_MUSTER_KEY"), "{variables}");
@@ -56,16 +56,16 @@ fn the_plugin_gives_each_node_an_agent_and_takes_it_away() {
     for rank in [0, 1, 3] {
         run.await_line(&[&format!("{rank}: EVENT RankFailed node=n3 rank=2")]);
     }
-    // An agent that is killed is started again by its worker, with the job's key.
+    // A killed agent is started again by its worker, with the job's key.
     for process in cluster.on_node(2, "musterd") {
         signal(&process, Signal::KILL);
     }
     run.await_line(&["1: EVENT Overflow", "NewAgent"]);
-    // Where the last worker has ended the agent has, too. A new one elsewhere learns of that node from its peers, and
-    // what was told of its worker holds.
+    // Where the last worker has ended, the agent has ended, too. A new agent elsewhere learns of that node
+    // from its peers, and the reported state of its worker is kept.
     run.await_view(
         [0, 1, 3],
-        &everybody()
+        &all_alive()
             .replace("n3=Alive", "n3=Left")
             .replace("2=Alive 3", "2=Failed 3"),
     );
@@ -73,21 +73,21 @@ fn the_plugin_gives_each_node_an_agent_and_takes_it_away() {
     for rank in [1, 3] {
         run.await_line(&[&format!("{rank}: EVENT RankFailed node=n1 rank=0")]);
     }
-    run.tell("leave 0");
+    run.send("leave 0");
     run.end();
     cluster.await_clean();
 }
 
-/// Of tasks that never came to their agent Slurm alone knows how they end; of one that did the kernel has said so, and
-/// nothing is said twice.
+/// For tasks that never attached to their agent only Slurm knows how they end. For an attached one the kernel
+/// has reported it, and nothing is reported twice.
 #[test]
-fn the_ends_of_tasks_that_never_attached_are_told() {
+fn the_ends_of_tasks_that_never_attached_are_reported() {
     let Some(cluster) = Cluster::start(&plugin(&program("musterd"))) else {
         return;
     };
     let path = |name: &str| cluster.folder().join(name);
     let gate = path("gate").display().to_string();
-    assert!(cluster.say(&["mkfifo", &gate]).0.success());
+    assert!(cluster.output_of(&["mkfifo", &gate]).0.success());
     fs::create_dir(path("journal")).expect("a folder");
     // The first node has two of the tasks.
     let line = "case $SLURM_PROCID in 0|3) exec \"$RANK\";; esac; read -r _ <\"$LAB/gate\"
@@ -106,21 +106,21 @@ fn the_ends_of_tasks_that_never_attached_are_told() {
         .write(true)
         .open(path("gate"))
         .expect("a pipe");
-    gate.write_all(b"\n\n\n").expect("there is room");
-    for told in [
+    gate.write_all(b"\n\n\n").expect("the pipe has space");
+    for expected in [
         "RankFailed node=n1 rank=1 cause=Told code=9 ",
         "RankFailed node=n2 rank=2 cause=Told code=-3 ",
         "RankLeft node=n4 rank=4 cause=Told code=0 ",
     ] {
-        run.await_line(&["0: EVENT", told]);
-        run.await_line(&["3: EVENT", told]);
+        run.await_line(&["0: EVENT", expected]);
+        run.await_line(&["3: EVENT", expected]);
     }
     let ask = |words: &str| {
         let muster = program("muster").display().to_string();
         let line = format!("MUSTER_JOB=slurm-1.0 MUSTER_NODE=n1 exec {muster} {words}");
-        let (status, said) = cluster.say(&["sh", "-c", &line]);
-        assert!(status.success(), "{words}: {said}");
-        said
+        let (status, printed) = cluster.output_of(&["sh", "-c", &line]);
+        assert!(status.success(), "{words}: {printed}");
+        printed
     };
     let why = "rank 1 on n1 is failed: told by the launcher, signal 9";
     assert!(ask("why 1").starts_with(why), "{}", ask("why 1"));
@@ -128,7 +128,7 @@ fn the_ends_of_tasks_that_never_attached_are_told() {
     assert!(ask("why 2").starts_with(why), "{}", ask("why 2"));
     let why = "rank 4 on n4 is left: told by the launcher, exit code 0";
     assert!(ask("why 4").starts_with(why), "{}", ask("why 4"));
-    // Of one that was attached Slurm tells nothing that is new.
+    // For an attached task Slurm reports nothing new.
     signal(&worker(&cluster, 3), Signal::KILL);
     run.await_line(&["0: EVENT RankFailed node=n3 rank=3", " code=9 "]);
     run.await_view(
@@ -145,14 +145,14 @@ fn the_ends_of_tasks_that_never_attached_are_told() {
     };
     assert_eq!([1, 2, 3].map(failed), [1; 3], "{}", ask("events"));
     assert_eq!(run.lines_with(&["0: EVENT RankFailed"]).len(), 3);
-    run.tell("leave 0");
+    run.send("leave 0");
     run.end();
     cluster.await_clean();
 }
 
-/// Whatever else it has inside must not meet what Slurm has.
+/// Other symbols in the plugin must not collide with Slurm's.
 #[test]
-fn the_plugin_shows_slurm_what_slurm_asks_for() {
+fn the_plugin_exports_only_what_slurm_needs() {
     plugin(Path::new("/bin/true"));
     let mut command = std::process::Command::new("nm");
     command.args(["--dynamic", "--defined-only", "--format=posix"]);
@@ -178,7 +178,7 @@ fn the_plugin_shows_slurm_what_slurm_asks_for() {
     assert_eq!(names, wanted);
 }
 
-/// Everything on a node dies at once: its tasks, slurmstepd, slurmd and the agent. Then, of another node,
+/// All processes of a node die at once: its tasks, slurmstepd, slurmd and the agent. Then, on other nodes,
 /// slurmd alone, and slurmstepd.
 #[test]
 fn lost_daemons_and_a_lost_node() {
@@ -186,8 +186,8 @@ fn lost_daemons_and_a_lost_node() {
         return;
     };
     let mut run = with_plugin(&cluster);
-    run.await_view(0..NODES, &everybody());
-    // Without its slurmd a node goes on.
+    run.await_view(0..NODES, &all_alive());
+    // Without its slurmd a node continues.
     for process in cluster.on_node(2, "slurmd") {
         signal(&process, Signal::KILL);
     }
@@ -201,21 +201,21 @@ fn lost_daemons_and_a_lost_node() {
     }
     let rest = "n1=Alive n2=Alive n3=Alive n4=Failed 0=Alive 1=Alive 2=Alive 3=Failed";
     run.await_view(0..3, rest);
-    // slurmstepd takes its tasks' input and output along, and these end by that; the agent tells it.
+    // slurmstepd takes its tasks' input and output with it, which ends them; the agent reports it.
     for process in cluster.on_node(3, "slurmstepd") {
         signal(&process, Signal::KILL);
     }
     for rank in 0..2 {
         run.await_line(&[&format!("{rank}: EVENT RankFailed node=n3 rank=2")]);
     }
-    // Where slurmd is gone Slurm ends nothing; the workers do it themselves.
-    run.tell("leave 0");
+    // Where slurmd is gone Slurm ends nothing; the workers end by themselves.
+    run.send("leave 0");
     run.await_line(&["0: LEFT true"]);
-    // srun may have given its words up.
+    // srun may not pass the command on any more.
     for worker in cluster.on_node(2, "muster-test-ran") {
         wait_for_end(worker.pid);
     }
-    assert!(cluster.say(&["scancel", "--user=root"]).0.success());
+    assert!(cluster.output_of(&["scancel", "--user=root"]).0.success());
     run.end();
     for node in 1..NODES {
         for process in cluster.on_node(node, "musterd") {
@@ -224,37 +224,39 @@ fn lost_daemons_and_a_lost_node() {
     }
 }
 
-/// The words of a process in `/proc`.
+/// The values of a key in `/proc` for a process.
 fn status_of(process: &Process, key: &str) -> String {
     let path = format!("/proc/{}/status", process.pid);
-    let status = fs::read_to_string(path).expect("it lives");
+    let status = fs::read_to_string(path).expect("the process runs");
     let line = status.lines().find_map(|line| line.strip_prefix(key));
-    let words = line.expect("the kernel says so").split_whitespace();
+    let words = line
+        .expect("the kernel provides the value")
+        .split_whitespace();
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// Whether a thread of it has a real-time policy.
+/// Whether one of its threads has a real-time policy.
 fn is_real_time(process: &Process) -> bool {
-    let tasks = fs::read_dir(format!("/proc/{}/task", process.pid)).expect("it lives");
+    let tasks = fs::read_dir(format!("/proc/{}/task", process.pid)).expect("the process runs");
     tasks.flatten().any(|task| {
         let stat = fs::read_to_string(task.path().join("stat")).unwrap_or_default();
         let behind = stat.rsplit(')').next().unwrap_or_default();
-        // The 41st of all, of which two are before this.
+        // The 41st field, of which two are before this.
         behind.split_whitespace().nth(38) == Some("1")
     })
 }
 
-/// A user who is not root, and whom every system has.
-const NOBODY: &str = "65534";
+/// A user other than root that every system has.
+const OTHER_USER: &str = "65534";
 
-/// Two users have a job on the same nodes at once: neither hears of the other's. The agents are their
-/// users', with nothing of root's but the priority (slurm-3).
+/// Two users have a job on the same nodes at once: neither is notified of the other's failures. The agents
+/// belong to their users, with none of root's rights except the priority (slurm-3).
 #[test]
 fn two_jobs_of_two_users_at_once() {
     let Some(cluster) = Cluster::start("") else {
         return;
     };
-    // Where this is built others may not read.
+    // Other users may not read the build directory.
     let copy = |path: &Path| {
         let own = cluster.folder().join(path.file_name().expect("a program"));
         fs::copy(path, &own).expect("a copy");
@@ -270,26 +272,35 @@ fn two_jobs_of_two_users_at_once() {
     let line = plugin(&copy(&program("musterd")));
     let line = format!("{} readable={}\n", line.trim_end(), open.display());
     cluster.set_plugins(&line);
-    // One of them has a group besides his own.
+    // One of them has a supplementary group.
     let groups = fs::read_to_string("/etc/group").expect("groups") + "team:x:4711:nobody\n";
     fs::write(cluster.folder().join("group"), groups).expect("a file");
     let mount = "mount --bind \"$LAB/group\" /etc/group";
-    assert!(cluster.say(&["sh", "-c", mount]).0.success());
+    assert!(cluster.output_of(&["sh", "-c", mount]).0.success());
     let mut ours = with_plugin(&cluster);
     let mut command = cluster.command("setpriv");
-    command.args(["--reuid", NOBODY, "--regid", NOBODY, "--clear-groups"]);
+    command.args([
+        "--reuid",
+        OTHER_USER,
+        "--regid",
+        OTHER_USER,
+        "--clear-groups",
+    ]);
     command.args(["srun", "--nodes=4", "--ntasks=4", "--label", "--muster"]);
     let mut theirs = cluster.run(command.args(LIVES_ON).arg(rank));
-    ours.await_view(0..NODES, &everybody());
-    theirs.await_view(0..NODES, &everybody());
+    ours.await_view(0..NODES, &all_alive());
+    theirs.await_view(0..NODES, &all_alive());
     let of = |user: &str, processes: Vec<Process>| {
         let mut processes = processes;
         processes.retain(|process| status_of(process, "Uid:").starts_with(user));
         processes
     };
-    let real_time = cluster.say(&["chrt", "--fifo", "1", "true"]).0.success();
+    let real_time = cluster
+        .output_of(&["chrt", "--fifo", "1", "true"])
+        .0
+        .success();
     let may_raise = cluster
-        .say(&["prlimit", "--rtprio=1:1", "true"])
+        .output_of(&["prlimit", "--rtprio=1:1", "true"])
         .0
         .success();
     for (may, what, lacks) in [
@@ -301,92 +312,93 @@ fn two_jobs_of_two_users_at_once() {
         }
     }
     for node in 1..=NODES {
-        let agents = of(NOBODY, cluster.on_node(node, "musterd"));
+        let agents = of(OTHER_USER, cluster.on_node(node, "musterd"));
         assert_eq!(agents.len(), 2, "node {node}");
         for agent in &agents {
-            let all_four = [NOBODY; 4].join(" ");
+            let all_four = [OTHER_USER; 4].join(" ");
             assert_eq!(status_of(agent, "Uid:"), all_four);
             assert_eq!(status_of(agent, "Gid:"), all_four);
-            assert_eq!(status_of(agent, "Groups:"), format!("4711 {NOBODY}"));
+            assert_eq!(status_of(agent, "Groups:"), format!("4711 {OTHER_USER}"));
             assert_eq!(status_of(agent, "CapEff:"), "0000000000000000");
             assert_eq!(status_of(agent, "CapPrm:"), "0000000000000000");
-            // So that it has the priority back that its guard takes away; root needs CAP_SYS_RESOURCE for it.
+            // So that the agent can regain the priority that its guard removes; as root it needs
+            // CAP_SYS_RESOURCE for that.
             let limits = fs::read_to_string(format!("/proc/{}/limits", agent.pid));
-            let limits = limits.expect("it lives").replace(' ', "");
+            let limits = limits.expect("the process runs").replace(' ', "");
             assert!(
                 !may_raise || limits.contains("Maxrealtimepriority11"),
                 "{limits}"
             );
         }
-        // One that has worked too long at a time is without it for a while.
+        // An agent that has worked too long at a time lacks it for a while.
         let is_set = || (agents.iter().any(is_real_time) == real_time).then_some(());
         until(|| format!("real time on node {node}: {real_time}"), is_set);
     }
-    // Where the site lets them, others may ask.
-    let doors = fs::read_dir(&open).expect("a folder").flatten();
-    let doors = doors.map(|listener| listener.path().display().to_string());
-    let doors: Vec<String> = doors
+    // Where the site allows it, others may read.
+    let sockets = fs::read_dir(&open).expect("a folder").flatten();
+    let sockets = sockets.map(|listener| listener.path().display().to_string());
+    let sockets: Vec<String> = sockets
         .filter(|listener| listener.contains("/muster-0-"))
         .collect();
-    assert_eq!(doors.len(), NODES, "{doors:?}");
+    assert_eq!(sockets.len(), NODES, "{sockets:?}");
     let drop = [
         "setpriv",
         "--reuid",
-        NOBODY,
+        OTHER_USER,
         "--regid",
-        NOBODY,
+        OTHER_USER,
         "--clear-groups",
     ];
-    let (status, said) =
-        cluster.say(&[&drop[..], &[&muster, "members", "--agent", &doors[0]]].concat());
-    assert!(status.success() && said.contains("n4"), "{said}");
+    let (status, printed) =
+        cluster.output_of(&[&drop[..], &[&muster, "members", "--agent", &sockets[0]]].concat());
+    assert!(status.success() && printed.contains("n4"), "{printed}");
     let folders = fs::read_dir(cluster.muster_dir()).expect("a folder");
     let mut owners: Vec<u32> = folders
         .flatten()
-        .map(|folder| folder.metadata().expect("it is there").uid())
+        .map(|folder| folder.metadata().expect("the folder exists").uid())
         .collect();
     owners.sort_unstable();
     owners.dedup();
     assert_eq!(owners, [0, 65534]);
-    // A death in one is none in the other.
+    // A death in one job is not reported in the other.
     signal(&of("0 ", workers(&cluster, 3))[0], Signal::KILL);
     for rank in [0, 1, 3] {
         ours.await_line(&[&format!("{rank}: EVENT RankFailed node=n3 rank=2")]);
     }
-    signal(&of(NOBODY, workers(&cluster, 2))[0], Signal::KILL);
+    signal(&of(OTHER_USER, workers(&cluster, 2))[0], Signal::KILL);
     for rank in [0, 2, 3] {
         theirs.await_line(&[&format!("{rank}: EVENT RankFailed node=n2 rank=1")]);
     }
-    theirs.tell("states");
+    theirs.send("states");
     theirs.await_lines(3, &["STATES", "1=Failed 2=Alive"]);
     assert_eq!(theirs.lines_with(&["Failed", "rank=2"]), [""; 0]);
     assert_eq!(ours.lines_with(&["Failed", "rank=1"]), [""; 0]);
-    ours.tell("leave 0");
-    theirs.tell("leave 0");
+    ours.send("leave 0");
+    theirs.send("leave 0");
     ours.end();
     theirs.end();
     cluster.await_clean();
     cluster.show_clean("two jobs of two users at once");
 }
 
-/// The job script of a test that talks to its tasks through two pipes.
-const TALKING: &str = r#"#!/bin/bash
+/// The job script of a test that communicates with its tasks through two pipes.
+const TWO_PIPES: &str = r#"#!/bin/bash
 exec srun --label --muster --kill-on-bad-exit=0 --no-kill "$RANK" <>"$LAB/in" >"$LAB/out" 2>&1
 "#;
 
-/// Slurm ends a job and starts it anew: the same names, the same ports, another key, and nothing of the
-/// first time (slurm-3).
+/// Slurm ends a job and starts it again: the same names, the same ports, another key, and nothing left of the
+/// first run (slurm-3).
 #[test]
-fn a_job_that_is_requeued_begins_anew() {
+fn a_requeued_job_starts_from_the_beginning() {
     let Some(cluster) = Cluster::start(&plugin(&program("musterd"))) else {
         return;
     };
     let path = |name| cluster.folder().join(name).display().to_string();
-    fs::write(path("talking"), TALKING).expect("a file");
-    let (status, said) = cluster.say(&["mkfifo", &path("in"), &path("out")]);
-    assert!(status.success(), "{said}");
+    fs::write(path("talking"), TWO_PIPES).expect("a file");
+    let (status, printed) = cluster.output_of(&["mkfifo", &path("in"), &path("out")]);
+    assert!(status.success(), "{printed}");
     let mut ends = cluster.command("sh");
-    // Both pipes stay open, whoever comes and goes.
+    // Both pipes stay open, whichever processes use them.
     ends.args(["-c", r#"cat 0<>"$LAB/out" & cat 1<>"$LAB/in"; kill $!"#]);
     let mut run = cluster.run(&mut ends);
     let mut submit = cluster.command("sbatch");
@@ -396,19 +408,19 @@ fn a_job_that_is_requeued_begins_anew() {
     let output = output.expect("nsenter can be started");
     let job = String::from_utf8_lossy(&output.stdout).trim().to_owned();
     assert!(output.status.success(), "{output:?}");
-    run.await_view(0..NODES, &everybody());
+    run.await_view(0..NODES, &all_alive());
     let first: Vec<Process> = (1..=NODES)
         .flat_map(|node| cluster.on_node(node, "musterd"))
         .collect();
     assert_eq!(first.len(), 2 * NODES);
-    let (status, said) = cluster.say(&["scontrol", "requeue", &job]);
-    assert!(status.success(), "{said}");
+    let (status, printed) = cluster.output_of(&["scontrol", "requeue", &job]);
+    assert!(status.success(), "{printed}");
     first.iter().for_each(|process| wait_for_end(process.pid));
     let before = run.lines_with(&["ATTACHED"]).len();
-    // It is waiting again, for longer than need be.
+    // It is pending again, for longer than necessary.
     let waits = || {
-        let said = cluster.say(&["squeue", "--noheader", "--job", &job, "--format=%T"]);
-        (said.1.trim() == "PENDING").then_some(())
+        let printed = cluster.output_of(&["squeue", "--noheader", "--job", &job, "--format=%T"]);
+        (printed.1.trim() == "PENDING").then_some(())
     };
     until(|| cluster.logs(), waits);
     let again = [
@@ -417,13 +429,13 @@ fn a_job_that_is_requeued_begins_anew() {
         &format!("JobId={job}"),
         "StartTime=now",
     ];
-    let (status, said) = cluster.say(&again);
-    assert!(status.success(), "{said}");
+    let (status, printed) = cluster.output_of(&again);
+    assert!(status.success(), "{printed}");
     run.await_lines(before + NODES, &["ATTACHED"]);
     let place = format!("slurm-{job}.0");
     for node in 1..=NODES {
         let pid = worker(&cluster, node).pid;
-        let variables = fs::read(format!("/proc/{pid}/environ")).expect("it lives");
+        let variables = fs::read(format!("/proc/{pid}/environ")).expect("the process runs");
         let variables = String::from_utf8_lossy(&variables);
         assert!(variables.contains(&place), "{variables}");
         assert!(variables.contains("SLURM_RESTART_COUNT=1"), "{variables}");
@@ -434,15 +446,15 @@ fn a_job_that_is_requeued_begins_anew() {
     }
     let left = (1..=NODES).flat_map(|node| workers(&cluster, node));
     let left: Vec<Process> = left.collect();
-    run.tell("leave 0");
+    run.send("leave 0");
     left.iter().for_each(|process| wait_for_end(process.pid));
     drop(run);
     cluster.await_clean();
     cluster.show_clean("a job that was requeued");
 }
 
-/// BG-04: age gossip knows nodes, and of ranks those of its own: of those of others it knows nothing, be they alive
-/// or lost with their node.
+/// BG-04: age gossip knows nodes, and the ranks of its own node. Of the ranks of other nodes it knows
+/// nothing, whether they run or are lost with their node.
 #[test]
 fn a_step_may_choose_age_gossip() {
     let Some(cluster) = Cluster::start(&plugin(&program("musterd"))) else {
@@ -459,20 +471,20 @@ fn a_step_may_choose_age_gossip() {
         run.await_view([rank], &view("Alive", rank));
     }
     run.await_answers(NODES - 1);
-    // A worker that takes over from one that was killed, of the two processes the later one, misses whoever
-    // has died meanwhile.
+    // A worker that takes over from a killed one (the later one of the two processes) detects members that
+    // have died meanwhile.
     let mut all = cluster.processes();
     all.retain(|process| process.node == Some(4) && process.name != "sleep");
     let mut agents = cluster.on_node(1, "musterd");
     agents.sort_by_key(|process| process.pid);
     signal(&agents[1], Signal::KILL);
     kill(&all);
-    // Nobody is asked before srun has missed that node, see `await_view`.
+    // No view is requested before srun has detected the lost node, see `await_view`.
     for rank in 0..3 {
         run.await_line(&[&format!("{rank}: EVENT NodeFailed node=n4 ")]);
         run.await_view([rank], &view("Failed", rank));
     }
-    run.tell("leave 0");
+    run.send("leave 0");
     run.await_lines(3, &["LEFT true"]);
     drop(run);
     cluster.recover();

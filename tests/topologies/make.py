@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the topologies of machines that nobody here has, in hwloc's XML.
+"""Writes the topologies of machines that the tests do not run on, in hwloc's XML.
 
 two-sockets.xml    two packages of four cores with two threads each, one NUMA node each; an Ethernet
                    port and an InfiniBand adapter (with its IP interface) at each of them
@@ -98,7 +98,7 @@ def machine(packages, cores, threads, adapters, distances):
 
 
 def ring(a, b):
-    """Two nodes of a pair are near; each pair between it and the other's costs more."""
+    """The two nodes of a pair are near; the distance grows with the number of pairs between two nodes."""
     if a == b:
         return 10
     if a // 2 == b // 2:

@@ -1,4 +1,4 @@
-//! Attaching, reading, restarts of the agent, leaving, and every way in which that is refused.
+//! Attach, read, agent restart and detach, and every refusal of an attach request.
 
 mod support;
 
@@ -15,7 +15,7 @@ use muster_shm::{Cause, Event, EventKind, NodeState, RankState, TableWriter};
 use muster_sys::poll;
 use muster_sys::socket::{PacketListener, Packets, Received};
 use support::DEADLINE;
-use support::agent::{Agent, Order, Seen, options, place};
+use support::agent::{Agent, Order, Seen, directory, options};
 use support::rank::{Rank, role as act};
 use tempfile::tempdir;
 
@@ -59,7 +59,7 @@ fn what_the_agent_writes_is_read_and_events_raise_the_descriptor() {
         (client.my_rank().unwrap(), client.my_node().unwrap()),
         (Some(4), Some(0))
     );
-    // The agent states the rank after it has answered the client.
+    // The agent states the rank after its reply to the client.
     let alive = client.wait_rank(4, &[RankState::Alive], DEADLINE);
     assert_eq!(alive.unwrap(), Some(RankState::Alive));
     assert_eq!(client.rank_node(4).unwrap(), Some(0));
@@ -86,7 +86,7 @@ fn what_the_agent_writes_is_read_and_events_raise_the_descriptor() {
 }
 
 #[test]
-fn after_finalize_every_call_says_so() {
+fn after_finalize_every_call_returns_an_error() {
     let base = tempdir().unwrap();
     let mut agent = Agent::start(base.path());
     let client = Client::attach(options(base.path())).unwrap();
@@ -97,14 +97,14 @@ fn after_finalize_every_call_says_so() {
     assert!(matches!(client.next_event(), Err(Error::Finalized)));
     assert!(matches!(client.dispatch(), Err(Error::Finalized)));
     assert!(matches!(client.finalize(0), Err(Error::Finalized)));
-    // The process may attach again, as somebody new.
+    // The process may attach again as a new client.
     let client = Client::attach(options(base.path())).unwrap();
     client.finalize(0).unwrap();
 }
 
 /// The only test of this binary that uses the shared client: it is one per process.
 #[test]
-fn the_last_user_of_the_shared_client_leaves() {
+fn the_last_user_of_the_shared_client_detaches() {
     let base = tempdir().unwrap();
     let mut agent = Agent::start(base.path());
     assert!(matches!(shared::current(), Err(Error::Finalized)));
@@ -141,7 +141,7 @@ fn a_second_copy_of_the_library_in_one_process_is_refused() {
 }
 
 #[test]
-fn a_rank_that_lives_elsewhere_is_refused() {
+fn a_rank_that_another_process_holds_is_refused() {
     let base = tempdir().unwrap();
     let mut agent = Agent::start(base.path());
     let rank = Rank::start(base.path(), 3);
@@ -170,58 +170,58 @@ fn a_forked_child_may_not_use_its_parents_client() {
     let mut agent = Agent::start(base.path());
     let mut rank = Rank::start(base.path(), 0);
     let slot = agent.await_armed();
-    rank.tell("fork-calls");
-    assert_eq!(rank.hear("forked"), "0");
-    // The child's end was nobody's death, and the parent leaves as itself.
-    rank.tell("finalize");
-    rank.hear("finalized");
+    rank.send("fork-calls");
+    assert_eq!(rank.await_line("forked"), "0");
+    // The child's end is not reported as a failure, and the parent leaves in order.
+    rank.send("finalize");
+    rank.await_line("finalized");
     assert_eq!(agent.await_finding(slot), Finding::Left { exit_code: 0 });
 }
 
 #[test]
-fn a_restarted_worker_finds_its_ranks_where_they_were() {
+fn a_restarted_worker_finds_its_ranks_in_their_slots() {
     let base = tempdir().unwrap();
     let mut agent = Agent::start(base.path());
     let mut stays = Rank::start(base.path(), 1);
     agent.await_armed();
     let mut dies = Rank::start(base.path(), 2);
     let dead_slot = agent.await_armed();
-    stays.tell("slot");
-    let before = stays.hear("slot");
-    let (place, estate) = agent.kill_worker();
-    // Nobody watches now.
+    stays.send("slot");
+    let before = stays.await_line("slot");
+    let (directory, inherited) = agent.kill_worker();
+    // No process watches the ranks now.
     dies.signal(libc::SIGKILL);
     dies.wait();
-    let mut agent = Agent::resume(place, estate);
+    let mut agent = Agent::resume(directory, inherited);
     let finding = agent.await_finding(dead_slot);
     assert!(matches!(finding, Finding::Failed { .. }), "{finding:?}");
-    stays.tell("await-reattached 1");
-    stays.hear("reattached");
+    stays.send("await-reattached 1");
+    stays.await_line("reattached");
     let again = agent.await_seen("attached", |seen| match seen {
         Seen::Request(Request::Attached { rank, again, .. }) => Some((*rank, *again)),
         _ => None,
     });
     assert_eq!(again, (Some(1), true));
-    stays.tell("slot");
-    assert_eq!(stays.hear("slot"), before);
+    stays.send("slot");
+    assert_eq!(stays.await_line("slot"), before);
     assert_eq!(agent.view.rank_state(1), RankState::Alive);
-    stays.tell("finalize");
-    stays.hear("finalized");
+    stays.send("finalize");
+    stays.await_line("finalized");
     let slot: u32 = before.split(' ').next().unwrap().parse().unwrap();
     assert_eq!(agent.await_finding(slot), Finding::Left { exit_code: 0 });
 }
 
-/// What a new worker finds at once it writes before its clients are back: nobody nudges them then.
+/// A new worker writes what it finds at once, before its clients are back and can receive a wake-up.
 #[test]
-fn what_was_written_while_a_client_was_away_raises_its_descriptor() {
+fn events_written_while_a_client_was_away_raise_its_descriptor() {
     let base = tempdir().unwrap();
     let mut agent = Agent::start(base.path());
     let client = Client::attach(options(base.path())).unwrap();
     let slot = agent.await_armed();
-    let (place, estate) = agent.kill_worker();
-    let mut table = TableWriter::adopt(&estate.table);
+    let (directory, inherited) = agent.kill_worker();
+    let mut table = TableWriter::adopt(&inherited.table);
     table.push_event(&event(7));
-    let mut agent = Agent::resume(place, estate);
+    let mut agent = Agent::resume(directory, inherited);
     await_readable(client.descriptor().unwrap());
     assert_eq!(client.next_event().unwrap().map(|one| one.rank), Some(7));
     client.finalize(0).unwrap();
@@ -229,19 +229,19 @@ fn what_was_written_while_a_client_was_away_raises_its_descriptor() {
 }
 
 #[test]
-fn a_client_that_leaves_while_no_worker_lives_has_left() {
+fn a_client_that_detaches_while_no_worker_runs_has_left() {
     let base = tempdir().unwrap();
     let mut agent = Agent::start(base.path());
     let client = Client::attach(options(base.path())).unwrap();
     let slot = agent.await_armed();
-    let (place, estate) = agent.kill_worker();
+    let (directory, inherited) = agent.kill_worker();
     client.finalize(9).unwrap();
-    let mut agent = Agent::resume(place, estate);
+    let mut agent = Agent::resume(directory, inherited);
     assert_eq!(agent.await_finding(slot), Finding::Left { exit_code: 9 });
 }
 
 #[test]
-fn clients_move_to_the_board_of_an_agent_that_was_started_anew() {
+fn clients_move_to_the_state_table_of_a_new_agent() {
     let base = tempdir().unwrap();
     let mut agent = Agent::start(base.path());
     let client = Client::attach(Options {
@@ -259,14 +259,14 @@ fn clients_move_to_the_board_of_an_agent_that_was_started_anew() {
         std::thread::yield_now();
     }
     assert_ne!(client.table().unwrap().identity(), first);
-    let told = client.next_event().unwrap().unwrap();
-    assert_eq!((told.kind, told.lost), (EventKind::Overflow, 0));
+    let event = client.next_event().unwrap().unwrap();
+    assert_eq!((event.kind, event.lost), (EventKind::Overflow, 0));
     client.finalize(0).unwrap();
     assert_eq!(agent.await_finding(slot), Finding::Left { exit_code: 0 });
 }
 
 #[test]
-fn without_a_thread_dispatch_sees_to_restarts() {
+fn without_a_thread_dispatch_handles_restarts() {
     let base = tempdir().unwrap();
     let mut agent = Agent::start(base.path());
     let client = Client::attach(Options {
@@ -275,8 +275,8 @@ fn without_a_thread_dispatch_sees_to_restarts() {
     })
     .unwrap();
     let slot = agent.await_armed();
-    let (place, estate) = agent.kill_worker();
-    let mut agent = Agent::resume(place, estate);
+    let (directory, inherited) = agent.kill_worker();
+    let mut agent = Agent::resume(directory, inherited);
     client.dispatch().unwrap();
     assert_eq!(client.reattached(), 1);
     assert_eq!(agent.await_armed(), slot);
@@ -284,10 +284,10 @@ fn without_a_thread_dispatch_sees_to_restarts() {
     assert_eq!(agent.await_finding(slot), Finding::Left { exit_code: 0 });
 }
 
-/// A new agent numbers the nodes otherwise. Whoever waits for a node is told of that one, not of the one that has its
-/// number now, and not before it is known there.
+/// A new agent numbers the nodes differently. A wait for a node returns the state of that node, not of the
+/// one with its old number, and not before the new agent knows the node.
 #[test]
-fn a_wait_for_a_node_follows_its_name_to_another_board() {
+fn a_wait_for_a_node_follows_its_name_to_another_state_table() {
     let base = tempdir().unwrap();
     let mut agent = Agent::start(base.path());
     agent.order(Order::StateTable(|table| {
@@ -296,7 +296,8 @@ fn a_wait_for_a_node_follows_its_name_to_another_board() {
             table.set_node_state(node, NodeState::Alive);
         }
     }));
-    // It sees to the agent while it waits, and so not before it has looked at the first board.
+    // Without a library thread the client looks for the agent only while it waits, so after it read the first
+    // table.
     let client = Client::attach(Options {
         thread: false,
         ..options(base.path())
@@ -317,7 +318,7 @@ fn a_wait_for_a_node_follows_its_name_to_another_board() {
     let found = client.wait_node(1, &ended, DEADLINE).unwrap();
     assert_eq!(found, Some(NodeState::Left));
     assert_eq!((named("alfa"), named("bravo")), (Some(2), Some(1)));
-    // An index that nobody had yet is that of whoever has it first.
+    // An unused index belongs to the node that gets it first.
     agent.order(Order::StateTable(|table| {
         let node = table.add_node("charlie").unwrap();
         table.set_node_state(node, NodeState::Alive);
@@ -328,9 +329,9 @@ fn a_wait_for_a_node_follows_its_name_to_another_board() {
     client.finalize(0).unwrap();
 }
 
-/// A client that looks for another agent for a short time: on a busy machine too short for the first one, too, or for
-/// its own thread.
-fn impatient(base: &std::path::Path) -> Client {
+/// A client that searches another agent for a short time only. On a busy machine that may be too short for
+/// the first agent as well, or for the client's own thread.
+fn attach_briefly(base: &std::path::Path) -> Client {
     loop {
         let client = Client::attach(Options {
             deadline: std::time::Duration::from_millis(100),
@@ -344,12 +345,12 @@ fn impatient(base: &std::path::Path) -> Client {
 }
 
 #[test]
-fn a_lost_agent_is_an_error_and_the_states_stay() {
+fn a_lost_agent_is_an_error_and_the_states_remain() {
     let base = tempdir().unwrap();
     let mut agent = Agent::start(base.path());
-    let client = impatient(base.path());
+    let client = attach_briefly(base.path());
     agent.await_armed();
-    let place = agent.place.clone();
+    let directory = agent.directory.clone();
     drop(agent);
     await_readable(client.descriptor().unwrap());
     let cause = loop {
@@ -365,8 +366,8 @@ fn a_lost_agent_is_an_error_and_the_states_stay() {
     assert_eq!(client.rank_state(0).unwrap(), RankState::Alive);
     assert!(client.dispatch().is_err());
     let _agent = Agent::start(base.path());
-    assert!(place.socket().exists());
-    // It may have been found by now: the library looks for one by itself as well.
+    assert!(directory.socket().exists());
+    // The library also searches by itself, so the agent may have been found by now.
     let _ = client.dispatch();
     while client.is_agent_lost() {
         await_readable(client.descriptor().unwrap());
@@ -376,12 +377,12 @@ fn a_lost_agent_is_an_error_and_the_states_stay() {
     client.finalize(0).unwrap();
 }
 
-/// An application that only takes events, or only waits, must not have to ask.
+/// An application that only takes events, or only waits, need not call `dispatch`.
 #[test]
-fn another_agent_is_found_by_who_asks_for_none() {
+fn another_agent_is_found_without_dispatch() {
     let base = tempdir().unwrap();
     let mut agent = Agent::start(base.path());
-    let client = impatient(base.path());
+    let client = attach_briefly(base.path());
     agent.await_armed();
     drop(agent);
     await_readable(client.descriptor().unwrap());
@@ -399,53 +400,53 @@ fn another_agent_is_found_by_who_asks_for_none() {
 #[derive(Default)]
 struct Recorder {
     link: Mutex<Option<AgentLink>>,
-    heard: Option<Mutex<Sender<String>>>,
+    reports: Option<Mutex<Sender<String>>>,
 }
 
 impl Recorder {
     fn new() -> (Arc<Self>, Receiver<String>) {
-        let (sender, heard) = channel();
+        let (sender, reports) = channel();
         (
             Arc::new(Self {
                 link: Mutex::default(),
-                heard: Some(Mutex::new(sender)),
+                reports: Some(Mutex::new(sender)),
             }),
-            heard,
+            reports,
         )
     }
 
-    fn say(&self, text: String) {
-        let _ = self.heard.as_ref().unwrap().lock().unwrap().send(text);
+    fn report(&self, text: String) {
+        let _ = self.reports.as_ref().unwrap().lock().unwrap().send(text);
     }
 }
 
 impl PmixHooks for Recorder {
     fn on_attached(&self, link: &AgentLink) {
         *self.link.lock().unwrap() = Some(link.clone());
-        self.say("attached".into());
+        self.report("attached".into());
     }
 
     fn on_events(&self, events: &[Event], _: &muster_shm::TableView) {
         events
             .iter()
-            .for_each(|event| self.say(format!("event {}", event.rank)));
+            .for_each(|event| self.report(format!("event {}", event.rank)));
     }
 
     fn on_call(&self) {
         let link = self.link.lock().unwrap();
         let Some(link) = link.as_ref() else { return };
         if let (Some(address), Some(key)) = (link.address(), link.key_for_publication()) {
-            self.say(format!("{address} {}", key[0]));
+            self.report(format!("{address} {}", key[0]));
         }
     }
 
     fn before_detach(&self) {
-        self.say("detach".into());
+        self.report("detach".into());
     }
 }
 
-fn await_text(heard: &Receiver<String>, wanted: &str) {
-    while heard
+fn await_text(reports: &Receiver<String>, wanted: &str) {
+    while reports
         .recv_timeout(DEADLINE)
         .unwrap_or_else(|_| panic!("waiting for {wanted}"))
         != wanted
@@ -453,11 +454,11 @@ fn await_text(heard: &Receiver<String>, wanted: &str) {
 }
 
 #[test]
-fn the_porch_hears_of_everything_and_talks_to_the_agent() {
+fn the_pmix_hooks_receive_all_events_and_send_to_the_agent() {
     for thread in [true, false] {
         let base = tempdir().unwrap();
         let mut agent = Agent::start(base.path());
-        let (pmix_integration, heard) = Recorder::new();
+        let (pmix_integration, reports) = Recorder::new();
         let own: Arc<dyn PmixHooks> = Arc::clone(&pmix_integration) as Arc<dyn PmixHooks>;
         let options = Options {
             pmix_integration: Some(own),
@@ -466,7 +467,7 @@ fn the_porch_hears_of_everything_and_talks_to_the_agent() {
             ..options(base.path())
         };
         let client = Client::attach(options).unwrap();
-        await_text(&heard, "attached");
+        await_text(&reports, "attached");
         let slot = agent.await_armed();
         let link = pmix_integration.link.lock().unwrap().clone().unwrap();
         assert!(link.is_publisher_wanted() && link.is_connected());
@@ -488,11 +489,11 @@ fn the_porch_hears_of_everything_and_talks_to_the_agent() {
         agent.order(Order::Event(event(8)));
         await_readable(client.descriptor().unwrap());
         client.dispatch().unwrap();
-        // Everything that the agent sent came before the event was pushed.
-        await_text(&heard, "event 8");
-        await_text(&heard, "10.0.0.1@udp0 9");
+        // All that the agent sent arrived before the event was pushed.
+        await_text(&reports, "event 8");
+        await_text(&reports, "10.0.0.1@udp0 9");
         client.finalize(0).unwrap();
-        await_text(&heard, "detach");
+        await_text(&reports, "detach");
     }
 }
 
@@ -517,30 +518,33 @@ fn a_slow_reader_is_told_how_much_it_has_lost() {
 #[test]
 fn a_socket_left_by_a_killed_agent_is_replaced() {
     let base = tempdir().unwrap();
-    let place = place(base.path());
-    place.prepare().unwrap();
-    drop(PacketListener::bind(&place.socket()).unwrap());
-    assert!(Packets::connect(&place.socket()).is_err());
+    let directory = directory(base.path());
+    directory.prepare().unwrap();
+    drop(PacketListener::bind(&directory.socket()).unwrap());
+    assert!(Packets::connect(&directory.socket()).is_err());
     let mut agent = Agent::start(base.path());
     let client = Client::attach(options(base.path())).unwrap();
     agent.await_armed();
     assert!(matches!(
-        Listener::open(&place),
+        Listener::open(&directory),
         Err(ListenerError::Running { .. })
     ));
     client.finalize(0).unwrap();
 }
 
 #[test]
-fn nobody_there_and_nothing_to_start_are_told_apart() {
+fn a_missing_agent_and_a_failed_start_are_different_errors() {
     let base = tempdir().unwrap();
     let soon = std::time::Duration::from_millis(50);
-    let nobody = Client::attach(Options {
+    let missing_agent = Client::attach(Options {
         deadline: soon,
         ..options(base.path())
     })
     .unwrap_err();
-    assert!(matches!(nobody, Error::Deadline { .. }), "{nobody}");
+    assert!(
+        matches!(missing_agent, Error::Deadline { .. }),
+        "{missing_agent}"
+    );
     let start = |agent: &str| {
         let agent = Some(agent.into());
         Client::attach(Options {
@@ -559,13 +563,13 @@ fn nobody_there_and_nothing_to_start_are_told_apart() {
 #[test]
 fn the_agent_is_started_with_its_key_and_directory() {
     let base = tempdir().unwrap();
-    let place = place(base.path());
-    let (program, said) = (base.path().join("agent"), base.path().join("said"));
+    let directory = directory(base.path());
+    let (program, arguments) = (base.path().join("agent"), base.path().join("arguments"));
     let text = format!(
         "#!/bin/sh\nprintf '%s\\n' \"$@\" > {}\nexit 3\n",
-        said.display()
+        arguments.display()
     );
-    // Copied by another process: a file that one has open for writing cannot be run, and other tests fork.
+    // Copied by another process: a file that is open for writing cannot be executed, and other tests fork.
     let draft = base.path().join("draft");
     std::fs::write(&draft, text).unwrap();
     let copied = std::process::Command::new("cp")
@@ -584,21 +588,21 @@ fn the_agent_is_started_with_its_key_and_directory() {
     assert!(cause.to_string().contains("exit code 3"), "{cause}");
     let wanted = format!(
         "--job\n{}\n--dir\n{}\n",
-        place.key(),
-        place.directory().display()
+        directory.key(),
+        directory.directory().display()
     );
-    assert_eq!(std::fs::read_to_string(said).unwrap(), wanted);
+    assert_eq!(std::fs::read_to_string(arguments).unwrap(), wanted);
 }
 
-/// A start lock whose holder was killed is free; one whose holder lives makes the others wait.
+/// A start lock is free if its holder was killed; while its holder runs, the others wait.
 #[test]
 fn the_holder_of_the_start_lock_starts_the_agent_and_the_others_wait() {
     let base = tempdir().unwrap();
-    let place = place(base.path());
-    place.prepare().unwrap();
-    let held = muster_sys::lock::try_lock(&place.start_lock()).unwrap();
+    let directory = directory(base.path());
+    directory.prepare().unwrap();
+    let held = muster_sys::lock::try_lock(&directory.start_lock()).unwrap();
     assert!(held.is_some());
-    // Would fail at once if it tried to start the agent itself.
+    // This program makes the client fail at once if it tries to start the agent itself.
     let agent = Some("/bin/false".into());
     let options = Options {
         start_agent: true,
@@ -625,18 +629,18 @@ fn a_directory_that_others_may_change_is_refused() {
     assert!(text.contains("not safe") && text.contains("0777"), "{text}");
 }
 
-/// An agent that is about to end lets nobody in whom it would then leave with its questions: who has its foot
-/// in the door already is hung up on at the greeting, and looks for the next agent.
+/// An agent that is about to end accepts no new clients, since it could not answer their requests. A client
+/// with an open connection is disconnected at its attach request, and searches the next agent.
 #[test]
-fn who_comes_while_the_agent_ends_is_not_let_in() {
+fn a_client_that_attaches_while_the_agent_ends_is_not_accepted() {
     let base = tempdir().unwrap();
     let agent = Agent::start(base.path());
     let early = Client::attach(options(base.path())).unwrap();
-    let late = Packets::connect(&agent.place.socket()).unwrap();
+    let late = Packets::connect(&agent.directory.socket()).unwrap();
     agent.order(Order::Shut);
     let attach_request = Attach {
         pid: std::process::id(),
-        key: agent.place.key().into(),
+        key: agent.directory.key().into(),
         rank: Some(7),
         job_size: 0,
         threadless: false,
@@ -644,8 +648,8 @@ fn who_comes_while_the_agent_ends_is_not_let_in() {
         wants_wake_up: false,
         held: None,
     };
-    // The order is carried out before what comes after it is served.
-    while agent.place.socket().exists() {
+    // The order is carried out before anything that arrives later is served.
+    while agent.directory.socket().exists() {
         std::thread::yield_now();
     }
     late.send(&ToAgent::Attach(attach_request).encode(), None)
@@ -653,18 +657,18 @@ fn who_comes_while_the_agent_ends_is_not_let_in() {
     await_readable(late.as_fd());
     let mut buffer = [0; 1024];
     assert!(matches!(late.receive(&mut buffer), Ok(Received::HungUp)));
-    assert!(Packets::connect(&agent.place.socket()).is_err());
+    assert!(Packets::connect(&agent.directory.socket()).is_err());
     early.finalize(0).unwrap();
 }
 
-/// What a client of another release, job or making gets to hear at the door.
+/// The refusals of clients of another release or job, and of malformed requests.
 #[test]
-fn strangers_are_refused_with_the_reason() {
+fn foreign_clients_are_refused_with_the_reason() {
     let base = tempdir().unwrap();
     let agent = Agent::start(base.path());
     let attach_request = Attach {
         pid: std::process::id(),
-        key: agent.place.key().into(),
+        key: agent.directory.key().into(),
         rank: None,
         job_size: 0,
         threadless: false,
@@ -673,7 +677,7 @@ fn strangers_are_refused_with_the_reason() {
         held: None,
     };
     let ask = |bytes: Vec<u8>| {
-        let socket = Packets::connect(&agent.place.socket()).unwrap();
+        let socket = Packets::connect(&agent.directory.socket()).unwrap();
         socket.send(&bytes, None).unwrap();
         await_readable(socket.as_fd());
         let mut buffer = [0; 1024];
@@ -716,13 +720,13 @@ fn strangers_are_refused_with_the_reason() {
     );
     assert_eq!(ask(b"nonsense".to_vec()).0, RefusalCode::Malformed);
     assert_eq!(ask(ToAgent::Armed.encode()).0, RefusalCode::Malformed);
-    // Who claims to hold what it does not is let in as somebody new.
+    // A client that claims a slot that it does not hold is accepted as a new one.
     let held = Some(Held {
         table: 1,
         slot: 3,
         generation: 9,
     });
-    let socket = Packets::connect(&agent.place.socket()).unwrap();
+    let socket = Packets::connect(&agent.directory.socket()).unwrap();
     socket
         .send(
             &ToAgent::Attach(Attach {
@@ -744,7 +748,7 @@ fn strangers_are_refused_with_the_reason() {
     assert_eq!((attached.slot, attached.generation, table.len()), (0, 1, 2));
 }
 
-/// A porch that says on which thread it is called.
+/// PMIx hooks that report the thread on which they are called.
 struct Whereabouts(Mutex<Sender<std::thread::ThreadId>>);
 
 impl PmixHooks for Whereabouts {
@@ -757,9 +761,9 @@ impl PmixHooks for Whereabouts {
     }
 }
 
-/// What the porch does may take its time: an application that asks for events is not kept waiting for it.
+/// The PMIx hooks may be slow: an application that polls for events does not wait for them.
 #[test]
-fn with_a_library_thread_the_porch_is_called_on_no_other() {
+fn with_a_library_thread_the_pmix_hooks_run_on_no_other() {
     for thread in [true, false] {
         let base = tempdir().unwrap();
         let mut agent = Agent::start(base.path());

@@ -1,4 +1,4 @@
-//! Every way in which a rank can end, stop or seem to, and what the watch makes of it.
+//! Every way in which a rank can end, stop or seem to, and the watch's finding.
 
 mod support;
 
@@ -43,16 +43,16 @@ fn a_killed_rank_has_failed() {
     assert_eq!(agent.view.rank_state(3), RankState::Failed);
 }
 
-/// The word is released before the address space is torn down: with much memory the pidfd comes
-/// long after, so the futex must be the one that told, whatever the load of this machine.
+/// The futex is released before the address space is torn down. With much memory the pidfd signals much
+/// later, so the futex must be what reports the death, whatever the load of this machine.
 #[test]
-fn a_large_rank_is_known_dead_while_it_is_still_being_torn_down() {
+fn a_large_rank_is_reported_dead_while_it_is_being_torn_down() {
     let base = tempdir().unwrap();
     let mut agent = Agent::start(base.path());
     let mut rank = Rank::start(base.path(), 0);
     let slot = agent.await_armed();
-    rank.tell("grow 2048");
-    rank.hear("grown");
+    rank.send("grow 2048");
+    rank.await_line("grown");
     let pidfd = open_pidfd(rank.pid()).unwrap();
     rank.signal(libc::SIGKILL);
     let finding = agent.await_finding(slot);
@@ -70,17 +70,17 @@ fn a_large_rank_is_known_dead_while_it_is_still_being_torn_down() {
 }
 
 #[test]
-fn a_rank_that_finalizes_has_left_and_may_end_as_it_likes() {
+fn a_rank_that_finalizes_has_left_however_it_ends() {
     let base = tempdir().unwrap();
     let mut agent = Agent::start(base.path());
     let mut rank = Rank::start(base.path(), 1);
     let slot = agent.await_armed();
-    rank.tell("finalize 7");
-    rank.hear("finalized");
+    rank.send("finalize 7");
+    rank.await_line("finalized");
     assert_eq!(agent.await_finding(slot), Finding::Left { exit_code: 7 });
     rank.signal(libc::SIGKILL);
     rank.wait();
-    // The slot is free again, and whoever gets it next is the next to be heard of.
+    // The slot is free again: the next rank gets it, and the next finding is about that rank.
     let _next = Rank::start(base.path(), 2);
     assert_eq!(agent.await_armed(), slot);
     assert_eq!(agent.view.rank_state(1), RankState::Left);
@@ -92,7 +92,7 @@ fn an_exit_without_finalize_is_a_failure() {
     let mut agent = Agent::start(base.path());
     let mut rank = Rank::start(base.path(), 0);
     let slot = agent.await_armed();
-    rank.tell("exit 3");
+    rank.send("exit 3");
     let finding = agent.await_finding(slot);
     assert!(
         matches!(
@@ -108,27 +108,27 @@ fn an_exit_without_finalize_is_a_failure() {
 }
 
 #[test]
-fn the_end_of_the_holding_thread_alone_is_no_failure() {
+fn the_end_of_the_attaching_thread_alone_is_no_failure() {
     let base = tempdir().unwrap();
     let mut agent = Agent::start(base.path());
     let mut rank = Rank::start_with(base.path(), 0, "ends", base.path());
     let slot = agent.await_armed();
-    rank.tell("end-thread");
-    rank.hear("thread-ended");
+    rank.send("end-thread");
+    rank.await_line("thread-ended");
     assert_eq!(agent.await_finding(slot), Finding::Detached);
-    // From now on the pidfd tells.
+    // From now on the pidfd reports the death.
     rank.signal(libc::SIGKILL);
     assert!(is_failed(agent.await_finding(slot)));
 }
 
 #[test]
-fn a_rank_without_a_library_thread_is_seen_dying_by_its_mutex() {
+fn the_death_of_a_rank_without_a_library_thread_is_seen_by_its_mutex() {
     let base = tempdir().unwrap();
     let mut agent = Agent::start(base.path());
     let mut rank = Rank::start_with(base.path(), 0, "no", base.path());
     let slot = agent.await_armed();
-    rank.tell("grow 2048");
-    rank.hear("grown");
+    rank.send("grow 2048");
+    rank.await_line("grown");
     rank.signal(libc::SIGKILL);
     let finding = agent.await_finding(slot);
     assert!(
@@ -149,8 +149,8 @@ fn a_rank_without_a_library_thread_leaves_in_order() {
     let mut agent = Agent::start(base.path());
     let mut rank = Rank::start_with(base.path(), 0, "no", base.path());
     let slot = agent.await_armed();
-    rank.tell("finalize");
-    rank.hear("finalized");
+    rank.send("finalize");
+    rank.await_line("finalized");
     assert_eq!(agent.await_finding(slot), Finding::Left { exit_code: 0 });
 }
 
@@ -160,15 +160,15 @@ fn an_exec_detaches_and_the_new_image_keeps_slot_and_rank() {
     let mut agent = Agent::start(base.path());
     let mut rank = Rank::start(base.path(), 5);
     let slot = agent.await_armed();
-    rank.tell("exec");
-    rank.hear("executed");
+    rank.send("exec");
+    rank.await_line("executed");
     let finding = agent.await_notice(slot);
     assert_eq!(
         (finding.finding, finding.generation),
         (Finding::Detached, 1)
     );
-    rank.tell("attach");
-    rank.hear("attached");
+    rank.send("attach");
+    rank.await_line("attached");
     assert_eq!(agent.await_armed(), slot);
     assert_eq!(agent.view.rank_state(5), RankState::Alive);
     rank.signal(libc::SIGKILL);
@@ -183,17 +183,17 @@ fn a_forked_child_that_holds_the_socket_does_not_hide_the_death_of_its_parent() 
     let mut agent = Agent::start(base.path());
     let mut rank = Rank::start(base.path(), 0);
     let slot = agent.await_armed();
-    rank.tell("fork");
-    let child: u32 = rank.hear("child").parse().unwrap();
+    rank.send("fork");
+    let child: u32 = rank.await_line("child").parse().unwrap();
     rank.signal(libc::SIGKILL);
     let finding = agent.await_finding(slot);
-    // The child lives at this moment, with every descriptor of its parent.
+    // The child is alive at this moment, with every descriptor of its parent.
     send_signal(child, libc::SIGKILL).unwrap();
     assert!(is_failed(finding), "{finding:?}");
 }
 
 #[test]
-fn a_stopped_rank_is_hung_until_it_goes_on() {
+fn a_stopped_rank_is_hung_until_it_continues() {
     let base = tempdir().unwrap();
     let mut agent = Agent::start(base.path());
     let rank = Rank::start(base.path(), 0);
@@ -206,8 +206,8 @@ fn a_stopped_rank_is_hung_until_it_goes_on() {
     assert_eq!(agent.view.rank_state(0), RankState::Alive);
 }
 
-/// A debugger's stop is neither death nor hang. That nothing is said about the traced rank while
-/// it is looked at is shown by another one: it is stopped for real later, and found first.
+/// A debugger's stop is neither a death nor a hang. Another rank, which is stopped later and found first,
+/// shows that no finding about the traced rank is made while it is polled.
 #[test]
 fn a_traced_rank_is_not_hung() {
     let base = tempdir().unwrap();
@@ -217,7 +217,7 @@ fn a_traced_rank_is_not_hung() {
     let stopped = Rank::start(base.path(), 1);
     let stopped_slot = agent.await_armed();
     raw::trace_and_stop(traced.pid());
-    // Two rounds of looking, in each of which the traced one is looked at first.
+    // Two rounds of polling; in each the traced rank is polled first.
     for _ in 0..2 {
         stopped.signal(libc::SIGSTOP);
         assert_eq!(
@@ -227,26 +227,26 @@ fn a_traced_rank_is_not_hung() {
         stopped.signal(libc::SIGCONT);
         assert_eq!(agent.await_finding(stopped_slot), Finding::Resumed);
     }
-    raw::trace_no_more(traced.pid());
+    raw::end_trace(traced.pid());
     traced.signal(libc::SIGKILL);
     assert!(is_failed(agent.await_finding(traced_slot)));
 }
 
-/// The kernel releases the word after it has written the dump: a large one takes long.
+/// The kernel releases the futex after it has written the core dump, which takes long for a large one.
 #[test]
-fn a_core_dump_is_a_failure_before_the_word_is_released() {
+fn a_core_dump_is_a_failure_before_the_futex_is_released() {
     let base = tempdir().unwrap();
     let mut agent = Agent::start(base.path());
     let mut rank = Rank::start_with(base.path(), 0, "yes", base.path());
     let slot = agent.await_armed();
-    rank.tell("core");
-    let dump = rank.hear("core-");
+    rank.send("core");
+    let dump = rank.await_line("core-");
     let finding = agent.await_finding(slot);
     let Finding::Failed { by, signal, .. } = finding else {
         panic!("{finding:?}");
     };
     assert_eq!(signal, libc::SIGSEGV);
-    // Where there is none, or another program takes it, the futex may tell first.
+    // If no core is written, or another program takes it, the futex may report first.
     if dump == "lasts" {
         assert_eq!(by, FailedBy::CoreDump);
         rank.signal(libc::SIGKILL);
@@ -281,8 +281,8 @@ fn many_die(mode: WaitMode) {
         });
     }
     ranks.iter_mut().for_each(Rank::wait);
-    // Nothing else is said of anybody. That one lives on after its holding thread may be taken for true for a
-    // moment where another of its threads waits for a core longer than the classifier is patient.
+    // No other finding is made. `Detached` after the end of the holding thread may appear for a moment if
+    // another thread of the process waits for a core longer than the classifier's time-out.
     let unexpected = agent.has_seen(|seen| {
         matches!(seen, Seen::Notice(notice) if notice.finding != Finding::Detached && {
             eprintln!("not expected: {notice:?}");
@@ -306,7 +306,7 @@ fn more_ranks_than_one_thread_can_wait_for_on_an_old_kernel() {
 }
 
 #[test]
-fn a_full_board_is_refused_with_its_size() {
+fn a_full_state_table_is_refused_with_its_size() {
     let base = tempdir().unwrap();
     let small = TableLimits {
         slots: 1,
@@ -325,7 +325,7 @@ fn a_full_board_is_refused_with_its_size() {
     assert!(text.contains("all 1 slots"), "{text}");
 }
 
-/// The application's own robust mutex keeps working beside ours, in both ways of holding.
+/// The application's own robust mutex keeps working beside Muster's, with and without a library thread.
 #[test]
 fn the_robust_mutexes_of_the_application_are_not_disturbed() {
     let base = tempdir().unwrap();

@@ -1,4 +1,5 @@
-//! The feed to MPI that is asked for late: by the porch, the client and the agent, or by none of them.
+//! The feed to MPI when it is requested late: the PMIx hooks, the client and the agent all take part in it,
+//! or none.
 
 mod support;
 
@@ -11,10 +12,10 @@ use support::DEADLINE;
 use support::agent::{Agent, Order, Seen, options};
 use tempfile::tempdir;
 
-/// A porch that counts how often it was asked to feed MPI.
+/// PMIx hooks that count the requests to feed MPI.
 #[derive(Default)]
 struct Feeder {
-    asked: AtomicU32,
+    requested: AtomicU32,
 }
 
 impl PmixHooks for Feeder {
@@ -23,11 +24,11 @@ impl PmixHooks for Feeder {
     }
 
     fn feed_mpi(&self) {
-        self.asked.fetch_add(1, Ordering::AcqRel);
+        self.requested.fetch_add(1, Ordering::AcqRel);
     }
 }
 
-/// The agent waits for this one, with whatever is sent to it.
+/// The agent waits for this mutex, so requests to it queue.
 static BUSY: Mutex<()> = Mutex::new(());
 
 fn is_seed(seen: &Seen) -> Option<()> {
@@ -39,7 +40,7 @@ fn is_feed(seen: &Seen) -> Option<()> {
 }
 
 #[test]
-fn a_feed_that_the_agent_does_not_hear_of_is_none() {
+fn a_feed_that_the_agent_does_not_receive_is_not_started() {
     let base = tempdir().unwrap();
     let mut agent = Agent::start(base.path());
     let pmix_integration = Arc::new(Feeder::default());
@@ -62,7 +63,7 @@ fn a_feed_that_the_agent_does_not_hear_of_is_none() {
     }
     let refused = client.feed_mpi().unwrap_err();
     assert!(matches!(refused, Error::Unanswered(_)), "{refused}");
-    assert_eq!(pmix_integration.asked.load(Ordering::Acquire), 0);
+    assert_eq!(pmix_integration.requested.load(Ordering::Acquire), 0);
     drop(busy);
 
     for _ in 0..sent {
@@ -71,18 +72,18 @@ fn a_feed_that_the_agent_does_not_hear_of_is_none() {
     assert!(!agent.has_seen(|seen| is_feed(seen).is_some()));
     for _ in 0..2 {
         client.feed_mpi().unwrap();
-        assert_eq!(pmix_integration.asked.load(Ordering::Acquire), 1);
+        assert_eq!(pmix_integration.requested.load(Ordering::Acquire), 1);
     }
     assert!(link.send_seed("10.0.0.3@udp0"));
     agent.await_seen("the feed", is_feed);
-    agent.await_seen("what was said after it", is_seed);
+    agent.await_seen("the seed that was sent after it", is_seed);
     assert!(!agent.has_seen(|seen| is_feed(seen).is_some()), "once");
     client.finalize(0).unwrap();
 }
 
-/// Where nobody could feed MPI the agent hears nothing of it.
+/// If MPI cannot be fed, the agent is not notified.
 #[test]
-fn a_feed_that_cannot_be_is_refused() {
+fn a_feed_without_pmix_hooks_is_refused() {
     let base = tempdir().unwrap();
     let mut agent = Agent::start(base.path());
     let client = Client::attach(options(base.path())).unwrap();
@@ -92,14 +93,14 @@ fn a_feed_that_cannot_be_is_refused() {
         assert!(matches!(refused, Error::Setting { .. }), "{refused}");
     }
     assert!(client.link().unwrap().send_seed("10.0.0.2@udp0"));
-    agent.await_seen("what was said after it", is_seed);
+    agent.await_seen("the seed that was sent after it", is_seed);
     assert!(!agent.has_seen(|seen| is_feed(seen).is_some()));
     client.finalize(0).unwrap();
 }
 
-/// The next agent hears of it, in the greeting or after it, whenever it was asked for.
+/// The next agent is notified in the attach request or after it, whenever the feed was requested.
 #[test]
-fn a_feed_that_is_asked_for_between_two_agents_is_heard_by_the_next() {
+fn a_feed_that_is_requested_between_two_agents_reaches_the_next_one() {
     let base = tempdir().unwrap();
     let mut agent = Agent::start(base.path());
     let pmix_integration = Arc::new(Feeder::default());
@@ -109,23 +110,23 @@ fn a_feed_that_is_asked_for_between_two_agents_is_heard_by_the_next() {
     });
     let client = client.unwrap();
     agent.await_armed();
-    let (place, estate) = agent.kill_worker();
+    let (directory, inherited) = agent.kill_worker();
     let until = Instant::now() + DEADLINE;
-    // The end of the first may not have been noticed yet.
+    // The client may not have noticed the end of the first agent yet.
     while let Err(refused) = client.feed_mpi() {
         assert_eq!(
-            pmix_integration.asked.load(Ordering::Acquire),
+            pmix_integration.requested.load(Ordering::Acquire),
             0,
             "{refused}"
         );
         assert!(Instant::now() < until, "{refused}");
         std::thread::yield_now();
     }
-    assert_eq!(pmix_integration.asked.load(Ordering::Acquire), 1);
-    let mut agent = Agent::resume(place, estate);
+    assert_eq!(pmix_integration.requested.load(Ordering::Acquire), 1);
+    let mut agent = Agent::resume(directory, inherited);
     agent.await_seen("the feed", |seen| {
-        let greeted = matches!(seen, Seen::Request(Request::Attached { ulfm: true, .. }));
-        is_feed(seen).or(greeted.then_some(()))
+        let in_attach = matches!(seen, Seen::Request(Request::Attached { ulfm: true, .. }));
+        is_feed(seen).or(in_attach.then_some(()))
     });
     client.finalize(0).unwrap();
 }

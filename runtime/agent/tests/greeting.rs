@@ -1,4 +1,4 @@
-//! The greeting and what may happen before a client holds its word: it gives up, it dies, the worker dies.
+//! Failures during attach, before the client holds its futex: it disconnects, it dies, the worker dies.
 
 mod support;
 
@@ -15,11 +15,11 @@ use tempfile::tempdir;
 
 fn await_readable(socket: &Packets) {
     let ready = poll::readable(&[socket.as_fd()], Some(DEADLINE));
-    assert!(ready.unwrap()[0], "nothing came");
+    assert!(ready.unwrap()[0], "no answer in time");
 }
 
-/// The first words of rank 7 of this process.
-fn hello_of_7(agent_key: &str, held: Option<Held>) -> Vec<u8> {
+/// The attach request of rank 7 of this process.
+fn attach_request_of_7(agent_key: &str, held: Option<Held>) -> Vec<u8> {
     let attach_request = Attach {
         pid: std::process::id(),
         key: agent_key.to_owned(),
@@ -33,7 +33,7 @@ fn hello_of_7(agent_key: &str, held: Option<Held>) -> Vec<u8> {
     ToAgent::Attach(attach_request).encode()
 }
 
-/// Slot of whoever was let in, and whether it was known.
+/// Returns the slot of the accepted client, and whether the agent knew it.
 fn await_attached(agent: &mut Agent) -> (u32, bool) {
     agent.await_seen("attached", |seen| match seen {
         Seen::Request(Request::Attached { slot, again, .. }) => Some((*slot, *again)),
@@ -41,25 +41,28 @@ fn await_attached(agent: &mut Agent) -> (u32, bool) {
     })
 }
 
-/// A process that greets as rank 7, and no more.
-fn greeter(agent: &Agent) -> u32 {
-    let socket = agent.place.socket();
-    let key = agent.place.key().to_owned();
+/// Forks a process that sends an attach request as rank 7, and nothing more.
+fn attaching_process(agent: &Agent) -> u32 {
+    let socket = agent.directory.socket();
+    let key = agent.directory.key().to_owned();
     support::raw::fork(|| {
-        let greeted = Packets::connect(&socket)
-            .and_then(|own| own.send(&hello_of_7(&key, None), None).map(|()| own));
-        std::mem::forget(greeted);
+        let attaching = Packets::connect(&socket).and_then(|own| {
+            own.send(&attach_request_of_7(&key, None), None)
+                .map(|()| own)
+        });
+        std::mem::forget(attaching);
         support::raw::pause_forever()
     })
 }
 
-/// A process that gives up before it is attached is no rank: its end is no death, and it may come again.
+/// A process that disconnects before it is attached is no rank: its end is no failure, and it may attach
+/// later.
 #[test]
-fn who_hangs_up_before_it_is_attached_was_never_there() {
+fn a_client_that_disconnects_before_it_is_attached_is_no_rank() {
     let base = tempdir().unwrap();
     let mut agent = Agent::start(base.path());
-    let early = Packets::connect(&agent.place.socket()).unwrap();
-    let attach_request = hello_of_7(agent.place.key(), None);
+    let early = Packets::connect(&agent.directory.socket()).unwrap();
+    let attach_request = attach_request_of_7(agent.directory.key(), None);
     early.send(&attach_request, None).unwrap();
     await_readable(&early);
     drop(early);
@@ -77,29 +80,34 @@ fn who_hangs_up_before_it_is_attached_was_never_there() {
     assert_eq!(agent.await_finding(slot), Finding::Left { exit_code: 0 });
 }
 
-/// The worker dies between the greeting and the hold: who has not heard the answer greets the next one, and who
-/// has comes back with it. Either is the rank that it was, in the same slot, and nobody has failed.
+/// The worker dies between the attach request and the hold. A client without an answer sends its request to
+/// the next worker; a client with an answer returns with it. Both remain the same rank in the same slot, and
+/// no rank has failed.
 #[test]
-fn who_was_greeted_by_a_worker_that_died_is_let_in_by_the_next() {
+fn a_client_that_a_dead_worker_answered_is_accepted_by_the_next_one() {
     let base = tempdir().unwrap();
     let mut agent = Agent::start(base.path());
-    let key = agent.place.key().to_owned();
-    let unheard = Packets::connect(&agent.place.socket()).unwrap();
-    unheard.send(&hello_of_7(&key, None), None).unwrap();
+    let key = agent.directory.key().to_owned();
+    let unanswered = Packets::connect(&agent.directory.socket()).unwrap();
+    unanswered
+        .send(&attach_request_of_7(&key, None), None)
+        .unwrap();
     let (slot, _) = await_attached(&mut agent);
-    let (place, estate) = agent.kill_worker();
-    drop(unheard);
+    let (directory, inherited) = agent.kill_worker();
+    drop(unanswered);
 
-    let mut agent = Agent::resume(place, estate);
-    let heard = Packets::connect(&agent.place.socket()).unwrap();
-    heard.send(&hello_of_7(&key, None), None).unwrap();
-    await_readable(&heard);
+    let mut agent = Agent::resume(directory, inherited);
+    let answered = Packets::connect(&agent.directory.socket()).unwrap();
+    answered
+        .send(&attach_request_of_7(&key, None), None)
+        .unwrap();
+    await_readable(&answered);
     let mut buffer = [0; 1024];
-    let Ok(Received::Message(length, _)) = heard.receive(&mut buffer) else {
+    let Ok(Received::Message(length, _)) = answered.receive(&mut buffer) else {
         panic!("no answer");
     };
     let Ok(ToClient::Attached(attached)) = ToClient::decode(&buffer[..length]) else {
-        panic!("no welcome: {:?}", ToClient::decode(&buffer[..length]));
+        panic!("not attached: {:?}", ToClient::decode(&buffer[..length]));
     };
     assert_eq!(await_attached(&mut agent), (slot, false));
     let held = Held {
@@ -107,12 +115,13 @@ fn who_was_greeted_by_a_worker_that_died_is_let_in_by_the_next() {
         slot: attached.slot,
         generation: attached.generation,
     };
-    let (place, estate) = agent.kill_worker();
-    drop(heard);
+    let (directory, inherited) = agent.kill_worker();
+    drop(answered);
 
-    let mut agent = Agent::resume(place, estate);
-    let back = Packets::connect(&agent.place.socket()).unwrap();
-    back.send(&hello_of_7(&key, Some(held)), None).unwrap();
+    let mut agent = Agent::resume(directory, inherited);
+    let back = Packets::connect(&agent.directory.socket()).unwrap();
+    back.send(&attach_request_of_7(&key, Some(held)), None)
+        .unwrap();
     assert_eq!(await_attached(&mut agent), (slot, true));
     drop(back);
     agent.await_seen("the withdrawal", |seen| match seen {
@@ -129,12 +138,12 @@ fn who_was_greeted_by_a_worker_that_died_is_let_in_by_the_next() {
     assert_eq!(agent.await_finding(slot), Finding::Left { exit_code: 0 });
 }
 
-/// One that dies then has died.
+/// A client that dies before it is attached has failed.
 #[test]
-fn who_dies_before_it_is_attached_has_failed() {
+fn a_client_that_dies_before_it_is_attached_has_failed() {
     let base = tempdir().unwrap();
     let mut agent = Agent::start(base.path());
-    let child = greeter(&agent);
+    let child = attaching_process(&agent);
     let (slot, _) = await_attached(&mut agent);
     muster_sys::process::send_signal(child, libc::SIGKILL).unwrap();
     let finding = agent.await_finding(slot);
@@ -142,16 +151,16 @@ fn who_dies_before_it_is_attached_has_failed() {
     support::raw::reap(child);
 }
 
-/// So it has if the worker that greeted it died first.
+/// The same if the worker that answered it died first.
 #[test]
-fn who_dies_after_the_worker_that_greeted_it_has_failed() {
+fn a_client_that_dies_after_the_worker_that_answered_it_has_failed() {
     let base = tempdir().unwrap();
     let mut agent = Agent::start(base.path());
-    let child = greeter(&agent);
+    let child = attaching_process(&agent);
     let (slot, _) = await_attached(&mut agent);
-    let (place, estate) = agent.kill_worker();
+    let (directory, inherited) = agent.kill_worker();
     muster_sys::process::send_signal(child, libc::SIGKILL).unwrap();
-    let mut agent = Agent::resume(place, estate);
+    let mut agent = Agent::resume(directory, inherited);
     let finding = agent.await_finding(slot);
     assert!(matches!(finding, Finding::Failed { .. }), "{finding:?}");
     support::raw::reap(child);

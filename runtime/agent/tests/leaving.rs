@@ -1,5 +1,5 @@
-//! Leaving after something went wrong: a porch that panics or takes its time, another thread than the
-//! one that attached.
+//! Detach after something went wrong: PMIx hooks that panic or are slow, or a thread other than the attaching
+//! one.
 
 mod support;
 
@@ -21,13 +21,14 @@ struct Panics;
 
 impl PmixHooks for Panics {
     fn on_events(&self, _: &[Event], _: &TableView) {
-        panic!("as the test wants");
+        panic!("intended by the test");
     }
 }
 
-/// A panic on the library thread ends it: it is detached from then on, and leaves in order all the same.
+/// A panic on the library thread ends that thread: the client is detached from then on, and still leaves in
+/// order.
 #[test]
-fn a_process_whose_library_thread_is_gone_leaves_in_order() {
+fn a_process_without_its_library_thread_leaves_in_order() {
     let base = tempdir().unwrap();
     let mut agent = Agent::start(base.path());
     let client = Client::attach(Options {
@@ -45,14 +46,14 @@ fn a_process_whose_library_thread_is_gone_leaves_in_order() {
     assert_eq!(agent.await_finding(slot), Finding::Left { exit_code: 5 });
 }
 
-/// What the agent would find if the process ended while its porch says farewell.
-struct Looks {
+/// Records what the agent would find if the process ended while its PMIx hooks detach.
+struct LeaveRecorder {
     view: TableView,
     client: OnceLock<Client>,
     found: Mutex<Vec<Leave>>,
 }
 
-impl PmixHooks for Looks {
+impl PmixHooks for LeaveRecorder {
     fn before_detach(&self) {
         let (slot, _) = self.client.get().unwrap().slot();
         let found = self.view.slot(slot).unwrap().leave().0;
@@ -61,11 +62,11 @@ impl PmixHooks for Looks {
 }
 
 #[test]
-fn an_end_while_the_porch_says_farewell_is_in_order() {
+fn an_end_while_the_pmix_hooks_detach_is_in_order() {
     for thread in [true, false] {
         let base = tempdir().unwrap();
         let mut agent = Agent::start(base.path());
-        let pmix_integration = Arc::new(Looks {
+        let pmix_integration = Arc::new(LeaveRecorder {
             view: agent.view.clone(),
             client: OnceLock::new(),
             found: Mutex::default(),
@@ -87,18 +88,18 @@ fn an_end_while_the_porch_says_farewell_is_in_order() {
     }
 }
 
-/// Dispatches on another thread while it is dispatched.
+/// Dispatches on another thread from within a dispatch.
 #[derive(Default)]
-struct Asks {
+struct NestedDispatch {
     client: OnceLock<Client>,
     answers: Mutex<Vec<Result<(), Error>>>,
 }
 
-impl PmixHooks for Asks {
+impl PmixHooks for NestedDispatch {
     fn on_attached(&self, _: &AgentLink) {}
 
     fn on_events(&self, _: &[Event], _: &TableView) {
-        // None while it attaches: what was before is told then.
+        // There is no client yet while it attaches: earlier events are reported then.
         let Some(client) = self.client.get().cloned() else {
             return;
         };
@@ -110,10 +111,10 @@ impl PmixHooks for Asks {
 }
 
 #[test]
-fn nobody_waits_for_another_thread_that_dispatches() {
+fn no_thread_waits_for_another_one_that_dispatches() {
     let base = tempdir().unwrap();
     let mut agent = Agent::start(base.path());
-    let pmix_integration = Arc::new(Asks::default());
+    let pmix_integration = Arc::new(NestedDispatch::default());
     let client = Client::attach(Options {
         thread: false,
         pmix_integration: Some(pmix_integration.clone()),
@@ -137,15 +138,15 @@ fn nobody_waits_for_another_thread_that_dispatches() {
     client.finalize(0).unwrap();
 }
 
-/// The thread that attached without a library thread is linked into its first board for life.
+/// A thread that attached without a library thread stays linked into its first state table.
 #[test]
-fn the_board_that_a_thread_is_linked_into_stays() {
+fn the_state_table_that_a_thread_is_linked_into_stays() {
     let base = tempdir().unwrap();
     let mut agent = Agent::start(base.path());
     let mut rank = Rank::start_with(base.path(), 0, "no", base.path());
     agent.await_armed();
     drop(agent);
     let _agent = Agent::start(base.path());
-    rank.tell("leave-elsewhere");
-    rank.hear("left-elsewhere");
+    rank.send("leave-elsewhere");
+    rank.await_line("left-elsewhere");
 }

@@ -1,6 +1,6 @@
-//! An agent that has reached its limit of open files: nobody is declared dead for it, and it does not spin.
+//! An agent at its limit of open files: it declares no rank dead because of it, and does not spin.
 //!
-//! The limit is the process's, so these tests run one after the other, in a program of their own.
+//! The limit applies to the process, so these tests run one after the other, in a binary of their own.
 
 mod support;
 
@@ -15,7 +15,7 @@ use std::os::fd::AsFd;
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
-use support::agent::{limits, place};
+use support::agent::{directory, limits};
 use support::{DEADLINE, raw};
 
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -28,7 +28,7 @@ fn await_findings(watch: &Watch) -> Vec<Finding> {
 }
 
 #[test]
-fn an_agent_that_cannot_look_condemns_nobody() {
+fn an_agent_without_descriptors_declares_no_rank_dead() {
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let mut table = TableWriter::create(limits()).unwrap();
     let watch = Watch::start(&table.view()).unwrap();
@@ -46,11 +46,11 @@ fn an_agent_that_cannot_look_condemns_nobody() {
         let mut notices = Vec::new();
         watch.take(&mut notices);
         assert_eq!(notices, []);
-        // Its word is nobody's, as after an exec: it is looked at, and there is no telling.
+        // No thread holds its futex, as after an exec: the process cannot be opened, so its end is unknown.
         watch.arm(slot).unwrap();
         assert_eq!(await_findings(&watch), [Finding::Detached]);
     });
-    // It is followed as soon as that can be.
+    // The process is followed as soon as a descriptor is free.
     child.kill().unwrap();
     child.wait().unwrap();
     assert!(!procfs::is_alive(claim.pid, claim.start_ticks));
@@ -59,16 +59,16 @@ fn an_agent_that_cannot_look_condemns_nobody() {
 }
 
 #[test]
-fn a_door_at_which_nobody_can_be_let_in_is_left_for_the_next_round() {
+fn a_connection_that_cannot_be_accepted_is_left_for_the_next_round() {
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let base = tempfile::tempdir().unwrap();
-    let place = place(base.path());
+    let directory = directory(base.path());
     let mut table = TableWriter::create(limits()).unwrap();
     let watch = Watch::start(&table.view()).unwrap();
-    let mut ipc_server = IpcServer::new(Listener::open(&place).unwrap(), &place).unwrap();
-    let client = Packets::connect(&place.socket()).unwrap();
+    let mut ipc_server = IpcServer::new(Listener::open(&directory).unwrap(), &directory).unwrap();
+    let client = Packets::connect(&directory.socket()).unwrap();
     let mut requests = Vec::new();
-    // Even the spare descriptor does not help: as if another thread had been faster.
+    // The spare descriptor is not available either, as if another thread had taken it.
     raw::without_descriptors(|| {
         ipc_server
             .serve(Instant::now(), &mut table, &watch, &mut requests)

@@ -1,4 +1,4 @@
-//! Ranks that promise to tick, and ranks that wait for a state.
+//! Ranks that promise to tick, and clients that wait for a state.
 
 mod support;
 
@@ -19,66 +19,67 @@ fn role() {
 }
 
 #[test]
-fn who_promised_to_tick_and_does_not_is_hung_until_it_ticks() {
+fn a_rank_that_breaks_its_promise_to_tick_is_hung_until_it_ticks() {
     let base = tempdir().unwrap();
     let mut agent = Agent::start(base.path());
     let mut rank = Rank::start(base.path(), 0);
     let slot = agent.await_armed();
-    rank.tell("promise 20");
-    rank.hear("promised");
+    rank.send("promise 20");
+    rank.await_line("promised");
     assert_eq!(agent.await_finding(slot), Finding::Hung(HungBy::NoTick));
     assert_eq!(agent.view.rank_state(0), RankState::Hung);
-    rank.tell("tick");
+    rank.send("tick");
     assert_eq!(agent.await_finding(slot), Finding::Resumed);
     assert_eq!(agent.await_finding(slot), Finding::Hung(HungBy::NoTick));
-    // Who takes the promise back is as free as before.
-    rank.tell("promise 0");
-    rank.hear("promised");
+    // A rank that withdraws its promise is not checked any more.
+    rank.send("promise 0");
+    rank.await_line("promised");
     assert_eq!(agent.await_finding(slot), Finding::Resumed);
     assert_eq!(agent.view.rank_state(0), RankState::Alive);
 }
 
-/// Without a library thread it is the thread that attached; nobody is left to take the promise back.
+/// Without a library thread, the thread that attached holds the futex; after its end no thread can withdraw
+/// the promise.
 #[test]
-fn a_promise_ends_with_the_thread_that_holds_the_word() {
+fn a_promise_ends_with_the_thread_that_holds_the_futex() {
     let base = tempdir().unwrap();
     let mut agent = Agent::start(base.path());
     let mut rank = Rank::start_with(base.path(), 0, "ends", base.path());
     let slot = agent.await_armed();
-    rank.tell("promise 20");
-    rank.hear("promised");
+    rank.send("promise 20");
+    rank.await_line("promised");
     assert_eq!(agent.await_finding(slot), Finding::Hung(HungBy::NoTick));
-    rank.tell("end-thread");
+    rank.send("end-thread");
     assert_eq!(agent.await_finding(slot), Finding::Detached);
     assert_eq!(agent.await_finding(slot), Finding::Resumed);
 }
 
-/// The kernel knows why it does not tick; that is said, and only that.
+/// The kernel knows why the rank does not tick; only that reason is reported.
 #[test]
-fn who_is_stopped_is_not_blamed_for_missing_ticks() {
+fn a_stopped_rank_is_not_reported_for_missing_ticks() {
     let base = tempdir().unwrap();
     let mut agent = Agent::start(base.path());
     let mut rank = Rank::start(base.path(), 0);
     let slot = agent.await_armed();
-    rank.tell("promise 60000");
-    rank.hear("promised");
+    rank.send("promise 60000");
+    rank.await_line("promised");
     rank.signal(libc::SIGSTOP);
     assert_eq!(agent.await_finding(slot), Finding::Hung(HungBy::Stopped));
     rank.signal(libc::SIGCONT);
     assert_eq!(agent.await_finding(slot), Finding::Resumed);
-    rank.tell("promise 20");
-    rank.hear("promised");
+    rank.send("promise 20");
+    rank.await_line("promised");
     assert_eq!(agent.await_finding(slot), Finding::Hung(HungBy::NoTick));
     rank.signal(libc::SIGSTOP);
     assert_eq!(agent.await_finding(slot), Finding::Hung(HungBy::Stopped));
     rank.signal(libc::SIGCONT);
-    // It begins anew, and is late again.
+    // The tick period starts anew, and the rank is late again.
     assert_eq!(agent.await_finding(slot), Finding::Resumed);
     assert_eq!(agent.await_finding(slot), Finding::Hung(HungBy::NoTick));
 }
 
 #[test]
-fn a_state_is_waited_for() {
+fn a_client_waits_for_a_state() {
     let base = tempdir().unwrap();
     let mut agent = Agent::start(base.path());
     let mut waiting: Vec<Rank> = ["yes", "no"]
@@ -94,11 +95,11 @@ fn a_state_is_waited_for() {
     let slot = agent.await_armed();
     waiting
         .iter_mut()
-        .for_each(|rank| rank.tell("await-rank 2"));
+        .for_each(|rank| rank.send("await-rank 2"));
     victim.signal(libc::SIGKILL);
     assert!(matches!(agent.await_finding(slot), Finding::Failed { .. }));
     for rank in &waiting {
-        assert_eq!(rank.hear("awaited"), "Some(Failed)");
+        assert_eq!(rank.await_line("awaited"), "Some(Failed)");
     }
 }
 
@@ -129,20 +130,20 @@ fn a_wait_ends_at_its_deadline() {
     assert!(client.wait_rank(0, &[RankState::Left], short).is_err());
 }
 
-/// A thread that waits for a rank, or for events, and what it is told in the end.
+/// Starts a thread that waits. Returns a receiver of its result.
 fn waiting<T: Send + 'static>(
     client: &Client,
     wait: impl FnOnce(&Client) -> T + Send + 'static,
 ) -> std::sync::mpsc::Receiver<T> {
-    let (sender, told) = std::sync::mpsc::channel();
+    let (sender, result) = std::sync::mpsc::channel();
     let client = client.clone();
     std::thread::spawn(move || sender.send(wait(&client)));
-    told
+    result
 }
 
-/// Nobody looks again now and then whether there is still an agent to wait for: who waits is woken.
+/// Waiting threads do not poll whether the agent exists: they are woken.
 #[test]
-fn who_waits_when_this_process_leaves_is_told_so() {
+fn a_waiting_thread_is_notified_when_its_process_detaches() {
     let base = tempdir().unwrap();
     for thread in [true, false] {
         let mut agent = Agent::start(base.path());
@@ -173,7 +174,7 @@ fn who_waits_when_this_process_leaves_is_told_so() {
 }
 
 #[test]
-fn who_waits_when_another_agent_comes_waits_for_what_that_says() {
+fn a_waiting_thread_continues_to_wait_with_the_next_agent() {
     let base = tempdir().unwrap();
     let mut agent = Agent::start(base.path());
     let client = Client::attach(support::agent::options(base.path())).unwrap();
@@ -185,14 +186,17 @@ fn who_waits_when_another_agent_comes_waits_for_what_that_says() {
     let mut another = Agent::start(base.path());
     another.await_armed();
     let _rank = Rank::start(base.path(), 7);
-    let told = state.recv_timeout(DEADLINE);
-    assert!(matches!(told, Ok(Ok(Some(RankState::Alive)))), "{told:?}");
+    let result = state.recv_timeout(DEADLINE);
+    assert!(
+        matches!(result, Ok(Ok(Some(RankState::Alive)))),
+        "{result:?}"
+    );
     client.finalize(0).unwrap();
 }
 
-/// Whoever takes over the events says so to those who wait for them.
+/// A thread that takes over the events notifies the threads that wait for them.
 #[test]
-fn who_waits_for_events_can_be_asked_to_stop() {
+fn a_thread_that_waits_for_events_can_be_stopped() {
     let base = tempdir().unwrap();
     let mut agent = Agent::start(base.path());
     let client = Client::attach(support::agent::options(base.path())).unwrap();
@@ -203,9 +207,9 @@ fn who_waits_for_events_can_be_asked_to_stop() {
             waiting(&client, |client| {
                 loop {
                     let go_on = || GOES_ON.load(Ordering::Acquire);
-                    let told = client.wait_event_while(Duration::MAX, go_on);
-                    if !matches!(told, Ok(Some(_))) {
-                        return told.is_ok();
+                    let result = client.wait_event_while(Duration::MAX, go_on);
+                    if !matches!(result, Ok(Some(_))) {
+                        return result.is_ok();
                     }
                 }
             })
@@ -213,32 +217,32 @@ fn who_waits_for_events_can_be_asked_to_stop() {
         .collect();
     GOES_ON.store(false, Ordering::Release);
     client.wake_takers();
-    for told in all {
-        assert_eq!(told.recv_timeout(DEADLINE), Ok(true));
+    for result in all {
+        assert_eq!(result.recv_timeout(DEADLINE), Ok(true));
     }
     client.finalize(0).unwrap();
 }
 
-/// What wakes such a one may come while it looks for events, which takes back what was raised.
+/// The wake-up may come while the thread checks for events, which clears the signal.
 #[test]
-fn who_is_asked_to_stop_while_it_looks_does_not_wait_again() {
+fn a_thread_stopped_while_it_checks_does_not_wait_again() {
     let base = tempdir().unwrap();
     let mut agent = Agent::start(base.path());
     let client = Client::attach(support::agent::options(base.path())).unwrap();
     agent.await_armed();
     while client.next_event().unwrap().is_some() {}
-    let told = waiting(&client, |client| {
+    let result = waiting(&client, |client| {
         let is_asked = AtomicBool::new(false);
         client.wait_event_while(Duration::MAX, || {
             let goes_on = !is_asked.swap(true, Ordering::AcqRel);
             if goes_on {
-                // Just after the answer, and nobody wakes it later.
+                // Just after the check; no other wake-up follows.
                 client.wake_takers();
             }
             goes_on
         })
     });
-    let told = told.recv_timeout(DEADLINE);
-    assert!(matches!(told, Ok(Ok(None))), "{told:?}");
+    let result = result.recv_timeout(DEADLINE);
+    assert!(matches!(result, Ok(Ok(None))), "{result:?}");
     client.finalize(0).unwrap();
 }

@@ -1,6 +1,6 @@
-//! The one client of a process: several threads that attach and leave, and a fork in the middle of it.
+//! The shared client of a process: several threads that attach and detach, with a fork meanwhile.
 //!
-//! It is one per process, so these tests run one after the other, in a program of their own.
+//! There is one per process, so these tests run one after the other, in a binary of their own.
 
 mod support;
 
@@ -13,7 +13,7 @@ use muster_ipc::{RefusalCode, ToClient};
 use muster_sys::process::{open_pidfd, send_signal};
 use muster_sys::socket::PacketListener;
 use muster_sys::{fork, poll};
-use support::agent::{Agent, options, place};
+use support::agent::{Agent, directory, options};
 use support::{DEADLINE, raw};
 use tempfile::tempdir;
 
@@ -26,16 +26,16 @@ fn at_once(base: &std::path::Path) -> Options {
     }
 }
 
-/// While one thread attaches, nobody else hangs: neither another thread, which has a deadline of its
-/// own, nor a forked child, which is a process of its own.
+/// While one thread attaches, no other caller hangs: neither another thread, which has its own deadline, nor
+/// a forked child, which is a process of its own.
 #[test]
-fn nobody_hangs_on_a_thread_that_attaches() {
+fn no_caller_hangs_on_a_thread_that_attaches() {
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let base = tempdir().unwrap();
-    let place = place(base.path());
-    place.prepare().unwrap();
-    // An agent that lets nobody in for now.
-    let listener = PacketListener::bind(&place.socket()).unwrap();
+    let directory = directory(base.path());
+    directory.prepare().unwrap();
+    // A listener that accepts no client for now.
+    let listener = PacketListener::bind(&directory.socket()).unwrap();
     let slow = options(base.path());
     let attaching = std::thread::spawn(move || shared::init(slow));
     assert!(poll::readable(&[listener.as_fd()], Some(DEADLINE)).unwrap()[0]);
@@ -55,52 +55,52 @@ fn nobody_hangs_on_a_thread_that_attaches() {
     }
     assert_eq!(raw::reap(child), 0);
 
-    let refusal = ToClient::Refused(RefusalCode::Full, "as the test wants".into());
+    let refusal = ToClient::Refused(RefusalCode::Full, "intended by the test".into());
     connection.send(&refusal.encode(), None).unwrap();
     let refused = attaching.join().unwrap().unwrap_err();
     assert!(matches!(refused, Error::Refused { .. }), "{refused}");
 }
 
-/// Attaches anew while the last user leaves.
-struct Returns {
+/// Attaches again while the last user detaches.
+struct AttachAgain {
     options: Options,
-    told: Mutex<Vec<Result<Client, Error>>>,
+    result: Mutex<Vec<Result<Client, Error>>>,
 }
 
-impl PmixHooks for Returns {
+impl PmixHooks for AttachAgain {
     fn before_detach(&self) {
         let options = self.options.clone();
-        let told = std::thread::spawn(move || shared::init(options)).join();
-        self.told.lock().unwrap().push(told.unwrap());
+        let result = std::thread::spawn(move || shared::init(options)).join();
+        self.result.lock().unwrap().push(result.unwrap());
     }
 }
 
 #[test]
-fn who_comes_while_the_last_one_leaves_waits() {
+fn an_attach_during_the_last_detach_waits() {
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let base = tempdir().unwrap();
     let mut agent = Agent::start(base.path());
-    let pmix_integration = Arc::new(Returns {
+    let pmix_integration = Arc::new(AttachAgain {
         options: at_once(base.path()),
-        told: Mutex::default(),
+        result: Mutex::default(),
     });
-    let with_porch = Options {
+    let with_hooks = Options {
         pmix_integration: Some(pmix_integration.clone()),
         ..options(base.path())
     };
-    shared::init(with_porch).unwrap();
+    shared::init(with_hooks).unwrap();
     agent.await_armed();
     assert_eq!(shared::finalize(0).unwrap(), 0);
-    let told = std::mem::take(&mut *pmix_integration.told.lock().unwrap());
-    // It had no time to wait; before, it was told that this process is attached already.
-    let said = |told: &Result<Client, Error>| match told {
+    let result = std::mem::take(&mut *pmix_integration.result.lock().unwrap());
+    // It had no time to wait. An earlier version reported that this process is attached already.
+    let text = |result: &Result<Client, Error>| match result {
         Err(cause) => cause.to_string(),
         Ok(_) => "attached".to_owned(),
     };
     assert!(
-        said(&told[0]).contains("another thread"),
+        text(&result[0]).contains("another thread"),
         "{}",
-        said(&told[0])
+        text(&result[0])
     );
     shared::init(options(base.path())).unwrap();
     assert_eq!(shared::finalize(0).unwrap(), 0);

@@ -1,4 +1,4 @@
-//! Processes in uninterruptible sleep: stuck if it lasts, unless somebody froze them.
+//! Processes in uninterruptible sleep: hung if it lasts, unless they are frozen.
 
 #[path = "../../../tests/lib/skipped.rs"]
 mod skipped;
@@ -25,8 +25,8 @@ const TESTS: [(&str, fn()); 2] = [
     ),
 ];
 
-/// No harness: a rank's main thread is the one that a look at its process sees. Of the harness' arguments those that
-/// cargo-nextest needs are obeyed.
+/// There is no test harness: the watch looks at the main thread of a rank's process. Of the harness' options,
+/// those that cargo-nextest needs are supported.
 fn main() {
     role();
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -38,7 +38,7 @@ fn main() {
         names.all(|wanted| name.contains(wanted.as_str()))
     };
     if has("--list") {
-        // None is ignored.
+        // No test is ignored.
         let listed = TESTS.iter().filter(|_| !has("--ignored"));
         listed.for_each(|(name, _)| println!("{name}: test"));
         return;
@@ -56,24 +56,24 @@ fn a_rank_in_lasting_uninterruptible_sleep_is_hung() {
     let slot = agent.await_armed();
     let fifo = base.path().join("fifo");
     raw::make_fifo(&fifo);
-    rank.tell(&format!("stick {}", fifo.display()));
-    rank.hear("sticking");
+    rank.send(&format!("stick {}", fifo.display()));
+    rank.await_line("sticking");
     assert_eq!(agent.await_finding(slot), Finding::Hung(HungBy::Stuck));
     assert_eq!(agent.view.rank_state(0), RankState::Hung);
     drop(fs::OpenOptions::new().write(true).open(&fifo).unwrap());
-    rank.hear("unstuck");
+    rank.await_line("unstuck");
     assert_eq!(agent.await_finding(slot), Finding::Resumed);
 }
 
-/// A control group that can be frozen, of either version.
+/// A control group that can be frozen, of version 1 or 2.
 struct Freezer {
     folder: PathBuf,
     file: &'static str,
-    words: [&'static str; 2],
+    values: [&'static str; 2],
 }
 
 impl Freezer {
-    /// Version 1, if it is mounted and ours.
+    /// Uses version 1, if it is mounted and writable.
     fn of_version_1() -> Option<Self> {
         Self::make(
             "/sys/fs/cgroup/freezer",
@@ -82,13 +82,13 @@ impl Freezer {
         )
     }
 
-    /// Version 2, alone or beside version 1.
+    /// Uses version 2, alone or beside version 1.
     fn of_version_2() -> Option<Self> {
         let mut places = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"].iter();
         places.find_map(|place| Self::make(place, "cgroup.freeze", ["1", "0"]))
     }
 
-    fn make(place: &str, file: &'static str, words: [&'static str; 2]) -> Option<Self> {
+    fn make(place: &str, file: &'static str, values: [&'static str; 2]) -> Option<Self> {
         let folder = Path::new(place).join(format!("muster-test-{}", std::process::id()));
         let is_group = Path::new(place).join("cgroup.procs").is_file();
         if !is_group || fs::create_dir(&folder).is_err() {
@@ -98,7 +98,7 @@ impl Freezer {
         let freezer = Self {
             folder,
             file,
-            words,
+            values,
         };
         is_there.then_some(freezer)
     }
@@ -108,8 +108,8 @@ impl Freezer {
     }
 
     fn freeze(&self, is_frozen: bool) {
-        let word = self.words[usize::from(!is_frozen)];
-        fs::write(self.folder.join(self.file), word).unwrap();
+        let value = self.values[usize::from(!is_frozen)];
+        fs::write(self.folder.join(self.file), value).unwrap();
     }
 }
 
@@ -119,11 +119,12 @@ impl Drop for Freezer {
     }
 }
 
-/// How often a frozen rank ticks otherwise. Long, so that a busy machine does not break the promise for it.
+/// The tick period of a rank that is not frozen. It is long, so that a busy machine does not break the
+/// promise.
 const PERIOD_MS: u32 = 3000;
 
-/// A frozen process shows the same letter as a stuck one, and cannot keep a promise of ticks. Another rank, stopped
-/// and continued while the first is frozen, shows that enough looks were taken.
+/// /proc shows the same state character for a frozen process and a stuck one, and a frozen process cannot tick.
+/// Another rank, stopped and continued while the first is frozen, shows that it was polled often enough.
 fn a_frozen_rank_is_neither_dead_nor_hung() {
     for (version, freezer) in [(1, Freezer::of_version_1()), (2, Freezer::of_version_2())] {
         match freezer {
@@ -143,13 +144,13 @@ fn freeze_a_rank(freezer: &Freezer) {
     let frozen_slot = agent.await_armed();
     let stopped = Rank::start(base.path(), 1);
     let stopped_slot = agent.await_armed();
-    frozen.tell("tick-on");
-    frozen.hear("ticking");
-    frozen.tell(&format!("promise {PERIOD_MS}"));
-    frozen.hear("promised");
+    frozen.send("tick-on");
+    frozen.await_line("ticking");
+    frozen.send(&format!("promise {PERIOD_MS}"));
+    frozen.await_line("promised");
     freezer.take(frozen.pid());
     freezer.freeze(true);
-    // Each round takes two looks, half a second apart: more than two periods in all.
+    // Each round takes two polls, half a second apart: more than two tick periods in total.
     for _ in 0..7 {
         stopped.signal(libc::SIGSTOP);
         assert_eq!(
@@ -159,7 +160,7 @@ fn freeze_a_rank(freezer: &Freezer) {
         stopped.signal(libc::SIGCONT);
         assert_eq!(agent.await_finding(stopped_slot), Finding::Resumed);
     }
-    // It dies before it could be late with a tick.
+    // It dies before a tick could be late.
     frozen.signal(libc::SIGKILL);
     freezer.freeze(false);
     let finding = agent.await_finding(frozen_slot);

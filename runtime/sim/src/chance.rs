@@ -1,4 +1,4 @@
-//! Chance from a seed, by a fixed algorithm: the same on every machine, for ever.
+//! Random numbers from a seed by a fixed algorithm: the same on every machine and in every version.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
@@ -10,7 +10,7 @@ pub struct Chance {
 }
 
 impl Chance {
-    /// The stream of this seed.
+    /// Starts the stream of this seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self {
@@ -28,12 +28,12 @@ impl Chance {
         low + ((u128::from(self.rng.next_u64()) * span) >> 64) as u64
     }
 
-    /// True so many times in a thousand.
+    /// Returns true with a probability of `permille` / 1000.
     pub fn permille(&mut self, permille: u32) -> bool {
         self.between(0, 999) < u64::from(permille)
     }
 
-    /// One of the items; `None` if there is none.
+    /// Picks one of the items. Returns `None` if there is none.
     pub fn pick<'a, T>(&mut self, items: &'a [T]) -> Option<&'a T> {
         let last = items.len().checked_sub(1)?;
         items.get(self.between(0, last as u64) as usize)

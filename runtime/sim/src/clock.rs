@@ -1,6 +1,6 @@
-//! A node's own clock: it starts with the world's, and may run too fast or too slow.
+//! A node's own clock. It starts with the world's clock and may run too fast or too slow.
 //!
-//! Engines are only told their own node's time, as in life. The world schedules by its own.
+//! Engines receive only their own node's time, as on a real machine. The world schedules by its own time.
 
 use muster_protocol::Instant;
 
@@ -10,7 +10,7 @@ const MILLION: i128 = 1_000_000;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     rate_ppm: i64,
-    /// When the rate was set, in the world's time and in its own.
+    /// When the rate was set: in the world's time and in the node's own time.
     world: Instant,
     own: Instant,
 }
@@ -24,7 +24,7 @@ impl Clock {
         }
     }
 
-    /// From `now` on the clock gains so many microseconds in a second; it never jumps.
+    /// From `now` on the clock gains `rate_ppm` microseconds per second. It never jumps.
     pub(crate) fn set_rate(&mut self, now: Instant, rate_ppm: i64) {
         *self = Self {
             rate_ppm,
@@ -33,7 +33,7 @@ impl Clock {
         };
     }
 
-    /// What the clock shows when the world's time is `world`.
+    /// The node's own time when the world's time is `world`.
     pub(crate) fn own(&self, world: Instant) -> Instant {
         if self.rate_ppm == 0 {
             return Instant(self.own.0 + world.since(self.world));
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fast_clock_gains_and_the_way_back_is_not_early() {
+    fn a_fast_clock_gains_and_the_inverse_is_not_early() {
         for rate_ppm in [-200_000, -50, 0, 37, 100_000] {
             let mut clock = Clock::new(Instant(1000));
             clock.set_rate(Instant(5000), rate_ppm);

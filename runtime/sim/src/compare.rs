@@ -1,12 +1,12 @@
-//! The two engines side by side: the same network, the same faults, the same questions.
+//! Compares the two engines: the same network, the same faults, the same measurements.
 //!
-//! A job of so many members is at rest for a while, and what it says and what its engines work is
-//! counted; then one member falls silent, and it is timed until everybody else holds it failed.
-//! Silence is the fault that both engines have only their own messages against. Nobody else dies, so
-//! whoever else is held failed is held so falsely.
+//! A job is quiet for a while, and its messages and the CPU time of its engines are counted. Then one member
+//! stops, and the time is measured until all other members hold it failed. For silence, both engines have
+//! only their own messages as evidence. No other member dies, so any other member that is held failed is held
+//! failed falsely.
 //!
-//! The overlay boots from a few addresses, as in the zone study; age gossip is given the list, as it
-//! has to be. Neither is charged for its work: what that takes is counted beside.
+//! The overlay boots from a few addresses, as in the zone study. Age gossip needs the whole list and receives
+//! it. The simulation does not charge time for the engines' work; their CPU time is counted separately.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -21,24 +21,24 @@ use crate::network::Network;
 
 const KEY: [u8; 32] = [42; 32];
 const START: Instant = Instant(10_000_000);
-/// Addresses that a member of the overlay begins with.
+/// Addresses that a member of the overlay starts with.
 const SEEDS: u64 = 16;
 /// Longest time for a boot or a detection.
 const LIMIT_US: u64 = 120_000_000;
 
-/// Which engine, with which timing.
+/// An engine with its timing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Contender {
     /// Zone membership with the timing of this profile.
     Overlay(Profile),
-    /// Age gossip with a cycle of so many microseconds, all else by default.
+    /// Age gossip with this cycle, all else by default.
     Age {
-        /// The cycle.
+        /// The cycle in microseconds.
         interval_us: u64,
     },
 }
 
-/// One job that is looked at.
+/// The job to measure.
 #[derive(Clone, Debug)]
 pub struct CompareSetting {
     /// How many members.
@@ -47,32 +47,31 @@ pub struct CompareSetting {
     pub contender: Contender,
     /// The network.
     pub network: Network,
-    /// How long the quiet job is counted, in microseconds.
+    /// How long the quiet job is measured, in microseconds.
     pub quiet_us: u64,
 }
 
-/// What was found with one seed.
+/// The result of one seed.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Compared {
-    /// Until half of the others, 99 in a hundred, and all held the silent one failed, in microseconds;
-    /// nothing if they did not within two minutes.
+    /// Until half of the other members held the silent one failed, in microseconds; `None` if they did not
+    /// within two minutes.
     pub half_us: Option<u64>,
-    /// See there.
+    /// The same for 99 % of them.
     pub most_us: Option<u64>,
-    /// See there.
+    /// The same for all of them.
     pub all_us: Option<u64>,
-    /// Datagrams that a member of the quiet job sends a second.
+    /// Datagrams per second that a member of the quiet job sends.
     pub datagrams: f64,
-    /// Their bytes, without headers of the network.
+    /// Their bytes per second, without network headers.
     pub bytes: f64,
-    /// What the engine of one member works in a second of the quiet job, in microseconds.
+    /// CPU time that the engine of one member uses in a second of the quiet job, in microseconds.
     pub cpu_us: f64,
-    /// How often somebody who runs was held failed, in all.
+    /// How often a running member was held failed, in total.
     pub false_failures: u64,
 }
 
-/// Runs one setting with one seed. `cpu_ns` is the CPU time of this thread; what it says changes
-/// nothing but `cpu_us`.
+/// Runs one setting with one seed. `cpu_ns` returns the CPU time of this thread; it affects only `cpu_us`.
 #[must_use]
 pub fn compare(setting: &CompareSetting, seed: u64, cpu_ns: impl Fn() -> u64) -> Compared {
     let mut job = Job::new(setting, seed, &cpu_ns);
@@ -85,7 +84,7 @@ pub fn compare(setting: &CompareSetting, seed: u64, cpu_ns: impl Fn() -> u64) ->
 }
 
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum What {
+enum Action {
     Wake(usize),
     Arrive(usize, Box<[u8]>),
 }
@@ -97,19 +96,19 @@ struct Job<'a> {
     engines: Vec<Option<Engine>>,
     by_address: BTreeMap<Vec<u8>, usize>,
     by_id: BTreeMap<MemberId, usize>,
-    /// When each wakes next; a moment that was planned before is none any more.
+    /// When each member wakes next. An earlier planned wake-up is void.
     wakes: Vec<Instant>,
-    queue: BinaryHeap<Reverse<(Instant, u64, What)>>,
+    queue: BinaryHeap<Reverse<(Instant, u64, Action)>>,
     order: u64,
     now: Instant,
     buffer: Vec<u8>,
-    /// Whether work is counted now.
+    /// Whether CPU time is counted now.
     counts: bool,
     worked_ns: u64,
     datagrams: u64,
     bytes: u64,
     silent: Option<usize>,
-    /// When each first held the silent one failed.
+    /// When each member first held the silent one failed.
     knows: Vec<Option<Instant>>,
     found: Compared,
 }
@@ -179,7 +178,7 @@ impl<'a> Job<'a> {
         engine.into()
     }
 
-    /// Until everybody holds everybody alive; false if that took too long.
+    /// Runs until every member holds every running member alive. Returns false if that took too long.
     fn boot(&mut self) -> bool {
         for node in 0..self.setting.members {
             self.touch(node, Input::Wake);
@@ -203,7 +202,7 @@ impl<'a> Job<'a> {
         engine.is_some_and(|engine| engine.live() == self.setting.members)
     }
 
-    /// How long to go on between two looks at everybody.
+    /// How long to run between two checks of all members.
     fn step_us(&self) -> u64 {
         match self.setting.contender {
             Contender::Overlay(profile) => profile.heartbeat_us(),
@@ -212,7 +211,7 @@ impl<'a> Job<'a> {
     }
 
     fn quiet(&mut self) {
-        // What follows from the boot dies down.
+        // Messages that follow from the boot end.
         self.run(10 * self.step_us());
         let (datagrams, bytes) = (self.datagrams, self.bytes);
         self.counts = true;
@@ -224,7 +223,7 @@ impl<'a> Job<'a> {
         self.found.cpu_us = self.worked_ns as f64 / 1e3 / member_seconds;
     }
 
-    /// One falls silent, at a moment of its own in its cycle.
+    /// Stops one member at a random time in its cycle.
     fn silence(&mut self) {
         let off_us = self.chance.between(0, self.step_us());
         self.run(off_us);
@@ -256,20 +255,20 @@ impl<'a> Job<'a> {
         {
             self.now = at;
             match what {
-                What::Wake(node) if self.wakes[node] == at => self.touch(node, Input::Wake),
-                What::Wake(_) => {}
-                What::Arrive(node, bytes) => self.touch(node, Input::Datagram { bytes: &bytes }),
+                Action::Wake(node) if self.wakes[node] == at => self.touch(node, Input::Wake),
+                Action::Wake(_) => {}
+                Action::Arrive(node, bytes) => self.touch(node, Input::Datagram { bytes: &bytes }),
             }
         }
         self.now = end;
     }
 
-    fn at(&mut self, at: Instant, what: What) {
+    fn at(&mut self, at: Instant, what: Action) {
         self.order += 1;
         self.queue.push(Reverse((at, self.order, what)));
     }
 
-    /// One input, and everything that follows from it.
+    /// Hands one input to an engine and handles everything that follows from it.
     fn touch(&mut self, node: usize, input: Input<'_>) {
         let now = self.now;
         let Some(mut engine) = self.engines[node].take() else {
@@ -294,7 +293,7 @@ impl<'a> Job<'a> {
         let wake = engine.poll_timeout().max(now);
         if engine.phase() == Phase::Running && wake != self.wakes[node] {
             self.wakes[node] = wake;
-            self.at(wake, What::Wake(node));
+            self.at(wake, Action::Wake(node));
         }
         self.engines[node] = Some(engine);
     }
@@ -302,12 +301,12 @@ impl<'a> Job<'a> {
     fn carry(&mut self, from: usize, to: usize, bytes: &[u8]) {
         let network = &self.setting.network;
         for (delay_us, bytes) in network.carry(&mut self.chance, from, to, bytes) {
-            let arrival = What::Arrive(to, bytes.into_boxed_slice());
+            let arrival = Action::Arrive(to, bytes.into_boxed_slice());
             self.at(self.now.after(delay_us), arrival);
         }
     }
 
-    /// Something that the engine does.
+    /// Runs a function of the engine and counts its CPU time.
     fn work<T>(&mut self, does: impl FnOnce() -> T) -> T {
         if !self.counts {
             return does();
@@ -348,10 +347,10 @@ mod tests {
         compare(&setting, 3, || 0)
     }
 
-    /// Both engines find the silent one and nobody else, and say what their timing makes them say:
-    /// age gossip one ping and one reply a cycle, the overlay two beats a heartbeat.
+    /// Both engines find the silent member and no other, and send as many messages as their timing implies:
+    /// age gossip one ping and one reply per cycle, the overlay two beats per heartbeat.
     #[test]
-    fn both_engines_find_who_is_silent() {
+    fn both_engines_find_the_silent_member() {
         let overlay = of(Contender::Overlay(Profile::Standard), 0);
         let age = of(
             Contender::Age {
@@ -369,15 +368,15 @@ mod tests {
             let rate = found.datagrams;
             assert!((90.0..130.0).contains(&rate), "{found:?}");
         }
-        // 3 log2 N + 4 cycles, less what the age was when it fell silent.
+        // 3 log2 N + 4 cycles, minus the age at the time of the silence.
         let cycles = age.all_us.unwrap() / 20_000;
         assert!((14..=22).contains(&cycles), "{age:?}");
         assert!(overlay.all_us < age.half_us, "{overlay:?} {age:?}");
     }
 
-    /// Lost datagrams kill nobody with either of them, and a run is decided by its seed.
+    /// Lost datagrams cause no false failure with either engine, and a run follows from its seed.
     #[test]
-    fn losses_kill_nobody() {
+    fn losses_cause_no_false_failure() {
         for contender in [
             Contender::Overlay(Profile::Standard),
             Contender::Age {

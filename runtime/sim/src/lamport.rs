@@ -1,9 +1,9 @@
 //! AG-18: how far Lamport clocks drift, and which thresholds are as aggressive as is safe.
 //!
-//! The rules of age gossip without frames, on as many participants as are wanted, of which only a
-//! sample has a column in the vectors: no column depends on another one. Everybody begins its
-//! cycles at a moment of its own; messages take time, are lost, and members stop for a while.
-//! Nobody dies, so whatever looks like a death is false.
+//! The rules of age gossip without frames, on any number of participants. Only a sample of them has a column
+//! in the vectors, since no column depends on another one. Each participant begins its cycles at a time of
+//! its own; messages take time and are lost, and members stop for a while. No member dies, so every apparent
+//! death is false.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -14,46 +14,45 @@ use crate::chance::Chance;
 
 /// Columns of the vectors.
 const SAMPLE: usize = 256;
-/// Nanoseconds of a cycle; only parts of it matter.
+/// Nanoseconds per cycle; only fractions of it matter.
 const CYCLE: u64 = 1_000_000;
 
-/// What is studied.
+/// The parameters of a study.
 #[derive(Clone, Copy, Debug)]
 pub struct LamportSetting {
     /// How many participants.
     pub members: usize,
-    /// How many of a thousand messages are lost.
+    /// Messages lost, in thousandths.
     pub loss_permille: u32,
-    /// The longest way of a message, in thousandths of a cycle; the shortest takes a tenth of it.
+    /// The longest delay of a message, in thousandths of a cycle; the shortest is a tenth of it.
     pub delay_permille: u64,
-    /// How many of a million cycles are the beginning of a stop.
+    /// Cycles in which a stop begins, in millionths.
     pub stops_ppm: u64,
-    /// How long a stop is, in cycles.
+    /// The length of a stop, in cycles.
     pub stop_cycles: u64,
     /// Laziness of replies, in cycles.
     pub laziness: u8,
     /// A message that is further behind than this is obsolete.
     pub obsolete_after: u64,
-    /// Cycles before anything is counted, and cycles that are.
+    /// Cycles before counting begins, and cycles that are counted.
     pub cycles: (u64, u64),
 }
 
-/// What was found.
+/// The result.
 #[derive(Clone, Debug, Default)]
 pub struct LamportFound {
-    /// How far ahead of a message's clock its receiver was: how often, by how much (the last one
-    /// holds all that are further behind).
+    /// Histogram of how far the receiver's clock was ahead of a message's clock. The last entry contains all
+    /// that are further behind.
     pub behind: Vec<u64>,
-    /// How often each age was held, over all observers, columns and cycles, by those who did not
-    /// just wake up.
+    /// Histogram of ages, over all observers, columns and cycles, except observers that just woke up.
     pub ages: Vec<u64>,
-    /// Messages taken for obsolete, none of which was under way for more than a cycle.
+    /// Messages classified as obsolete; none of them was under way for more than a cycle.
     pub obsolete: u64,
     /// Messages that arrived.
     pub arrived: u64,
-    /// Steps of the clocks in each cycle, on average.
+    /// Steps of the clocks per cycle, on average.
     pub clock_rate: f64,
-    /// Bytes of entries in replies for each reply.
+    /// Bytes of entries per reply.
     pub reply_entries: f64,
 }
 
@@ -124,9 +123,9 @@ fn part_above(counts: &[u64], threshold: usize) -> f64 {
     above as f64 / counts.iter().sum::<u64>().max(1) as f64
 }
 
-/// What happens, in its order at one moment.
+/// What happens, in its order at one time.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum What {
+enum Action {
     Cycle(usize),
     Ping {
         from: usize,
@@ -149,8 +148,8 @@ struct Study<'a> {
     stopped_until: Vec<u64>,
     missed: Vec<u64>,
     /// Until when a node that woke up is not counted.
-    drowsy_until: Vec<u64>,
-    queue: BinaryHeap<Reverse<(u64, u64, What)>>,
+    uncounted_until: Vec<u64>,
+    queue: BinaryHeap<Reverse<(u64, u64, Action)>>,
     order: u64,
     now: u64,
     counts_from: u64,
@@ -177,7 +176,7 @@ pub fn study_lamport(setting: &LamportSetting, seed: u64) -> LamportFound {
             .collect(),
         stopped_until: vec![0; setting.members],
         missed: vec![0; setting.members],
-        drowsy_until: vec![0; setting.members],
+        uncounted_until: vec![0; setting.members],
         queue: BinaryHeap::new(),
         order: 0,
         now: 0,
@@ -192,13 +191,13 @@ pub fn study_lamport(setting: &LamportSetting, seed: u64) -> LamportFound {
     };
     for node in 0..setting.members {
         let phase = study.chance.between(0, CYCLE - 1);
-        study.at(phase, What::Cycle(node));
+        study.at(phase, Action::Cycle(node));
     }
     study.run()
 }
 
 impl Study<'_> {
-    fn at(&mut self, at: u64, what: What) {
+    fn at(&mut self, at: u64, what: Action) {
         self.order += 1;
         self.queue.push(Reverse((at, self.order, what)));
     }
@@ -215,14 +214,14 @@ impl Study<'_> {
             }
             self.now = at;
             match what {
-                What::Cycle(node) => self.cycle(node),
-                What::Ping {
+                Action::Cycle(node) => self.cycle(node),
+                Action::Ping {
                     from,
                     to,
                     clock,
                     ages,
                 } => self.ping((from, to), clock, &ages),
-                What::Reply { to, clock, entries } => self.reply(to, clock, &entries),
+                Action::Reply { to, clock, entries } => self.reply(to, clock, &entries),
             }
         }
         let steps = (self.clocks() - clocks_before) as f64 / self.nodes.len() as f64;
@@ -240,7 +239,7 @@ impl Study<'_> {
     }
 
     fn cycle(&mut self, node: usize) {
-        self.at(self.now + CYCLE, What::Cycle(node));
+        self.at(self.now + CYCLE, Action::Cycle(node));
         if self.now < self.stopped_until[node] {
             self.missed[node] += 1;
             return;
@@ -251,16 +250,16 @@ impl Study<'_> {
         let missed = std::mem::take(&mut self.missed[node]);
         self.nodes[node].tick(1 + missed);
         if missed > 0 {
-            self.drowsy_until[node] = self.now + 64 * CYCLE;
+            self.uncounted_until[node] = self.now + 64 * CYCLE;
         }
-        if self.is_counted() && self.now >= self.drowsy_until[node] {
+        if self.is_counted() && self.now >= self.uncounted_until[node] {
             for age in self.nodes[node].ages() {
                 self.found.ages[usize::from(*age)] += 1;
             }
         }
         let last = self.nodes.len() as u64 - 1;
         let to = (node as u64 + 1 + self.chance.between(0, last - 1)) % (last + 1);
-        let ping = What::Ping {
+        let ping = Action::Ping {
             from: node,
             to: to as usize,
             clock: self.nodes[node].clock(),
@@ -269,7 +268,7 @@ impl Study<'_> {
         self.send(ping);
     }
 
-    fn send(&mut self, what: What) {
+    fn send(&mut self, what: Action) {
         if self.chance.permille(self.setting.loss_permille) {
             return;
         }
@@ -278,13 +277,13 @@ impl Study<'_> {
         self.at(self.now + delay, what);
     }
 
-    /// A message at one who is stopped waits until it goes on, as in a socket.
+    /// A message for a stopped participant waits until it continues, as in a socket.
     fn waits(&self, node: usize) -> Option<u64> {
         (self.now < self.stopped_until[node]).then(|| self.stopped_until[node])
     }
 
-    /// Whether a message counts.
-    fn hear(&mut self, to: usize, clock: u64) -> bool {
+    /// Takes a message's clock. Returns whether the message counts.
+    fn take_clock(&mut self, to: usize, clock: u64) -> bool {
         if self.is_counted() {
             let behind = self.nodes[to].clock().saturating_sub(clock) as usize;
             let top = self.found.behind.len() - 1;
@@ -303,7 +302,7 @@ impl Study<'_> {
             let ages = ages.into();
             self.at(
                 until,
-                What::Ping {
+                Action::Ping {
                     from,
                     to,
                     clock,
@@ -313,7 +312,7 @@ impl Study<'_> {
             return;
         }
         let mut entries: Box<[(usize, u8)]> = Box::new([]);
-        if self.hear(to, clock) {
+        if self.take_clock(to, clock) {
             let node = &mut self.nodes[to];
             node.merge(ages);
             let younger = node.younger(ages).map(|index| (index, node.ages()[index]));
@@ -324,7 +323,7 @@ impl Study<'_> {
             self.entries += entries.len() as u64;
         }
         let clock = self.nodes[to].clock();
-        self.send(What::Reply {
+        self.send(Action::Reply {
             to: from,
             clock,
             entries,
@@ -334,10 +333,10 @@ impl Study<'_> {
     fn reply(&mut self, to: usize, clock: u64, entries: &[(usize, u8)]) {
         if let Some(until) = self.waits(to) {
             let entries = entries.into();
-            self.at(until, What::Reply { to, clock, entries });
+            self.at(until, Action::Reply { to, clock, entries });
             return;
         }
-        if self.hear(to, clock) {
+        if self.take_clock(to, clock) {
             for (index, age) in entries {
                 self.nodes[to].merge_one(*index, *age);
             }
@@ -370,10 +369,10 @@ mod tests {
         AgeConfig::new("x", vec![one; members])
     }
 
-    /// AG-18: at 10 % loss nobody alive reaches the default thresholds, and no message of the present
-    /// cycle is taken for obsolete; log2 N as a threshold of death calls many of the living dead.
+    /// AG-18: at 10 % loss no running member reaches the default thresholds, and no message of the present
+    /// cycle is classified as obsolete. log2 N as a threshold of death declares many running members dead.
     #[test]
-    fn the_defaults_hold_where_the_plain_thresholds_misfire() {
+    fn the_defaults_hold_where_the_paper_thresholds_fail() {
         for members in [16, 96, 1024] {
             let found = study_lamport(&setting(members, 100), 7);
             let config = defaults(members);
@@ -392,11 +391,12 @@ mod tests {
         }
     }
 
-    /// AG-18: 5 % loss hardly changes propagation, and laziness hardly does, up to the most that a configuration may
-    /// ask for. Up to 1024 members the default laziness is no more than the least difference that replies tell in any
-    /// case, so here replies have the most. Replies that tell nothing show that these bounds can be missed.
+    /// AG-18: 5 % loss hardly changes propagation, and neither does laziness, up to the maximum that a
+    /// configuration allows. Up to 1024 members the default laziness is at most the least difference that
+    /// replies contain in any case, so this test uses the maximum. Empty replies show that these bounds can
+    /// be missed.
     #[test]
-    fn neither_a_little_loss_nor_laziness_matter_much() {
+    fn a_little_loss_and_laziness_hardly_change_propagation() {
         let members = 256;
         let lazy = |laziness| {
             let setting = LamportSetting {

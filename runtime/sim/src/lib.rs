@@ -1,13 +1,14 @@
 //! Muster's protocols in a simulated world.
 //!
-//! The same engines that `musterd` runs, in a network that one seed decides: what is lost,
-//! delayed, doubled, overtaken, damaged, cut. Time is virtual and goes from event to event, so a
-//! minute of a job takes a blink, and a failure found once is found again by its seed.
+//! `muster-sim` runs the same engines as `musterd` in a network that a seed controls: datagrams are lost,
+//! delayed, duplicated, reordered, damaged, cut. Time is virtual and jumps from event to event, so a
+//! simulated minute takes milliseconds, and a seed reproduces a failure.
 //!
-//! The checkers stand outside the members and see all of them; no member helps to check itself.
-//! A [`Scenario`] says what can happen; a seed draws from it what does happen; a [`Report`] says
-//! how it ended, and the scenario of a failure is shrunk until nothing in it can be left out.
-//! What is not here: rails, CPUs.
+//! The checkers are outside of the members and see all of them; no member takes part in checking itself. A
+//! [`Scenario`] lists what can happen; a seed draws from it what does happen; a [`Report`] states how the run
+//! ended. A failing scenario is shrunk until nothing more can be left out.
+//!
+//! Not modelled: providers of rails, caches, interrupts.
 #![forbid(unsafe_code)]
 
 mod chance;

@@ -1,31 +1,31 @@
-//! The network: what becomes of a datagram on its way.
+//! The network: what happens to a datagram under way.
 //!
-//! Each is lost, doubled, damaged or delayed by itself, with the odds given; a delay that is long
-//! enough lets later ones overtake, and somebody may keep a copy and send it again much later.
-//! Cuts are one way: two of them make a broken link.
+//! Each datagram is lost, duplicated, damaged or delayed independently, with the given probabilities. A long
+//! delay lets later ones overtake it, and a copy may be kept and sent again much later. Cuts are one-way: two
+//! of them make a broken link.
 
 use std::collections::BTreeSet;
 
 use crate::chance::Chance;
 
-/// The odds, and the cuts.
+/// The probabilities, and the cuts.
 #[derive(Clone, Debug)]
 pub struct Network {
-    /// Lost, in a thousand.
+    /// Lost datagrams, in thousandths.
     pub loss_permille: u32,
-    /// Doubled, in a thousand.
+    /// Duplicated datagrams, in thousandths.
     pub duplicate_permille: u32,
-    /// One bit flipped, in a thousand.
+    /// Datagrams with one flipped bit, in thousandths.
     pub corrupt_permille: u32,
-    /// Delayed by up to `reorder_us` more, in a thousand.
+    /// Datagrams delayed by up to `reorder_us` more, in thousandths.
     pub reorder_permille: u32,
-    /// Shortest way, in microseconds.
+    /// Shortest delay, in microseconds.
     pub delay_min_us: u64,
-    /// Longest usual way, in microseconds.
+    /// Longest usual delay, in microseconds.
     pub delay_max_us: u64,
-    /// Longest extra delay of the reordered, in microseconds.
+    /// Longest extra delay of reordered datagrams, in microseconds.
     pub reorder_us: u64,
-    /// Comes a second time, much later, in a thousand.
+    /// Datagrams that arrive a second time much later, in thousandths.
     pub replay_permille: u32,
     /// Longest time until then, in microseconds.
     pub replay_us: u64,
@@ -62,12 +62,12 @@ impl Network {
         }
     }
 
-    /// Nothing arrives at `to` from `from` any more.
+    /// Nothing sent by `from` arrives at `to` from now on.
     pub fn cut(&mut self, from: usize, to: usize) {
         self.cuts.insert((from, to));
     }
 
-    /// The cut from `from` to `to` is over.
+    /// Ends the cut from `from` to `to`.
     pub fn mend(&mut self, from: usize, to: usize) {
         self.cuts.remove(&(from, to));
     }
@@ -78,18 +78,18 @@ impl Network {
         !self.cuts.is_empty()
     }
 
-    /// All cuts are over.
+    /// Ends all cuts.
     pub fn heal(&mut self) {
         self.cuts.clear();
     }
 
-    /// Whether the way from `from` to `to` is cut.
+    /// Whether the direction from `from` to `to` is cut.
     #[must_use]
     pub fn is_cut(&self, from: usize, to: usize) -> bool {
         self.cuts.contains(&(from, to))
     }
 
-    /// Every copy that arrives, with its delay in microseconds.
+    /// Returns every copy that arrives, with its delay in microseconds.
     pub(crate) fn carry(
         &self,
         chance: &mut Chance,

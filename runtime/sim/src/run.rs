@@ -1,4 +1,4 @@
-//! One run: boot, the phase of faults, coming to rest, calm; and how it ended.
+//! One run: boot, the phase of faults, convergence, calm; and the result.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,27 +10,27 @@ use crate::scenario::{Fault, FaultKind, Scenario, Span};
 use crate::world::{Record, World};
 
 const MS: u64 = 1000;
-/// How often the checkers of bounds look.
-const LOOK_US: u64 = 100 * MS;
-/// How often it is asked whether all views are right.
+/// Interval of the checkers of bounds.
+const BOUNDS_INTERVAL_US: u64 = 100 * MS;
+/// Interval of the checks whether all views are right.
 const STEP_US: u64 = MS;
-/// How long what a fault has begun may go on when it is over.
+/// How long the consequences of a fault may last after its end.
 const SETTLE_DEADLINES: u64 = 4;
-/// Members everybody knows the address of.
+/// Number of members whose addresses all members know.
 const SEEDS: usize = 8;
 
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// All promises were kept.
+    /// All guarantees held.
     Sound,
-    /// A promise was broken.
+    /// A guarantee was broken.
     Incorrect(Vec<Violation>),
-    /// A phase did not come to its end in time; what is wrong with the views then.
+    /// A phase did not end in time.
     NotLive {
-        /// Which phase.
+        /// The phase.
         phase: &'static str,
-        /// What the checkers of the end found.
+        /// What the checkers of the end found in the views.
         found: Vec<Violation>,
     },
     /// The code panicked.
@@ -38,7 +38,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// In one word, and the checkers that found it.
+    /// The kind of outcome.
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {
@@ -49,7 +49,7 @@ impl Outcome {
         }
     }
 
-    /// What was found.
+    /// The violations found.
     #[must_use]
     pub fn violations(&self) -> &[Violation] {
         match self {
@@ -58,27 +58,27 @@ impl Outcome {
         }
     }
 
-    /// What makes two failures the same for shrinking: the kind and the first checker.
+    /// Two failures with the same signature count as the same for shrinking: the kind and the first checker.
     pub(crate) fn signature(&self) -> (&'static str, Option<&'static str>) {
         let first = self.violations().first();
         (self.kind(), first.map(|violation| violation.checker))
     }
 }
 
-/// What a run was like, in numbers.
+/// Measurements of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
     /// From the start of the last member until all views were right, in microseconds.
     pub boot_us: u64,
     /// From the end of the faults until all views were right, in microseconds.
     pub rest_us: u64,
-    /// Virtual time in all, in microseconds.
+    /// Virtual time in total, in microseconds.
     pub virtual_us: u64,
-    /// Datagrams of all members.
+    /// Datagrams that all members sent.
     pub frames: u64,
-    /// Bytes of all members.
+    /// Bytes that all members sent.
     pub bytes: u64,
-    /// Events told by all members.
+    /// Events that all members reported.
     pub events: u64,
 }
 
@@ -87,11 +87,11 @@ pub struct Figures {
 pub struct Report {
     /// The seed.
     pub seed: u64,
-    /// The scenario with everything drawn.
+    /// The drawn scenario: every number is fixed.
     pub drawn: Scenario,
     /// How it ended.
     pub outcome: Outcome,
-    /// What it was like.
+    /// Its measurements.
     pub figures: Figures,
 }
 
@@ -108,7 +108,7 @@ pub fn run(scenario: &Scenario, seed: u64) -> Report {
     }
 }
 
-/// Runs a drawn scenario, with a trace if a story is wanted.
+/// Runs a drawn scenario, with a trace if a story is requested.
 pub(crate) fn run_drawn(drawn: &Scenario, traced: bool) -> (Outcome, Figures, Option<World>) {
     let result = catch_unwind(AssertUnwindSafe(|| {
         let mut run = Run::new(drawn, traced);
@@ -122,7 +122,7 @@ pub(crate) fn run_drawn(drawn: &Scenario, traced: bool) -> (Outcome, Figures, Op
                 .downcast_ref::<String>()
                 .cloned()
                 .or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
-            let text = text.unwrap_or_else(|| "a panic without words".to_owned());
+            let text = text.unwrap_or_else(|| "a panic without a message".to_owned());
             (Outcome::Crashed(text), Figures::default(), None)
         }
     }
@@ -133,15 +133,15 @@ struct Run<'a> {
     world: World,
     members: usize,
     figures: Figures,
-    /// Lives that ended by a crash, and when.
+    /// Incarnations that ended by a crash, with the time.
     crashes: BTreeMap<(MemberId, u64), Instant>,
     /// When the first fault could happen.
     faults_at: Instant,
     looked_at: u64,
     joined: usize,
-    /// Some node writes attributes.
+    /// Whether a node writes attributes.
     publishes: bool,
-    /// Makes every value another one.
+    /// Makes every written value unique.
     written: u64,
 }
 
@@ -176,7 +176,7 @@ impl<'a> Run<'a> {
     }
 
     fn all(&mut self) -> Outcome {
-        let phases = [Self::boot, Self::faults, Self::rest, Self::calm];
+        let phases = [Self::boot, Self::faults, Self::settle, Self::calm];
         let mut outcome = Outcome::Sound;
         for phase in phases {
             if let Err(ended) = phase(self) {
@@ -201,12 +201,12 @@ impl<'a> Run<'a> {
         let mut config = self.world.config(name, self.drawn.profile());
         self.drawn.configure(&mut config, false);
         config.group = self.drawn.group_of(self.world.len());
-        // One seed would be a single point of failure, and the seeds must outlive the faults.
+        // One seed would be a single point of failure, and some seed must outlive the faults.
         let seeds = self.members.min(SEEDS) as u32;
         config.seeds = (0..seeds)
             .map(|index| format!("address-{index}").into_bytes())
             .collect();
-        // Who comes later is told of some who are there: the first ones may be gone by then.
+        // A late member gets addresses of several present members: the first ones may be gone by then.
         if self.world.len() >= self.members {
             for node in self.world.running().into_iter().take(SEEDS) {
                 config.seeds.push(self.world.address(node).to_vec());
@@ -250,7 +250,7 @@ impl<'a> Run<'a> {
         let mut steps: Vec<(u64, bool, &Fault)> = Vec::new();
         for fault in faults {
             if fault.for_ms.is_some() && fault.end_ms() <= fault.at() {
-                // Of no length: it would end before it begins.
+                // A fault of zero length would end before it begins.
                 continue;
             }
             steps.push((fault.at() * MS, true, fault));
@@ -261,23 +261,23 @@ impl<'a> Run<'a> {
         steps.sort_by_key(|(at, begins, _)| (*at, *begins));
         let duration_us = self.drawn.safety.duration_ms.value() * MS;
         for (at_us, begins, fault) in steps {
-            self.go_on(start.after(at_us).since(self.world.now()));
+            self.run_for(start.after(at_us).since(self.world.now()));
             let text = format!(
                 "*** {} of {:?} {:?}",
                 if begins { "begin" } else { "end" },
                 fault.kind,
                 fault.targets(self.members)
             );
-            self.world.tell_story(text, Vec::new());
+            self.world.trace_line(text, Vec::new());
             if begins {
                 self.begin(fault);
             } else {
                 self.end(fault);
             }
         }
-        self.go_on(start.after(duration_us).since(self.world.now()));
+        self.run_for(start.after(duration_us).since(self.world.now()));
         let spent_us = self.world.now().since(start);
-        if spent_us >= LOOK_US {
+        if spent_us >= BOUNDS_INTERVAL_US {
             let bound = self.drawn.expect.storm_bytes.value();
             if let Some(violation) = bounds::traffic(&self.world, sent, spent_us, bound) {
                 self.world.checker.add(violation);
@@ -290,14 +290,14 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    fn rest(&mut self) -> Result<(), Outcome> {
+    fn settle(&mut self) -> Result<(), Outcome> {
         self.world
-            .tell_story("*** faults are over".to_owned(), Vec::new());
+            .trace_line("*** faults are over".to_owned(), Vec::new());
         self.world.network.heal();
         self.world.mend_rails();
         self.world
             .end_storm(self.drawn.network.loss_permille.value() as u32);
-        self.world.quick();
+        self.world.end_slowness();
         if self.drawn.liveness.revive {
             for node in (0..self.world.len()).filter(|node| *node < self.members) {
                 if self.world.is_crashed(node) {
@@ -311,9 +311,9 @@ impl<'a> Run<'a> {
             return Err(self.not_live("liveness"));
         }
         self.figures.rest_us = self.world.now().since(since);
-        // Views can be right because nobody has noticed yet: what the last fault has begun ends
-        // within some deadlines, and is excused so long.
-        self.go_on(SETTLE_DEADLINES * self.deadline_us());
+        // Views can be right because the last fault is not detected yet. Its consequences end within some
+        // deadlines, and are excused that long.
+        self.run_for(SETTLE_DEADLINES * self.deadline_us());
         if self.converge(limit_us) {
             Ok(())
         } else {
@@ -321,21 +321,21 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Nothing is excused any more, and nothing may happen.
+    /// No failure is excused any more, and no event may occur.
     fn calm(&mut self) -> Result<(), Outcome> {
         self.expect();
         let calm_us = self.drawn.liveness.calm_ms.value() * MS;
         if calm_us == 0 {
             return Ok(());
         }
-        self.world.excuse_nobody();
-        // What is on its way may still arrive; news of the last change may still spread.
-        self.go_on(LOOK_US);
+        self.world.end_excuses();
+        // Datagrams under way may still arrive; news of the last change may still spread.
+        self.run_for(BOUNDS_INTERVAL_US);
         let sent = self.world.bytes_sent_by_all();
         let (asked, since) = (self.world.attribute_frames(), self.world.now());
-        self.go_on(calm_us);
+        self.run_for(calm_us);
         let more = self.world.attribute_frames() - asked;
-        // What the network sends again much later may be a question that was never answered.
+        // A datagram that the network sends again much later may be a request that was never answered.
         let replays = self.drawn.network.replay_permille.value() > 0;
         let late = if replays { self.world.len() as u64 } else { 0 };
         let lately = self.world.records().iter().rev();
@@ -348,7 +348,7 @@ impl<'a> Run<'a> {
                 checker: "calm",
                 at,
                 member: Some(member),
-                what: "cast out when all was well".to_owned(),
+                what: "declared failed in the calm phase".to_owned(),
             });
         }
         if more > late {
@@ -356,14 +356,14 @@ impl<'a> Run<'a> {
                 checker: "attribute-traffic",
                 at: self.world.now(),
                 member: None,
-                what: format!("{more} frames of attributes, and none was written"),
+                what: format!("{more} frames with attributes although none was written"),
             });
         }
         let bound = self.drawn.expect.quiet_bytes.value();
         if let Some(violation) = bounds::traffic(&self.world, sent, calm_us, bound) {
             self.world.checker.add(violation);
         }
-        // A suspicion that is being refuted just now is no unrest.
+        // A suspicion that is just being refuted does not break the calm.
         if self.converge(2000 * MS) {
             Ok(())
         } else {
@@ -371,7 +371,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// What the scenario expects beyond what must always hold.
+    /// Checks what the scenario expects in addition to the general guarantees.
     fn expect(&mut self) {
         let mut found = end::rank_ends(&self.world);
         if let Some(within_ms) = self.drawn.expect.news_within_ms {
@@ -384,9 +384,9 @@ impl<'a> Run<'a> {
                 EventKind::Outcast => {
                     outcasts.insert(record.observer);
                     let many = outcasts.len() as u64 > self.drawn.expect.outcasts_max.value();
-                    many.then_some(("outcasts", "one outcast too many"))
+                    many.then_some(("outcasts", "more outcasts than the scenario allows"))
                 }
-                EventKind::NodeFailed => self.judge_failure(record),
+                EventKind::NodeFailed => self.check_failure(record),
                 _ => None,
             };
             found.extend(broken.map(|(checker, what)| Violation {
@@ -401,7 +401,7 @@ impl<'a> Run<'a> {
             .for_each(|violation| self.world.checker.add(violation));
     }
 
-    fn judge_failure(&self, record: &Record) -> Option<(&'static str, &'static str)> {
+    fn check_failure(&self, record: &Record) -> Option<(&'static str, &'static str)> {
         let event = &record.event;
         let incarnation = event.version.incarnation;
         let runs = (0..self.world.len()).any(|node| {
@@ -410,17 +410,17 @@ impl<'a> Run<'a> {
                 && self.world.engine(node).version().incarnation == incarnation
         });
         if self.drawn.expect.no_false_failure && runs {
-            return Some(("no-false-failure", "failed, and it runs"));
+            return Some(("no-false-failure", "declared failed although it runs"));
         }
         let crash = self.crashes.get(&(event.member, incarnation))?;
         let limit_us = self.drawn.expect.detect_within_ms.value() * MS;
         let late = record.at.since(self.detectable_at(*crash, record.at)) > limit_us;
-        late.then_some(("detection", "a crash was told too late"))
+        late.then_some(("detection", "a crash was reported too late"))
     }
 
-    /// From when on a crash that was told at `told_at` could have been found: stops and cuts that began
-    /// before it was told are over.
-    fn detectable_at(&self, crash: Instant, told_at: Instant) -> Instant {
+    /// The time from which a crash that was reported at `reported_at` could have been detected: the end of the
+    /// stops and cuts that began before the report.
+    fn detectable_at(&self, crash: Instant, reported_at: Instant) -> Instant {
         let hinders = |fault: &&Fault| {
             matches!(
                 fault.kind,
@@ -436,18 +436,18 @@ impl<'a> Run<'a> {
         };
         let faults = self.drawn.safety.fault.iter().filter(hinders);
         let ends = faults
-            .filter(|fault| self.faults_at.after(fault.at() * MS) <= told_at)
+            .filter(|fault| self.faults_at.after(fault.at() * MS) <= reported_at)
             .map(|fault| self.faults_at.after(fault.end_ms() * MS));
         ends.fold(crash, Instant::max)
     }
 
-    /// Lets time go by, and looks at the bounds now and then.
-    fn go_on(&mut self, mut duration_us: u64) {
+    /// Lets time pass, and checks the bounds at intervals.
+    fn run_for(&mut self, mut duration_us: u64) {
         while duration_us > 0 {
-            let part_us = duration_us.min(LOOK_US);
+            let part_us = duration_us.min(BOUNDS_INTERVAL_US);
             self.world.run(part_us);
             duration_us -= part_us;
-            self.look();
+            self.check_bounds();
         }
     }
 
@@ -457,9 +457,9 @@ impl<'a> Run<'a> {
         config.deadline_us
     }
 
-    fn look(&mut self) {
+    fn check_bounds(&mut self) {
         let now = self.world.now().0;
-        if now < self.looked_at + LOOK_US {
+        if now < self.looked_at + BOUNDS_INTERVAL_US {
             return;
         }
         self.looked_at = now;
@@ -471,8 +471,8 @@ impl<'a> Run<'a> {
     fn converge(&mut self, limit_us: u64) -> bool {
         let mut spent_us = 0;
         loop {
-            // Who stands still is not in the question, and must not make it easy.
-            let right = !self.world.anybody_paused() && self.world.converged();
+            // A stopped member is not part of the comparison, so the result would be too good.
+            let right = !self.world.any_paused() && self.world.converged();
             if right && (!self.publishes || self.world.attributes_agree()) {
                 return true;
             }
@@ -481,7 +481,7 @@ impl<'a> Run<'a> {
             }
             self.world.run(STEP_US);
             spent_us += STEP_US;
-            self.look();
+            self.check_bounds();
         }
     }
 
@@ -585,7 +585,7 @@ impl<'a> Run<'a> {
                 let key = [b'k', fault.key.map_or(0, Span::value) as u8];
                 self.world.input(node, Input::Withdraw { key: &key }).ok();
             }
-            // The last rail is not lost: that is `isolate`.
+            // The last rail is not lost here; fault `isolate` does that.
             FaultKind::Rail if self.drawn.zone.rails.value() > 1 => {
                 let rail = fault.rail.map_or(0, Span::value) % self.drawn.zone.rails.value();
                 self.world.lose_rail(node, rail as usize);

@@ -1,26 +1,25 @@
-//! Shrinking: what can be left out of a failing scenario while it still fails in the same way.
+//! Shrinking: removes what a failing scenario does not need to fail in the same way.
 //!
-//! Greedy and bounded: faults are dropped (many at once first), then members, network ills and
-//! time; as long as something helps, again from the start. Everything after a change is drawn
-//! anew by the world's chance, so a shrunk scenario is another run that fails alike, not a part
-//! of the first.
+//! The search is greedy and bounded. It drops faults (many at once first), then members, network faults and
+//! time; while a step succeeds, it starts again from the beginning. After a change the world draws everything
+//! anew, so a shrunk scenario is a different run with the same failure, not a part of the first one.
 
 use crate::run::run_drawn;
 use crate::scenario::{Scenario, Span};
 
-/// Most runs spent.
+/// Most runs of one search.
 const RUNS_MAX: usize = 400;
 
-/// What is left.
+/// The result.
 #[derive(Clone, Debug)]
 pub struct Shrunk {
     /// The smaller scenario, drawn.
     pub scenario: Scenario,
-    /// Runs it took.
+    /// Number of runs.
     pub runs: usize,
 }
 
-/// Shrinks a drawn scenario that fails; one that does not comes back as it is.
+/// Shrinks a drawn scenario that fails. One that does not fail is returned unchanged.
 #[must_use]
 pub fn shrink(drawn: &Scenario) -> Shrunk {
     let wanted = run_drawn(drawn, false).0.signature();
@@ -45,7 +44,7 @@ pub fn shrink(drawn: &Scenario) -> Shrunk {
 
 type Signature = (&'static str, Option<&'static str>);
 
-/// Takes the candidate if it fails alike.
+/// Takes the candidate if it fails in the same way.
 fn attempt(best: &mut Shrunk, wanted: Signature, candidate: Scenario) -> bool {
     if best.runs >= RUNS_MAX || candidate == best.scenario {
         return false;
@@ -74,7 +73,7 @@ fn drop_faults(best: &mut Shrunk, wanted: Signature) {
     }
 }
 
-/// Simpler worlds, each by one step.
+/// Simpler scenarios, each by one step.
 fn candidates(from: &Scenario) -> Vec<Scenario> {
     let mut found = Vec::new();
     let mut add = |change: &dyn Fn(&mut Scenario)| {

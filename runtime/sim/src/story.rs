@@ -1,7 +1,7 @@
-//! The story of a failure: the last lines before it, as a rule those that concern the one it is about.
+//! The story of a failure: the last trace lines before it, by default those about the member concerned.
 //!
-//! The run is repeated from its seed with a trace. Who told whom what, what became of it on the
-//! way, what each told its application, and which faults began and ended.
+//! The run is repeated from its seed with a trace: frames between members, what the network did with them,
+//! events that members reported, and the begin and end of faults.
 
 use std::fmt::Write;
 
@@ -9,10 +9,10 @@ use crate::run::run_drawn;
 use crate::scenario::Scenario;
 use crate::world::START;
 
-/// Tells the last `lines` lines before the first violation of a drawn scenario: of `everybody`, or of
-/// the one whom the violation is about.
+/// Returns the last `lines` trace lines before the first violation of a drawn scenario: of all members with
+/// `all_members`, otherwise of the member that the violation is about.
 #[must_use]
-pub fn story(drawn: &Scenario, lines: usize, everybody: bool) -> String {
+pub fn story(drawn: &Scenario, lines: usize, all_members: bool) -> String {
     let (outcome, _, world) = run_drawn(drawn, true);
     let mut text = String::new();
     let Some((world, trace)) = world
@@ -25,7 +25,7 @@ pub fn story(drawn: &Scenario, lines: usize, everybody: bool) -> String {
     let until = first.map_or(world.now(), |violation| violation.at);
     let about = first
         .and_then(|violation| violation.member)
-        .filter(|_| !everybody);
+        .filter(|_| !all_members);
     for line in trace.last(until, about, lines) {
         let at_us = line.at.since(START);
         let _ = writeln!(

@@ -1,11 +1,11 @@
-//! The zone study: how long a whole zone takes to agree, and at what price. All simulated.
+//! The zone study: how long a whole zone takes to agree, and the cost. All simulated.
 //!
-//! A zone boots, and then members leave, join, crash or fall silent, some at once; each time it is
-//! measured when the view of each became right, when that of the monitor did, and what was sent.
-//! A *crash* is the death of a process: the fabric of everybody who has a link with it says so a
-//! round trip later. *Silence* is a node that just stops. No checker watches: worlds of thousands
-//! of members tell millions of events. But a member that runs and that somebody calls failed is
-//! counted.
+//! A zone boots, and then members leave, join, crash or stop, some at once. Each time the study measures when
+//! each view became right, when the monitor's view did, and what was sent.
+//!
+//! A *crash* is the death of a process: the fabric of every member that has a link with it reports it a round
+//! trip later. *Silence* is a node that stops without a sign. No checker runs, since worlds of thousands of
+//! members report millions of events. Running members that are declared failed are counted.
 
 use std::collections::BTreeMap;
 
@@ -15,37 +15,37 @@ use crate::network::Network;
 use crate::world::{Cpus, NodeIndex, World};
 
 const MS: u64 = 1000;
-/// Longest time waited for a view to become right.
+/// Longest time to wait for a view to become right.
 const LIMIT_US: u64 = 120_000 * MS;
-/// What follows from news when all views are right has happened after this time.
+/// Time after which messages that follow from news have been sent once all views are right.
 const SETTLE_US: u64 = 30 * MS;
-/// Quiet between two measurements.
+/// Quiet time between two measurements.
 const QUIET_US: u64 = 300 * MS;
-/// How long a quiet zone is looked at.
+/// Duration of the measurement of a quiet zone.
 const IDLE_US: u64 = 1_000 * MS;
-/// Members whose addresses a member is given, as the porch does it in a large job: the next in
-/// order, and some that are spread over the rest.
+/// Number of members whose addresses a member gets, as from the PMIx bootstrap in a large job: the next ones
+/// in order, and some that are spread over the others.
 const SEEDS: usize = 16;
 
-/// Whose parameters: ours, or those of the paper's evaluation.
+/// A set of parameters: Muster's, or those of the paper's evaluation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
     /// `ours` or `paper`.
     pub name: &'static str,
-    /// Heartbeat and deadline. The paper does not give its own.
+    /// Heartbeat and deadline. The paper does not state its own.
     pub profile: Profile,
-    /// How news travels.
+    /// How news spreads.
     pub mode: Mode,
-    /// Reporters that make a failure.
+    /// Number of reporters that make a failure.
     pub theta: usize,
-    /// Ring successors each observes.
+    /// Number of ring successors that each member observes.
     pub successors: usize,
-    /// Random neighbours.
+    /// Number of random neighbours.
     pub neighbours: usize,
 }
 
 impl Timing {
-    /// What `musterd` does if nobody says otherwise.
+    /// The defaults of `musterd`.
     pub const OURS: Self = Self {
         name: "ours",
         profile: Profile::Standard,
@@ -64,7 +64,7 @@ impl Timing {
         neighbours: 3,
     };
 
-    /// The timing of this name.
+    /// The timing with this name.
     #[must_use]
     pub fn of(name: &str) -> Option<Self> {
         [Self::OURS, Self::PAPER]
@@ -89,7 +89,7 @@ pub struct ZoneSetting {
     pub timing: Timing,
     /// The network.
     pub network: Network,
-    /// What handling a datagram takes.
+    /// The cost of handling a datagram.
     pub cpus: Cpus,
 }
 
@@ -98,51 +98,51 @@ pub struct ZoneSetting {
 pub struct Measured {
     /// `boot`, `monitor`, `idle`, `leave`, `join`, `crash` or `silence`.
     pub what: &'static str,
-    /// How many at once.
+    /// Number of members that change at once.
     pub count: usize,
     /// Until all views were right, in microseconds; `None`: not within two minutes.
     pub took_us: Option<u64>,
-    /// Until the views of half of the members were right, and of 99 in a hundred.
+    /// Until the views of half of the members were right, in microseconds.
     pub half_us: u64,
-    /// See there.
+    /// Until the views of 99 % of them were right, in microseconds.
     pub most_us: u64,
     /// Until the monitor's view was right, in microseconds; `None`: there was no monitor.
     pub monitor_us: Option<u64>,
-    /// How long was counted, in microseconds: until all views were right, and what followed.
+    /// How long messages were counted, in microseconds: until all views were right, and the time after it.
     pub counted_us: u64,
     /// Datagrams sent in that time, for each member.
     pub datagrams_each: u64,
     /// Bytes sent in that time, for each member.
     pub bytes_each: u64,
-    /// Facts that arrived in news frames, at all members.
+    /// Facts that arrived in news frames at all members.
     pub facts: u64,
-    /// Facts among them that brought something new.
+    /// Facts among them that were new to the receiver.
     pub facts_new: u64,
-    /// Members that run and were called failed, by how many others each.
+    /// Sum over the running members that were declared failed: how many others did so.
     pub false_failures: u64,
-    /// Datagrams that full sockets could not hold.
+    /// Datagrams dropped because a socket was full.
     pub overrun: u64,
 }
 
 impl Measured {
-    /// How often a member was told a piece of news, on the average; 0 if there was none.
+    /// Copies of a piece of news that a member received, on average; 0 if there was no news.
     #[must_use]
     pub fn copies(&self) -> f64 {
         self.facts as f64 / self.facts_new.max(1) as f64
     }
 }
 
-/// Measures a zone: its boot, its quiet, then everything for each of the counts.
+/// Measures a zone: its boot, its quiet, then every change for each of the counts.
 pub fn study(
     seed: u64,
     setting: &ZoneSetting,
     counts: &[usize],
-    mut told: impl FnMut(&Measured),
+    mut report: impl FnMut(&Measured),
 ) -> Vec<Measured> {
     let mut zone = Zone::new(seed, setting);
     let mut all = Vec::new();
     let mut take = |measured: Measured| {
-        told(&measured);
+        report(&measured);
         all.push(measured);
     };
     take(zone.boot());
@@ -156,8 +156,8 @@ pub fn study(
     all
 }
 
-/// Boots a zone, lets it come to rest, and ends one engine: `heap` says what is in use before and
-/// after, in bytes. What the engine had taken is the answer.
+/// Boots a zone, lets it converge, and drops one engine. `heap` returns the bytes in use before and after;
+/// the difference is the engine's memory.
 pub fn engine_memory(seed: u64, setting: &ZoneSetting, heap: impl Fn() -> u64) -> u64 {
     let mut zone = Zone::new(seed, setting);
     zone.boot();
@@ -170,13 +170,13 @@ pub fn engine_memory(seed: u64, setting: &ZoneSetting, heap: impl Fn() -> u64) -
 struct Zone<'a> {
     world: World,
     setting: &'a ZoneSetting,
-    /// The next member that something happens to.
+    /// The next member that changes.
     next: usize,
     joined: usize,
     monitor: Option<NodeIndex>,
 }
 
-/// What had been sent and heard when a measurement began.
+/// Counters at the start of a measurement.
 struct Before {
     frames: u64,
     bytes: u64,
@@ -187,7 +187,7 @@ struct Before {
 impl<'a> Zone<'a> {
     fn new(seed: u64, setting: &'a ZoneSetting) -> Self {
         let mut world = World::new(seed);
-        world.checker.watch_nothing();
+        world.checker.disable();
         world.keep_no_records();
         world.network = setting.network.clone();
         world.cpus = setting.cpus;
@@ -232,7 +232,7 @@ impl<'a> Zone<'a> {
         self.measure("monitor", 1, &before)
     }
 
-    /// What a zone says in which nothing happens.
+    /// Measures the messages of a zone without changes.
     fn idle(&mut self) -> Measured {
         self.world.run(QUIET_US);
         let (since, before) = (self.world.now(), self.before());
@@ -269,7 +269,7 @@ impl<'a> Zone<'a> {
         self.measure_since(what, count, &before, since)
     }
 
-    /// Ends the next member; whose links break with it.
+    /// Ends the next member. Returns the links that break with it.
     fn end(&mut self, what: &str) -> Vec<(NodeIndex, muster_protocol::MemberId)> {
         let node = self.next;
         self.next += 1;
@@ -317,14 +317,14 @@ impl<'a> Zone<'a> {
             monitor_us: self.monitor.as_ref().and_then(right_us),
             ..Measured::default()
         };
-        // Copies and acknowledgements may still be under way when everybody knows.
+        // Copies and acknowledgements may still be under way when all members know.
         self.world.run(SETTLE_US);
         measured.counted_us = self.world.now().since(since);
         self.count(&mut measured, before);
         measured
     }
 
-    /// What was sent and heard since, for each member that runs.
+    /// Counts what was sent and received since, for each running member.
     fn count(&self, measured: &mut Measured, before: &Before) {
         let running = self.world.running();
         let members = running.len().max(1) as u64;
@@ -350,7 +350,7 @@ impl<'a> Zone<'a> {
         }
     }
 
-    /// Facts that arrived at a node, and those among them that were new.
+    /// Facts that arrived at a node, and the number of new ones among them.
     fn facts_of(&self, node: NodeIndex) -> (u64, u64) {
         let counters = self.world.engine(node).counters();
         (
@@ -359,9 +359,9 @@ impl<'a> Zone<'a> {
         )
     }
 
-    /// How often a member that runs was called failed: how many learnt it of themselves, and in how
-    /// many views they are held failed. Asked only if some member was cast out, or
-    /// some view is not right: a view that is right calls nobody failed who runs.
+    /// How often a running member was declared failed: the number of members that learned it about
+    /// themselves, and the number of views that hold them failed. Only needed if a member was declared failed
+    /// or a view is not right: a right view holds no running member failed.
     fn false_failures(&self, running: &[NodeIndex]) -> u64 {
         let outcasts = running
             .iter()
@@ -400,7 +400,7 @@ mod tests {
         one.and_then(|one| one.took_us).unwrap()
     }
 
-    /// ZM-15, ZM-16, ZM-17: a small zone is measured, and what joins or goes is known to all.
+    /// ZM-15, ZM-16, ZM-17: a small zone is measured, and all members know which member joined or went.
     #[test]
     fn a_zone_is_measured() {
         let measured = study(1, &setting(Timing::OURS, Cpus::default()), &[1, 4], |_| {});
@@ -412,13 +412,13 @@ mod tests {
         }
         assert!(
             took(&measured, "silence") > took(&measured, "crash"),
-            "a crash is told, silence is waited for"
+            "a crash is reported at once, silence only after the deadline"
         );
         let crash = measured.iter().find(|one| one.what == "crash").unwrap();
         assert!(crash.monitor_us <= crash.took_us && crash.monitor_us.is_some());
     }
 
-    /// What is called ours is what an engine does by itself.
+    /// The timing `ours` is the default of an engine.
     #[test]
     fn ours_is_the_default() {
         let plain = Config::new("n", b"a", Timing::OURS.profile);
@@ -434,16 +434,16 @@ mod tests {
 
     /// ZM-08: in paper mode news waits for tau at each hop, as the paper measured it.
     #[test]
-    fn the_paper_mode_shows_its_tau() {
+    fn the_paper_mode_delays_news_by_tau() {
         let measured = study(1, &setting(Timing::PAPER, Cpus::default()), &[1], |_| {});
         let tau_us = Timing::PAPER.mode.tau_us();
         assert!(took(&measured, "leave") > tau_us, "{measured:?}");
         assert!(took(&measured, "boot") > tau_us, "{measured:?}");
     }
 
-    /// What handling takes is not for nothing: the same zone boots later.
+    /// Handling costs time: the same zone boots later.
     #[test]
-    fn work_takes_time() {
+    fn handling_costs_delay_the_boot() {
         let cpus = Cpus {
             service_us: 200,
             shared_by: 2,

@@ -1,4 +1,4 @@
-//! Many seeds of one scenario, on all cores. The answer does not depend on how many there are.
+//! Many seeds of one scenario, on all cores. The result does not depend on the number of cores.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,18 +6,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::run::{Figures, Outcome, Report, run};
 use crate::scenario::Scenario;
 
-/// What a sweep found.
+/// The result of a sweep.
 #[derive(Clone, Debug, Default)]
 pub struct Sweep {
-    /// Seeds that were run.
+    /// Number of seeds that were run.
     pub runs: u64,
-    /// Those that failed, by seed.
+    /// The failed runs, by seed.
     pub failed: Vec<Report>,
-    /// Sums over all runs; of `boot_us` and `rest_us` the largest.
+    /// Sums over all runs; for `boot_us` and `rest_us` the largest value.
     pub figures: Figures,
 }
 
-/// Runs so many seeds from `first` on; `progress` hears how many are done.
+/// Runs this many seeds, starting with `first`. `progress` is called with the number of finished ones.
 pub fn sweep(
     scenario: &Scenario,
     first: u64,

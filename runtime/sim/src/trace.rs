@@ -1,7 +1,7 @@
-//! What happened, line by line: kept only while a story is wanted.
+//! A trace: what happened, line by line. It is kept only while a story is requested.
 //!
-//! A run that failed is run again from its seed with a trace, which is how a sweep of thousands
-//! pays nothing for stories. The trace is bounded; the oldest lines go first.
+//! A failed run is run again from its seed with a trace, so a sweep of thousands of runs does not pay for
+//! traces. The trace is bounded; the oldest lines are dropped first.
 
 use std::collections::VecDeque;
 
@@ -10,12 +10,12 @@ use muster_protocol::{Instant, MemberId};
 /// Most lines kept.
 const LINES_MAX: usize = 200_000;
 
-/// One line of a story.
+/// One line of a trace.
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
     pub(crate) at: Instant,
     pub(crate) text: String,
-    /// Whom it is about; empty: a matter of everybody.
+    /// The members concerned; empty: all.
     pub(crate) about: Vec<MemberId>,
 }
 
@@ -33,7 +33,7 @@ impl Trace {
         self.lines.push_back(line);
     }
 
-    /// The last `count` lines until `until` that concern `about` (or everybody), in order.
+    /// The last `count` lines until `until` that concern `about` or all members, in order.
     pub(crate) fn last(&self, until: Instant, about: Option<MemberId>, count: usize) -> Vec<&Line> {
         let concerns = |line: &&Line| {
             line.at <= until

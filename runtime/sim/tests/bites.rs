@@ -1,11 +1,11 @@
-//! The checkers bite: every mistake planted in the protocol is caught within 200 seeds.
+//! Tests that the checkers find faults: every fault planted in the protocol is caught within 200 seeds.
 //!
-//! Run with `cargo test -p muster-sim --features planted-faults --test bites`. Each fault is
-//! planted in one thread; the list of what was caught, where and by which checker is printed.
+//! Run with `cargo test -p muster-sim --features planted-faults --test bites`. Each fault is planted in one
+//! thread; the test prints which faults were caught, where and by which checker.
 //!
-//! Not here: a threshold of one reporter. Since deadlines follow each neighbour's own beats, one
-//! member alone is hardly ever wrong in these worlds; the rule is shown by a story (`stories`) and
-//! by the table in the protocol's `verdict`.
+//! Not covered: a threshold of one reporter. Since deadlines follow each neighbour's own beats, one member
+//! alone is hardly ever wrong in these worlds; `stories` and the table in the protocol's `verdict` test the
+//! rule.
 
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -15,18 +15,18 @@ use muster_protocol::planted::{Fault, plant};
 use muster_sim::{Outcome, Scenario, run};
 
 const SEEDS: u64 = 200;
-/// Where a fault is looked for. Most are found where everything goes wrong; some are so well
-/// covered by other rules that only a scenario made for them shows them.
-fn ground(fault: Fault) -> &'static str {
+/// The scenario in which a fault is searched. Most faults are found in the scenario with all faults. Some are
+/// so well covered by other rules that only a scenario made for them shows them.
+fn scenario_for(fault: Fault) -> &'static str {
     match fault {
-        Fault::NoReplayWindow => "late-frames-keep-nobody-alive",
-        Fault::NoLatenessShift => "stopped-detector-accuses-nobody",
-        Fault::SleeperTellsOn => "a-sleeper-tells-no-old-tales",
+        Fault::NoReplayWindow => "late-frames-keep-no-failed-member-alive",
+        Fault::NoLatenessShift => "a-stopped-detector-suspects-no-member",
+        Fault::SleeperTellsOn => "a-stopped-member-spreads-no-old-news",
         Fault::NoProbes => "two-alone-at-high-loss",
-        Fault::LostDirtyMark => "one-death-is-told-once",
-        Fault::NoResend => "lost-news-comes-again-soon",
-        Fault::NoRepair => "losses-lose-no-news",
-        Fault::TreeNeverPruned => "no-member-is-told-again-and-again",
+        Fault::LostDirtyMark => "one-failure-is-reported-once",
+        Fault::NoResend => "lost-news-is-sent-again-soon",
+        Fault::NoRepair => "losses-do-not-lose-news",
+        Fault::TreeNeverPruned => "news-is-sent-in-few-copies",
         Fault::HistoryUnbounded => "tables-do-not-grow-with-churn",
         Fault::NothingHeld | Fault::GroupUnchecked => "the-smaller-side-holds",
         _ => "zone-all-faults",
@@ -39,9 +39,9 @@ fn read(name: &str) -> Scenario {
     Scenario::read(&text).unwrap()
 }
 
-/// Where and how a fault was caught.
+/// Returns where and how a fault was caught.
 fn hunt(fault: Fault) -> Option<String> {
-    let scenario = read(ground(fault));
+    let scenario = read(scenario_for(fault));
     for seed in 0..SEEDS {
         plant(Some(fault));
         let report = run(&scenario, seed);
@@ -49,7 +49,7 @@ fn hunt(fault: Fault) -> Option<String> {
         if report.outcome == Outcome::Sound {
             continue;
         }
-        // It is the fault that is caught, not the scenario.
+        // The fault must be caught, not the scenario.
         assert_eq!(
             run(&scenario, seed).outcome,
             Outcome::Sound,

@@ -1,4 +1,4 @@
-//! The miniature agent.
+//! A minimal agent for tests.
 
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -18,32 +18,32 @@ use muster_sys::poll::Epoll;
 
 use super::DEADLINE;
 
-/// What the agent saw.
+/// What the agent has received: requests of clients and findings of its watch.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Seen {
     Request(Request),
     Notice(RankNotice),
 }
 
-/// What a worker leaves to the next: what its keeper holds.
-pub struct Estate {
+/// The state that a worker leaves to the next one; the supervisor holds it in a real agent.
+pub struct InheritedState {
     listener: Listener,
     pub table: TableWriter,
 }
 
 pub struct Agent {
-    pub place: AgentDirectory,
+    pub directory: AgentDirectory,
     pub view: TableView,
     seen: Receiver<Seen>,
     stop: Arc<(AtomicBool, EventFd)>,
     thread: Option<JoinHandle<()>>,
-    estate: Option<Estate>,
+    inherited: Option<InheritedState>,
     orders: Sender<Order>,
-    /// What was seen and not yet asked for.
+    /// What was received and not consumed yet.
     pending: Vec<Seen>,
 }
 
-/// What a test wants the agent to do.
+/// An instruction of a test to the agent.
 pub enum Order {
     Event(Event),
     Address(String),
@@ -67,8 +67,8 @@ impl Agent {
     }
 
     pub fn start_in(base: &Path, mode: Option<WaitMode>, limits: TableLimits) -> Self {
-        let place = place(base);
-        let listener = Listener::open(&place).unwrap();
+        let directory = directory(base);
+        let listener = Listener::open(&directory).unwrap();
         let mut table = TableWriter::create(limits).unwrap();
         table.add_node("node0");
         table.set_own_node(0);
@@ -76,46 +76,51 @@ impl Agent {
             None => Watch::start(&table.view()),
             Some(mode) => Watch::start_in(&table.view(), mode),
         };
-        Self::run(place, listener, table, watch.unwrap())
+        Self::run(directory, listener, table, watch.unwrap())
     }
 
-    /// A worker after the death of the one before it.
-    pub fn resume(place: AgentDirectory, estate: Estate) -> Self {
-        let table = TableWriter::adopt(&estate.table);
+    /// Starts a worker after the death of the previous one.
+    pub fn resume(directory: AgentDirectory, inherited: InheritedState) -> Self {
+        let table = TableWriter::adopt(&inherited.table);
         let watch = Watch::adopt(&table.view()).unwrap();
-        Self::run(place, estate.listener, table, watch)
+        Self::run(directory, inherited.listener, table, watch)
     }
 
-    fn run(place: AgentDirectory, listener: Listener, table: TableWriter, watch: Watch) -> Self {
+    fn run(
+        directory: AgentDirectory,
+        listener: Listener,
+        table: TableWriter,
+        watch: Watch,
+    ) -> Self {
         let kept = listener.share().unwrap();
-        let estate = Estate {
+        let inherited = InheritedState {
             listener: kept,
             table: table.share(),
         };
-        let (view, ipc_server) = (table.view(), IpcServer::new(listener, &place).unwrap());
+        let (view, ipc_server) = (table.view(), IpcServer::new(listener, &directory).unwrap());
         let stop = Arc::new((AtomicBool::new(false), EventFd::new().unwrap()));
         let (sender, seen) = channel();
         let (orders, ordered) = channel();
         let own = Arc::clone(&stop);
         let thread =
             std::thread::spawn(move || serve(table, ipc_server, &watch, &sender, &ordered, &own));
-        let (thread, estate, pending) = (Some(thread), Some(estate), Vec::new());
+        let (thread, inherited, pending) = (Some(thread), Some(inherited), Vec::new());
         Self {
-            place,
+            directory,
             view,
             seen,
             stop,
             thread,
-            estate,
+            inherited,
             orders,
             pending,
         }
     }
 
-    /// The worker ends as if killed; what its keeper holds stays.
-    pub fn kill_worker(mut self) -> (AgentDirectory, Estate) {
+    /// Ends the worker as if it were killed; what the supervisor holds stays.
+    pub fn kill_worker(mut self) -> (AgentDirectory, InheritedState) {
         self.end();
-        (self.place.clone(), self.estate.take().unwrap())
+        (self.directory.clone(), self.inherited.take().unwrap())
     }
 
     pub fn order(&self, order: Order) {
@@ -123,10 +128,10 @@ impl Agent {
         self.stop.1.raise();
     }
 
-    /// Waits for the first thing seen that `wanted` likes; what was seen before stays for others.
+    /// Waits for the first received item that `wanted` accepts. Earlier items stay for other calls.
     pub fn await_seen<T>(&mut self, what: &str, wanted: impl Fn(&Seen) -> Option<T>) -> T {
-        if let Some(place) = self.pending.iter().position(|seen| wanted(seen).is_some()) {
-            return wanted(&self.pending.remove(place)).unwrap();
+        if let Some(directory) = self.pending.iter().position(|seen| wanted(seen).is_some()) {
+            return wanted(&self.pending.remove(directory)).unwrap();
         }
         loop {
             let Ok(seen) = self.seen.recv_timeout(DEADLINE) else {
@@ -139,7 +144,7 @@ impl Agent {
         }
     }
 
-    /// Whether something was seen and not asked for.
+    /// Whether an item was received and not consumed that matches.
     pub fn has_seen(&self, unwanted: impl Fn(&Seen) -> bool) -> bool {
         self.pending.iter().any(unwanted)
     }
@@ -151,7 +156,7 @@ impl Agent {
         })
     }
 
-    /// The next finding about a slot.
+    /// Returns the next finding about a slot.
     pub fn await_finding(&mut self, slot: u32) -> Finding {
         self.await_notice(slot).finding
     }
@@ -178,7 +183,7 @@ impl Drop for Agent {
     }
 }
 
-pub fn place(base: &Path) -> AgentDirectory {
+pub fn directory(base: &Path) -> AgentDirectory {
     AgentDirectory::find(Some("job"), Some("node0"), Some(base)).unwrap()
 }
 
@@ -237,7 +242,7 @@ fn serve(
             let _ = sender.send(Seen::Request(request));
         }
         for notice in notices.drain(..) {
-            speak(&mut table, &notice);
+            publish_finding(&mut table, &notice);
             ipc_server.settle(&notice, &mut table, watch);
             ipc_server.wake_up();
             let _ = sender.send(Seen::Notice(notice));
@@ -245,7 +250,7 @@ fn serve(
     }
 }
 
-fn speak(table: &mut TableWriter, notice: &RankNotice) {
+fn publish_finding(table: &mut TableWriter, notice: &RankNotice) {
     let (Some(rank), finding) = (notice.rank, notice.finding) else {
         return;
     };

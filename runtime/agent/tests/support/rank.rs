@@ -1,4 +1,4 @@
-//! Processes that attach, do as they are told, and die.
+//! Processes that attach, follow orders, and die.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
@@ -24,13 +24,13 @@ pub struct Rank {
 }
 
 impl Rank {
-    /// Starts one; it attaches with a library thread.
+    /// Starts one that attaches with a library thread.
     pub fn start(base: &Path, rank: u32) -> Self {
         Self::start_with(base, rank, "yes", base)
     }
 
-    /// `thread`: "yes" for a library thread, "no" for none, "ends" for none and an attaching
-    /// thread that ends when told.
+    /// `thread`: "yes" for a library thread; "no" for none; "ends" for none, with an attaching thread that
+    /// ends when ordered.
     pub fn start_with(base: &Path, rank: u32, thread: &str, folder: &Path) -> Self {
         let mut child = command(base, rank, thread)
             .current_dir(folder)
@@ -42,9 +42,9 @@ impl Rank {
         let (sender, lines) = channel();
         std::thread::spawn(move || {
             for line in BufReader::new(output).lines().map_while(Result::ok) {
-                // The test harness of the child talks too, and may do so on the same line.
-                if let Some((_, said)) = line.split_once('@') {
-                    let _ = sender.send(said.to_owned());
+                // The child's test harness also prints to stdout, possibly on the same line.
+                if let Some((_, reply)) = line.split_once('@') {
+                    let _ = sender.send(reply.to_owned());
                 }
             }
         });
@@ -54,7 +54,7 @@ impl Rank {
             input,
             lines,
         };
-        rank.hear("attached");
+        rank.await_line("attached");
         rank
     }
 
@@ -62,19 +62,19 @@ impl Rank {
         self.child.id()
     }
 
-    pub fn tell(&mut self, order: &str) {
+    pub fn send(&mut self, order: &str) {
         writeln!(self.input.as_mut().unwrap(), "{order}").unwrap();
     }
 
-    /// Waits for a line of this beginning; the rest of it.
-    pub fn hear(&self, beginning: &str) -> String {
+    /// Waits for a line that starts with `beginning`. Returns the remainder of it.
+    pub fn await_line(&self, beginning: &str) -> String {
         loop {
             let line = self.lines.recv_timeout(DEADLINE);
             let line = line.unwrap_or_else(|_| panic!("waiting for {beginning:?}"));
             if let Some(rest) = line.strip_prefix(beginning) {
                 return rest.trim().to_owned();
             }
-            assert!(!line.starts_with("error"), "rank says: {line}");
+            assert!(!line.starts_with("error"), "the rank reports: {line}");
         }
     }
 
@@ -104,7 +104,7 @@ fn command(base: &Path, rank: u32, thread: &str) -> Command {
     command
 }
 
-/// To be called by the test named `role` of each test binary: does nothing in a test run.
+/// Must be called by the test named `role` of each test binary. Does nothing in a test run.
 pub fn role() {
     let Some(base) = std::env::var_os(BASE).map(PathBuf::from) else {
         return;
@@ -112,7 +112,7 @@ pub fn role() {
     let rank: u32 = std::env::var(RANK).unwrap().parse().unwrap();
     let thread = std::env::var(THREAD).unwrap();
     if std::env::var_os(WAIT).is_some() {
-        say("executed");
+        reply("executed");
         assert_eq!(order(), "attach");
     }
     let options = Options {
@@ -122,24 +122,24 @@ pub fn role() {
     };
     let attach = move || Client::attach(options).unwrap_or_else(|cause| fail(&cause));
     if thread == "ends" {
-        // Attaches, promises ticks if it is told so, and ends; the process goes on.
+        // Attaches, promises ticks if ordered, and ends; the process goes on.
         let owner = std::thread::spawn(move || {
             let client = attach();
-            say("attached");
-            let mut said = order();
-            if let Some(period_ms) = said.strip_prefix("promise ") {
+            reply("attached");
+            let mut line = order();
+            if let Some(period_ms) = line.strip_prefix("promise ") {
                 client.tick_every(period_ms.parse().unwrap()).unwrap();
-                say("promised");
-                said = order();
+                reply("promised");
+                line = order();
             }
-            assert_eq!(said, "end-thread");
+            assert_eq!(line, "end-thread");
         });
         owner.join().unwrap();
-        say("thread-ended");
+        reply("thread-ended");
         raw::pause_forever();
     }
     let client = attach();
-    say("attached");
+    reply("attached");
     let mut ballast = Vec::new();
     loop {
         let order = order();
@@ -149,30 +149,30 @@ pub fn role() {
                 client
                     .finalize(value.parse().unwrap_or(0))
                     .unwrap_or_else(|cause| fail(&cause));
-                say("finalized");
+                reply("finalized");
             }
             "exit" => std::process::exit(value.parse().unwrap()),
             "grow" => {
-                // Written, so that it is resident.
+                // The memory is written, so that it is resident.
                 ballast.push(vec![1u8; value.parse::<usize>().unwrap() << 20]);
-                say("grown");
+                reply("grown");
             }
-            // The new image attaches when told, so that the test can look at what is between.
+            // The new image attaches when ordered, so that the test can check the state between.
             "exec" => fail(&command(&base, rank, &thread).env(WAIT, "").exec()),
             "fork" => {
                 let child = raw::fork(|| raw::pause_forever());
-                say(&format!("child {child}"));
+                reply(&format!("child {child}"));
             }
             "core" => {
                 let lasts = raw::allow_core_dumps() && raw::make_dump_last();
-                say(if lasts { "core-lasts" } else { "core-short" });
+                reply(if lasts { "core-lasts" } else { "core-short" });
                 raw::segmentation_fault();
             }
             "promise" => {
                 client
                     .tick_every(value.parse().unwrap())
                     .unwrap_or_else(|cause| fail(&cause));
-                say("promised");
+                reply("promised");
             }
             // Ticks from now on, as long as the process runs.
             "tick-on" => {
@@ -182,35 +182,35 @@ pub fn role() {
                         std::thread::park_timeout(std::time::Duration::from_millis(5));
                     }
                 });
-                say("ticking");
+                reply("ticking");
             }
             "tick" => client.tick().unwrap_or_else(|cause| fail(&cause)),
-            // The state of a rank, once it is the one that is waited for.
+            // Replies with the state of a rank, once it is one of those waited for.
             "await-rank" => {
                 let rank = value.parse().unwrap();
                 let states = [RankState::Failed, RankState::Left];
                 let found = client.wait_rank(rank, &states, DEADLINE);
-                say(&format!(
+                reply(&format!(
                     "awaited {:?}",
                     found.unwrap_or_else(|cause| fail(&cause))
                 ));
             }
             "slot" => {
                 let (slot, generation) = client.slot();
-                say(&format!("slot {slot} {generation}"));
+                reply(&format!("slot {slot} {generation}"));
             }
             "await-reattached" => {
                 while client.reattached() < value.parse().unwrap() {
                     std::thread::yield_now();
                 }
-                say("reattached");
+                reply("reattached");
             }
             "stick" => {
-                say("sticking");
+                reply("sticking");
                 raw::sleep_uninterruptibly(Path::new(value));
-                say("unstuck");
+                reply("unstuck");
             }
-            // Another thread than the one that attached moves to the next agent, and leaves.
+            // A thread other than the attaching one moves to the next agent, and leaves.
             "leave-elsewhere" => {
                 let elsewhere = client.clone();
                 let other = std::thread::spawn(move || {
@@ -221,9 +221,9 @@ pub fn role() {
                 });
                 other.join().unwrap();
                 drop(client);
-                // It is linked in front of what this thread held on the first board.
+                // It is linked in front of what this thread held in the first state table.
                 assert_eq!(raw::RobustMutex::new().lock(), 0);
-                say("left-elsewhere");
+                reply("left-elsewhere");
                 raw::pause_forever();
             }
             "fork-calls" => {
@@ -234,29 +234,29 @@ pub fn role() {
                         && matches!(client.finalize(0), Err(Error::Forked));
                     i32::from(!all)
                 });
-                say(&format!("forked {}", raw::reap(child)));
+                reply(&format!("forked {}", raw::reap(child)));
             }
-            other => panic!("no such order: {other}"),
+            other => panic!("unknown order: {other}"),
         }
     }
 }
 
 fn order() -> String {
     let mut line = String::new();
-    // The test has ended, whatever became of it.
+    // The test has ended.
     if std::io::stdin().read_line(&mut line).unwrap() == 0 {
         std::process::exit(0);
     }
     line.trim().to_owned()
 }
 
-fn say(line: &str) {
+fn reply(line: &str) {
     let mut output = std::io::stdout().lock();
     writeln!(output, "@{line}").unwrap();
     output.flush().unwrap();
 }
 
 fn fail(cause: &dyn std::fmt::Display) -> ! {
-    say(&format!("error: {cause}"));
+    reply(&format!("error: {cause}"));
     std::process::exit(2)
 }

@@ -1,10 +1,10 @@
-//! The few system calls that only these tests make. Each is wrapped once.
+//! System calls that only these tests make, each wrapped once.
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Forks. The child runs `child` and ends with its answer as exit code; the parent gets its pid.
+/// Forks. The child runs `child` and exits with its result as exit code. The parent gets the child's pid.
 pub fn fork(child: impl FnOnce() -> i32) -> u32 {
     // SAFETY: the child runs test code that takes no lock another thread may hold, then ends.
     let pid = unsafe { libc::fork() };
@@ -25,7 +25,7 @@ pub fn pause_forever() -> ! {
     }
 }
 
-/// Waits for a child; its exit code, or minus its signal.
+/// Waits for a child. Returns its exit code, or its negated signal.
 pub fn reap(pid: u32) -> i32 {
     let mut status = 0;
     // SAFETY: `status` is writable.
@@ -38,7 +38,7 @@ pub fn reap(pid: u32) -> i32 {
     }
 }
 
-/// Raises the limit of core dumps as far as allowed; says whether there may be any, in files.
+/// Raises the limit of core dumps as far as allowed. Returns whether core files can be written.
 pub fn allow_core_dumps() -> bool {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
@@ -54,8 +54,8 @@ pub fn allow_core_dumps() -> bool {
     is_allowed && !pattern.trim().is_empty() && !pattern.starts_with(['|', '@'])
 }
 
-/// Takes a terabyte of which hardly anything is there: next to nothing is dumped, but the kernel looks at all of it,
-/// page by page, until this process is killed.
+/// Maps a terabyte that is almost entirely absent. Hardly anything is dumped, but the kernel examines all of
+/// it, page by page, until this process is killed.
 pub fn make_dump_last() -> bool {
     let (length, access) = (1 << 40, libc::PROT_READ | libc::PROT_WRITE);
     let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
@@ -70,8 +70,8 @@ pub fn make_dump_last() -> bool {
     }
 }
 
-/// Runs something with no descriptor left to open, in any thread of this process: its soft limit is
-/// that of the standard streams meanwhile. What is open works on.
+/// Runs `body` while no thread of this process can open a descriptor: the soft limit is that of the standard
+/// streams meanwhile. Open descriptors keep working.
 pub fn without_descriptors<T>(body: impl FnOnce() -> T) -> T {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
@@ -93,7 +93,7 @@ pub fn without_descriptors<T>(body: impl FnOnce() -> T) -> T {
     answer
 }
 
-/// A segmentation fault, as an application would have one.
+/// Causes a segmentation fault, as an application would.
 pub fn segmentation_fault() -> ! {
     // SAFETY: restores the default action and raises the signal; the process ends here.
     unsafe {
@@ -129,8 +129,8 @@ pub fn make_fifo(path: &Path) {
     assert_eq!(unsafe { libc::mkfifo(path.as_ptr(), 0o600) }, 0);
 }
 
-/// Puts the calling thread into uninterruptible sleep until somebody opens the FIFO for writing:
-/// the parent of a vfork waits that way, and the child waits in `open` before it executes.
+/// Puts the calling thread into uninterruptible sleep until another process opens the FIFO for writing: the
+/// parent of a vfork waits that way, and the child waits in `open` before it executes.
 pub fn sleep_uninterruptibly(fifo: &Path) {
     let fifo = CString::new(fifo.as_os_str().as_bytes()).unwrap();
     let mut pid = 0;
@@ -155,17 +155,17 @@ pub fn sleep_uninterruptibly(fifo: &Path) {
     reap(pid as u32);
 }
 
-/// Lets a traced process go on, without the tracer.
-pub fn trace_no_more(pid: u32) {
+/// Ends the tracing of a process, which continues.
+pub fn end_trace(pid: u32) {
     // SAFETY: no pointers are followed for this request.
     let answer = unsafe { libc::ptrace(libc::PTRACE_DETACH, pid as i32, 0usize, 0usize) };
     assert_eq!(answer, 0);
 }
 
-/// A robust mutex as an application may have one, in memory that lives for good.
+/// A robust mutex as in an application, in memory that is never freed.
 pub struct RobustMutex(*mut libc::pthread_mutex_t);
 
-// SAFETY: a pthread mutex is made to be used by several threads.
+// SAFETY: several threads may use a pthread mutex.
 unsafe impl Send for RobustMutex {}
 // SAFETY: as above.
 unsafe impl Sync for RobustMutex {}
@@ -183,7 +183,7 @@ impl RobustMutex {
         }
     }
 
-    /// Locks it; the code of the C library, EOWNERDEAD if its owner has ended.
+    /// Locks it. Returns the C library's code: EOWNERDEAD if its owner has ended.
     pub fn lock(&self) -> i32 {
         // SAFETY: initialised in `new`.
         unsafe { libc::pthread_mutex_lock(self.0) }

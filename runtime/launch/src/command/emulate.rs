@@ -37,6 +37,7 @@ pub(super) const RAILS_MAX: u32 = 8;
 /// Prefix of the directory of a job's files, before the pid of the process that starts the job; and the subdirectory
 /// of its agents.
 pub const PREFIX: &str = "muster-run-";
+/// Name of the agents' directory in it.
 pub const AGENTS: &str = "m";
 /// Maximum number of rails of all nodes.
 pub(super) const ADDRESSES_MAX: u32 = 254;

@@ -1,4 +1,4 @@
-//! The checkers that watch every event.
+//! The checkers that examine every event.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ fn is_down(kind: EventKind) -> bool {
     matches!(kind, EventKind::NodeFailed | EventKind::NodeLeft { .. })
 }
 
-/// Up and down alternate, doubts lie between.
+/// Reports of up and down alternate for each observer and member; suspicions occur only while a member is up.
 #[derive(Debug, Default)]
 pub(super) struct Alternation {
     up: BTreeSet<Pair>,
@@ -27,7 +27,7 @@ impl Check for Alternation {
         let pair = (seen.observer, seen.event.member);
         match seen.event.kind {
             EventKind::NodeUp => (!self.up.insert(pair)).then(|| "up twice".to_owned()),
-            // A member tells its own goodbye without ever having told that it is up.
+            // A member reports that it leaves without having reported before that it is up.
             EventKind::NodeLeft { .. } => {
                 self.up.remove(&pair);
                 None
@@ -55,7 +55,7 @@ impl Check for Alternation {
     }
 }
 
-/// Who was gone in a version does not come back with it.
+/// A member that was gone in a version does not come back with that version or an older one.
 #[derive(Debug, Default)]
 pub(super) struct Resurrection {
     gone: BTreeMap<Pair, Version>,
@@ -76,7 +76,7 @@ impl Check for Resurrection {
                 .gone
                 .get(&pair)
                 .is_some_and(|gone| seen.event.version <= *gone);
-        stale.then(|| "back from the dead with an old version".to_owned())
+        stale.then(|| "up again with an old version".to_owned())
     }
 
     fn forget(&mut self, observer: usize) {
@@ -88,8 +88,8 @@ impl Check for Resurrection {
     }
 }
 
-/// Nobody is declared failed who runs, unless a fault excuses it; nobody is said to have left who runs,
-/// or to be there who crashed long ago.
+/// A running member is not declared failed unless a fault excuses it. A running member is not reported as
+/// left. A member that crashed long ago is not reported as up.
 #[derive(Debug, Default)]
 pub(super) struct Accuracy;
 
@@ -101,9 +101,9 @@ impl Check for Accuracy {
     fn see(&mut self, seen: &Seen<'_>) -> Option<String> {
         let left = matches!(seen.event.kind, EventKind::NodeLeft { .. });
         let what = match () {
-            () if seen.blameless => "declared failed and alive",
-            () if left && seen.runs => "said to have left, and it runs",
-            () if seen.long_gone => "let in, and it crashed long ago",
+            () if seen.blameless => "declared failed although it runs",
+            () if left && seen.runs => "reported as left although it runs",
+            () if seen.long_gone => "reported as up although it crashed long ago",
             () => return None,
         };
         Some(what.to_owned())
@@ -112,7 +112,7 @@ impl Check for Accuracy {
     fn forget(&mut self, _observer: usize) {}
 }
 
-/// A group that failed is a list of members that this observer told failed.
+/// A failed group is reported with a list of members that the observer has reported as failed.
 #[derive(Debug, Default)]
 pub(super) struct Groups {
     down: BTreeSet<Pair>,
@@ -134,7 +134,8 @@ impl Check for Groups {
                     .iter()
                     .all(|id| self.down.contains(&(seen.observer, *id)));
                 let enough = failed >= 2 && 2 * failed >= of && listed.len() == failed as usize;
-                return (!down || !enough).then(|| "a group whose list is wrong".to_owned());
+                return (!down || !enough)
+                    .then(|| "a failed group with a wrong list of members".to_owned());
             }
             _ => {}
         }
@@ -146,8 +147,9 @@ impl Check for Groups {
     }
 }
 
-/// With the policy "hold", the smaller side of a split condemns nobody of the larger one. The
-/// sides are those of the observer's view; of two equal ones that with the first member is larger.
+/// With the policy `hold`, the smaller side of a split declares no member of the larger side failed. The
+/// sides are those of the observer's view. Of two equal sides, the one that contains the first member is
+/// larger.
 #[derive(Debug, Default)]
 pub(super) struct Hold {
     up: BTreeSet<Pair>,
@@ -171,7 +173,7 @@ impl Check for Hold {
                     CauseKind::Silence | CauseKind::Unreachable | CauseKind::Unanswered
                 );
                 return (outvoted && silent && seen.runs)
-                    .then(|| "declared failed by the smaller side, and alive".to_owned());
+                    .then(|| "declared failed by the smaller side although it runs".to_owned());
             }
             _ => {}
         }
@@ -184,7 +186,7 @@ impl Check for Hold {
 }
 
 impl Hold {
-    /// Whether the member is on the other side, and that one is the larger.
+    /// Whether the member is on the opposite side and that side is the larger one.
     fn is_outvoted(&self, seen: &Seen<'_>, side: &[MemberId]) -> bool {
         let view = self
             .up
@@ -197,7 +199,7 @@ impl Hold {
     }
 }
 
-/// What an observer tells of a member's version only grows.
+/// The versions that an observer reports of a member only grow.
 #[derive(Debug, Default)]
 pub(super) struct Incarnations {
     told: BTreeMap<Pair, Version>,
@@ -225,9 +227,9 @@ impl Check for Incarnations {
     }
 }
 
-/// What an observer tells of a node's attributes only gets newer: a node's writes are told in the
-/// order of writing, and what was deleted does not come back. Keys that are gone, nobody knows since
-/// when, are told with the version of the map that lacks them, each once.
+/// The attribute changes that an observer reports of a node only get newer: the node's writes are reported in
+/// the order of writing, and a deleted key does not come back. Keys that were deleted at an unknown time are
+/// reported with the version of the map that lacks them, each once.
 #[derive(Debug, Default)]
 pub(super) struct AttributeOrder {
     told: BTreeMap<Pair, ((u64, u64), KeyHandle)>,
@@ -241,7 +243,7 @@ impl Check for AttributeOrder {
     fn see(&mut self, seen: &Seen<'_>) -> Option<String> {
         let pair = (seen.observer, seen.event.member);
         if seen.event.kind == EventKind::NodeUp {
-            // What it holds is told anew to who had dropped it.
+            // An observer that had dropped the member is sent all its attributes again.
             self.told.remove(&pair);
         }
         let EventKind::AttributeChanged { key, version } = seen.event.kind else {
@@ -258,7 +260,7 @@ impl Check for AttributeOrder {
     }
 
     fn hand_over(&mut self, observer: usize) {
-        // A worker leaves its own node's attributes only; those of others come anew.
+        // The next worker inherits only the attributes of its own node; those of other nodes arrive again.
         self.forget(observer);
     }
 
@@ -267,10 +269,11 @@ impl Check for AttributeOrder {
     }
 }
 
-/// How new a fact of a rank is: life, number in it, and what orders ends of former lives.
+/// How new a fact of a rank is: incarnation, sequence number in it, and the order of ends from earlier
+/// incarnations.
 type RankNews = (u64, u32, Option<(RankState, RankDetail)>);
 
-/// What an observer tells of a rank only gets newer.
+/// The facts that an observer reports of a rank only get newer.
 #[derive(Debug, Default)]
 pub(super) struct RankOrder {
     told: BTreeMap<(usize, MemberId, u32), RankNews>,
@@ -286,7 +289,8 @@ impl Check for RankOrder {
             return None;
         };
         let key = (seen.observer, seen.event.member, fact.rank);
-        // Ends handed on from former lives have no order in time but one that all agree on.
+        // Ends inherited from earlier incarnations have no order in time, but an order that all members agree
+        // on.
         let handed_on = (fact.sequence == 0).then_some((fact.state, fact.detail));
         let newer = (seen.event.version.incarnation, fact.sequence, handed_on);
         let before = self.told.insert(key, newer)?;
@@ -307,9 +311,9 @@ mod tests {
     use super::*;
     use muster_protocol::{Cause, Event, Instant, Reporters};
 
-    /// The sweep's worlds hardly ever show it these two, so they are shown to it here.
+    /// The sweep's worlds hardly ever produce these two violations, so the test feeds them in.
     #[test]
-    fn accuracy_sees_goodbyes_of_the_living_and_arrivals_of_the_dead() {
+    fn accuracy_finds_running_members_reported_as_left_and_crashed_ones_reported_as_up() {
         let sees = |kind, runs, long_gone| {
             let cause = Cause {
                 kind: CauseKind::Announced,

@@ -1,4 +1,4 @@
-//! The checkers of bounds: memory, traffic and copies, looked at from time to time.
+//! The checkers of bounds: memory, traffic and copies. They run at intervals.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +7,12 @@ use muster_protocol::{Overlay, Sizes};
 use super::Violation;
 use crate::world::{FactsHeard, NodeIndex, World};
 
-/// What a member may use.
+/// The resources that a member may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// Bytes a member may send in a second of quiet, on the average of all members.
+    /// Bytes that a member may send in a quiet second, averaged over all members.
     pub quiet_bytes: u64,
-    /// Bytes a member may send in a second, whatever happens, on the average of all members.
+    /// Bytes that a member may send in any second, averaged over all members.
     pub storm_bytes: u64,
 }
 
@@ -25,7 +25,7 @@ impl Default for Bounds {
     }
 }
 
-/// `memory`: nothing a member keeps is above what its configuration allows.
+/// `memory`: no table of a member is larger than its configuration allows.
 pub(crate) fn memory(world: &World) -> Vec<Violation> {
     let mut found = Vec::new();
     for node in world.running() {
@@ -48,7 +48,7 @@ fn excesses(engine: &Overlay) -> impl Iterator<Item = (&'static str, usize, usiz
         ("members in the view", sizes.live, limits.live),
         ("removed members", sizes.removed, limits.removed),
         ("links", sizes.links, limits.links),
-        ("letters in flight", sizes.flights, limits.flights),
+        ("messages in flight", sizes.flights, limits.flights),
         ("facts on lists", sizes.dirty, limits.dirty),
         ("replay windows", sizes.replay, limits.replay),
         ("intents", sizes.intents, limits.intents),
@@ -63,7 +63,7 @@ fn excesses(engine: &Overlay) -> impl Iterator<Item = (&'static str, usize, usiz
     .filter(|(_, size, limit)| size > limit)
 }
 
-/// `traffic`: what was sent between two looks, against a bound.
+/// `traffic`: the bytes sent since the previous check against a bound.
 pub(crate) fn traffic(
     world: &World,
     sent_before: u64,
@@ -84,8 +84,8 @@ pub(crate) fn traffic(
     })
 }
 
-/// `copies`: how often a member was told a piece of news since a look, on the average, against a
-/// bound in hundredths. A count, not a time.
+/// `copies`: how many copies of a piece of news a member received since `before`, on average, against a bound
+/// in hundredths. It counts messages and does not depend on time.
 pub(crate) fn copies(
     world: &World,
     before: &BTreeMap<NodeIndex, FactsHeard>,
@@ -98,7 +98,7 @@ pub(crate) fn copies(
         at: world.now(),
         member: None,
         what: format!(
-            "{} facts arrived for {} that were new: {percent} in a hundred, the bound is \
+            "{} facts arrived for {} that were new: {percent} %, the bound is \
              {bound_percent}",
             heard.all, heard.new
         ),

@@ -1,6 +1,6 @@
-//! The checkers of the end: what is not yet equal, complete, or known to all.
+//! The checkers of the end: what is not yet equal, complete, or known to all members.
 //!
-//! Asked when a world had its time to come to rest and did not, to say what is wrong with it.
+//! They run when a world did not converge in time, and report what is wrong with it.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use muster_protocol::{EventKind, NodeState};
 use super::Violation;
 use crate::world::World;
 
-/// `completeness`: every view holds exactly the members that run, in their present versions.
+/// `completeness`: every view contains exactly the running members, in their present versions.
 pub(crate) fn completeness(world: &World) -> Vec<Violation> {
     let running = world.running();
     let mut found = Vec::new();
@@ -59,13 +59,13 @@ pub(crate) fn equality(world: &World) -> Vec<Violation> {
     let others = running.iter().filter(|node| view(**node) != expected);
     others
         .map(|node| {
-            let what = format!("node {node} has another view than node {first}");
+            let what = format!("node {node} has a different view than node {first}");
             broken("equality", world, *node, what)
         })
         .collect()
 }
 
-/// `ranks`: every member knows what every running node says of its ranks.
+/// `ranks`: every member knows the rank states that every running node reports.
 pub(crate) fn ranks(world: &World) -> Vec<Violation> {
     let running = world.running();
     let mut found = Vec::new();
@@ -84,8 +84,8 @@ pub(crate) fn ranks(world: &World) -> Vec<Violation> {
     found
 }
 
-/// `rank-ends`: who told how a rank ended still knows it, whatever lives its node had since, unless
-/// a later life stated otherwise.
+/// `rank-ends`: a member that reported how a rank ended still knows it, whatever incarnations the node had
+/// since, unless a later incarnation reported otherwise.
 pub(crate) fn rank_ends(world: &World) -> Vec<Violation> {
     let mut ended = BTreeSet::new();
     for record in world.records() {
@@ -106,7 +106,7 @@ pub(crate) fn rank_ends(world: &World) -> Vec<Violation> {
     let running = world.running();
     let mut found = Vec::new();
     for (observer, member, rank) in ended {
-        // Whom it forgot for want of room, it may know anew.
+        // The observer may learn again of ends that it dropped for lack of space.
         if !running.contains(&observer) || world.engine(observer).counters().history_pruned > 0 {
             continue;
         }
@@ -118,15 +118,16 @@ pub(crate) fn rank_ends(world: &World) -> Vec<Violation> {
                     .any(|fact| fact.rank == rank && fact.state.is_end())
             });
         if !knows {
-            let what = format!("node {observer} forgot how rank {rank} of {member:?} ended");
+            let what =
+                format!("node {observer} no longer knows how rank {rank} of {member:?} ended");
             found.push(broken("rank-ends", world, observer, what));
         }
     }
     found
 }
 
-/// `news`: what a node stated of a rank was told by everybody else who runs within `limit_us`, that
-/// or something newer.
+/// `news`: a change that a node states about a rank is reported by all other running members within
+/// `limit_us`, or a newer change is.
 pub(crate) fn news(world: &World, limit_us: u64) -> Vec<Violation> {
     let mut found = Vec::new();
     let running = world.running();
@@ -135,27 +136,27 @@ pub(crate) fn news(world: &World, limit_us: u64) -> Vec<Violation> {
         .iter()
         .filter_map(|record| match record.event.kind {
             EventKind::RankChanged { fact } => {
-                let life = (record.event.member, record.event.version.incarnation);
-                Some((record.at, record.observer, life, fact))
+                let incarnation = (record.event.member, record.event.version.incarnation);
+                Some((record.at, record.observer, incarnation, fact))
             }
             _ => None,
         })
         .collect();
-    for (stated_at, by, life, fact) in &changes {
-        if world.id(*by) != life.0 || stated_at.after(limit_us) > world.now() {
+    for (stated_at, by, incarnation, fact) in &changes {
+        if world.id(*by) != incarnation.0 || stated_at.after(limit_us) > world.now() {
             continue;
         }
         for observer in running.iter().filter(|node| *node != by) {
-            let heard = changes.iter().any(|(at, hearer, of, news)| {
-                hearer == observer
-                    && of == life
+            let reported = changes.iter().any(|(at, receiver, of, news)| {
+                receiver == observer
+                    && of == incarnation
                     && news.rank == fact.rank
                     && news.sequence >= fact.sequence
                     && at.since(*stated_at) <= limit_us
             });
-            if !heard {
+            if !reported {
                 let rank = fact.rank;
-                let what = format!("node {observer} heard of rank {rank} of node {by} too late");
+                let what = format!("node {observer} learned of rank {rank} of node {by} too late");
                 found.push(broken("news", world, *by, what));
             }
         }
@@ -163,7 +164,7 @@ pub(crate) fn news(world: &World, limit_us: u64) -> Vec<Violation> {
     found
 }
 
-/// `attributes`: every member holds every running node's attributes as that node does.
+/// `attributes`: every member holds the attributes of every running node as that node has them.
 pub(crate) fn attributes(world: &World) -> Vec<Violation> {
     let running = world.running();
     let mut found = Vec::new();
@@ -172,7 +173,9 @@ pub(crate) fn attributes(world: &World) -> Vec<Violation> {
         for observer in &running {
             let held = world.engine(*observer).attributes(id);
             if !held.eq(world.engine(*subject).attributes(id)) {
-                let what = format!("node {observer} holds other attributes of node {subject}");
+                let what = format!(
+                    "node {observer} holds attributes of node {subject} that differ from its own"
+                );
                 found.push(broken("attributes", world, *subject, what));
             }
         }

@@ -1,25 +1,23 @@
-//! What must hold, seen from outside: separate checkers, each with a name.
+//! Checkers of what must hold. They see all members from outside; each checker has a name.
 //!
-//! Those that watch every event, all the time:
+//! These examine every event:
 //! - `alternation`: up and down alternate, for each observer and member.
-//! - `resurrection`: nobody comes back with a version that was gone.
-//! - `accuracy`: nobody is declared failed who runs and was not excused by a fault; the list of
-//!   excuses is `world::excuses`. Nobody is said to have left who runs, or to be there who crashed long
-//!   ago.
-//! - `groups`: a group that failed is a list of members that were told failed.
-//! - `hold`: where the policy says so, the smaller side of a split condemns nobody of the larger.
-//! - `incarnations`: the versions an observer tells of a member only grow, and so does a member's
-//!   own.
-//! - `rank-order`: the facts an observer tells of a rank only get newer.
-//! - `attribute-order`: a node's writes are told in the order of writing.
+//! - `resurrection`: no member comes back with a version that was gone.
+//! - `accuracy`: no running member is declared failed unless a fault excuses it; `world::excuses` lists the
+//!   excuses. No running member is reported as left. No member that crashed long ago is reported as up.
+//! - `groups`: a failed group is a list of members that were reported as failed.
+//! - `hold`: with that policy, the smaller side of a split declares no member of the larger side failed.
+//! - `incarnations`: the versions that an observer reports of a member only grow, and so do a member's own.
+//! - `rank-order`: the facts that an observer reports of a rank only get newer.
+//! - `attribute-order`: a node's writes are reported in the order of writing.
 //!
-//! Those that look at the world from time to time: `memory` and `traffic` ([`bounds`]), and after each
-//! wake-up `rest`: an engine that has nothing to send does not ask to be woken at once. Those that
-//! look at the end: `equality`, `completeness`, `ranks`, `rank-ends`, `news`, `attributes` ([`end`]); and
-//! in the calm after it `attribute-traffic`: there is none.
+//! These examine the world at intervals: `memory` and `traffic` ([`bounds`]). After each wake-up, `rest`
+//! checks that an engine with nothing to send does not request an immediate wake-up again. These examine the
+//! end: `equality`, `completeness`, `ranks`, `rank-ends`, `news`, `attributes` ([`end`]). In the calm after
+//! the end, `attribute-traffic` checks that no frames with attributes are sent.
 //!
-//! They only collect violations; no member helps to check itself, and no checker decides what
-//! happens. An observer that was itself cast out starts over with the others' view: what it told
+//! Checkers only collect violations. No member takes part in checking itself, and no checker influences the
+//! run. An observer that was itself declared failed starts over with the view of the others: what it reported
 //! before does not bind it.
 
 mod always;
@@ -35,19 +33,19 @@ use always::{
 };
 pub use bounds::Bounds;
 
-/// Most violations kept: the first ones tell the story.
+/// Most violations kept: the first ones show the cause.
 const VIOLATIONS_MAX: usize = 64;
 
-/// A broken promise.
+/// A broken guarantee.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     /// Name of the checker that found it.
     pub checker: &'static str,
     /// When, in the world's time.
     pub at: Instant,
-    /// Whom it is about, if one member.
+    /// The member concerned, if it is one member.
     pub member: Option<MemberId>,
-    /// In words.
+    /// The description.
     pub what: String,
 }
 
@@ -62,30 +60,30 @@ impl fmt::Display for Violation {
 pub(crate) struct Seen<'a> {
     pub(crate) observer: usize,
     pub(crate) event: &'a Event,
-    /// The member runs in this version's incarnation and no fault excuses its death.
+    /// The member runs in this version's incarnation and no fault excuses a failure report.
     pub(crate) blameless: bool,
-    /// Of a failure or a goodbye: the member runs in this version's incarnation.
+    /// For a failure or a departure: the member runs in this version's incarnation.
     pub(crate) runs: bool,
-    /// Of one who comes: it crashed long ago, and nothing excuses who does not know.
+    /// For a member that comes up: it crashed long ago, and nothing excuses an observer that does not know.
     pub(crate) long_gone: bool,
     /// The observer's own id.
     pub(crate) own: MemberId,
-    /// Of a failure, where something is cut and the policy is to hold: the observer's side.
+    /// For a failure, if something is cut and the policy is `hold`: the observer's side.
     pub(crate) side: Option<&'a [MemberId]>,
-    /// Of a group that failed: who.
+    /// For a failed group: its members.
     pub(crate) listed: &'a [MemberId],
 }
 
-/// A checker that watches every event.
+/// A checker that examines every event.
 trait Check: fmt::Debug + Send {
     fn name(&self) -> &'static str;
-    /// Says in words what is broken, if something is.
+    /// Returns a description of the violation, if there is one.
     fn see(&mut self, seen: &Seen<'_>) -> Option<String>;
-    /// An observer starts a new life and knows nobody.
+    /// The observer starts a new incarnation and knows no member.
     fn forget(&mut self, observer: usize);
-    /// An observer's worker is another one, which holds what the last one left and no more.
+    /// Another worker takes over the observer; it has only what the last one left.
     fn hand_over(&mut self, _observer: usize) {}
-    /// An observer was cast out and takes over the others' view.
+    /// The observer was declared failed and takes over the view of the others.
     fn start_over(&mut self, _observer: usize) {}
 }
 
@@ -115,22 +113,22 @@ impl Default for Checker {
 }
 
 impl Checker {
-    /// What was broken so far.
+    /// The violations found so far.
     #[must_use]
     pub fn violations(&self) -> &[Violation] {
         &self.violations
     }
 
-    /// Nothing is watched any more: for measuring worlds of millions of events.
-    pub fn watch_nothing(&mut self) {
+    /// Disables all checkers: for measuring worlds of millions of events.
+    pub fn disable(&mut self) {
         self.checks.clear();
     }
 
-    pub(crate) fn watches_nothing(&self) -> bool {
+    pub(crate) fn is_disabled(&self) -> bool {
         self.checks.is_empty()
     }
 
-    /// Adds what was found elsewhere.
+    /// Adds a violation that was found elsewhere.
     pub(crate) fn add(&mut self, violation: Violation) {
         if self.violations.len() < VIOLATIONS_MAX {
             self.violations.push(violation);

@@ -1,10 +1,10 @@
-//! A figure of the gossip simulation paper as a file: what is varied, the lines, the paper's points.
+//! A figure of the gossip simulation paper as a file: the varied parameter, the lines, the paper's points.
 
 use serde::Deserialize;
 
 use super::{Agreement, ClusterSetting, Gossiping, Start, run_cluster};
 
-/// What the horizontal axis is.
+/// The parameter on the horizontal axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Axis {
@@ -20,12 +20,12 @@ pub enum Axis {
     Nodes,
     /// Clusters that are cut off.
     Partitions,
-    /// Bytes of a gossip for each member, which the paper does not give.
+    /// Bytes of a gossip for each member; the paper does not give this number.
     MemberBytes,
 }
 
 impl Axis {
-    /// Its words on a plot.
+    /// Its label on a plot.
     #[must_use]
     pub const fn label(self) -> &'static str {
         match self {
@@ -46,47 +46,48 @@ impl Axis {
 pub struct Line {
     /// Its name.
     pub label: String,
-    /// `basic`, `hierarchical`, `piggyback`, or one of the paper's future ones: `broadcast`, `buddies`.
+    /// `basic`, `hierarchical`, `piggyback`, or one of the paper's proposals for future work: `broadcast`,
+    /// `buddies`.
     protocol: Protocol,
-    /// How probable it is that a wire damages a message.
+    /// Probability that a wire damages a message.
     #[serde(default)]
     wire_fault: f64,
-    /// How probable it is that a processor damages a message.
+    /// Probability that a processor damages a message.
     #[serde(default)]
     processor_fault: f64,
-    /// How probable it is that a node stops for good in a cycle, and how many do at most.
+    /// Probability that a node stops for good in a cycle; the next field limits how many do.
     #[serde(default)]
     processor_death: f64,
     #[serde(default)]
     processor_deaths_max: usize,
-    /// For how long the machine has gossiped before, in milliseconds.
+    /// How long the machine has gossiped before the start, in milliseconds.
     warm_ms: Option<f64>,
-    /// Bytes of a gossip for each member, where they are not those of all figures.
+    /// Bytes of a gossip for each member, if they differ from the figure's default.
     bytes_per_member: Option<u64>,
-    /// Wires from each cluster up, where they are not those of all figures.
+    /// Wires from each cluster up, if they differ from the default.
     uplinks: Option<usize>,
-    /// Broken local ports, and as many global ones.
+    /// Number of broken local ports, and of broken global ports.
     #[serde(default)]
     broken_ports: usize,
-    /// Whether nobody notices that a port is broken.
+    /// Whether no watchdog detects a broken port.
     #[serde(default)]
     unwatched: bool,
-    /// Whether nobody sends background traffic.
+    /// Whether no background traffic is sent.
     #[serde(default)]
     quiet: bool,
-    /// Whether each node gossips at moments of its own.
+    /// Whether each node gossips at times of its own.
     #[serde(default)]
     out_of_step: bool,
-    /// Whether gossips line up at their sender's port.
+    /// Whether gossips queue at their sender's port.
     #[serde(default)]
     lines_up: bool,
-    /// Whether gossips that find no message to ride on go by the local factor, and not to anybody.
+    /// Whether gossips that find no message to piggyback on use the local factor, instead of any receiver.
     #[serde(default)]
     hierarchical_alone: bool,
     /// Whether a node dies instead of being repaired.
     #[serde(default)]
     death: bool,
-    /// What the paper gives: at which x, how many milliseconds, and how many gossips if it says so.
+    /// The paper's points: x, milliseconds, and the number of gossips if the paper gives it.
     #[serde(default)]
     pub paper: Vec<PaperPoint>,
 }
@@ -95,11 +96,11 @@ pub struct Line {
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PaperPoint {
-    /// Where.
+    /// The value of x.
     pub x: f64,
     /// Milliseconds to agreement.
     pub ms: f64,
-    /// Undamaged gossips received until then.
+    /// Undamaged gossips received by then.
     pub gossips: Option<f64>,
 }
 
@@ -133,12 +134,12 @@ impl ClusterFigure {
     /// Reads a file.
     ///
     /// # Errors
-    /// What is wrong in it, and where.
+    /// Returns what is wrong in it, and where.
     pub fn read(text: &str) -> Result<Self, String> {
         toml::from_str(text).map_err(|error| error.to_string())
     }
 
-    /// The machine of one point.
+    /// The setting of the machine for one point.
     #[must_use]
     pub fn setting(&self, line: &Line, x: f64) -> ClusterSetting {
         let (mut local, mut factor, mut nodes) = (0.9, 0.75, 96);
@@ -163,7 +164,7 @@ impl ClusterFigure {
         (setting.processor_fault, setting.processor_death) =
             (line.processor_fault, line.processor_death);
         if line.processor_deaths_max > 0 {
-            // Until the last of them is off all lists.
+            // Until the last stopped node is off all lists.
             setting.processor_deaths_max = line.processor_deaths_max;
             setting.limit_us += 2 * setting.cleanup_us;
         }
@@ -175,7 +176,7 @@ impl ClusterFigure {
             setting.uplinks = uplinks;
         }
         if line.quiet {
-            // Then ports hear too little for a watchdog.
+            // Then ports receive too little for a watchdog.
             setting.traffic_bytes = 0;
             setting.watchdog_us = None;
         }
@@ -205,15 +206,15 @@ impl ClusterFigure {
 pub struct PointFound {
     /// How many there were.
     pub runs: u64,
-    /// When those agreed that did, in milliseconds, in order.
+    /// Times of agreement of the runs that agreed, in milliseconds, sorted.
     pub agreed_ms: Vec<f64>,
-    /// Means over them.
+    /// Mean number of gossips received, over those runs; the next two are means too.
     pub received: f64,
     /// Gossips sent.
     pub sent: f64,
     /// Bytes of gossip sent.
     pub bytes: f64,
-    /// Living members taken off lists, in all runs.
+    /// Running members taken off lists, in all runs.
     pub false_detections: u64,
 }
 
@@ -248,7 +249,7 @@ impl PointFound {
         found
     }
 
-    /// The mean time of agreement; nothing unless every run agreed.
+    /// The mean time of agreement; `None` unless every run agreed.
     #[must_use]
     pub fn mean_ms(&self) -> Option<f64> {
         let agreed = self.agreed_ms.len();

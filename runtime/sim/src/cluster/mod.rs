@@ -1,12 +1,12 @@
-//! The machine of the gossip simulation paper (BG): clusters of 16 nodes with two networks each,
-//! background traffic, faults; and on each node the age engine in the paper's mode.
+//! The machine of the gossip simulation paper (BG): clusters of 16 nodes with two networks each, background
+//! traffic and faults, and on each node the age engine in the paper's mode.
 //!
-//! What the paper times: one node has been dead for long and is in nobody's list; at the start it is
-//! repaired; the run ends when everybody lists it. Here a run may also start with the node's death,
-//! and end when nobody lists it.
+//! What the paper measures: one node has been dead for long and is in no list; at the start it is repaired;
+//! the run ends when all nodes list it. Here a run may also start with the node's death and end when no node
+//! lists it.
 //!
-//! The paper's mode of the engine: pushes without replies, only to listed members, ages that count
-//! from the moment at which a member said it lives (the paper's heartbeat times), one threshold.
+//! The paper's mode of the engine: pushes without replies, only to listed members; ages that count from the
+//! time at which a member stated that it is alive (the paper's heartbeat times); one threshold.
 
 mod figure;
 mod network;
@@ -30,10 +30,10 @@ use topology::{Port, Topology};
 
 const KEY: [u8; 32] = [3; 32];
 /// The incarnation of every node.
-const FIRST_LIFE: u64 = 1;
-/// Bytes of an application's message (BG-07).
+const FIRST_INCARNATION: u64 = 1;
+/// Size of an application's message (BG-07).
 const TRAFFIC_BYTES: u64 = 512;
-/// Oldest age that the engine can tell from never.
+/// Oldest age that the engine distinguishes from "never".
 const AGE_MAX: u64 = 250;
 
 /// Runs one setting with one seed.
@@ -42,9 +42,9 @@ pub fn run_cluster(setting: &ClusterSetting, seed: u64) -> Agreement {
     World::new(setting, seed).run()
 }
 
-/// What happens next, and when.
+/// What happens next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum What {
+enum Action {
     Wires(Step),
     Wake(usize),
     Traffic(usize),
@@ -56,23 +56,23 @@ struct World<'a> {
     chance: Chance,
     topology: Topology,
     wires: Wires,
-    /// When each node wakes next; a moment that was planned before is none any more.
+    /// When each node wakes next. An earlier planned wake-up is void.
     wakes_ns: Vec<u64>,
-    /// The gossip of each node that has not left yet, where gossips wait.
+    /// The gossip of each node that has not been sent yet, if gossips wait.
     sending: Vec<Option<MessageId>>,
-    /// When a good message last came in at each node's local and global port.
-    heard_ns: Vec<[u64; 2]>,
+    /// When each node's local and global port last received an undamaged message.
+    received_ns: Vec<[u64; 2]>,
     engines: Vec<Option<Age>>,
     ids: Vec<MemberId>,
-    queue: BinaryHeap<Reverse<(u64, u64, What)>>,
+    queue: BinaryHeap<Reverse<(u64, u64, Action)>>,
     order: u64,
     now_ns: u64,
-    /// The node that is repaired or dies, and who must agree.
+    /// The node that is repaired or dies, and the nodes that must agree.
     subject: usize,
     judges: Vec<usize>,
-    /// Who does not run now.
+    /// Which nodes do not run now.
     is_dead: Vec<bool>,
-    /// For each judge whom of the judges it has wrong.
+    /// For each judging node: the judged nodes that it has wrong.
     missing: Vec<Vec<bool>>,
     missing_count: usize,
     started_ns: Option<u64>,
@@ -104,7 +104,7 @@ impl<'a> World<'a> {
             wires: Wires::new(topology.wires()),
             wakes_ns: vec![0; setting.nodes],
             sending: vec![None; setting.nodes],
-            heard_ns: vec![[0; 2]; setting.nodes],
+            received_ns: vec![[0; 2]; setting.nodes],
             topology,
             ids: nids.iter().map(|nid| MemberId::of(nid)).collect(),
             engines: Vec::new(),
@@ -164,7 +164,7 @@ impl<'a> World<'a> {
         config.round_trip_us = 0;
         config.allow_fast_interval = true;
         config.key = Some(KEY);
-        config.incarnation = FIRST_LIFE;
+        config.incarnation = FIRST_INCARNATION;
         config.random_seed = seed ^ 0x6275_726e;
         config.mtu = 65_000;
         let cycles = (setting.cleanup_us / setting.interval_us).clamp(1, AGE_MAX) as u8;
@@ -184,14 +184,14 @@ impl<'a> World<'a> {
             .min(30 * interval_us)
             .max(20 * interval_us);
         let warm_us = self.setting.warm_us.unwrap_or(some_cycles_us);
-        self.at(warm_us * 1000, What::Start);
+        self.at(warm_us * 1000, Action::Start);
         let end_ns = (warm_us + self.setting.limit_us) * 1000;
         while let Some(Reverse((at_ns, _, what))) = self.queue.pop() {
             if at_ns > end_ns {
                 break;
             }
             self.now_ns = at_ns;
-            self.happen(what);
+            self.run_action(what);
             if let Some(started_ns) = self.started_ns
                 && self.missing_count == 0
             {
@@ -203,7 +203,7 @@ impl<'a> World<'a> {
         self.agreement
     }
 
-    /// Everybody alive is in everybody's list; the node to be repaired in none.
+    /// All running nodes are in all lists; the node to be repaired is in none.
     fn assume_steady_state(&mut self) {
         let is_down = self.setting.start == Start::Repair;
         for node in 0..self.setting.nodes {
@@ -217,9 +217,9 @@ impl<'a> World<'a> {
                 };
                 engine.handle(since, heard).expect("a participant");
             }
-            // In the paper nobody has to get acquainted, the repaired node neither.
+            // In the paper no node has to be discovered, not even the repaired one.
             for other in 0..self.setting.nodes {
-                engine.know(self.ids[other], FIRST_LIFE);
+                engine.know(self.ids[other], FIRST_INCARNATION);
             }
             while engine.poll_event().is_some() {}
             self.engines[node] = Some(engine);
@@ -229,8 +229,8 @@ impl<'a> World<'a> {
         }
     }
 
-    /// When an engine is to begin so that its cycles are in step with all others', if they are to be:
-    /// it draws how far off its first cycle is.
+    /// When an engine begins. If all cycles are to be in step, this compensates the random offset that the
+    /// engine draws for its first cycle.
     fn first_moment(&self, engine: &Age) -> Instant {
         let now = Instant(self.now_ns / 1000);
         if !self.setting.in_step {
@@ -242,7 +242,7 @@ impl<'a> World<'a> {
         now.after(self.setting.interval_us - off_us.min(self.setting.interval_us))
     }
 
-    /// A node's cycles and its traffic begin.
+    /// Starts a node's cycles and its traffic.
     fn begin(&mut self, node: usize) {
         let Some(engine) = &self.engines[node] else {
             return;
@@ -255,11 +255,11 @@ impl<'a> World<'a> {
         self.plan_wake(node);
         if self.setting.traffic_bytes > 0 {
             let pause_ns = self.traffic_pause();
-            self.at(pause_ns, What::Traffic(node));
+            self.at(pause_ns, Action::Traffic(node));
         }
     }
 
-    fn at(&mut self, later_ns: u64, what: What) {
+    fn at(&mut self, later_ns: u64, what: Action) {
         self.order += 1;
         self.queue
             .push(Reverse((self.now_ns + later_ns, self.order, what)));
@@ -271,26 +271,26 @@ impl<'a> World<'a> {
         };
         let mut wake_ns = engine.poll_timeout().0.saturating_mul(1000);
         if self.sending[node].is_some() {
-            // What is due leaves when the last one has; cycles go on.
+            // A due gossip is sent after the previous one has left; cycles go on.
             wake_ns = wake_ns.max(self.now_ns + self.setting.interval_us * 1000);
         }
         let wake_ns = wake_ns.max(self.now_ns);
         self.wakes_ns[node] = wake_ns;
-        self.at(wake_ns - self.now_ns, What::Wake(node));
+        self.at(wake_ns - self.now_ns, Action::Wake(node));
     }
 
-    /// BG-07: Poisson.
+    /// The pause before a node's next application message. BG-07: a Poisson process.
     fn traffic_pause(&mut self) -> u64 {
         let mean_ns = 1e9 * TRAFFIC_BYTES as f64 / self.setting.traffic_bytes as f64;
         let uniform = self.chance.between(1, 1 << 40) as f64 / (1_u64 << 40) as f64;
         (-uniform.ln() * mean_ns) as u64
     }
 
-    fn happen(&mut self, what: What) {
+    fn run_action(&mut self, what: Action) {
         match what {
-            What::Start => self.start(),
-            What::Wake(node) if self.wakes_ns[node] != self.now_ns => {}
-            What::Wake(node) => {
+            Action::Start => self.start(),
+            Action::Wake(node) if self.wakes_ns[node] != self.now_ns => {}
+            Action::Wake(node) => {
                 if self.stops_for_good(node) {
                     return self.die(node);
                 }
@@ -299,16 +299,16 @@ impl<'a> World<'a> {
                 let Some(engine) = &mut self.engines[node] else {
                     return;
                 };
-                // A piggybacked gossip may have put it off.
+                // A piggybacked gossip may have postponed it.
                 if engine.poll_timeout() <= now {
                     engine.handle(now, Input::Wake).ok();
-                    self.hear(node);
+                    self.read_events(node);
                     self.transmit(node);
                 }
                 self.plan_wake(node);
             }
-            What::Traffic(node) => self.traffic(node),
-            What::Wires(step) => self.step(step),
+            Action::Traffic(node) => self.traffic(node),
+            Action::Wires(step) => self.step(step),
         }
     }
 
@@ -324,7 +324,7 @@ impl<'a> World<'a> {
                 self.is_dead[self.subject] = false;
                 for judge in self.judges.clone() {
                     if judge != self.subject {
-                        self.miss(judge, self.subject, true);
+                        self.set_missing(judge, self.subject, true);
                     }
                 }
                 self.begin(self.subject);
@@ -333,7 +333,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// BG-05: whether a processor fails now, and for good.
+    /// BG-05: whether a processor stops for good now.
     fn stops_for_good(&mut self, node: usize) -> bool {
         let is_possible = self.started_ns.is_some()
             && node != self.subject
@@ -341,27 +341,27 @@ impl<'a> World<'a> {
         is_possible && self.engines[node].is_some() && self.happens(self.setting.processor_death)
     }
 
-    /// So probable a thing happens now. What never does draws nothing.
+    /// Whether an event of this probability happens now. Probability 0 draws no random number.
     fn happens(&mut self, probability: f64) -> bool {
         const PARTS: u64 = 1_000_000;
         let parts = (probability * PARTS as f64) as u64;
         parts > 0 && self.chance.between(0, PARTS - 1) < parts
     }
 
-    /// A node falls silent: whoever lists it is wrong from now on, and its own list is nobody's matter.
+    /// A node stops. Every node that lists it is wrong from now on; its own list no longer counts.
     fn die(&mut self, node: usize) {
         self.engines[node] = None;
         self.is_dead[node] = true;
         self.agreement.stopped += u64::from(node != self.subject);
         for judge in self.judges.clone() {
             let is_listed = !self.is_dead[judge] && !self.missing[judge][node];
-            self.miss(judge, node, is_listed);
-            self.miss(node, judge, false);
+            self.set_missing(judge, node, is_listed);
+            self.set_missing(node, judge, false);
         }
     }
 
-    /// Notes that a judge does not (or does) have right what it says of another one.
-    fn miss(&mut self, judge: usize, about: usize, misses: bool) {
+    /// Records whether a judging node is wrong about another one.
+    fn set_missing(&mut self, judge: usize, about: usize, misses: bool) {
         let is_judge = |node: &usize| self.judges.contains(node);
         if !is_judge(&judge) || !is_judge(&about) {
             return;
@@ -371,8 +371,8 @@ impl<'a> World<'a> {
         self.missing_count -= usize::from(before);
     }
 
-    /// What a node concluded.
-    fn hear(&mut self, node: usize) {
+    /// Reads what a node concluded.
+    fn read_events(&mut self, node: usize) {
         while let Some(event) = self.engines[node].as_mut().and_then(Age::poll_event) {
             let about = self.ids.iter().position(|id| *id == event.member);
             let Some(about) = about else { continue };
@@ -382,12 +382,12 @@ impl<'a> World<'a> {
                 _ => continue,
             };
             let is_dead = self.is_dead[about];
-            // Those beyond a partition are rightly taken off.
+            // Nodes beyond a partition are rightly taken off the list.
             let is_together = self.judges.contains(&node) && self.judges.contains(&about);
             if !is_listed && !is_dead && is_together {
                 self.agreement.false_detections += 1;
             }
-            self.miss(node, about, is_listed == is_dead);
+            self.set_missing(node, about, is_listed == is_dead);
         }
     }
 
@@ -411,7 +411,7 @@ impl<'a> World<'a> {
         self.buffer = buffer;
     }
 
-    /// BG-15: whoever else gets the same list.
+    /// BG-15: sends the same list to another receiver.
     fn copy(&mut self, from: usize, to: usize, gossip: &[u8]) {
         let first = from - from % CLUSTER;
         let others = match self.setting.gossiping {
@@ -424,7 +424,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Nothing if there is no way to go.
+    /// Does nothing if there is no route.
     fn send(
         &mut self,
         from: usize,
@@ -436,9 +436,9 @@ impl<'a> World<'a> {
             self.agreement.sent += 1;
             self.agreement.bytes += self.setting.gossip_size();
         }
-        let way = self.topology.way(from, to)?;
+        let way = self.topology.route(from, to)?;
         let id = self.wires.send((from, to), way, bytes, gossip);
-        self.at(0, What::Wires(Step::Head(id)));
+        self.at(0, Action::Wires(Step::Head(id)));
         Some(id)
     }
 
@@ -467,13 +467,13 @@ impl<'a> World<'a> {
             let now = Instant(self.now_ns / 1000);
             let size = engine.piggyback(now, self.ids[to], &mut self.buffer);
             gossip = size.map(|size| self.buffer[..size].into());
-            self.hear(node);
+            self.read_events(node);
             self.plan_wake(node);
         }
         let carried = gossip.as_ref().map_or(0, |_| self.setting.gossip_size());
         self.send(node, to, TRAFFIC_BYTES + carried, gossip);
         let pause_ns = self.traffic_pause();
-        self.at(pause_ns, What::Traffic(node));
+        self.at(pause_ns, Action::Traffic(node));
     }
 
     fn step(&mut self, step: Step) {
@@ -496,11 +496,11 @@ impl<'a> World<'a> {
             }
         }
         for (after_ns, step) in later {
-            self.at(after_ns, What::Wires(step));
+            self.at(after_ns, Action::Wires(step));
         }
     }
 
-    /// BG-05: each wire may have damaged it, and either processor; what is damaged is thrown away.
+    /// BG-05: each wire and either processor may have damaged the message. A damaged one is dropped.
     fn arrive(&mut self, message: Message) {
         let Message {
             to, gossip, way, ..
@@ -513,8 +513,8 @@ impl<'a> World<'a> {
             return;
         }
         for (node, port) in self.topology.ports_in(&way).collect::<Vec<_>>() {
-            self.heard_ns[node][port as usize] = self.now_ns;
-            self.topology.hold(node, port, false);
+            self.received_ns[node][port as usize] = self.now_ns;
+            self.topology.set_down(node, port, false);
         }
         let is_down = self.is_dead[to];
         let (Some(gossip), Some(engine)) = (gossip, &mut self.engines[to]) else {
@@ -526,18 +526,18 @@ impl<'a> World<'a> {
         self.agreement.received += 1;
         let now = Instant(self.now_ns / 1000);
         engine.handle(now, Input::Datagram { bytes: &gossip }).ok();
-        self.hear(to);
+        self.read_events(to);
     }
 
-    /// BG-06: a port at which nothing good has come in for too long is down, says its node.
+    /// BG-06: a node considers a port down if it received no undamaged message for too long.
     fn watch(&mut self, node: usize) {
         let Some(watchdog_us) = self.setting.watchdog_us else {
             return;
         };
         for port in [Port::Local, Port::Global] {
-            let silent_ns = self.now_ns - self.heard_ns[node][port as usize];
+            let silent_ns = self.now_ns - self.received_ns[node][port as usize];
             if silent_ns > watchdog_us * 1000 {
-                self.topology.hold(node, port, true);
+                self.topology.set_down(node, port, true);
             }
         }
     }

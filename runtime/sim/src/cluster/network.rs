@@ -1,25 +1,25 @@
-//! BG-06: messages worm their way through the crossbars.
+//! BG-06: wormhole routing of messages through the crossbars.
 //!
-//! A message takes the wires of its way one after the other, each for itself alone, and holds all
-//! of them until its tail has passed: a wire that is taken stops the head, and what is behind it
-//! stays where it is, since the buffers between (96 flits, stop at 56) are far smaller than a
-//! message. So a busy wire in the middle makes wires busy that have room, which is what makes
-//! traffic across the machine slow long before the wires are full.
+//! A message takes the wires of its route one after the other, each exclusively, and holds all of them until
+//! its tail has passed. A taken wire stops the head, and the flits behind it stay where they are, since the
+//! buffers between (96 flits, stop at 56) are far smaller than a message. A busy wire in the middle thus
+//! blocks wires that have capacity, which makes traffic across the machine slow long before the wires are
+//! full.
 
 use std::collections::VecDeque;
 
 use super::topology::Wire;
 
-/// Nanoseconds for a byte at 160 MB/s.
+/// Nanoseconds per byte at 160 MB/s.
 const BYTE_NS: f64 = 6.25;
-/// What a crossbar takes to let a head through, in nanoseconds; not given, assumed.
+/// Time for a crossbar to let a head through, in nanoseconds. The paper does not give it; assumed.
 const CROSSBAR_NS: u64 = 100;
-/// A wire of 5 m at 1.8e8 m/s; the local ones of 1 m take 6.
+/// Delay of a wire of 5 m at 1.8e8 m/s; the local ones of 1 m take 6 ns.
 const WIRE_NS: u64 = 28;
-/// What a head takes from one wire to the next.
+/// Time of a head from one wire to the next.
 const HOP_NS: u64 = CROSSBAR_NS + WIRE_NS;
 
-/// A message on its way, by its number.
+/// A message under way, by its number.
 pub(super) type MessageId = usize;
 
 #[derive(Debug)]
@@ -39,10 +39,10 @@ struct Channel {
     waiting: VecDeque<MessageId>,
 }
 
-/// What the world has to come back for, and when.
+/// The next step of a message, which the world runs at its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Step {
-    /// The head is before its next wire.
+    /// The head waits for its next wire.
     Head(MessageId),
     /// The tail has passed this wire.
     Release(Wire),
@@ -67,7 +67,7 @@ impl Wires {
         }
     }
 
-    /// A message is ready at its sender.
+    /// Starts a message at its sender.
     pub(super) fn send(
         &mut self,
         (from, to): (usize, usize),
@@ -95,7 +95,7 @@ impl Wires {
         }
     }
 
-    /// Goes one step; says what follows and after how long.
+    /// Moves the head one step, and schedules what follows.
     pub(super) fn head(&mut self, id: MessageId, mut later: impl FnMut(u64, Step)) {
         let Some(message) = &mut self.messages[id] else {
             return;
@@ -121,7 +121,7 @@ impl Wires {
         later(HOP_NS, Step::Head(id));
     }
 
-    /// A wire is free again: whoever waits longest goes on.
+    /// Frees a wire: the message that has waited longest takes it.
     pub(super) fn release(&mut self, wire: Wire, mut later: impl FnMut(u64, Step)) {
         let channel = &mut self.channels[wire as usize];
         channel.is_taken = false;
@@ -130,14 +130,14 @@ impl Wires {
         }
     }
 
-    /// Takes a message that has arrived off the wires.
+    /// Takes an arrived message off the wires.
     pub(super) fn arrived(&mut self, id: MessageId) -> Option<Message> {
         let message = self.messages[id].take()?;
         self.free.push(id);
         Some(message)
     }
 
-    /// How many messages have not arrived.
+    /// Number of messages that have not arrived.
     pub(super) fn under_way(&self) -> usize {
         self.messages.len() - self.free.len()
     }

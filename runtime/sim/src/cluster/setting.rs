@@ -1,29 +1,29 @@
-//! What one run of the machine is set to, and how it ended.
+//! The parameters of one run of the machine, and its result.
 
 use super::CLUSTER;
 
-/// Which of the paper's protocols.
+/// Which of the paper's protocols runs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Gossiping {
     /// To a random listed member.
     Basic,
-    /// So large a part to the own cluster.
+    /// This part of the gossips goes to the own cluster.
     Hierarchical(f64),
-    /// On messages of the application, from this part of an interval on; those that go alone are
-    /// hierarchical with this local factor, or basic with none.
+    /// Gossips ride on messages of the application, from this part of an interval on. Those that are sent
+    /// alone are hierarchical with this local factor, or basic with none.
     Piggyback {
         /// The paper's P.
         factor: f64,
         /// The paper's L.
         local: Option<f64>,
     },
-    /// BG-15: to everybody in the own cluster, and to one node outside of it.
+    /// BG-15: to all nodes of the own cluster, and to one node outside of it.
     Broadcast,
-    /// BG-15: to the other one of a pair of neighbours, and hierarchical with this local factor.
+    /// BG-15: to the other node of a pair of neighbours, and hierarchical with this local factor.
     Buddies(f64),
 }
 
-/// What begins a run.
+/// How a run begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
     /// The dead node is repaired.
@@ -43,39 +43,40 @@ pub struct ClusterSetting {
     pub interval_us: u64,
     /// The paper's Tcleanup, in microseconds.
     pub cleanup_us: u64,
-    /// How probable it is that one wire damages a message.
+    /// Probability that one wire damages a message.
     pub wire_fault: f64,
-    /// How probable it is that the processor of its sender, or of its receiver, damages a message.
+    /// Probability that the processor of the sender, or of the receiver, damages a message.
     pub processor_fault: f64,
-    /// How probable it is that a node stops for good as one of its cycles begins, from the start on.
+    /// Probability that a node stops for good as one of its cycles begins, from the start on.
     pub processor_death: f64,
-    /// At most so many do. The one that the run is about does not.
+    /// At most this many nodes stop. The node that the run is about does not.
     pub processor_deaths_max: usize,
-    /// How many local ports are broken from the beginning, and as many global ones of other nodes.
+    /// Number of local ports that are broken from the beginning, and of global ones of other nodes.
     pub broken_ports: usize,
-    /// A node holds a port for down at which no good message came for so long, in microseconds, until
-    /// one comes; none: it never does.
+    /// A node considers a port down if no undamaged message arrived for this time, in microseconds, until one
+    /// arrives. `None`: never.
     pub watchdog_us: Option<u64>,
-    /// How many clusters are cut off from the global network.
+    /// Number of clusters that are cut off from the global network.
     pub partitions: usize,
-    /// Bytes of a gossip: so many, and so many for each member. Not given: assumed, an address and a
-    /// time of two bytes each.
+    /// Bytes of a gossip: a fixed part, and a part for each member. The paper does not give it; assumed: an
+    /// address and a time of two bytes each.
     pub gossip_bytes: (u64, u64),
-    /// Wires from each cluster's global switch up, 1 or 2. Not given: assumed.
+    /// Wires from each cluster's global switch up, 1 or 2. The paper does not give it; assumed.
     pub uplinks: usize,
-    /// Bytes a second of background traffic from each node.
+    /// Bytes per second of background traffic from each node.
     pub traffic_bytes: u64,
-    /// Whether all nodes gossip at the same moments. Not given: assumed, as a model does whose
-    /// nodes all begin at time 0; else each has moments of its own.
+    /// Whether all nodes gossip at the same times. The paper does not give it; assumed, since in a simple
+    /// model all nodes begin at time 0. Otherwise each node has times of its own.
     pub in_step: bool,
-    /// Whether a node waits with a gossip until its last one has left, and writes it then. Not given:
-    /// assumed; else gossips line up at their sender's port, and tell what was so when they did.
+    /// Whether a node delays a gossip until its previous one has left, and writes it then. The paper does not
+    /// give it; assumed. Otherwise gossips queue at their sender's port with the state of the time at which
+    /// they were queued.
     pub waits: bool,
-    /// For how long the machine has gossiped when a run begins, in microseconds; none: 20 to 30 cycles.
+    /// How long the machine has gossiped when a run begins, in microseconds; `None`: 20 to 30 cycles.
     pub warm_us: Option<u64>,
-    /// What begins a run.
+    /// How a run begins.
     pub start: Start,
-    /// After so long a run has failed, in microseconds.
+    /// A run fails after this time, in microseconds.
     pub limit_us: u64,
 }
 
@@ -110,26 +111,26 @@ impl ClusterSetting {
         self.gossip_bytes.0 + self.gossip_bytes.1 * self.nodes as u64
     }
 
-    /// Thousandths of messages of the application that stay in the cluster.
+    /// Thousandths of the application's messages that stay in the cluster.
     pub(super) fn local_permille(&self) -> u32 {
         if self.nodes > CLUSTER { 700 } else { 1000 }
     }
 }
 
-/// How one run ended.
+/// The result of one run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Agreement {
-    /// When all agreed, in milliseconds from the start; nothing if they did not in time.
+    /// When all agreed, in milliseconds from the start; `None` if they did not in time.
     pub agreed_ms: Option<f64>,
-    /// Gossips received undamaged until then.
+    /// Undamaged gossips received until then.
     pub received: u64,
     /// Gossips sent until then.
     pub sent: u64,
-    /// Their bytes.
+    /// Bytes of those gossips.
     pub bytes: u64,
-    /// Living members that were taken off somebody's list.
+    /// Running members that were taken off a list.
     pub false_detections: u64,
-    /// Nodes that stopped for good on the way.
+    /// Nodes that stopped for good during the run.
     pub stopped: u64,
     /// Messages of all kinds on the wires at the end.
     pub under_way: usize,

@@ -1,4 +1,4 @@
-//! What holds of the machine whatever the figures say.
+//! Tests of the machine that do not depend on the figures.
 
 use super::*;
 
@@ -25,9 +25,9 @@ fn a_run_is_decided_by_its_seed() {
     assert!(rate(damaged) < 0.9 * rate(one), "{damaged:?} {one:?}");
 }
 
-/// BG-08: a death is agreed on after the clean-up time at the earliest.
+/// BG-08: nodes agree on a death after the clean-up time at the earliest.
 #[test]
-fn a_death_takes_the_time_out() {
+fn a_death_takes_at_least_the_clean_up_time() {
     let mut setting = ClusterSetting::new(32, Gossiping::Basic);
     (setting.start, setting.cleanup_us) = (Start::Death, 5_000);
     let agreement = run_cluster(&setting, 3);
@@ -36,9 +36,9 @@ fn a_death_takes_the_time_out() {
     assert_eq!(agreement.false_detections, 0);
 }
 
-/// BG-08: of the runs of a point the times are in order, p50 and p99 are taken from them, and bytes are the mean.
+/// BG-08: the times of a point's runs are sorted, p50 and p99 are taken from them, and bytes are the mean.
 #[test]
-fn a_point_is_its_runs() {
+fn a_point_summarizes_its_runs() {
     let all = PointFound {
         agreed_ms: (1..=101).map(f64::from).collect(),
         ..PointFound::default()
@@ -60,8 +60,8 @@ fn a_point_is_its_runs() {
     );
 }
 
-/// BG-07: 512 bytes at a time, 20 MB a second of each node: the pauses between messages have the mean that makes
-/// that rate, and, as those of a Poisson process, a deviation as large as the mean.
+/// BG-07: messages of 512 bytes, 20 MB per second from each node. The pauses have the mean that gives that
+/// rate and, as in a Poisson process, a deviation as large as the mean.
 #[test]
 fn the_traffic_is_a_poisson_process_of_the_rate_that_is_set() {
     let setting = ClusterSetting::new(32, Gossiping::Basic);
@@ -80,7 +80,7 @@ fn the_traffic_is_a_poisson_process_of_the_rate_that_is_set() {
 
 /// BG-10: a clean-up time that is too short makes agreement impossible; a long one changes nothing.
 #[test]
-fn a_short_clean_up_time_finds_the_living_dead() {
+fn a_short_clean_up_time_declares_running_nodes_dead() {
     let mut setting = ClusterSetting::new(96, Gossiping::Basic);
     setting.cleanup_us = 800;
     setting.limit_us = 4_000;
@@ -97,10 +97,10 @@ fn a_short_clean_up_time_finds_the_living_dead() {
     );
 }
 
-/// BG-06: with the watchdog those whose port is broken send by the other network or by another node;
-/// without it what they send there is lost.
+/// BG-06: with the watchdog, nodes with a broken port send by the other network or by another node. Without
+/// it, what they send there is lost.
 #[test]
-fn the_watchdog_finds_ways_around_broken_ports() {
+fn the_watchdog_routes_around_broken_ports() {
     let rate = |broken_ports, watchdog_us| {
         let mut setting = ClusterSetting::new(48, Gossiping::Hierarchical(0.9));
         (setting.broken_ports, setting.watchdog_us) = (broken_ports, watchdog_us);
@@ -115,10 +115,10 @@ fn the_watchdog_finds_ways_around_broken_ports() {
     assert!(without < with && with < whole, "{without} {with} {whole}");
 }
 
-/// BG-15: a list for everybody in the cluster is the fastest way through it, at the price of many
-/// times the gossips; a list for a buddy costs one more.
+/// BG-15: a list for all nodes of the cluster is the fastest, at the price of many times the gossips. A list
+/// for a buddy costs one more.
 #[test]
-fn hybrids_are_faster_and_dearer() {
+fn hybrids_are_faster_and_costlier() {
     let of = |gossiping| {
         let setting = ClusterSetting::new(48, gossiping);
         let runs = (1..=4).map(|seed| run_cluster(&setting, seed));

@@ -1,27 +1,27 @@
-//! Why a scenario was refused: which value, where it stands, why not, and what instead.
+//! Errors of scenarios: the value, its line, the reason and the remedy.
 
 use thiserror::Error;
 
 use super::Span;
 
-/// A scenario that was refused: nothing was run.
+/// A refused scenario. Nothing was run.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ScenarioError {
-    /// It is no TOML, has a key that does not exist, or a value of another kind.
-    #[error("{0}; see tests/scenarios for files that work")]
+    /// The text is not TOML, has an unknown key, or a value of a wrong type.
+    #[error("{0}; see tests/scenarios for valid files")]
     Written(String),
     /// A value is out of bounds.
     #[error("{}{name} = {value}: {reason}; {remedy}", place(*.line))]
     Value {
-        /// The line where it stands, if it stands anywhere.
+        /// The line of the value, if it is in a file.
         line: Option<usize>,
-        /// Which value.
+        /// The name of the value.
         name: String,
-        /// What it was.
+        /// The value.
         value: String,
-        /// Why it cannot be.
+        /// Why it is not possible.
         reason: String,
-        /// What to do instead.
+        /// What to write instead.
         remedy: String,
     },
 }
@@ -31,7 +31,7 @@ fn place(line: Option<usize>) -> String {
 }
 
 impl ScenarioError {
-    /// The same, with the line of `text` where the value stands; `fault` is which fault is wrong.
+    /// Adds the line of `text` that has the value. `fault` is the index of the wrong fault.
     pub(super) fn in_text(mut self, text: &str, fault: Option<usize>) -> Self {
         if let Self::Value { line, name, .. } = &mut self {
             *line = line_of(text, name, fault);
@@ -40,8 +40,8 @@ impl ScenarioError {
     }
 }
 
-/// The line of a key, as scenario files are written: a table's header, then its keys. A value of
-/// a member's configuration is looked for in the zone.
+/// The line of a key, as scenario files are written: a table's header, then its keys. A value of a member's
+/// configuration is searched in the zone.
 fn line_of(text: &str, name: &str, fault: Option<usize>) -> Option<usize> {
     let (table, key) = name.rsplit_once('.').unwrap_or(("zone", name));
     let (header, wanted) = match table {
@@ -83,11 +83,11 @@ pub(crate) fn within(name: &str, span: Span, low: i64, high: i64) -> Result<(), 
     let value = format!("[{}, {}]", span.low, span.high);
     if span.low > span.high {
         let remedy = "write the smaller number first";
-        return Err(refused(name, &value, "an empty range", remedy));
+        return Err(refused(name, &value, "the range is empty", remedy));
     }
     if span.low < low || span.high > high {
-        let reason = format!("it lies between {low} and {high}");
-        return Err(refused(name, &value, &reason, "choose a number within"));
+        let reason = format!("it must be between {low} and {high}");
+        return Err(refused(name, &value, &reason, "use a number in that range"));
     }
     Ok(())
 }

@@ -1,76 +1,76 @@
-//! One thing that goes wrong: what, when, to whom, for how long.
+//! One fault: its kind, time, node and duration.
 
 use serde::{Deserialize, Serialize};
 
 use super::{ScenarioError, Span, refused, within};
 use crate::chance::Chance;
 
-/// What goes wrong.
+/// The kind of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FaultKind {
-    /// Power off, for good (or until it is restarted).
+    /// Power off, for good or until it is restarted.
     Crash,
-    /// Power off, and a new life `for_ms` later.
+    /// Power off; the node starts a new incarnation `for_ms` later.
     Restart,
-    /// It does nothing for `for_ms`; its socket holds what arrives.
+    /// The node stops for `for_ms`; its socket keeps what arrives.
     Pause,
-    /// As `pause`, of the whole machine: what arrives meanwhile is lost.
+    /// Like `pause` for the whole machine: what arrives meanwhile is lost.
     Suspend,
-    /// It is late for whatever comes, by up to `slow_us`, for `for_ms`.
+    /// The node handles every event up to `slow_us` late, for `for_ms`.
     Slow,
-    /// Its clock gains `rate_ppm` from now on.
+    /// The node's clock gains `rate_ppm` from now on.
     Clock,
-    /// Its worker dies and another takes over `gap_us` later.
+    /// The node's worker dies and another one takes over `gap_us` later.
     Worker,
-    /// An orderly goodbye.
+    /// The node leaves in order.
     Leave,
-    /// A node of a new name joins.
+    /// A node with a new name joins.
     Join,
-    /// Its kernel says what became of rank `rank`.
+    /// The node's kernel reports the end of rank `rank`.
     Rank,
-    /// Nothing arrives at `to` from it, for `for_ms`.
+    /// Nothing that the node sends arrives at `to`, for `for_ms`.
     OneWay,
-    /// It is cut off both ways, for `for_ms`.
+    /// The node is cut off in both directions, for `for_ms`.
     Isolate,
-    /// So many nodes are cut off from all others, for `for_ms`.
+    /// This many nodes are cut off from all others, for `for_ms`.
     Split,
-    /// Everybody is cut off from everybody, for `for_ms`.
+    /// All nodes are cut off from each other, for `for_ms`.
     Blackout,
-    /// So many in a thousand are lost, for `for_ms`; beyond all bounds.
+    /// The network loses `loss_permille` of the datagrams for `for_ms`, beyond all bounds.
     Storm,
-    /// It loses rail `rail`, for `for_ms`; a zone has `zone.rails` of them.
+    /// The node loses rail `rail`, for `for_ms`; a zone has `zone.rails` of them.
     Rail,
-    /// It writes an attribute of `bytes` bytes under key `key`.
+    /// The node writes an attribute of `bytes` bytes under key `key`.
     Publish,
-    /// It deletes the attribute of key `key`, if there is one.
+    /// The node deletes the attribute of key `key`, if there is one.
     Withdraw,
-    /// A node of another job, with another key, knocks at the same doors.
+    /// A node of another job, with another key, sends its requests to the same addresses.
     Foreign,
-    /// An outsider without the key, which has recorded all datagrams from the boot on, plays the node's to members for
-    /// `for_ms`.
+    /// An outsider without the key has recorded all datagrams since the boot. It replays those of the node to
+    /// members for `for_ms`.
     Replay,
 }
 
-/// A fault of a scenario. What is not given is drawn, within bounds that suit most zones.
+/// A fault of a scenario. Fields that are not given are drawn, within bounds that suit most zones.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fault {
-    /// What.
+    /// The kind.
     pub kind: FaultKind,
-    /// How many times; each is drawn by itself.
+    /// How many times it occurs; each one is drawn separately.
     #[serde(default = "once")]
     pub count: Span,
-    /// When, in milliseconds after the boot; else at any time of the phase.
+    /// When, in milliseconds after the boot; default: at any time of the phase.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_ms: Option<Span>,
-    /// The first node; else any.
+    /// The first node; default: any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<Span>,
-    /// To how many nodes at once: the first and those numbered after it.
+    /// How many nodes are affected at once: the first one and those numbered after it.
     #[serde(default = "once")]
     pub nodes: Span,
-    /// The deaf end of a one-way link; else any other.
+    /// The node that receives nothing over a one-way link; default: any other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<Span>,
     /// For how long, in milliseconds.
@@ -79,25 +79,25 @@ pub struct Fault {
     /// How late a slow node is at most, in microseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slow_us: Option<Span>,
-    /// What a clock gains, in millionths.
+    /// How much a clock gains, in parts per million.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate_ppm: Option<Span>,
-    /// Without a worker, in microseconds.
+    /// Time without a worker, in microseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gap_us: Option<Span>,
-    /// Which rank.
+    /// The rank.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rank: Option<Span>,
-    /// Which rail.
+    /// The rail.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rail: Option<Span>,
-    /// Which attribute.
+    /// The number of the attribute's key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<Span>,
-    /// How long its value is, in bytes.
+    /// The length of the attribute's value, in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<Span>,
-    /// Lost in a storm, in a thousand.
+    /// Datagrams lost in a storm, in thousandths.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loss_permille: Option<Span>,
 }
@@ -106,7 +106,7 @@ const fn once() -> Span {
     Span::just(1)
 }
 
-/// A field that some kinds have: its name, value, bounds, and what is drawn if it is not given.
+/// A field that only some kinds have: its name, value, bounds, and the range to draw from if it is not given.
 struct Field<'a> {
     name: &'static str,
     value: &'a mut Option<Span>,
@@ -199,13 +199,13 @@ impl Fault {
             let Some(value) = *field.value else { continue };
             let name = format!("fault.{}", field.name);
             if !field.kinds.contains(&kind) {
-                let reason = format!("a fault of kind {kind:?} has no such key");
+                let reason = format!("a fault of kind {kind:?} does not have this key");
                 return Err(refused(&name, &value.low, &reason, "leave it out"));
             }
             within(&name, value, field.most.0, field.most.1)?;
         }
         if self.to.is_some() && kind != FaultKind::OneWay {
-            let reason = "only a one-way link has a deaf end";
+            let reason = "only a fault of kind one-way has this key";
             return Err(refused("fault.to", &"", reason, "leave it out"));
         }
         for (name, node) in [("fault.node", self.node), ("fault.to", self.to)] {
@@ -257,17 +257,17 @@ impl Fault {
         }
     }
 
-    /// When it ends, in milliseconds after the boot; a drawn fault.
+    /// When a drawn fault ends, in milliseconds after the boot.
     pub(crate) fn end_ms(&self) -> u64 {
         self.at() + self.for_ms.map_or(0, Span::value)
     }
 
-    /// When it begins, in milliseconds after the boot; a drawn fault.
+    /// When a drawn fault begins, in milliseconds after the boot.
     pub(crate) fn at(&self) -> u64 {
         self.at_ms.map_or(0, Span::value)
     }
 
-    /// The nodes it happens to, in a zone of so many; a drawn fault.
+    /// The nodes that a drawn fault affects, in a zone of this size.
     pub(crate) fn targets(&self, members: usize) -> Vec<usize> {
         let first = self.node.map_or(0, Span::value) as usize;
         let count = (self.nodes.value() as usize).min(members);

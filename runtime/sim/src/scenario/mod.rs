@@ -1,10 +1,10 @@
-//! A scenario: what kind of world, what can go wrong in it, and what must come of it.
+//! A scenario: the zone, the faults that can occur in it, and what must hold.
 //!
-//! Written in TOML. Wherever a number stands, a range `[low, high]` may stand: each seed draws its
-//! own number, and the drawn scenario, in which every number is fixed and every fault has its
-//! time and place, is a scenario file again. That is what is printed, run, and shrunk.
+//! Scenarios are written in TOML. A range `[low, high]` may stand for every number: each seed draws its own
+//! number from it. The drawn scenario, in which every number is fixed and every fault has its time and node,
+//! is a scenario file again. It is printed, run, and shrunk.
 //!
-//! What is not here: code. A scenario that needs a condition is a story in `tests/`.
+//! A scenario contains no code. A scenario that needs a condition is a test in `tests/`.
 
 mod error;
 mod fault;
@@ -29,15 +29,15 @@ const MEMBERS_MAX: i64 = 4096;
 /// Most faults after drawing.
 const FAULTS_MAX: usize = 1000;
 
-/// A world, its faults, and what must hold.
+/// A zone, its faults, and what must hold.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
     /// Its name.
     pub name: String,
-    /// What it guards, in a sentence.
+    /// What it guards against, in a sentence.
     pub guards: String,
-    /// The seed of a drawn scenario; of any other, the one that is used if none is given.
+    /// The seed of a drawn scenario. Of any other scenario: the seed that is used if none is given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
     /// The members.
@@ -48,10 +48,10 @@ pub struct Scenario {
     /// The faults.
     #[serde(default)]
     pub safety: Safety,
-    /// The zone is measured instead, and nothing goes wrong.
+    /// If present, the zone is measured, without faults.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub study: Option<Plan>,
-    /// Coming to rest.
+    /// The phase of convergence.
     #[serde(default)]
     pub liveness: Liveness,
     /// What else must hold.
@@ -63,42 +63,42 @@ pub struct Scenario {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Zone {
-    /// How many.
+    /// Number of members.
     pub members: Span,
     /// `fast`, `standard` or `quiet`.
     #[serde(default = "standard")]
     pub profile: String,
-    /// Another heartbeat than the profile's, in microseconds.
+    /// A heartbeat that replaces the profile's, in microseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heartbeat_us: Option<Span>,
-    /// Another deadline than the profile's, in microseconds.
+    /// A deadline that replaces the profile's, in microseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_us: Option<Span>,
-    /// Distinct reporters that make a failure.
+    /// Number of distinct reporters that make a failure.
     #[serde(default = "two")]
     pub theta: Span,
-    /// Ring successors each member observes.
+    /// Number of ring successors that each member observes.
     #[serde(default = "two")]
     pub successors: Span,
-    /// Random neighbours.
+    /// Number of random neighbours.
     #[serde(default = "three")]
     pub neighbours: Span,
-    /// Removed members remembered.
+    /// Number of removed members that are remembered.
     #[serde(default = "history")]
     pub history_max: Span,
-    /// Rails of every node.
+    /// Number of rails of every node.
     #[serde(default = "one")]
     pub rails: Span,
-    /// So many groups of neighbouring numbers, `group-0` and so on; 0 for none.
+    /// Number of groups of members with consecutive numbers, `group-0` and so on; 0: none.
     #[serde(default = "zero")]
     pub groups: Span,
     /// What the smaller side of a split does: `continue` or `hold`.
     #[serde(default = "go_on")]
     pub minority: String,
-    /// The members start within this time, in milliseconds.
+    /// The time within which the members start, in milliseconds.
     #[serde(default = "zero")]
     pub start_spread_ms: Span,
-    /// All views must be right this soon after the start, in milliseconds.
+    /// All views must be right within this time after the start, in milliseconds.
     #[serde(default = "ten_seconds")]
     pub boot_within_ms: Span,
 }
@@ -107,23 +107,23 @@ pub struct Zone {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Ills {
-    /// Shortest way, in microseconds.
+    /// Shortest delay, in microseconds.
     pub delay_min_us: Span,
-    /// Added to the shortest way: the longest usual way, in microseconds.
+    /// Longest usual delay minus the shortest one, in microseconds.
     pub jitter_us: Span,
-    /// Lost, in a thousand.
+    /// Lost datagrams, in thousandths.
     pub loss_permille: Span,
-    /// Doubled, in a thousand.
+    /// Duplicated datagrams, in thousandths.
     pub duplicate_permille: Span,
-    /// One bit flipped, in a thousand.
+    /// Datagrams with one flipped bit, in thousandths.
     pub corrupt_permille: Span,
-    /// Delayed by up to `reorder_us` more, in a thousand.
+    /// Datagrams delayed by up to `reorder_us` more, in thousandths.
     pub reorder_permille: Span,
-    /// See there, in microseconds.
+    /// Longest extra delay, in microseconds.
     pub reorder_us: Span,
-    /// Sent again up to `replay_ms` later, in a thousand.
+    /// Datagrams sent again up to `replay_ms` later, in thousandths.
     pub replay_permille: Span,
-    /// See there, in milliseconds.
+    /// Longest time until then, in milliseconds.
     pub replay_ms: Span,
 }
 
@@ -133,42 +133,42 @@ pub struct Ills {
 pub struct Safety {
     /// Its length, in milliseconds.
     pub duration_ms: Span,
-    /// What goes wrong.
+    /// The faults.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub fault: Vec<Fault>,
 }
 
-/// The phase without faults: cuts are healed, stops end, slow nodes are quick again.
+/// The phase without faults: cuts are healed, stops end, slow nodes are fast again.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Liveness {
-    /// Crashed nodes start again.
+    /// Whether crashed nodes start again.
     pub revive: bool,
-    /// All views must be right this soon, in milliseconds.
+    /// All views must be right within this time, in milliseconds.
     pub within_ms: Span,
-    /// Then nothing may happen for so long, in milliseconds.
+    /// Then no event may occur for this time, in milliseconds.
     pub calm_ms: Span,
 }
 
-/// What must hold beside what always must.
+/// What must hold in addition to the general guarantees.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Expect {
-    /// Bytes a member may send in a second of calm, on the average.
+    /// Bytes that a member may send in a second of calm, on average.
     pub quiet_bytes: Span,
-    /// Bytes a member may send in a second of the phase of faults, on the average.
+    /// Bytes that a member may send in a second of the phase of faults, on average.
     pub storm_bytes: Span,
-    /// How often a member may be told a piece of news in the phase of faults, on the average of
-    /// all news, in hundredths.
+    /// How many copies of a piece of news a member may receive in the phase of faults, on average over all
+    /// news, in hundredths.
     pub copies_percent: u32,
-    /// Nobody who runs is called failed, whatever the faults excuse.
+    /// Whether no running member may be declared failed, whatever the faults excuse.
     pub no_false_failure: bool,
-    /// So many members at most learn that they were declared failed.
+    /// At most this many members learn that they were declared failed.
     pub outcasts_max: Span,
-    /// What a node states of a rank is told by all who run this soon, in milliseconds.
+    /// All running members report a rank's change within this time after the node states it, in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub news_within_ms: Option<Span>,
-    /// A crash is told by everybody this soon, in milliseconds.
+    /// All members report a crash within this time, in milliseconds.
     pub detect_within_ms: Span,
 }
 
@@ -251,7 +251,7 @@ impl Scenario {
     /// Reads and checks a scenario file.
     ///
     /// # Errors
-    /// What is wrong with it, where, and what would be right.
+    /// Returns the wrong value, its line, the reason and the remedy.
     pub fn read(text: &str) -> Result<Self, ScenarioError> {
         let scenario: Self =
             toml::from_str(text).map_err(|error| ScenarioError::Written(error.to_string()))?;
@@ -266,10 +266,10 @@ impl Scenario {
     /// The scenario as a file.
     ///
     /// # Panics
-    /// Never: a scenario can always be written.
+    /// Never: every scenario can be written.
     #[must_use]
     pub fn write(&self) -> String {
-        toml::to_string(self).expect("numbers, words and tables")
+        toml::to_string(self).expect("a scenario has only numbers, strings and tables")
     }
 
     fn check(&self) -> Result<(), ScenarioError> {
@@ -344,8 +344,8 @@ impl Scenario {
         Ok(())
     }
 
-    /// Everything that chance decides before the run, decided by this seed. A drawn scenario
-    /// drawn again with its own seed stays what it is.
+    /// Fixes all random choices before the run, by this seed. To draw a drawn scenario again with its own
+    /// seed does not change it.
     #[must_use]
     pub fn draw(&self, seed: u64) -> Self {
         let mut chance = Chance::new(seed ^ 0x5eed);
@@ -408,7 +408,7 @@ impl Scenario {
         }
     }
 
-    /// Sets what the scenario says about a member's configuration.
+    /// Applies the scenario's settings to a member's configuration.
     pub(crate) fn configure(&self, config: &mut Config, high: bool) {
         let pick = |span: Span| if high { span.high } else { span.low };
         let zone = &self.zone;
@@ -427,7 +427,7 @@ impl Scenario {
         }
     }
 
-    /// The group of the member with this number; of a drawn scenario.
+    /// The group of the member with this number, in a drawn scenario.
     pub(crate) fn group_of(&self, number: usize) -> String {
         let (groups, members) = (self.zone.groups.value(), self.zone.members.value());
         match groups {

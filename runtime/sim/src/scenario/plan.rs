@@ -1,4 +1,4 @@
-//! A scenario that is measured instead of broken: see `study`.
+//! A scenario that is measured, without faults: see `study`.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,21 +6,21 @@ use super::{ScenarioError, Span, refused, within};
 use crate::study::Timing;
 use crate::world::Cpus;
 
-/// Most that leave, join, crash or fall silent at once.
+/// Most members that leave, join, crash or stop at once.
 const AT_ONCE_MAX: i64 = 512;
 
-/// What is measured of the zone: its boot, and what many do at once.
+/// The measurements of the zone: its boot, and changes of many members at once.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
-    /// How many leave, join, crash or fall silent at once, one after the other.
+    /// How many members leave, join, crash or stop at once, one measurement after the other.
     pub counts: Vec<usize>,
-    /// `ours`, `paper`: whose parameters, one after the other.
+    /// `ours` or `paper`: the parameter sets, one after the other.
     pub timings: Vec<String>,
-    /// How long a datagram keeps a CPU busy, at each end, in microseconds.
+    /// How long a datagram keeps a CPU busy at each end, in microseconds.
     #[serde(default)]
     pub service_us: u64,
-    /// How many members share a CPU.
+    /// Number of members that share a CPU.
     #[serde(default = "one")]
     pub shared_by: usize,
 }
@@ -39,7 +39,7 @@ impl Plan {
         }
     }
 
-    /// The timings, in their order; names that are none are left out.
+    /// The timings, in order. Unknown names are left out.
     pub fn timings(&self) -> impl Iterator<Item = Timing> {
         self.timings.iter().filter_map(|name| Timing::of(name))
     }
@@ -55,7 +55,7 @@ impl Plan {
         }
         let ended = 3 * self.counts.iter().sum::<usize>();
         if ended as i64 + 2 > members.low {
-            let reason = format!("they end {ended} members, and two must stay");
+            let reason = format!("they end {ended} members; at least two must remain");
             let counts = format!("{:?}", self.counts);
             let remedy = "larger zones or smaller counts";
             return Err(refused("study.counts", &counts, &reason, remedy));

@@ -1,4 +1,4 @@
-//! A number, or a range from which the seed draws one.
+//! A number, or a range from which the seed draws a number.
 
 use serde::{Deserialize, Serialize};
 
@@ -56,13 +56,13 @@ impl Span {
         Self { low, high }
     }
 
-    /// Draws one number; what is left is that number. The range was checked.
+    /// Draws a number; the span then contains only that number. The range was checked before.
     pub(crate) fn draw(&mut self, chance: &mut Chance) {
         let offset = chance.between(0, (self.high - self.low) as u64);
         *self = Self::just(self.low + offset as i64);
     }
 
-    /// The number, once drawn.
+    /// The number, after drawing.
     pub(crate) fn value(self) -> u64 {
         u64::try_from(self.low).unwrap_or(0)
     }

@@ -1,9 +1,8 @@
-//! Whose view is right, kept up to date with every change of a view.
+//! Which views are right, updated at every change of a view.
 //!
-//! A view is right when its digest is the sum of what the running members say of themselves: then
-//! it holds exactly them, in their present versions, with what they say of their ranks and of
-//! their attributes, and suspects nobody. Comparing all with all would take longer than the world
-//! itself.
+//! A view is right when its digest is the sum of the digests of the running members' own records. It then
+//! holds exactly these members, in their present versions, with their rank facts and attributes, and suspects
+//! no member. To compare all views with each other would take longer than the simulation itself.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +10,7 @@ use muster_protocol::Instant;
 
 use super::NodeIndex;
 
-/// What a running member holds: the digest of its own record, and that of its view.
+/// What a running member holds: the digest of its own record, and the digest of its view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Held {
     pub(super) own: u64,
@@ -27,15 +26,15 @@ struct Entry {
 #[derive(Debug, Default)]
 pub(super) struct Agreement {
     entries: Vec<Entry>,
-    /// How many hold each view.
+    /// How many members hold each view.
     views: BTreeMap<u64, usize>,
     running: usize,
-    /// The view that is right.
+    /// The digest of the right view.
     truth: u64,
 }
 
 impl Agreement {
-    /// A node's view is now this; nothing if it does not run.
+    /// Records a node's view; `None` if the node does not run.
     pub(super) fn note(&mut self, node: NodeIndex, held: Option<Held>, now: Instant) {
         if self.entries.len() <= node {
             self.entries.resize(node + 1, Entry::default());
@@ -70,7 +69,7 @@ impl Agreement {
         self.views.get(&self.truth).copied().unwrap_or(0) == self.running
     }
 
-    /// Since when a running member's view is right; nothing if it is not.
+    /// Since when a running member's view is right; `None` if it is not.
     pub(super) fn right_since(&self, node: NodeIndex) -> Option<Instant> {
         let entry = self.entries.get(node)?;
         entry

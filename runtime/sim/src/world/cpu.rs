@@ -1,37 +1,36 @@
-//! What handling a datagram takes, where a world charges for it.
+//! The cost of handling a datagram, in worlds that charge for it.
 //!
-//! By default nothing: a world that looks for faults of the protocol needs no costs. A world that
-//! measures does: a member that boots handles thousands of datagrams. Each of them keeps a CPU
-//! busy for the same time, at its sender and at its receiver. Members that share a CPU have it in
-//! turns, a datagram each. What waits for its reader lies in one of the node's two sockets, that
-//! for beats and that for the rest, each of which holds so many and no more.
+//! The default is no cost: a world that looks for faults of the protocol does not need it. A world that
+//! measures does: a member that boots handles thousands of datagrams. Each datagram keeps a CPU busy for the
+//! same time, at its sender and at its receiver. Members that share a CPU use it in turns, for one datagram
+//! each. A datagram waits in one of the node's two bounded sockets, one for beats and one for news.
 //!
-//! A node does what the agent's loop does: it reads so many datagrams, the beats first; when the
-//! sockets are empty it lets the engine judge; then it writes so many; and so on. What it writes
-//! is written when its CPU gets to it, not before. Not here: caches, interrupts, other processes.
+//! A node works like the agent's loop: it reads a batch of datagrams, beats first; when the sockets are empty
+//! it wakes the engine; then it writes a batch; and so on. A datagram is written when the CPU gets to it. Not
+//! modelled: caches, interrupts, other processes.
 
 use std::collections::VecDeque;
 
 use muster_protocol::{Class, Input, Instant};
 
-use super::queue::{Happening, Parcel};
+use super::queue::{BufferId, Happening};
 use super::{INBOX_MAX, NodeIndex, World};
 use crate::checker::Violation;
 
-/// Most datagrams read before any is written, and written before any is read: as in the agent.
+/// Most datagrams read before any is written, and the reverse: as in the agent.
 const BATCH_MAX: u32 = 64;
-/// So many batches in a row with more behind them, and the engine judges all the same.
-const UNJUDGED_MAX: u32 = 4;
-/// So many wake-ups in a row that ask for another one at once are too many: what a wake-up makes due may
-/// take some more.
+/// After this many batches in a row with more datagrams waiting, the engine is woken all the same.
+const BATCHES_READ_MAX: u32 = 4;
+/// This many wake-ups in a row that request another immediate one are a violation: what a wake-up makes due
+/// may take some more of them.
 const RESTLESS_MAX: u32 = 8;
 
-/// What the CPUs of a world are like.
+/// The CPUs of a world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cpus {
-    /// How long a datagram keeps a CPU busy, at each end, in microseconds; 0: not at all.
+    /// How long a datagram keeps a CPU busy at each end, in microseconds; 0: no time.
     pub service_us: u64,
-    /// How many members share a CPU.
+    /// Number of members that share a CPU.
     pub shared_by: usize,
 }
 
@@ -44,7 +43,7 @@ impl Default for Cpus {
     }
 }
 
-/// Who waits for which CPU.
+/// Which nodes wait for which CPU.
 #[derive(Debug, Default)]
 pub(super) struct Work {
     cpus: Vec<Cpu>,
@@ -65,66 +64,66 @@ impl Work {
     }
 }
 
-/// A node's place of work: its sockets, and how far it is in its round.
+/// A node's sockets, and the state of its loop.
 #[derive(Debug, Default)]
-pub(super) struct Desk {
-    beats: VecDeque<Parcel>,
-    news: VecDeque<Parcel>,
-    /// It writes; else it reads.
+pub(super) struct NodeIo {
+    beats: VecDeque<BufferId>,
+    news: VecDeque<BufferId>,
+    /// Whether it writes; otherwise it reads.
     writes: bool,
-    /// Datagrams read or written since it began to.
+    /// Datagrams read or written since it started to.
     batch: u32,
-    /// Batches read since the engine last judged.
-    unjudged: u32,
-    /// Since when the sockets were not found empty.
+    /// Batches read since the engine was last woken.
+    batches_read: u32,
+    /// Since when the sockets have not been empty.
     behind_since: Option<Instant>,
-    /// It waits for its CPU, or has it.
-    is_lined_up: bool,
+    /// Whether it waits for its CPU or uses it.
+    is_queued: bool,
 }
 
-impl Desk {
+impl NodeIo {
     fn is_empty(&self) -> bool {
         self.beats.is_empty() && self.news.is_empty()
     }
 
-    fn pop(&mut self) -> Option<Parcel> {
+    fn pop(&mut self) -> Option<BufferId> {
         self.beats.pop_front().or_else(|| self.news.pop_front())
     }
 }
 
 impl World {
-    /// A datagram waits for the node's CPU, in a socket that may be full.
-    pub(super) fn take_in(&mut self, node: NodeIndex, parcel: Parcel, class: Class) {
+    /// Puts a datagram into a socket of the node, where it waits for the CPU. A full socket drops it.
+    pub(super) fn enqueue(&mut self, node: NodeIndex, buffer_id: BufferId, class: Class) {
         let entry = &mut self.nodes[node];
         let socket = match class {
-            Class::Beat => &mut entry.desk.beats,
-            Class::News => &mut entry.desk.news,
+            Class::Beat => &mut entry.io.beats,
+            Class::News => &mut entry.io.news,
         };
         let is_full = socket.len() >= INBOX_MAX;
         self.overrun += u64::from(is_full);
-        if is_full || entry.deaf || entry.engine.is_none() {
-            return self.throw_away(parcel);
+        if is_full || entry.drops_input || entry.engine.is_none() {
+            return self.drop_datagram(buffer_id);
         }
-        socket.push_back(parcel);
-        self.line_up(node);
+        socket.push_back(buffer_id);
+        self.queue_for_cpu(node);
     }
 
-    /// What lies in the node's sockets is lost.
-    pub(super) fn clear_desk(&mut self, node: NodeIndex) {
-        while let Some(parcel) = self.nodes[node].desk.pop() {
-            self.throw_away(parcel);
+    /// Drops the datagrams in the node's sockets.
+    pub(super) fn clear_sockets(&mut self, node: NodeIndex) {
+        while let Some(buffer_id) = self.nodes[node].io.pop() {
+            self.drop_datagram(buffer_id);
         }
     }
 
-    fn throw_away(&mut self, parcel: Parcel) {
-        let bytes = self.queue.open(parcel);
-        self.queue.give_back(parcel, bytes);
+    fn drop_datagram(&mut self, buffer_id: BufferId) {
+        let bytes = self.queue.take(buffer_id);
+        self.queue.recycle(buffer_id, bytes);
     }
 
-    /// The node has something to do, perhaps: it gets its turn.
-    pub(super) fn line_up(&mut self, node: NodeIndex) {
-        let desk = &mut self.nodes[node].desk;
-        if core::mem::replace(&mut desk.is_lined_up, true) {
+    /// Queues the node for its CPU if it is not queued: it may have something to do.
+    pub(super) fn queue_for_cpu(&mut self, node: NodeIndex) {
+        let io = &mut self.nodes[node].io;
+        if core::mem::replace(&mut io.is_queued, true) {
             return;
         }
         let index = node / self.cpus.shared_by.max(1);
@@ -143,7 +142,7 @@ impl World {
                 let done = self.now.after(self.cpus.service_us);
                 return self.queue.push(done, Happening::Turn(index as u32));
             }
-            self.nodes[node].desk.is_lined_up = false;
+            self.nodes[node].io.is_queued = false;
             if !self.nodes[node].paused {
                 self.check_rest(node, self.nodes[node].clock.own(self.now));
             }
@@ -152,64 +151,64 @@ impl World {
         self.work.cpu(index).is_busy = false;
     }
 
-    /// Reads or writes one datagram; false if there is none.
+    /// Reads or writes one datagram. Returns false if there is none.
     fn work_on(&mut self, node: NodeIndex) -> bool {
         loop {
             if self.nodes[node].paused || self.nodes[node].engine.is_none() {
                 return false;
             }
-            let desk = &mut self.nodes[node].desk;
-            if !desk.writes {
-                if desk.batch < BATCH_MAX
-                    && let Some(parcel) = desk.pop()
+            let io = &mut self.nodes[node].io;
+            if !io.writes {
+                if io.batch < BATCH_MAX
+                    && let Some(buffer_id) = io.pop()
                 {
-                    desk.batch += 1;
-                    self.arrive(node, parcel);
+                    io.batch += 1;
+                    self.arrive(node, buffer_id);
                     return true;
                 }
-                self.judge(node);
+                self.end_reading(node);
                 continue;
             }
-            let may_write = desk.batch < BATCH_MAX;
-            desk.batch += 1;
+            let may_write = io.batch < BATCH_MAX;
+            io.batch += 1;
             let own_now = self.nodes[node].clock.own(self.now);
             if may_write && self.write_one(node, own_now) {
                 return true;
             }
-            let desk = &mut self.nodes[node].desk;
-            (desk.writes, desk.batch) = (false, 0);
-            if may_write && desk.is_empty() {
+            let io = &mut self.nodes[node].io;
+            (io.writes, io.batch) = (false, 0);
+            if may_write && io.is_empty() {
                 return false;
             }
         }
     }
 
-    /// Enough is read: the engine is woken, if it asked for it and nothing it did not see waits.
-    fn judge(&mut self, node: NodeIndex) {
+    /// Ends a batch of reading: wakes the engine, if that is due and no unread datagram waits.
+    fn end_reading(&mut self, node: NodeIndex) {
         let own_now = self.nodes[node].clock.own(self.now);
         let entry = &mut self.nodes[node];
-        let desk = &mut entry.desk;
-        (desk.writes, desk.batch) = (true, 0);
-        let more = !desk.is_empty();
-        let since = *desk.behind_since.get_or_insert(own_now);
+        let io = &mut entry.io;
+        (io.writes, io.batch) = (true, 0);
+        let more = !io.is_empty();
+        let since = *io.behind_since.get_or_insert(own_now);
         if !more {
-            desk.behind_since = None;
+            io.behind_since = None;
         }
         if let Some(engine) = &mut entry.engine {
             engine.strained(own_now.since(since));
         }
-        desk.unjudged = match !more || desk.unjudged >= UNJUDGED_MAX {
+        io.batches_read = match !more || io.batches_read >= BATCHES_READ_MAX {
             true => 0,
-            false => desk.unjudged + 1,
+            false => io.batches_read + 1,
         };
         let due = |engine: &muster_protocol::Overlay| engine.poll_timeout() <= own_now;
-        if desk.unjudged == 0 && entry.engine.as_ref().is_some_and(due) {
+        if io.batches_read == 0 && entry.engine.as_ref().is_some_and(due) {
             self.handle(node, own_now, Input::Wake).ok();
         }
     }
 
-    /// `rest`: who was woken, and has sent what it had, wants to sleep. An agent at real-time priority
-    /// that does not takes a whole core from those it watches.
+    /// `rest`: after a wake-up and its transmits, an engine must not request an immediate wake-up again and
+    /// again. An agent at real-time priority that does so takes a whole core from the ranks it watches.
     pub(super) fn check_rest(&mut self, node: NodeIndex, own_now: Instant) {
         let now = self.now;
         let entry = &mut self.nodes[node];
@@ -225,12 +224,12 @@ impl World {
                 checker: "rest",
                 at: now,
                 member: Some(engine.id()),
-                what: format!("node {node} asked for {RESTLESS_MAX} wake-ups in a row at once"),
+                what: format!("node {node} requested {RESTLESS_MAX} immediate wake-ups in a row"),
             });
         }
     }
 
-    /// When the node next has something to do by itself.
+    /// Sets the time at which the node next has to act without input.
     pub(super) fn set_alarm(&mut self, node: NodeIndex) {
         let entry = &mut self.nodes[node];
         let Some(engine) = &entry.engine else {
@@ -238,7 +237,7 @@ impl World {
         };
         let at = engine.poll_timeout();
         if at != Instant::NEVER {
-            // An engine that asks for now again and again would stop the world's clock.
+            // An engine that requests the present time again and again would stop the world's clock.
             let at = entry.clock.world(at).max(self.now.after(1));
             self.queue.set(&mut entry.alarm, node, at);
         }
@@ -251,7 +250,7 @@ mod tests {
 
     use super::*;
 
-    /// Two that share a CPU have it in turns: the one with a full socket does not keep the other out.
+    /// Two members that share a CPU use it in turns: one with a full socket does not keep the other out.
     #[test]
     fn members_that_share_a_cpu_have_it_in_turns() {
         let mut world = World::new(1);
@@ -266,13 +265,13 @@ mod tests {
         }
         let read = |world: &World, node| world.engine(node).counters().datagrams_received;
         for _ in 0..300 {
-            let parcel = world.queue.wrap(b"noise");
-            world.take_in(0, parcel, Class::News);
+            let buffer_id = world.queue.store(b"noise");
+            world.enqueue(0, buffer_id, Class::News);
         }
         assert_eq!(world.overrun(), 300 - INBOX_MAX as u64);
         for _ in 0..4 {
-            let parcel = world.queue.wrap(b"noise");
-            world.take_in(1, parcel, Class::News);
+            let buffer_id = world.queue.store(b"noise");
+            world.enqueue(1, buffer_id, Class::News);
         }
         world.run(85);
         assert_eq!((read(&world, 0), read(&world, 1)), (5, 4));
@@ -280,6 +279,6 @@ mod tests {
         assert_eq!(read(&world, 0), 5 + 100);
         world.crash(0);
         world.run(100);
-        assert_eq!(world.nodes[0].desk.news.len(), 0);
+        assert_eq!(world.nodes[0].io.news.len(), 0);
     }
 }

@@ -1,29 +1,30 @@
-//! Who may be declared failed and run all the same: every excuse, in one place, with its reason.
+//! The excuses: when a running member may be declared failed, each with its reason.
 //!
-//! The promise is that nobody who runs is declared failed while stops, losses and cuts stay within
-//! bounds. Each excuse is a bound that a fault has broken, and ends four deadlines after it: in that
-//! time the last report is judged, or refuted.
+//! The guarantee is that no running member is declared failed while stops, losses and cuts stay within
+//! bounds. Each excuse is a bound that a fault has broken. It ends four deadlines after the fault: in that
+//! time the last report is decided, or refuted.
 //!
-//! - *It stood still for a third of a deadline or longer*: that node. With a beat on either side of
-//!   the stop and one lost, that is a whole deadline of silence.
-//! - *It is late by up to a third of a deadline or more*: that node. The same, again and again.
-//! - *The way between it and its reporters, or Theta of them, was cut for a third of a deadline or
-//!   longer*: to those it was silent. One of two proves nothing; but to an observer that was itself
-//!   cut from it, and reported it, nothing came that would have taken back the word of the other.
-//! - *A one-way cut beside other cuts, or among fewer than five*: the pair. One such link among five
-//!   is within bounds: others look, unless they are on the far side of a split.
-//! - *A storm*: everybody. More is lost than the promises allow for, and no deadline is long enough.
-//! - *Somebody was excused for declaring it failed*: it, in that version. The verdict travels, and is
-//!   told late by who hears it late.
-//! - *The observer was cast out of one side of a cut, and did not report the member itself*: it, in that
-//!   version. Who is cast out takes over the view of the larger side, and with it the end of those who were on its own
-//!   side, and of lives that began there; the larger side hears of those lives, and their end, from it.
-//! - *A story says so*: that node, in this life. The story knows why.
+//! - *The node was stopped for a third of a deadline or longer*: excuses that node. With a beat on either
+//!   side of the stop and one lost, that is a whole deadline of silence.
+//! - *The node is late by up to a third of a deadline or more*: excuses that node. The same, again and again.
+//! - *The path between the node and its reporters, or Theta of them, was cut for a third of a deadline or
+//!   longer*: the node was silent to those. One cut of two proves nothing. But an observer that was itself
+//!   cut from the node and reported it received nothing that could take back the other's report.
+//! - *A one-way cut beside other cuts, or among fewer than five members*: excuses the pair. One such link
+//!   among five is within bounds: others probe the node, unless they are on the far side of a split.
+//! - *A storm*: excuses all members. More is lost than the guarantees allow, and no deadline is long enough.
+//! - *A member was excused for declaring the node failed*: excuses the node in that version. The verdict
+//!   spreads, and is reported late by members that receive it late.
+//! - *The observer was declared failed by one side of a cut, and did not report the member itself*: excuses
+//!   the member in that version. Such an observer takes over the view of the larger side, and with it the
+//!   failure of members on its own former side and of incarnations that began there. The larger side learns
+//!   of those incarnations, and of their end, from it.
+//! - *A test declares it*: excuses that node in this incarnation. The test knows the reason.
 //!
-//! Not excused: a stop, a lateness or a cut that is shorter; whom the far side of a cut is silent to,
-//! on the near side; a new worker; a lost rail that another one covers; a clock that runs wrong; the
-//! losses, doublings, delays and damages that a scenario's network has all the time; and nothing is
-//! excused for a detector that stood still itself: it accuses nobody.
+//! Not excused: a shorter stop, lateness or cut; members on the near side of a cut that are silent to the far
+//! side; a new worker; a lost rail that another one covers; a clock that runs wrong; the losses, duplicates,
+//! delays and damages that a scenario's network always has. A detector that was stopped itself is not excused
+//! for anything: it must declare no member failed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,9 +32,9 @@ use muster_protocol::{Event, Instant, MemberId, Version};
 
 use super::{NodeIndex, World};
 
-/// How long an excuse outlives its fault, in deadlines.
+/// How long an excuse lasts after its fault, in deadlines.
 const SETTLE_DEADLINES: u64 = 4;
-/// How long after a cut its sides may still not have met, in deadlines.
+/// How long after a cut its sides may still be apart, in deadlines.
 const MEET_DEADLINES: u64 = 50;
 
 /// A cut between two nodes.
@@ -41,21 +42,21 @@ const MEET_DEADLINES: u64 = 50;
 struct Cut {
     since: Instant,
     mended_at: Option<Instant>,
-    /// One way, and the only one: that is within bounds while five or more run.
+    /// The cut is one-way and the only one: that is within bounds while five or more members run.
     is_alone: bool,
 }
 
-/// What broke a bound, and until when that counts.
+/// The broken bounds, and until when each counts.
 #[derive(Debug, Default)]
 pub(super) struct Excuses {
-    /// Until when a node's own fault excuses others.
+    /// Until when a node's own fault excuses verdicts about it.
     nodes: BTreeMap<NodeIndex, Instant>,
-    /// Until when its being slow does.
+    /// Until when a node's lateness excuses verdicts about it.
     late: BTreeMap<NodeIndex, Instant>,
     cuts: BTreeMap<(NodeIndex, NodeIndex), Cut>,
     storm_until: Instant,
     condemned: BTreeSet<(MemberId, Version)>,
-    /// When a node last learnt that it was declared failed.
+    /// When a node last learned that it was declared failed.
     cast_out: BTreeMap<NodeIndex, Instant>,
 }
 
@@ -73,18 +74,18 @@ impl World {
         duration_us >= self.deadline_us(node) / 3
     }
 
-    /// Nobody is blamed for calling this node failed from now on (until it restarts).
+    /// From now on, until the node restarts, a verdict that it failed is no violation.
     pub fn excuse(&mut self, node: NodeIndex) {
         self.excuses.nodes.insert(node, Instant::NEVER);
     }
 
-    /// A new life has no excuse of its own.
+    /// A new incarnation has no excuse of its own.
     pub(super) fn forget_excuse(&mut self, node: NodeIndex) {
         self.excuses.nodes.remove(&node);
         self.excuses.late.remove(&node);
     }
 
-    /// The node stands still for so long, from now on.
+    /// The node stops for this time, from now on.
     pub(super) fn note_stop(&mut self, node: NodeIndex, duration_us: u64) {
         if self.is_long(node, duration_us) {
             let settle_us = SETTLE_DEADLINES * self.deadline_us(node);
@@ -94,7 +95,7 @@ impl World {
         }
     }
 
-    /// The node is late by up to so much from now on; 0 when that is over.
+    /// The node is late by up to `slow_us` from now on; 0 ends the lateness.
     pub(super) fn note_lateness(&mut self, node: NodeIndex, slow_us: u64) {
         if self.is_long(node, slow_us) {
             self.excuses.late.insert(node, Instant::NEVER);
@@ -104,7 +105,7 @@ impl World {
         }
     }
 
-    /// The way between two nodes is cut from now on; `is_alone`: one way, and no other is.
+    /// The path between two nodes is cut from now on. `is_alone`: one-way, and no other cut exists.
     pub(super) fn note_cut(&mut self, one: NodeIndex, other: NodeIndex, is_alone: bool) {
         let fresh = Cut {
             since: self.now,
@@ -121,7 +122,7 @@ impl World {
         cut.is_alone &= is_alone;
     }
 
-    /// Cuts are mended while no time goes by: finds out which.
+    /// Determines which cuts were mended. No time passes meanwhile.
     pub(super) fn note_mends(&mut self) {
         let (now, network) = (self.now, &self.network);
         for ((one, other), cut) in &mut self.excuses.cuts {
@@ -132,7 +133,7 @@ impl World {
         }
     }
 
-    /// More is lost than the promises allow for, until it is said to be over.
+    /// More is lost than the guarantees allow, until a call with `is_over`.
     pub(super) fn note_storm(&mut self, is_over: bool) {
         let deadlines = self.nodes.iter().map(|node| node.config.deadline_us);
         let settle_us = SETTLE_DEADLINES * deadlines.max().unwrap_or(0);
@@ -143,8 +144,8 @@ impl World {
         };
     }
 
-    /// From now on nobody is excused for what was.
-    pub fn excuse_nobody(&mut self) {
+    /// Ends all excuses.
+    pub fn end_excuses(&mut self) {
         self.excuses = Excuses::default();
     }
 
@@ -153,8 +154,8 @@ impl World {
         self.excuses.cast_out.insert(node, self.now);
     }
 
-    /// Whether some fault excuses the observer for telling that this member failed. A life whose
-    /// end was excused once stays excused.
+    /// Whether a fault excuses the observer for reporting that this member failed. An incarnation whose end
+    /// was excused once stays excused.
     pub(super) fn is_excused(&mut self, observer: NodeIndex, event: &Event) -> bool {
         let life = (event.member, event.version);
         let reported = event.cause.reporters.contains(self.id(observer));
@@ -180,13 +181,13 @@ impl World {
         excused
     }
 
-    /// Until when a stop or lateness of its own excuses what is said of the node.
+    /// Until when a stop or lateness of the node itself excuses reports about it.
     pub(super) fn excused_until(&self, node: NodeIndex) -> Instant {
         let of = |map: &BTreeMap<NodeIndex, Instant>| map.get(&node).copied().unwrap_or_default();
         of(&self.excuses.nodes).max(of(&self.excuses.late))
     }
 
-    /// Whether the node may know less than others: it stood still, or was cut off from somebody.
+    /// Whether the node may know less than others: it was stopped, or cut off from another node.
     pub(super) fn is_behind(&self, node: NodeIndex) -> bool {
         let until = self.excused_until(node);
         let mut others = (0..self.len()).filter(|other| *other != node);
@@ -194,15 +195,15 @@ impl World {
             || others.any(|other| self.was_cut(node, other))
     }
 
-    /// Whether the node was cast out a moment ago.
+    /// Whether the node was declared failed a moment ago.
     fn takes_over(&self, node: NodeIndex) -> bool {
         let settle_us = SETTLE_DEADLINES * self.deadline_us(node);
         let at = self.excuses.cast_out.get(&node);
         at.is_some_and(|at| self.now.since(*at) <= settle_us)
     }
 
-    /// Whether there are two sides, or were until a while ago, which find each other by rare knocks:
-    /// without them nobody can have lived on another one. A flap makes none.
+    /// Whether there are two sides, or were until recently, which find each other by rare contact requests.
+    /// Without sides, no member can have lived on another one. A short cut makes no sides.
     fn has_sides(&self) -> bool {
         let apart = |((one, _), cut): (&(NodeIndex, NodeIndex), &Cut)| {
             let until = cut.mended_at.unwrap_or(self.now);
@@ -212,14 +213,14 @@ impl World {
         self.now <= self.excuses.storm_until || self.excuses.cuts.iter().any(apart)
     }
 
-    /// Whether the reporters from whom the node was cut would have been enough without the others.
+    /// Whether the reporters that the node was cut from were enough without the others.
     fn was_cut_from_enough(&self, reporters: &[NodeIndex], node: NodeIndex) -> bool {
         let is_cut = |reporter: &&NodeIndex| self.was_cut(**reporter, node);
         let cut = reporters.iter().filter(is_cut).count();
         cut > 0 && cut >= self.nodes[node].config.theta.min(reporters.len())
     }
 
-    /// Whether the way between two nodes is cut, or was until a moment ago, for long enough.
+    /// Whether the path between two nodes is cut, or was until a moment ago, for long enough.
     fn was_cut(&self, one: NodeIndex, other: NodeIndex) -> bool {
         let Some(cut) = self.excuses.cuts.get(&pair(one, other)) else {
             return false;
@@ -232,8 +233,8 @@ impl World {
         self.is_long(other, until.since(cut.since)) && self.now.since(until) <= settle_us
     }
 
-    /// How many run, the two among them, whom neither of the two is cut from by more than one way: those
-    /// on the far side of a split cannot look.
+    /// Number of running members, including the two, that are cut from neither of the two by more than one
+    /// direction. Members on the far side of a split cannot probe.
     fn in_touch(&self, one: NodeIndex, other: NodeIndex) -> usize {
         let is_apart = |of: NodeIndex, node: NodeIndex| {
             let cut = self.excuses.cuts.get(&pair(of, node));

@@ -1,12 +1,13 @@
 //! The world: engines, the network between them, virtual time, and faults.
 //!
-//! Time jumps from one happening to the next; two at the same time happen in the order in which
-//! they were caused. After each, the engine that was touched is drained as every host must do it:
-//! transmits, events, time-out.
+//! Time jumps from one happening to the next. Two at the same time occur in the order in which they were
+//! caused. After each one, the engine concerned is drained as every host must do it: transmits, events,
+//! time-out.
 //!
-//! `faults` is what can be done to nodes, `excuses` whom that excuses, `rails` the ways between
-//! them, `outsider` records and plays frames without the key, `views` what can be asked about all of
-//! them, `queue` what is to happen, `agreement` whose view is right, `cpu` what handling a datagram takes.
+//! Modules: `faults` changes nodes, `excuses` records which failures that excuses, `rails` are the paths
+//! between nodes, `outsider` records and replays frames without the key, `views` compares all nodes, `queue`
+//! holds what will happen, `agreement` tracks which views are right, `cpu` is the cost of handling a
+//! datagram.
 
 mod addresses;
 mod agreement;
@@ -34,7 +35,7 @@ pub use views::FactsHeard;
 use addresses::Addresses;
 use agreement::{Agreement, Held};
 pub use cpu::Cpus;
-use cpu::{Desk, Work};
+use cpu::{NodeIo, Work};
 use queue::{Alarm, Happening, Queue};
 
 /// Number of a node in its world.
@@ -42,19 +43,19 @@ pub type NodeIndex = usize;
 
 /// The key of every simulated job.
 const KEY: [u8; 32] = [42; 32];
-/// Datagrams a stopped node's socket holds; later ones are lost.
+/// Datagrams that a stopped node's socket holds; later ones are lost.
 const INBOX_MAX: usize = 256;
-/// Virtual time begins here: no host's clock starts at zero.
+/// Start of virtual time: a real host's clock does not start at zero.
 pub(crate) const START: Instant = Instant(10_000_000);
 
-/// One event and who told it.
+/// An event and the node that reported it.
 #[derive(Clone, Copy, Debug)]
 pub struct Record {
-    /// The node whose engine told it.
+    /// The node whose engine reported it.
     pub observer: NodeIndex,
     /// When, in the world's time; the event itself has the observer's own.
     pub at: Instant,
-    /// What it told.
+    /// The event.
     pub event: Event,
 }
 
@@ -65,24 +66,24 @@ struct Node {
     /// `None` while it is crashed.
     engine: Option<Overlay>,
     paused: bool,
-    /// Until when, at least.
+    /// When it continues, at the earliest.
     continues_at: Instant,
-    /// What arrives while it is paused is lost.
-    deaf: bool,
+    /// Whether what arrives while it is paused is lost.
+    drops_input: bool,
     inbox: Vec<Vec<u8>>,
     alarm: Alarm,
-    /// Wake-ups in a row after which it asked for another one at once.
+    /// Wake-ups in a row after which it requested another immediate one.
     restless: u32,
-    /// Where it works, if handling a datagram takes time.
-    desk: Desk,
-    /// When its present life began.
+    /// Its sockets and loop, if handling a datagram takes time.
+    io: NodeIo,
+    /// When its present incarnation began.
     started_at: Instant,
     /// When it last crashed.
     gone_at: Instant,
-    /// It holds the key of another job.
+    /// Whether it has the key of another job.
     foreign: bool,
     clock: Clock,
-    /// Longest time by which it is late for whatever comes, in microseconds.
+    /// The most by which it handles an event late, in microseconds.
     slow_us: u64,
     /// The highest version it ever had.
     version: Version,
@@ -93,11 +94,11 @@ struct Node {
 /// A simulated job.
 #[derive(Debug)]
 pub struct World {
-    /// The network's odds and cuts; change them at any time.
+    /// The network's probabilities and cuts; can be changed at any time.
     pub network: Network,
-    /// What handling a datagram takes.
+    /// The cost of handling a datagram.
     pub cpus: Cpus,
-    /// What must always hold.
+    /// The checkers of what must always hold.
     pub checker: Checker,
     now: Instant,
     nodes: Vec<Node>,
@@ -105,7 +106,7 @@ pub struct World {
     queue: Queue,
     work: Work,
     agreement: Agreement,
-    /// Datagrams that a full socket could not hold.
+    /// Datagrams dropped because a socket was full.
     overrun: u64,
     chance: Chance,
     records: Vec<Record>,
@@ -118,7 +119,7 @@ pub struct World {
 }
 
 impl World {
-    /// An empty world; everything in it follows from the seed and the calls.
+    /// Creates an empty world. Everything in it follows from the seed and the calls.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self {
@@ -154,8 +155,7 @@ impl World {
         world
     }
 
-    /// A configuration for a node of this name, at an address of its own, with the first node as
-    /// its seed.
+    /// A configuration for a node with this name and an address of its own, with the first node as its seed.
     #[must_use]
     pub fn config(&mut self, name: &str, profile: Profile) -> Config {
         let address = format!("address-{}", self.nodes.len());
@@ -189,11 +189,11 @@ impl World {
             engine: Some(engine),
             paused: false,
             continues_at: Instant::default(),
-            deaf: false,
+            drops_input: false,
             inbox: Vec::new(),
             alarm: Alarm::default(),
             restless: 0,
-            desk: Desk::default(),
+            io: NodeIo::default(),
             bytes_sent: 0,
         });
         self.touch(index, Input::Wake).ok();
@@ -206,13 +206,13 @@ impl World {
         self.now
     }
 
-    /// Everything told so far, in order.
+    /// All events reported so far, in order.
     #[must_use]
     pub fn records(&self) -> &[Record] {
         &self.records
     }
 
-    /// How many nodes there are, whatever became of them.
+    /// Number of nodes, also crashed ones.
     #[must_use]
     pub fn len(&self) -> usize {
         self.nodes.len()
@@ -224,12 +224,12 @@ impl World {
         self.nodes.is_empty()
     }
 
-    /// Events are not kept from now on: for worlds of millions of them.
+    /// Stops keeping events: for worlds with millions of them.
     pub fn keep_no_records(&mut self) {
         self.keep_records = false;
     }
 
-    /// Every fault, frame and event is written down from now on.
+    /// Starts to record every fault, frame and event.
     pub(crate) fn start_trace(&mut self) {
         self.trace = Some(Trace::default());
     }
@@ -238,7 +238,7 @@ impl World {
         self.trace.as_ref()
     }
 
-    /// The world's own stream of chance.
+    /// The world's random numbers.
     pub fn chance(&mut self) -> &mut Chance {
         &mut self.chance
     }
@@ -255,25 +255,25 @@ impl World {
             .expect("a crashed node has no engine")
     }
 
-    /// Where a node can be reached.
+    /// The address of a node.
     #[must_use]
     pub fn address(&self, node: NodeIndex) -> &[u8] {
         &self.nodes[node].config.address
     }
 
-    /// Bytes a node has handed to the network.
+    /// Bytes that a node has handed to the network.
     #[must_use]
     pub fn bytes_sent(&self, node: NodeIndex) -> u64 {
         self.nodes[node].bytes_sent
     }
 
-    /// Bytes all nodes have handed to the network.
+    /// Bytes that all nodes have handed to the network.
     #[must_use]
     pub fn bytes_sent_by_all(&self) -> u64 {
         self.nodes.iter().map(|node| node.bytes_sent).sum()
     }
 
-    /// Datagrams all nodes have handed to the network.
+    /// Datagrams that all nodes have handed to the network.
     #[must_use]
     pub fn frames_sent_by_all(&self) -> u64 {
         self.nodes.iter().map(|node| node.frames_sent).sum()
@@ -285,15 +285,15 @@ impl World {
         self.nodes[node].id
     }
 
-    /// Bytes arrive at a node from nowhere.
+    /// Bytes arrive at a node without a sender.
     ///
     /// # Errors
-    /// What the engine said.
+    /// Returns the engine's refusal.
     pub fn inject(&mut self, node: NodeIndex, bytes: &[u8]) -> Result<(), Reject> {
         self.touch(node, Input::Datagram { bytes })
     }
 
-    /// Lets this much time go by.
+    /// Lets this much time pass.
     pub fn run(&mut self, duration_us: u64) {
         self.note_mends();
         let end = self.now.after(duration_us);
@@ -305,7 +305,7 @@ impl World {
         self.now = end;
     }
 
-    /// Runs until `done` says so; false if it did not within the time.
+    /// Runs until `done` returns true. Returns false if that took longer than the limit.
     pub fn run_until(&mut self, limit_us: u64, mut done: impl FnMut(&Self) -> bool) -> bool {
         self.note_mends();
         let end = self.now.after(limit_us);
@@ -328,13 +328,13 @@ impl World {
             return;
         };
         self.now = at;
-        self.hear_rails();
+        self.check_rails();
         match happening {
             Happening::Alarm(node) => {
                 let node = node as usize;
                 let alarm = &mut self.nodes[node].alarm;
-                if self.queue.rings(alarm, node, (at, order)) {
-                    self.ring(node);
+                if self.queue.fires(alarm, node, (at, order)) {
+                    self.fire_alarm(node);
                 }
             }
             Happening::LateWake(node) => {
@@ -343,20 +343,20 @@ impl World {
                     self.wake(node as usize);
                 }
             }
-            Happening::Arrival(node, parcel, class) => {
+            Happening::Arrival(node, buffer_id, class) => {
                 if self.cpus.service_us == 0 {
-                    self.arrive(node as usize, parcel);
+                    self.arrive(node as usize, buffer_id);
                 } else {
-                    self.take_in(node as usize, parcel, class);
+                    self.enqueue(node as usize, buffer_id, class);
                 }
             }
             Happening::Turn(cpu) => self.take_turn(cpu as usize),
-            Happening::Continue(node) => self.go_on(node as usize),
-            Happening::Play => self.play_on(),
+            Happening::Continue(node) => self.continue_node(node as usize),
+            Happening::Play => self.replay_next(),
         }
     }
 
-    fn ring(&mut self, node: NodeIndex) {
+    fn fire_alarm(&mut self, node: NodeIndex) {
         let entry = &self.nodes[node];
         if entry.paused || entry.engine.is_none() {
             return;
@@ -371,26 +371,26 @@ impl World {
         }
     }
 
-    /// The time a node asked for has come; where work takes time, it gets its turn.
+    /// The time that a node requested has come. Where handling takes time, the node is queued for its CPU.
     fn wake(&mut self, node: NodeIndex) {
         if self.cpus.service_us == 0 {
             self.touch(node, Input::Wake).ok();
         } else {
-            self.line_up(node);
+            self.queue_for_cpu(node);
         }
     }
 
-    fn arrive(&mut self, node: NodeIndex, parcel: queue::Parcel) {
-        let bytes = self.queue.open(parcel);
+    fn arrive(&mut self, node: NodeIndex, buffer_id: queue::BufferId) {
+        let bytes = self.queue.take(buffer_id);
         let entry = &mut self.nodes[node];
         if entry.engine.is_none() {
-            return self.queue.give_back(parcel, bytes);
+            return self.queue.recycle(buffer_id, bytes);
         }
         if entry.paused {
-            if entry.inbox.len() < INBOX_MAX && !entry.deaf {
+            if entry.inbox.len() < INBOX_MAX && !entry.drops_input {
                 entry.inbox.push(bytes.clone());
             }
-            return self.queue.give_back(parcel, bytes);
+            return self.queue.recycle(buffer_id, bytes);
         }
         let input = Input::Datagram { bytes: &bytes };
         if self.cpus.service_us == 0 {
@@ -399,28 +399,28 @@ impl World {
             let own_now = self.nodes[node].clock.own(self.now);
             self.handle(node, own_now, input).ok();
         }
-        self.queue.give_back(parcel, bytes);
+        self.queue.recycle(buffer_id, bytes);
     }
 
-    /// A stopped node runs again.
-    fn go_on(&mut self, node: NodeIndex) {
-        // A crash, or a longer stop that began meanwhile.
+    /// Continues a stopped node.
+    fn continue_node(&mut self, node: NodeIndex) {
+        // It crashed, or a longer stop began meanwhile.
         if self.nodes[node].engine.is_none() || self.now < self.nodes[node].continues_at {
             return;
         }
         self.nodes[node].paused = false;
-        self.nodes[node].deaf = false;
+        self.nodes[node].drops_input = false;
         for bytes in core::mem::take(&mut self.nodes[node].inbox) {
             self.touch(node, Input::Datagram { bytes: &bytes }).ok();
         }
         if self.cpus.service_us > 0 {
-            // It reads what has come before it judges.
-            return self.line_up(node);
+            // It reads what has arrived before it judges silences.
+            return self.queue_for_cpu(node);
         }
         self.touch(node, Input::Wake).ok();
     }
 
-    /// One input, and everything that follows from it: at once, or when its CPU gets to it.
+    /// Handles one input and everything that follows from it: at once, or when the CPU gets to it.
     fn touch(&mut self, node: NodeIndex, input: Input<'_>) -> Result<(), Reject> {
         let own_now = self.nodes[node].clock.own(self.now);
         let result = self.handle(node, own_now, input);
@@ -428,7 +428,7 @@ impl World {
             return result;
         }
         if self.cpus.service_us > 0 {
-            self.line_up(node);
+            self.queue_for_cpu(node);
             return result;
         }
         while self.write_one(node, own_now) {}
@@ -440,7 +440,7 @@ impl World {
         result
     }
 
-    /// One input, and what it makes the engine tell.
+    /// Handles one input and the events that follow from it.
     fn handle(
         &mut self,
         node: NodeIndex,
@@ -457,7 +457,7 @@ impl World {
         result
     }
 
-    /// Whose view is right is asked by what this node holds now.
+    /// Records what this node holds now for the comparison of views.
     fn note_view(&mut self, node: NodeIndex) {
         let entry = &self.nodes[node];
         let engine = entry
@@ -503,7 +503,8 @@ impl World {
         self.note_view(node);
     }
 
-    /// The engine writes a datagram, which leaves when the CPU is done with it. False if it has none.
+    /// The engine writes a datagram, which is sent when the CPU is done with it. Returns false if there is
+    /// none.
     fn write_one(&mut self, node: NodeIndex, own_now: Instant) -> bool {
         let mut buffer = core::mem::take(&mut self.buffer);
         let engine = self.nodes[node].engine.as_mut();
@@ -525,7 +526,7 @@ impl World {
             return;
         };
         let copies = self.carry(node, to, transmit.route, bytes);
-        self.overhear(to, bytes);
+        self.record_frame(to, bytes);
         if self.trace.is_some() {
             self.trace_frame(node, to, bytes, &copies);
         }
@@ -535,8 +536,8 @@ impl World {
             if slow_us > 0 {
                 delay_us += self.chance.between(0, slow_us);
             }
-            let parcel = self.queue.wrap(&bytes);
-            let arrival = Happening::Arrival(to as u32, parcel, transmit.class);
+            let buffer_id = self.queue.store(&bytes);
+            let arrival = Happening::Arrival(to as u32, buffer_id, transmit.class);
             self.queue.push(leaves.after(delay_us), arrival);
         }
     }
@@ -585,7 +586,7 @@ impl World {
                 _ => format!(", by {}", self.names(&by)),
             };
             let text = format!(
-                "{} TELLS {} v{}.{}: {:?} ({:?}{by})",
+                "{} REPORTS {} v{}.{}: {:?} ({:?}{by})",
                 self.nodes[observer].config.name,
                 self.names(&[event.member]),
                 event.version.incarnation,
@@ -593,7 +594,7 @@ impl World {
                 event.kind,
                 event.cause.kind,
             );
-            self.tell_story(text, vec![event.member]);
+            self.trace_line(text, vec![event.member]);
         }
         if self.keep_records {
             self.records.push(Record {
@@ -604,9 +605,9 @@ impl World {
         }
     }
 
-    /// Nobody looks at events: a world that only measures.
+    /// Whether events are not used: a world that only measures.
     fn is_unwatched(&self) -> bool {
-        !self.keep_records && self.trace.is_none() && self.checker.watches_nothing()
+        !self.keep_records && self.trace.is_none() && self.checker.is_disabled()
     }
 
     fn trace_frame(
@@ -632,10 +633,10 @@ impl World {
         );
         about.push(self.id(from));
         about.push(self.id(to));
-        self.tell_story(text, about);
+        self.trace_line(text, about);
     }
 
-    pub(crate) fn tell_story(&mut self, text: String, about: Vec<MemberId>) {
+    pub(crate) fn trace_line(&mut self, text: String, about: Vec<MemberId>) {
         let at = self.now;
         if let Some(trace) = &mut self.trace {
             trace.push(Line { at, text, about });
@@ -653,7 +654,7 @@ impl World {
         ids.iter().map(name).collect::<Vec<_>>().join(" ")
     }
 
-    /// Ids in a text become names.
+    /// Replaces member ids in a text by names.
     pub(crate) fn with_names(&self, text: &str) -> String {
         let mut text = text.to_owned();
         if text.contains("MemberId(") {

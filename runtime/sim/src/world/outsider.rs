@@ -1,7 +1,7 @@
-//! An outsider: it has no key, records every datagram, and plays recordings to members.
+//! An outsider: it has no key, records every datagram, and replays recordings to members.
 //!
-//! It reaches everybody, whatever is cut, and picks frames and receivers by a chance of its own: the rest of a history
-//! does not depend on its picks.
+//! It reaches all members, whatever is cut. It picks frames and receivers by random numbers of its own, so
+//! the other events of a run do not depend on its picks.
 
 use std::collections::BTreeMap;
 
@@ -10,11 +10,11 @@ use muster_protocol::{Class, Instant, MemberId, frame};
 use super::{Happening, NodeIndex, World};
 use crate::chance::Chance;
 
-/// Most frames of a sender that are kept; then the oldest are written over.
+/// Most frames kept per sender; then the oldest are overwritten.
 const RECORDING_MAX: usize = 4096;
-/// Time between two frames of a sender that are played.
+/// Time between two replayed frames of a sender.
 const PACE_US: u64 = 2_000;
-/// How long a played frame is on its way.
+/// Delay of a replayed frame.
 const DELAY_US: u64 = 50;
 
 /// A frame, and the node that it was sent to.
@@ -27,30 +27,30 @@ struct Recorded {
 /// By sender.
 type Frames = BTreeMap<MemberId, Vec<Recorded>>;
 
-/// What it has, and what it does with it.
+/// What the outsider has recorded and what it replays.
 #[derive(Debug)]
 pub(super) struct Outsider {
     frames: Frames,
     recorded: usize,
     chance: Chance,
-    /// Whose frames are played now, and until when.
+    /// Whose frames are replayed now, and until when.
     plays: Vec<(MemberId, Instant)>,
-    /// The next frame to play is in the queue.
+    /// Whether the next frame to replay is in the queue.
     is_due: bool,
 }
 
-/// What an outsider has recorded in a world, to be played in another one.
+/// A recording from one world, to be replayed in another.
 #[derive(Clone, Debug, Default)]
 pub struct Recording(Frames);
 
 impl Recording {
-    /// How many frames.
+    /// Number of frames.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.values().map(Vec::len).sum()
     }
 
-    /// Whether there are none.
+    /// Whether there are no frames.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -58,7 +58,7 @@ impl Recording {
 }
 
 impl World {
-    /// From now on an outsider records every datagram.
+    /// An outsider records every datagram from now on.
     pub fn record(&mut self, seed: u64) {
         self.outsider = Some(Outsider {
             frames: Frames::new(),
@@ -69,22 +69,22 @@ impl World {
         });
     }
 
-    /// What was recorded so far.
+    /// The recording so far.
     #[must_use]
     pub fn recording(&self) -> Recording {
         let outsider = self.outsider.as_ref();
         Recording(outsider.map_or_else(Frames::new, |one| one.frames.clone()))
     }
 
-    /// An outsider has this recording, of another world of nodes with the same numbers.
-    pub fn bring(&mut self, seed: u64, recording: &Recording) {
+    /// Gives an outsider this recording, from another world of nodes with the same numbers.
+    pub fn load_recording(&mut self, seed: u64, recording: &Recording) {
         self.record(seed);
         if let Some(outsider) = &mut self.outsider {
             outsider.frames.clone_from(&recording.0);
         }
     }
 
-    /// The outsider plays frames of this node for so long, to those that they were for and to others.
+    /// The outsider replays frames of this node for this time, to their receivers and to others.
     pub fn play(&mut self, node: NodeIndex, for_us: u64) {
         let (id, until) = (self.id(node), self.now.after(for_us));
         let Some(outsider) = &mut self.outsider else {
@@ -98,8 +98,8 @@ impl World {
         }
     }
 
-    /// A datagram passes.
-    pub(super) fn overhear(&mut self, to: NodeIndex, bytes: &[u8]) {
+    /// Records a datagram under way.
+    pub(super) fn record_frame(&mut self, to: NodeIndex, bytes: &[u8]) {
         let Some(outsider) = &mut self.outsider else {
             return;
         };
@@ -119,8 +119,8 @@ impl World {
         outsider.recorded += 1;
     }
 
-    /// Plays a frame of each node whose frames are to be played, and comes back if there is more to play.
-    pub(super) fn play_on(&mut self) {
+    /// Replays a frame of each node that is due, and schedules the next call if there is more to replay.
+    pub(super) fn replay_next(&mut self) {
         let (now, nodes) = (self.now, self.nodes.len());
         let Some(outsider) = &mut self.outsider else {
             return;
@@ -144,8 +144,8 @@ impl World {
             self.queue.push(now.after(PACE_US), Happening::Play);
         }
         for (to, bytes) in played.into_iter().filter(|(to, _)| *to < nodes) {
-            let parcel = self.queue.wrap(&bytes);
-            let arrival = Happening::Arrival(to as u32, parcel, Class::News);
+            let buffer_id = self.queue.store(&bytes);
+            let arrival = Happening::Arrival(to as u32, buffer_id, Class::News);
             self.queue.push(now.after(DELAY_US), arrival);
         }
     }

@@ -1,9 +1,8 @@
-//! What is to happen, earliest first; of two at the same time, what was caused first.
+//! What will happen, earliest first; of two at the same time, what was caused first.
 //!
-//! The heap holds a few words for each; the bytes of datagrams lie beside it and their room is
-//! used again. A node has one alarm, which it sets anew nearly each time it is touched: only one
-//! entry stands for it in the heap, at the earliest time asked for, and is put back when it comes
-//! up too early.
+//! The heap holds a few integers per entry; the bytes of datagrams are in buffers that are used again. A node
+//! has one alarm, which is set anew nearly every time the node handles something. Only one heap entry
+//! represents it, at the earliest time requested, and is put back when it comes up too early.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -15,31 +14,31 @@ use super::NodeIndex;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Happening {
     Alarm(u32),
-    Arrival(u32, Parcel, Class),
+    Arrival(u32, BufferId, Class),
     /// A CPU is free for the next datagram.
     Turn(u32),
     Continue(u32),
-    /// A slow or busy node gets to a wake-up.
+    /// A slow or busy node handles a wake-up.
     LateWake(u32),
-    /// The outsider plays a frame.
+    /// The outsider replays a frame.
     Play,
 }
 
-/// Where the bytes of a datagram lie.
+/// The buffer of a datagram's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Parcel(u32);
+pub(super) struct BufferId(u32);
 
-/// Buffers kept for later datagrams, at most; a storm may need more, but not for ever.
+/// Buffers kept for later datagrams, at most. A storm may need more, but they are not kept.
 const BUFFERS_MAX: usize = 4096;
 
-/// A place in time: when, and how many were caused before.
-type Place = (Instant, u64);
+/// A position in time: when, and how many entries were caused before.
+type Position = (Instant, u64);
 
-/// A node's alarm: what it was set to last, and the entry that stands for it.
+/// A node's alarm: the time it was last set to, and the heap entry that represents it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Alarm {
-    set: Place,
-    entry: Option<Place>,
+    set: Position,
+    entry: Option<Position>,
 }
 
 impl Default for Alarm {
@@ -52,7 +51,7 @@ impl Default for Alarm {
 }
 
 impl Alarm {
-    /// It will not ring.
+    /// Disables the alarm.
     pub(super) fn stop(&mut self) {
         self.set = (Instant::NEVER, 0);
     }
@@ -62,8 +61,8 @@ impl Alarm {
 pub(super) struct Queue {
     heap: BinaryHeap<Reverse<(Instant, u64, Happening)>>,
     order: u64,
-    parcels: Vec<Vec<u8>>,
-    free: Vec<Parcel>,
+    buffers: Vec<Vec<u8>>,
+    free: Vec<BufferId>,
 }
 
 impl Queue {
@@ -80,27 +79,27 @@ impl Queue {
         self.heap.push(Reverse((at, self.order, happening)));
     }
 
-    /// Keeps the bytes of a datagram until they are opened.
-    pub(super) fn wrap(&mut self, bytes: &[u8]) -> Parcel {
-        let parcel = self.free.pop().unwrap_or_else(|| {
-            self.parcels.push(Vec::new());
-            Parcel(self.parcels.len() as u32 - 1)
+    /// Stores the bytes of a datagram until `take`.
+    pub(super) fn store(&mut self, bytes: &[u8]) -> BufferId {
+        let buffer_id = self.free.pop().unwrap_or_else(|| {
+            self.buffers.push(Vec::new());
+            BufferId(self.buffers.len() as u32 - 1)
         });
-        self.parcels[parcel.0 as usize].extend_from_slice(bytes);
-        parcel
+        self.buffers[buffer_id.0 as usize].extend_from_slice(bytes);
+        buffer_id
     }
 
-    /// The bytes of a datagram; give the buffer back when they are read.
-    pub(super) fn open(&mut self, parcel: Parcel) -> Vec<u8> {
-        core::mem::take(&mut self.parcels[parcel.0 as usize])
+    /// Takes the bytes of a datagram. Give the buffer back with `recycle` after reading.
+    pub(super) fn take(&mut self, buffer_id: BufferId) -> Vec<u8> {
+        core::mem::take(&mut self.buffers[buffer_id.0 as usize])
     }
 
-    pub(super) fn give_back(&mut self, parcel: Parcel, mut buffer: Vec<u8>) {
+    pub(super) fn recycle(&mut self, buffer_id: BufferId, mut buffer: Vec<u8>) {
         if self.free.len() < BUFFERS_MAX {
             buffer.clear();
-            self.parcels[parcel.0 as usize] = buffer;
+            self.buffers[buffer_id.0 as usize] = buffer;
         }
-        self.free.push(parcel);
+        self.free.push(buffer_id);
     }
 
     /// Sets a node's alarm, in place of what it was set to before.
@@ -115,8 +114,8 @@ impl Queue {
         }
     }
 
-    /// An entry of a node's alarm came up: whether it rings.
-    pub(super) fn rings(&mut self, alarm: &mut Alarm, node: NodeIndex, entry: Place) -> bool {
+    /// An entry of a node's alarm came up. Returns whether the alarm fires.
+    pub(super) fn fires(&mut self, alarm: &mut Alarm, node: NodeIndex, entry: Position) -> bool {
         if alarm.entry != Some(entry) {
             return false;
         }
@@ -139,9 +138,9 @@ impl Queue {
 mod tests {
     use super::*;
 
-    /// However often it is set, it rings once for the last time it was set to.
+    /// However often it is set, an alarm fires once, at the last time it was set to.
     #[test]
-    fn an_alarm_rings_at_the_last_time_it_was_set_to() {
+    fn an_alarm_fires_at_the_last_time_it_was_set_to() {
         let (mut queue, mut alarm) = (Queue::default(), Alarm::default());
         for at in [50, 70, 30, 90, 60] {
             queue.set(&mut alarm, 7, Instant(at));
@@ -149,7 +148,7 @@ mod tests {
         let mut rang = Vec::new();
         while let Some((at, order, happening)) = queue.pop() {
             assert_eq!(happening, Happening::Alarm(7));
-            if queue.rings(&mut alarm, 7, (at, order)) {
+            if queue.fires(&mut alarm, 7, (at, order)) {
                 rang.push(at);
             }
         }
@@ -157,14 +156,14 @@ mod tests {
     }
 
     #[test]
-    fn a_parcel_is_opened_as_it_was_wrapped_and_its_room_used_again() {
+    fn a_buffer_returns_what_was_stored_and_is_used_again() {
         let mut queue = Queue::default();
-        let first = queue.wrap(b"first");
-        let second = queue.wrap(b"second");
-        let bytes = queue.open(first);
+        let first = queue.store(b"first");
+        let second = queue.store(b"second");
+        let bytes = queue.take(first);
         assert_eq!(bytes, b"first");
-        queue.give_back(first, bytes);
-        assert_eq!(queue.wrap(b"third"), first);
-        assert_eq!(queue.open(second), b"second");
+        queue.recycle(first, bytes);
+        assert_eq!(queue.store(b"third"), first);
+        assert_eq!(queue.take(second), b"second");
     }
 }

@@ -1,9 +1,9 @@
-//! Rails: several ways between every two nodes, and what the fabric of a host makes of them.
+//! Rails: several paths between any two nodes, and how a host's fabric uses them.
 //!
-//! A datagram takes the next rail in turn, or a copy goes over each. A rail that a node has lost
-//! carries nothing from it and to it. The node is not told; whoever observes it hears nothing on
-//! that rail for five beats of every rail, leaves it out from then on, and tells its engine:
-//! degraded. When no rail is left between two, that is silence, and the engines' own matter.
+//! A datagram takes the next rail in turn, or a copy goes over each rail. A rail that a node has lost carries
+//! nothing from it or to it. The node is not notified. A member that observes it receives nothing on that
+//! rail for five beats of every rail; from then on the observer does not use it and notifies its engine:
+//! degraded. When no rail is left between two nodes, that is silence, which the engines detect.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,9 +11,9 @@ use muster_protocol::{Input, Instant, MemberId, Route};
 
 use super::{NodeIndex, World};
 
-/// Beats missing on a rail, while others arrive, before it counts as silent; as `musterd` has it.
+/// Beats missing on a rail, while others arrive, before it counts as silent; as in `musterd`.
 const BEATS_MISSED: u64 = 5;
-/// How often silent rails are looked for.
+/// Interval of the check for silent rails.
 const LOOK_US: u64 = 10_000;
 
 /// The rails of all nodes.
@@ -22,8 +22,8 @@ pub(super) struct Rails {
     count: usize,
     turns: BTreeMap<(NodeIndex, NodeIndex), usize>,
     lost: BTreeMap<(NodeIndex, usize), Instant>,
-    /// Who has been told that a rail to whom is silent.
-    told: BTreeSet<(NodeIndex, MemberId)>,
+    /// Which observer was notified that a rail to which member is silent.
+    notified: BTreeSet<(NodeIndex, MemberId)>,
     look_at: Instant,
 }
 
@@ -33,16 +33,16 @@ impl Default for Rails {
             count: 1,
             turns: BTreeMap::new(),
             lost: BTreeMap::new(),
-            told: BTreeSet::new(),
+            notified: BTreeSet::new(),
             look_at: Instant::default(),
         }
     }
 }
 
 impl Rails {
-    /// A new engine has been told nothing.
+    /// A new engine has not been notified of anything.
     pub(super) fn forget(&mut self, node: NodeIndex) {
-        self.told.retain(|(by, _)| *by != node);
+        self.notified.retain(|(by, _)| *by != node);
     }
 
     fn carries(&self, one: NodeIndex, other: NodeIndex, rail: usize) -> bool {
@@ -51,29 +51,29 @@ impl Rails {
 }
 
 impl World {
-    /// From now on every node has so many rails.
+    /// From now on every node has this many rails.
     pub fn set_rails(&mut self, count: usize) {
         self.rails.count = count.max(1);
     }
 
-    /// Nothing comes or goes over this rail of a node any more.
+    /// This rail of a node carries nothing any more.
     pub fn lose_rail(&mut self, node: NodeIndex, rail: usize) {
         if rail < self.rails.count {
             self.rails.lost.entry((node, rail)).or_insert(self.now);
         }
     }
 
-    /// The rail carries again.
+    /// The rail works again.
     pub fn mend_rail(&mut self, node: NodeIndex, rail: usize) {
         self.rails.lost.remove(&(node, rail));
     }
 
-    /// All rails carry again.
+    /// All rails work again.
     pub fn mend_rails(&mut self) {
         self.rails.lost.clear();
     }
 
-    /// Every copy of a datagram that arrives, over whatever rail, with its delay in microseconds.
+    /// Returns every copy of a datagram that arrives, over any rail, with its delay in microseconds.
     pub(super) fn carry(
         &mut self,
         from: NodeIndex,
@@ -93,9 +93,9 @@ impl World {
         copies
     }
 
-    /// The rails a datagram goes over; those that are known to be silent are left out.
+    /// The rails that a datagram takes, without those known to be silent.
     fn route(&mut self, from: NodeIndex, to: NodeIndex, route: Route) -> Vec<usize> {
-        let knows = self.rails.told.contains(&(from, self.id(to)));
+        let knows = self.rails.notified.contains(&(from, self.id(to)));
         let rails = &mut self.rails;
         let usable = |rail: &usize| !knows || rails.carries(from, to, *rail);
         let usable: Vec<usize> = (0..rails.count).filter(usable).collect();
@@ -107,9 +107,9 @@ impl World {
         vec![usable[*turn % usable.len()]]
     }
 
-    /// Tells engines of rails that fell silent and of those that are back.
-    pub(super) fn hear_rails(&mut self) {
-        let idle = self.rails.lost.is_empty() && self.rails.told.is_empty();
+    /// Notifies engines of rails that became silent or work again.
+    pub(super) fn check_rails(&mut self) {
+        let idle = self.rails.lost.is_empty() && self.rails.notified.is_empty();
         if self.rails.count == 1 || idle || self.now < self.rails.look_at {
             return;
         }
@@ -123,14 +123,14 @@ impl World {
                 }
             }
             let range = (observer, MemberId(0))..(observer + 1, MemberId(0));
-            let told = self.rails.told.range(range);
-            let told: BTreeSet<MemberId> = told.map(|(_, member)| *member).collect();
-            for member in told.symmetric_difference(&degraded) {
+            let notified = self.rails.notified.range(range);
+            let notified: BTreeSet<MemberId> = notified.map(|(_, member)| *member).collect();
+            for member in notified.symmetric_difference(&degraded) {
                 let (member, degraded) = (*member, degraded.contains(member));
                 if degraded {
-                    self.rails.told.insert((observer, member));
+                    self.rails.notified.insert((observer, member));
                 } else {
-                    self.rails.told.remove(&(observer, member));
+                    self.rails.notified.remove(&(observer, member));
                 }
                 // It may have left the view meanwhile.
                 let _ = self.input(observer, Input::Degraded { member, degraded });
@@ -138,7 +138,7 @@ impl World {
         }
     }
 
-    /// Whether some rail between them has been silent for long enough, while another carries.
+    /// Whether a rail between them has been silent for long enough while another one works.
     fn is_degraded(&self, observer: NodeIndex, member: MemberId) -> bool {
         let rails = &self.rails;
         let Some(node) = (0..self.len()).find(|node| self.id(*node) == member) else {

@@ -1,4 +1,4 @@
-//! What can be asked about all nodes of a world: who runs, who agrees, who told what.
+//! Queries about all nodes of a world: which run, which agree, which reported an event.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,15 +11,15 @@ use super::{NodeIndex, World};
 pub struct FactsHeard {
     /// All of them.
     pub all: u64,
-    /// Those that brought something new.
+    /// Those that were new to the receiver.
     pub new: u64,
 }
 
-/// Who crashed is missed by everybody in that time, whatever widens deadlines.
+/// All members miss a crashed member within this time, whatever widens deadlines.
 const LONG_GONE_US: u64 = 2_000_000;
 
 impl World {
-    /// What every running node has been told since its start.
+    /// The facts that every running node has received since its start.
     #[must_use]
     pub fn facts_heard(&self) -> BTreeMap<NodeIndex, FactsHeard> {
         let heard = |node| {
@@ -34,7 +34,7 @@ impl World {
         running.map(|node| (node, heard(node))).collect()
     }
 
-    /// What all running nodes together have been told since an earlier look.
+    /// The facts that all running nodes together have received since an earlier count.
     #[must_use]
     pub fn facts_heard_since(&self, before: &BTreeMap<NodeIndex, FactsHeard>) -> FactsHeard {
         let mut sum = FactsHeard::default();
@@ -62,7 +62,7 @@ impl World {
             .collect()
     }
 
-    /// When a node's present life began.
+    /// When a node's present incarnation began.
     pub(crate) fn started_at(&self, node: NodeIndex) -> Instant {
         self.nodes[node].started_at
     }
@@ -73,9 +73,9 @@ impl World {
         self.nodes[node].foreign
     }
 
-    /// Whether a node that is not crashed stands still.
+    /// Whether a node that has not crashed is stopped.
     #[must_use]
-    pub fn anybody_paused(&self) -> bool {
+    pub fn any_paused(&self) -> bool {
         self.nodes.iter().any(|node| node.paused)
     }
 
@@ -85,8 +85,8 @@ impl World {
         self.nodes[node].engine.is_none()
     }
 
-    /// Whether every running member's view is exactly the running members in their present
-    /// versions, all alive, with the same rank facts.
+    /// Whether every running member's view is exactly the running members in their present versions, all
+    /// alive, with the same rank facts.
     #[must_use]
     pub fn converged(&self) -> bool {
         if !self.agrees() {
@@ -98,20 +98,20 @@ impl World {
             .all(|index| self.view_is_true(*index, &running))
     }
 
-    /// Whether every running member's view has the digest of what the running members say of
-    /// themselves. The same as `converged` but for a chance in 2^64, and quick at any size.
+    /// Whether every running member's view has the digest of the running members' own records. The same as
+    /// `converged` except with a probability of 2^-64, and fast at any size.
     #[must_use]
     pub fn agrees(&self) -> bool {
         self.agreement.is_whole()
     }
 
-    /// Since when a running member's view is right; nothing if it is not.
+    /// Since when a running member's view is right; `None` if it is not.
     #[must_use]
     pub fn right_since(&self, node: NodeIndex) -> Option<Instant> {
         self.agreement.right_since(node)
     }
 
-    /// Datagrams that were lost because a node's socket was full.
+    /// Datagrams dropped because a node's socket was full.
     #[must_use]
     pub fn overrun(&self) -> u64 {
         self.overrun
@@ -132,7 +132,7 @@ impl World {
         })
     }
 
-    /// Whether a member runs in the very life an event is about.
+    /// Whether a member runs in the incarnation that an event is about.
     pub(super) fn runs(&self, event: &Event) -> bool {
         self.nodes.iter().any(|node| {
             node.engine.as_ref().is_some_and(|engine| {
@@ -143,9 +143,10 @@ impl World {
         })
     }
 
-    /// Whether a member that comes into this observer's view crashed so long ago that nobody should let
-    /// it in: later than it was missed, and than the network held back what it said. Who was told of it by
-    /// one that stood still meanwhile hears what was known before that: it is missed when that one has woken.
+    /// Whether a member that comes into this observer's view crashed so long ago that no member should accept
+    /// it: later than it was missed, and than the network delayed what it sent. An observer that learns of
+    /// the member from one that was stopped meanwhile receives old knowledge: the member is missed once that
+    /// one has continued.
     pub(super) fn is_long_gone(&self, observer: NodeIndex, event: &Event) -> bool {
         let limit_us = LONG_GONE_US + self.network.replay_us;
         let tellers = (0..self.len()).filter(|node| event.cause.reporters.contains(self.id(*node)));
@@ -159,8 +160,8 @@ impl World {
         gone && !self.is_behind(observer)
     }
 
-    /// Everybody whom news from a node can reach, or whose news can reach it, by any way; `None`
-    /// if nothing is cut or the node does not hold.
+    /// All members that news from a node can reach, or whose news can reach it, over any path; `None` if
+    /// nothing is cut or the node's policy is not `hold`.
     pub(super) fn side_of(&self, node: NodeIndex) -> Option<Vec<MemberId>> {
         let holds = self.nodes[node].config.minority == Minority::Hold;
         if !holds || !self.network.has_cuts() {
@@ -179,7 +180,7 @@ impl World {
         Some(side.into_iter().map(|node| self.id(node)).collect())
     }
 
-    /// Whether everybody holds every running node's attributes as that node does itself.
+    /// Whether all members hold every running node's attributes as that node does.
     #[must_use]
     pub fn attributes_agree(&self) -> bool {
         let running = self.running();
@@ -194,7 +195,7 @@ impl World {
         })
     }
 
-    /// Frames of all nodes that asked for attributes or gave them.
+    /// Frames of all nodes that requested or carried attributes.
     #[must_use]
     pub fn attribute_frames(&self) -> u64 {
         let engines = self.nodes.iter().filter_map(|node| node.engine.as_ref());
@@ -204,9 +205,9 @@ impl World {
             .sum()
     }
 
-    /// The observers that told this kind of event about a node since `since`, with the time.
+    /// The observers that reported this kind of event about a node since `since`, with the time.
     #[must_use]
-    pub fn told(
+    pub fn reported(
         &self,
         since: Instant,
         node: NodeIndex,

@@ -1,14 +1,14 @@
-//! Parameters are compared when members meet: who differs is refused by both and named by both.
-//! Row AG-05.
+//! Members compare parameters when they meet: both refuse a member with different parameters and name it. Row
+//! AG-05.
 
 use muster_protocol::{Config, EventKind, Mode, Parameter, Profile, Reject};
 use muster_sim::World;
 
 use crate::common::{MS, SECOND, booted, sound};
 
-/// AG-05: each parameter by itself; the zone goes on as if nothing had come.
+/// AG-05: each parameter separately; the zone goes on as before.
 #[test]
-fn one_with_another_parameter_is_refused_by_both_who_meet() {
+fn members_with_different_parameters_refuse_each_other() {
     type Change = fn(&mut Config);
     let changes: [(Parameter, Change); 4] = [
         (Parameter::Heartbeat, |config| config.heartbeat_us += 1_000),
@@ -29,19 +29,22 @@ fn one_with_another_parameter_is_refused_by_both_who_meet() {
         assert!((0..6).all(|node| world.engine(node).live() == 6));
         let refused = |kind: &EventKind| *kind == EventKind::Refused { parameter };
         let told: Vec<usize> = world
-            .told(at, other, refused)
+            .reported(at, other, refused)
             .iter()
             .map(|(observer, _)| *observer)
             .collect();
-        assert_eq!(told, [0], "{parameter:?}: the seed names it");
-        let told = world.told(at, 0, refused);
+        assert_eq!(told, [0], "{parameter:?}: the seed names the newcomer");
+        let told = world.reported(at, 0, refused);
         assert_eq!(told.len(), 1, "{parameter:?}");
-        assert_eq!(told[0].0, other, "{parameter:?}: and it names the seed");
+        assert_eq!(
+            told[0].0, other,
+            "{parameter:?}: the newcomer names the seed"
+        );
         let events = world
             .records()
             .iter()
             .filter(|record| matches!(record.event.kind, EventKind::Refused { .. }));
-        assert_eq!(events.count(), 2, "{parameter:?}: each says it once");
+        assert_eq!(events.count(), 2, "{parameter:?}: each reports it once");
         assert_eq!(world.engine(0).name_of(world.id(other)), Some("other"));
         assert!(world.engine(0).counters().rejected(Reject::Parameters) > 0);
         assert!(world.engine(other).counters().rejected(Reject::Parameters) > 0);
@@ -49,9 +52,9 @@ fn one_with_another_parameter_is_refused_by_both_who_meet() {
     }
 }
 
-/// AG-05: a life with the right parameters is taken.
+/// AG-05: a new incarnation with the right parameters is accepted.
 #[test]
-fn one_that_was_refused_is_taken_with_the_right_parameters() {
+fn a_refused_member_is_accepted_with_the_right_parameters() {
     let mut world = booted(2, 6, Profile::Standard);
     let mut config = world.config("other", Profile::Standard);
     let right = config.clone();

@@ -1,8 +1,8 @@
-//! The paper's attribute replication, word for word and slowly, beside the engine.
+//! The paper's attribute replication, transcribed literally and without optimisation, beside the engine.
 //!
-//! Both are given the same writes, deletions, deaths and new lives; each carries its own messages
-//! its own way (nothing is lost, the order between links is by chance). At rest the replicas are
-//! the same, and each observer was told of the same changes in the same order.
+//! Both get the same writes, deletions, deaths and restarts. Each carries its own messages in its own way:
+//! nothing is lost, and the order between links is random. When both have settled the replicas are the same,
+//! and each observer was notified of the same changes in the same order.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -13,9 +13,9 @@ use proptest::prelude::*;
 
 const MEMBERS: usize = 6;
 
-/// Observer, writer, key and version, in the order of telling; per pair the order is compared.
+/// For observer and writer: key and version, in the order of notification.
 type Told = BTreeMap<(usize, usize), Vec<(u8, u64)>>;
-/// Per observer and writer: key, value, version.
+/// For observer and writer: key, value, version.
 type Maps = BTreeMap<(usize, usize), Vec<(u8, Vec<u8>, u64)>>;
 
 #[derive(Clone, Debug, Default)]
@@ -26,7 +26,7 @@ struct Table {
     pending: u64,
     pending_target: Option<usize>,
     notified: u64,
-    /// What was there when it was last told, to tell only what can be seen.
+    /// The keys that were present at the last notification, to notify only of visible changes.
     seen: BTreeSet<u8>,
 }
 
@@ -36,7 +36,7 @@ type Digest = Vec<(usize, u64)>;
 enum Message {
     Update(Digest),
     Request(Digest, bool),
-    /// Writer, and an entry or the word that there is none.
+    /// Writer, and an entry or a statement that there is none.
     Reply(Vec<(usize, Option<Entry>)>),
 }
 
@@ -44,7 +44,7 @@ enum Message {
 type Entry = (u8, Option<Vec<u8>>, u64);
 
 struct Oracle {
-    /// Per node its tables, one for each writer; `None` while it is dead.
+    /// The tables of each node, one for each writer; `None` while the node is dead.
     nodes: Vec<Option<Vec<Table>>>,
     links: BTreeMap<(usize, usize), VecDeque<Message>>,
     told: Told,
@@ -64,10 +64,10 @@ impl Oracle {
     }
 
     fn table(&mut self, node: usize, writer: usize) -> &mut Table {
-        &mut self.nodes[node].as_mut().expect("a living node")[writer]
+        &mut self.nodes[node].as_mut().expect("a running node")[writer]
     }
 
-    /// Everybody is linked with the next two of the living.
+    /// Links every running node with the next two running ones.
     fn connect(&mut self) {
         let living: Vec<usize> = (0..MEMBERS).filter(|n| self.nodes[*n].is_some()).collect();
         let mut wanted = BTreeSet::new();
@@ -139,7 +139,7 @@ impl Oracle {
         self.connect();
     }
 
-    /// A round of updates: the tables that changed since the last.
+    /// A round of updates: sends the tables that changed since the previous one.
     fn update(&mut self, node: usize) {
         let mut digest = Digest::new();
         for writer in 0..MEMBERS {
@@ -154,7 +154,7 @@ impl Oracle {
         }
     }
 
-    /// Until nobody has anything to say.
+    /// Delivers messages until no node has any to send.
     fn settle(&mut self) {
         loop {
             let busy: Vec<(usize, usize)> = self
@@ -298,7 +298,7 @@ impl Oracle {
     }
 }
 
-/// What the engines hold, of every living observer and every writer.
+/// What the engines of all running observers hold, for every writer.
 fn maps_of(world: &World) -> Maps {
     let mut maps = Maps::new();
     for observer in world.running() {
@@ -311,7 +311,7 @@ fn maps_of(world: &World) -> Maps {
     maps
 }
 
-/// What the engines told since `from`, of others, appended.
+/// Appends what the engines reported about other nodes since `from`.
 fn told_by(world: &World, from: usize, told: &mut Told) {
     let writers: BTreeMap<MemberId, usize> = (0..MEMBERS).map(|n| (world.id(n), n)).collect();
     for record in &world.records()[from..] {
@@ -320,7 +320,7 @@ fn told_by(world: &World, from: usize, told: &mut Told) {
             let name = world
                 .engine(record.observer)
                 .changed_key(key)
-                .expect("just told");
+                .expect("an attribute that was just reported");
             if writer != record.observer {
                 let pair = told.entry((record.observer, writer)).or_default();
                 pair.push((name[0], version));
@@ -331,7 +331,7 @@ fn told_by(world: &World, from: usize, told: &mut Told) {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Writer, key, and the length of the value; none deletes.
+    /// Writer, key, and the length of the value; `None` deletes.
     Writes(Vec<(usize, u8, Option<usize>)>),
     Kill(usize),
     Start,
@@ -406,7 +406,7 @@ fn compare(seed: u64, steps: Vec<Step>) -> Result<(), TestCaseError> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// ZM-11: Algorithm 2, as it is written, and the engine agree.
+    /// ZM-11: Algorithm 2, as the paper states it, and the engine agree.
     #[test]
     fn engine_and_transcription_agree(seed in 0..1000_u64, steps in steps()) {
         compare(seed, steps)?;

@@ -1,5 +1,5 @@
-//! Attributes in simulated worlds: everybody reads what each one wrote, in the order of the
-//! writes, whatever the network and the faults do; and nobody says anything while nobody writes.
+//! Attributes in simulated worlds: all members read what each member wrote, in the order of the writes,
+//! whatever the network and the faults do. While no member writes, no member sends attributes.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ fn publish(world: &mut World, node: NodeIndex, key: &[u8], value: &[u8]) {
 fn withdraw(world: &mut World, node: NodeIndex, key: &[u8]) {
     world
         .input(node, Input::Withdraw { key })
-        .expect("a key that is there");
+        .expect("a key that exists");
 }
 
 /// Whether every running member holds every running member's map as its writer does.
@@ -38,8 +38,8 @@ fn settle(world: &mut World, what: &str) {
     assert!(done, "{what}: not all replicas are equal");
 }
 
-/// What is told about one life of one member has growing versions, for every observer. A worker
-/// that takes over starts anew, so worlds with hand-overs count from there.
+/// Checks that each observer reports growing versions for one incarnation of one member. A worker that takes
+/// over starts anew, so worlds with worker changes count from there.
 fn in_order(world: &World) -> Result<(), String> {
     let mut last = BTreeMap::new();
     for record in world.records() {
@@ -72,16 +72,16 @@ fn counter(world: &World, node: NodeIndex, name: &str) -> u64 {
     found.expect("a counter of that name")
 }
 
-/// ZM-11: written once, read everywhere, told once to each.
+/// ZM-11: written once, read on all members, reported once on each.
 #[test]
-fn what_one_writes_everybody_reads() {
+fn all_members_read_what_one_writes() {
     let mut world = booted(1, 16, Profile::Standard);
     let start = world.now();
     publish(&mut world, 3, b"color", b"red");
     settle(&mut world, "one value");
     assert!(
         world.now().since(start) < 20 * MS,
-        "at once, not at some tick"
+        "at once, not at a later tick"
     );
     let id = world.id(3);
     for node in 0..16 {
@@ -90,7 +90,7 @@ fn what_one_writes_everybody_reads() {
             Some(&b"red"[..])
         );
     }
-    let told = world.told(start, 3, |kind| {
+    let told = world.reported(start, 3, |kind| {
         matches!(kind, EventKind::AttributeChanged { .. })
     });
     assert_eq!(told.len(), 16);
@@ -101,14 +101,14 @@ fn what_one_writes_everybody_reads() {
     assert_eq!(in_order(&world), Ok(()));
 }
 
-/// ZM-11: zero traffic when idle. Not a frame but beats leaves anybody while nobody writes.
+/// ZM-11: zero traffic when idle. While no member writes, members send only beats.
 #[test]
-fn nobody_speaks_of_attributes_while_nobody_writes() {
+fn no_attributes_are_sent_while_no_member_writes() {
     let mut world = booted(2, 24, Profile::Standard);
     for node in 0..24 {
         publish(&mut world, node, b"k", &[node as u8; 3000]);
     }
-    settle(&mut world, "everybody's value");
+    settle(&mut world, "every member's value");
     world.run(300 * MS);
     let names = [
         "news_sent",
@@ -128,9 +128,9 @@ fn nobody_speaks_of_attributes_while_nobody_writes() {
     sound(&world);
 }
 
-/// ZM-11: few duplicates: a value goes to each member about once, not once a link.
+/// ZM-11: few duplicates. A value is sent to each member about once, not once per link.
 #[test]
-fn a_value_goes_to_each_member_about_once() {
+fn a_value_is_sent_to_each_member_about_once() {
     let mut world = booted(3, 32, Profile::Standard);
     let sum = |world: &World| -> u64 { (0..32).map(|node| world.bytes_sent(node)).sum() };
     let idle = {
@@ -150,10 +150,10 @@ fn a_value_goes_to_each_member_about_once() {
     );
 }
 
-/// ZM-11: the largest value arrives whole over a network that loses and reorders every third
-/// datagram, and until it is whole nobody sees it.
+/// ZM-11: the largest value arrives complete over a network that loses and reorders every third datagram. No
+/// member sees it before it is complete.
 #[test]
-fn a_large_value_is_seen_whole_or_not_at_all() {
+fn a_large_value_is_seen_complete_or_not_at_all() {
     let mut world = booted(4, 6, Profile::Standard);
     world.network.loss_permille = 150;
     world.network.reorder_permille = 300;
@@ -173,13 +173,13 @@ fn a_large_value_is_seen_whole_or_not_at_all() {
     assert_eq!(in_order(&world), Ok(()));
 }
 
-/// ZM-11: a map lives as long as its writer; who comes back starts with an empty one.
+/// ZM-11: a map exists as long as its writer's incarnation; the next one starts with an empty map.
 #[test]
-fn a_map_goes_with_its_writer_and_a_new_life_starts_empty() {
+fn a_map_ends_with_its_writer_and_a_new_incarnation_starts_empty() {
     let mut world = booted(5, 8, Profile::Standard);
     let id = world.id(2);
     publish(&mut world, 2, b"old", b"1");
-    settle(&mut world, "the first life");
+    settle(&mut world, "the first incarnation");
     world.crash(2);
     world.run(SECOND);
     for node in world.running() {
@@ -187,15 +187,15 @@ fn a_map_goes_with_its_writer_and_a_new_life_starts_empty() {
         assert_eq!(world.engine(node).attribute_bytes(), 0);
     }
     world.restart(2);
-    settle(&mut world, "the second life");
+    settle(&mut world, "the second incarnation");
     publish(&mut world, 2, b"new", b"2");
     settle(&mut world, "its first value");
     assert_eq!(world.engine(0).attribute(id, b"old"), None);
     assert_eq!(world.engine(0).attribute(id, b"new"), Some(&b"2"[..]));
 }
 
-/// ZM-11: a newcomer gets everything; a worker that takes over has the node's own map, and a
-/// write that its predecessor lost is taken back everywhere.
+/// ZM-11: a newcomer gets all attributes. A worker that takes over has the node's own map, and a write that
+/// its predecessor lost is withdrawn on all members.
 #[test]
 fn newcomers_and_new_workers_have_what_the_others_have() {
     let mut world = booted(6, 8, Profile::Standard);
@@ -217,15 +217,15 @@ fn newcomers_and_new_workers_have_what_the_others_have() {
     sound(&world);
 }
 
-/// ZM-11: who missed more deletions than are remembered is brought up to date all the same.
+/// ZM-11: a member that missed more deletions than are remembered still catches up.
 #[test]
-fn whoever_is_further_behind_than_the_certificates_reach_catches_up() {
+fn a_member_that_missed_more_deletions_than_are_remembered_catches_up() {
     let mut world = booted(7, 6, Profile::Quiet);
     for number in 0..100_u32 {
         publish(&mut world, 0, &number.to_le_bytes(), b"here");
     }
     settle(&mut world, "a hundred keys");
-    // Shorter than the deadline: nobody is declared failed, but much is missed.
+    // Shorter than the deadline: no member is declared failed, but many writes are missed.
     world.isolate(5);
     for number in 0..99_u32 {
         withdraw(&mut world, 0, &number.to_le_bytes());
@@ -237,7 +237,7 @@ fn whoever_is_further_behind_than_the_certificates_reach_catches_up() {
     settle(&mut world, "after the cut");
     assert_eq!(world.engine(5).attributes(world.id(0)).count(), 2);
     assert_eq!(in_order(&world), Ok(()));
-    // A minute later no certificate is left, and a newcomer is no worse off.
+    // A minute later no record of a deletion is left, and a newcomer still gets everything.
     world.run(70 * SECOND);
     let config = world.config("late", Profile::Quiet);
     world.add(config);
@@ -277,9 +277,9 @@ fn limits_are_errors_and_nothing_was_written() {
     assert!(world.engine(1).attribute_bytes() <= MAP_BYTES_MAX);
 }
 
-/// What does not fit into an engine is refused and counted, and taken when room comes.
+/// A value that does not fit into an engine is refused and counted, and taken when there is room.
 #[test]
-fn what_does_not_fit_is_refused_and_taken_when_there_is_room() {
+fn a_value_that_does_not_fit_is_refused_and_taken_when_there_is_room() {
     let mut world = World::new(9);
     for index in 0..8 {
         let mut config = world.config(&format!("node{index}"), Profile::Standard);
@@ -302,7 +302,7 @@ fn what_does_not_fit_is_refused_and_taken_when_there_is_room() {
     assert_eq!(
         counter(&world, 7, "attribute_requests_sent"),
         before,
-        "nobody begs for it"
+        "no member requests it"
     );
     for node in 0..3 {
         world.crash(node);
@@ -311,9 +311,9 @@ fn what_does_not_fit_is_refused_and_taken_when_there_is_room() {
     assert!(replicated(&world));
 }
 
-/// ZM-10: a monitor, declared by attribute, hears of a silence from those who saw it.
+/// ZM-10: a monitor, declared by an attribute, learns of a silence from the reporters directly.
 #[test]
-fn a_monitor_hears_suspicions_from_those_who_report() {
+fn a_monitor_receives_suspicions_from_the_reporters() {
     let mut world = booted(10, 64, Profile::Standard);
     publish(&mut world, 40, MONITOR_KEY, b"1");
     settle(&mut world, "the declaration");
@@ -328,29 +328,32 @@ fn a_monitor_hears_suspicions_from_those_who_report() {
         let member = world.engine(40).member(id);
         member.is_some_and(|member| member.state() == NodeState::Failed)
     }));
-    // The monitor has the first word of it one way after it was spoken.
-    let suspected = world.told(start, 11, |kind| {
+    // The monitor has the first report one network delay after it was sent.
+    let suspected = world.reported(start, 11, |kind| {
         matches!(kind, EventKind::NodeSuspect | EventKind::NodeFailed)
     });
     let first = suspected
         .iter()
         .map(|(_, at)| *at)
         .min()
-        .expect("somebody reported");
+        .expect("a member reported");
     let monitor = suspected
         .iter()
         .find(|(by, _)| *by == 40)
-        .expect("the monitor heard");
-    assert!(monitor.1.since(first) <= 200, "one way, not several");
+        .expect("the monitor received a report");
+    assert!(
+        monitor.1.since(first) <= 200,
+        "one network delay, not several"
+    );
     withdraw(&mut world, 40, MONITOR_KEY);
-    settle(&mut world, "the end of it");
+    settle(&mut world, "the failure");
     assert_eq!(world.engine(3).monitors().count(), 0);
 }
 
-/// ZM-14, within one zone: a monitor notices when another one dies and when it is back, and who is
-/// back is a monitor again, which hears of what happens next.
+/// ZM-14, within one zone: a monitor detects that another one dies and that it is back. The returned one is a
+/// monitor again and receives later reports.
 #[test]
-fn a_monitor_notices_that_another_one_died_and_came_back() {
+fn a_monitor_detects_that_another_one_died_and_came_back() {
     let mut world = booted(12, 64, Profile::Standard);
     for monitor in [40, 41] {
         publish(&mut world, monitor, MONITOR_KEY, b"1");
@@ -368,36 +371,36 @@ fn a_monitor_notices_that_another_one_died_and_came_back() {
     assert_eq!(
         world.engine(40).monitors().count(),
         1,
-        "it is none any more"
+        "it is no monitor any more"
     );
 
     let back = world.now();
     world.restart(41);
     assert!(world.run_until(SECOND, World::converged));
-    let returned = world.told(back, 41, |kind| *kind == EventKind::NodeUp);
+    let returned = world.reported(back, 41, |kind| *kind == EventKind::NodeUp);
     assert_eq!(returned.iter().filter(|(by, _)| *by == 40).count(), 1);
     let member = world.engine(40).member(id).expect("a member again");
     assert!(member.version().incarnation > before.incarnation);
     assert!(
         world
-            .told(died, 40, |kind| *kind == EventKind::NodeFailed)
+            .reported(died, 40, |kind| *kind == EventKind::NodeFailed)
             .is_empty()
     );
 
     publish(&mut world, 41, MONITOR_KEY, b"1");
-    settle(&mut world, "the declaration of its new life");
+    settle(&mut world, "the declaration of its new incarnation");
     let start = world.now();
     world.crash(11);
     assert!(world.run_until(SECOND, World::converged));
-    let suspected = world.told(start, 11, |kind| {
+    let suspected = world.reported(start, 11, |kind| {
         matches!(kind, EventKind::NodeSuspect | EventKind::NodeFailed)
     });
     let first = suspected.iter().map(|(_, at)| *at).min();
-    let first = first.expect("somebody reported");
+    let first = first.expect("a member reported");
     for monitor in [40, 41] {
         let heard = suspected.iter().find(|(by, _)| *by == monitor);
-        let (_, at) = heard.expect("the monitor heard");
-        assert!(at.since(first) <= 200, "one way, not several");
+        let (_, at) = heard.expect("the monitor received a report");
+        assert!(at.since(first) <= 200, "one network delay, not several");
     }
 }
 

@@ -1,5 +1,5 @@
-//! The claims of the gossip simulation paper that hold, in fewer runs than `muster sim figures --out`
-//! takes; all of them are read from its scenario files.
+//! The claims of the gossip simulation paper that hold, in fewer runs than `muster sim figures --out` takes.
+//! All parameters are read from its scenario files.
 
 use std::path::PathBuf;
 
@@ -26,8 +26,8 @@ fn mean_ms(figure: &ClusterFigure, label: &str, x: f64) -> f64 {
         .unwrap_or_else(|| panic!("{} {label} {x}: {found:?}", figure.name))
 }
 
-/// BG-13: the points that the paper gives in numbers, within a fifth: times and gossips at 96 nodes; and
-/// that piggyback agrees before hierarchical, and hierarchical before basic gossip.
+/// BG-13: the points that the paper gives as numbers, within a fifth: times and gossips at 96 nodes.
+/// Piggyback agrees before hierarchical gossip, and hierarchical before basic gossip.
 #[test]
 fn the_points_of_the_paper_are_met() {
     let lines = [
@@ -65,8 +65,7 @@ fn the_points_of_the_paper_are_met() {
     );
 }
 
-/// BG-06: it is contention that makes hierarchical gossip the faster one: with nobody else on the wires
-/// it is not.
+/// BG-06: contention makes hierarchical gossip the faster one. Without other traffic on the wires it is not.
 #[test]
 fn without_traffic_the_hierarchy_is_slower() {
     let figure = read("burns-assumptions.toml");
@@ -75,8 +74,8 @@ fn without_traffic_the_hierarchy_is_slower() {
     assert!(basic < hierarchical, "{basic} {hierarchical}");
 }
 
-/// BG-11: gossip across the machine costs most, and gossip at home alone brings no news: the best L lies
-/// between, at 0.6 to 0.8; with lists that fill the wires, at 0.8 to 0.9, and with half the wires, too, at 0.9.
+/// BG-11: gossip across the machine costs most, and gossip within a cluster alone brings no news. The best L
+/// is between them: 0.6 to 0.8; with lists that fill the wires 0.8 to 0.9; with half the wires as well, 0.9.
 #[test]
 fn the_local_factor_has_an_optimum() {
     let figure = read("burns-09-local.toml");
@@ -93,7 +92,7 @@ fn the_local_factor_has_an_optimum() {
         best < 0.8 * ms(label, 0.5) && best < 0.8 * ms(label, 0.98),
         "{best}"
     );
-    // The paper's optimum is ours where the way across the machine is as narrow as it can be.
+    // The paper's optimum appears here where the capacity across the machine is lowest.
     let label = "hierarchical, one wire up, 8 bytes";
     let best = ms(label, 0.9);
     assert!(
@@ -102,9 +101,9 @@ fn the_local_factor_has_an_optimum() {
     );
 }
 
-/// BG-13: the paper compares the average slopes of the curves of a figure, which has one for each fault rate
-/// of wires: hierarchical gossip grows with 59 % of basic gossip's, piggyback with 45 %, and with 77 % of
-/// hierarchical. Ours do within a fifth.
+/// BG-13: the paper compares the average slopes of the curves of a figure, which has one curve for each fault
+/// rate of wires. Hierarchical gossip grows with 59 % of basic gossip's slope, piggyback with 45 %, and with
+/// 77 % of hierarchical gossip's. The simulated ones do within a fifth.
 #[test]
 fn slopes_are_those_of_the_paper() {
     let slope = |file: &str| {
@@ -127,8 +126,8 @@ fn slopes_are_those_of_the_paper() {
     }
 }
 
-/// BG-12: the later a message may carry gossip, the later all agree, and the less is sent; at 0.75 they do when
-/// the paper says, within a fifth.
+/// BG-12: the later a message may carry gossip, the later all agree, and the fewer bytes are sent. At 0.75
+/// the time is the paper's within a fifth.
 #[test]
 fn the_piggyback_factor_trades_time_for_bytes() {
     let figure = read("burns-10-piggyback.toml");
@@ -143,8 +142,8 @@ fn the_piggyback_factor_trades_time_for_bytes() {
     );
 }
 
-/// BG-05: processors that damage messages make agreement later, not impossible; some that stop for good are
-/// taken off all lists, and nobody else is.
+/// BG-05: processors that damage messages delay agreement but do not prevent it. Nodes that stop for good are
+/// taken off all lists, and no others are.
 #[test]
 fn processors_fail_at_a_rate() {
     let figure = read("burns-processors.toml");
@@ -153,13 +152,13 @@ fn processors_fail_at_a_rate() {
         ["no faults", "5 % damage", "20 % damage"].map(|rate| mean_ms(&figure, &label(rate), 48.0));
     assert!(ms.is_sorted_by(|one, next| one < next), "{ms:?}");
     let stops = point(&figure, &label("three stop"), 48.0);
-    // The last word on those who stopped is the time-out's.
+    // Agreement on the stopped nodes waits for the clean-up time.
     assert!(stops.mean_ms().is_some_and(|ms| ms > 10.0), "{stops:?}");
     assert_eq!(stops.false_detections, 0);
 }
 
-/// BG-09: where gossips line up, a short Tgossip fills the network, so that most of them are still on
-/// their way; where they wait, none is sent that cannot leave.
+/// BG-09: where gossips queue, a short Tgossip fills the network, so most of them are still under way. Where
+/// they wait, none is written that cannot be sent.
 #[test]
 fn a_short_interval_fills_the_network() {
     let figure = read("burns-07-interval.toml");
@@ -169,8 +168,8 @@ fn a_short_interval_fills_the_network() {
     assert!(waiting.received > 0.9 * waiting.sent, "{waiting:?}");
 }
 
-/// BG-09: the paper's curve is least near 0.02 ms, rises steeply below and steadily above. So does ours once the
-/// network has been as full as it gets for a while.
+/// BG-09: the paper's curve is lowest near 0.02 ms, rises steeply below and steadily above. So does the
+/// simulated one once the network has been as full as possible for a while.
 #[test]
 fn the_interval_has_an_optimum() {
     let figure = read("burns-07-interval.toml");
@@ -180,7 +179,8 @@ fn the_interval_has_an_optimum() {
     assert!(best < 0.8 * long && long < longer, "{best} {long} {longer}");
 }
 
-/// BG-10: below 20 Tgossip there is no agreement, the living are found dead; from 40 on nothing changes.
+/// BG-10: below 20 Tgossip there is no agreement, and running nodes are declared dead. From 40 on nothing
+/// changes.
 #[test]
 fn the_clean_up_time_has_a_floor() {
     let figure = read("burns-08-cleanup.toml");
@@ -194,10 +194,11 @@ fn the_clean_up_time_has_a_floor() {
     assert_eq!(enough.agreed_ms, long.agreed_ms);
 }
 
-/// BG-14: with five clusters cut off hierarchical gossip agrees sooner than with none, and basic gossip later than
-/// with one, since most of it then goes to nobody; hierarchical and piggyback gossip take less than half of its time
-/// there. What rides on messages or goes to anybody leaves the cluster more often: where nearly all are cut off, at
-/// five and six, hierarchical gossip passes piggyback, and not before.
+/// BG-14: with five clusters cut off, hierarchical gossip agrees sooner than with none. Basic gossip agrees
+/// later than with one, since most of its gossips then reach no node; hierarchical and piggyback gossip take
+/// less than half of its time there. Gossips that ride on messages or go to any node leave the cluster more
+/// often: where nearly all clusters are cut off, at five and six, hierarchical gossip passes piggyback, and
+/// not before.
 #[test]
 fn partitions_favour_the_hierarchy() {
     let figure = read("burns-14-partitions.toml");

@@ -1,4 +1,4 @@
-//! Stories of claims, "you are held failed", that are not about anybody as he is now.
+//! Failure claims ("the view holds you failed") that are outdated when they arrive.
 
 use muster_protocol::{Config, Input, Instant, NodeState, Overlay, Profile, Target};
 
@@ -8,18 +8,18 @@ const CLAIM: u8 = 12;
 const DISCOVER: u8 = 10;
 const VIEW: u8 = 11;
 const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
-/// The one that is cut off, or slept, and one of the others.
+/// The member that is cut off or stopped; it is not the first or last one.
 const CAST_OUT: usize = 2;
 
 /// Six engines and a network that cuts and records.
 struct Zone {
     engines: Vec<Overlay>,
     now: Instant,
-    /// Who stands still, or is gone.
-    still: Vec<usize>,
-    /// What was sent to this one is kept from it.
+    /// Members that are stopped or gone.
+    stopped: Vec<usize>,
+    /// Frames sent to this member are not delivered.
     cut_off: Option<usize>,
-    /// Claims that were sent to the one cut off, and by whom.
+    /// Claims that were sent to the member that is cut off, with their senders.
     claims: Vec<(usize, Vec<u8>)>,
     /// Frames of this kind are lost.
     lost: Option<u8>,
@@ -37,7 +37,7 @@ impl Zone {
         let mut zone = Self {
             engines: NAMES.iter().enumerate().map(engine).collect(),
             now: Instant(SECOND),
-            still: Vec::new(),
+            stopped: Vec::new(),
             cut_off: None,
             claims: Vec::new(),
             lost: None,
@@ -51,17 +51,17 @@ impl Zone {
         let until = self.now.after(for_us);
         while self.now < until {
             for sender in 0..self.engines.len() {
-                if !self.still.contains(&sender) {
+                if !self.stopped.contains(&sender) {
                     self.engines[sender].handle(self.now, Input::Wake).unwrap();
-                    self.pass_on(sender);
+                    self.deliver(sender);
                 }
             }
             self.now = self.now.after(MS);
         }
     }
 
-    /// Hands on what this one sends. A seed is the first engine.
-    fn pass_on(&mut self, sender: usize) {
+    /// Delivers what this member sends. The seed address is the first engine's.
+    fn deliver(&mut self, sender: usize) {
         let mut buffer = vec![0; 2000];
         while let Some(transmit) = self.engines[sender].poll_transmit(self.now, &mut buffer) {
             let bytes = &buffer[..transmit.size];
@@ -82,8 +82,8 @@ impl Zone {
                 if is_claim {
                     self.claims.push((sender, bytes.to_vec()));
                 }
-            } else if !self.still.contains(&to) {
-                // What is refused does not matter here.
+            } else if !self.stopped.contains(&to) {
+                // A refusal does not matter here.
                 let _ = self.engines[to].handle(self.now, Input::Datagram { bytes });
             }
         }
@@ -94,51 +94,51 @@ impl Zone {
     }
 }
 
-/// Nothing of the others reaches one member, which still speaks; so they hold it failed, say so, and
-/// the network keeps what they say.
+/// Returns a zone in which no frame reaches one member, which still sends. The others hold it failed and send
+/// claims, which the network keeps.
 fn held_failed() -> Zone {
     let mut zone = Zone::booted();
-    // It stands still, is missed, speaks again, and is told.
-    zone.still.push(CAST_OUT);
+    // It is stopped, is declared failed, sends again, and receives a claim.
+    zone.stopped.push(CAST_OUT);
     zone.run(500 * MS);
-    zone.still.clear();
+    zone.stopped.clear();
     zone.cut_off = Some(CAST_OUT);
     // Its own lateness widens its deadlines for a while.
     zone.run(3 * SECOND);
     zone
 }
 
-/// ZM-04: a claim that the network held back until its writer had died itself is
-/// about a former life: the present one asks, nobody answers, and it stays.
+/// ZM-04: a claim that the network delayed until its writer had died is about an earlier incarnation. The
+/// present one queries the writer, receives no answer, and stays.
 #[test]
-fn a_claim_that_comes_after_its_writer_has_died_casts_nobody_out() {
+fn a_claim_of_a_dead_writer_casts_no_member_out() {
     let mut zone = held_failed();
     zone.cut_off = None;
     let claims = core::mem::take(&mut zone.claims);
     zone.run(6 * SECOND);
     assert!(zone.engines.iter().all(|engine| engine.live() == 6));
     let outcasts = zone.outcasts(CAST_OUT);
-    assert!(outcasts > 0, "it came back with another life");
-    // The writers of the claims die, so that it holds them failed, and the claims arrive at last.
-    let mut told = 0;
+    assert!(outcasts > 0, "it came back with another incarnation");
+    // The writers of the claims die, so that the member holds them failed, and then the claims arrive.
+    let mut queried = 0;
     for writer in [0, 1, 3, 4] {
-        zone.still.push(writer);
+        zone.stopped.push(writer);
         zone.run(SECOND);
         let before = zone.engines[CAST_OUT].counters().failure_claims_requeried;
         for (_, bytes) in claims.iter().filter(|(by, _)| *by == writer) {
             let _ = zone.engines[CAST_OUT].handle(zone.now, Input::Datagram { bytes });
         }
-        told += zone.engines[CAST_OUT].counters().failure_claims_requeried - before;
+        queried += zone.engines[CAST_OUT].counters().failure_claims_requeried - before;
         zone.run(SECOND);
         assert_eq!(zone.outcasts(CAST_OUT), outcasts, "{}", NAMES[writer]);
     }
-    assert!(told > 0, "no claim came so far that it was asked about");
+    assert!(queried > 0, "no claim led to a query");
     assert_eq!(zone.engines[CAST_OUT].live(), 2);
 }
 
-/// A claim that answers is believed: who is held failed by a larger side yields within a round trip.
+/// A confirmed claim is believed: a member that a larger side holds failed yields within a round trip.
 #[test]
-fn a_claim_that_answers_casts_out() {
+fn a_confirmed_claim_casts_the_member_out() {
     let mut zone = held_failed();
     let live = zone.engines[CAST_OUT].live();
     assert_eq!(live, 1, "it holds all others failed");
@@ -148,16 +148,16 @@ fn a_claim_that_answers_casts_out() {
     assert!(zone.engines.iter().all(|engine| engine.live() == 6));
 }
 
-/// ZM-04: who comes back learns whom the others hold failed, even if all that they answer to its knocks
-/// is lost: of two sides of a split only that tells who belongs to which.
+/// ZM-04: a member that comes back learns which members the others hold failed, even if all answers to its
+/// contact requests are lost. After a split, only this shows which members were on which side.
 #[test]
 fn an_outcast_learns_whom_the_others_hold_failed() {
     let mut zone = Zone::booted();
-    zone.still.push(5);
+    zone.stopped.push(5);
     zone.run(SECOND);
-    zone.still.push(CAST_OUT);
+    zone.stopped.push(CAST_OUT);
     zone.run(500 * MS);
-    zone.still.retain(|node| *node == 5);
+    zone.stopped.retain(|node| *node == 5);
     zone.lost = Some(VIEW);
     zone.run(SECOND);
     assert_eq!(zone.outcasts(CAST_OUT), 1);

@@ -1,5 +1,4 @@
-//! What the stories share: a zone that has booted, and the question whether all was well.
-//! Not every story needs all of it.
+//! Shared by the tests: a zone that has booted, and a check of all guarantees. Not every test uses all of it.
 
 use muster_protocol::Profile;
 use muster_sim::World;
@@ -7,20 +6,20 @@ use muster_sim::World;
 pub(crate) const MS: u64 = 1000;
 pub(crate) const SECOND: u64 = 1_000_000;
 
-/// So many members that have found each other, at rest.
+/// A zone of this many members that have found each other and are quiet.
 pub(crate) fn booted(seed: u64, count: usize, profile: Profile) -> World {
     let mut world = World::booted(seed, count, profile);
     assert!(
         world.run_until(5 * SECOND, World::converged),
         "boot of {count}, seed={seed}"
     );
-    // Let handshakes end, so that the story starts in quiet.
+    // Let handshakes end, so that the test starts in quiet.
     world.run(300 * MS);
     assert!(world.converged());
     world
 }
 
-/// Nothing that must always hold was broken.
+/// Asserts that no guarantee was broken.
 pub(crate) fn sound(world: &World) {
     assert_eq!(world.checker.violations(), []);
 }

@@ -1,5 +1,5 @@
-//! Deadlines follow each neighbour's own beats: who comes irregularly is given more, who comes
-//! regularly is missed as soon as the profile says.
+//! Deadlines follow each neighbour's own beats: a neighbour with irregular beats gets more time, one with
+//! regular beats is missed as soon as the profile says.
 
 use muster_protocol::{EventKind, NodeState, Profile};
 use muster_sim::World;
@@ -20,8 +20,8 @@ fn suspicions(world: &World, since: muster_protocol::Instant) -> usize {
         .count()
 }
 
-/// A zone whose beats take anything up to three heartbeats, and how many were
-/// accused in a minute, after it became so by and by.
+/// A zone whose delays gradually grow to up to three heartbeats, and the number of suspicions in the minute
+/// after that.
 fn jittery(seed: u64, deadline_slack_us: Option<u64>) -> (World, usize) {
     let mut world = World::new(seed);
     for index in 0..12 {
@@ -41,9 +41,10 @@ fn jittery(seed: u64, deadline_slack_us: Option<u64>) -> (World, usize) {
     (world, accusations)
 }
 
-/// Section 5 of the design: who comes irregularly is known to do so, and hardly ever accused.
+/// Section 5 of the design: a neighbour with irregular beats is known to have them, and hardly ever
+/// suspected.
 #[test]
-fn jittery_neighbours_are_not_accused_once_they_are_known() {
+fn neighbours_with_jitter_are_not_suspected_once_they_are_known() {
     let (mut fixed, mut adaptive) = (0, 0);
     for seed in 0..3 {
         fixed += jittery(seed, Some(0)).1;
@@ -53,13 +54,13 @@ fn jittery_neighbours_are_not_accused_once_they_are_known() {
         for neighbour in engine.observing() {
             let deadline_us = engine.deadline_us(neighbour);
             assert!((60 * MS..=240 * MS).contains(&deadline_us), "{deadline_us}");
-            // Of one that is observed since a moment ago no beat has come yet.
+            // From a neighbour that is observed only since a moment ago, no beat has arrived yet.
             let arrivals = engine.arrivals(neighbour).unwrap();
             known += usize::from(arrivals.mean_us() > 0);
             assert!(arrivals.mean_us() == 0 || arrivals.deviation_us() > 5 * MS);
         }
         assert!(known >= 2);
-        // And they are found when they die.
+        // Their death is still detected.
         let victim = world.running()[5];
         world.crash(victim);
         assert!(world.run_until(2 * SECOND, |world| {
@@ -71,11 +72,11 @@ fn jittery_neighbours_are_not_accused_once_they_are_known() {
         }));
         sound(&world);
     }
-    println!("simulated: {fixed} accusations with fixed deadlines, {adaptive} with adaptive ones");
+    println!("simulated: {fixed} suspicions with fixed deadlines, {adaptive} with adaptive ones");
     assert!(adaptive * 20 <= fixed, "{adaptive} of {fixed}");
 }
 
-/// Section 5 of the design: a steady neighbour has the profile's deadline, and is missed by it.
+/// Section 5 of the design: a neighbour with regular beats has the profile's deadline, and is missed by it.
 #[test]
 fn a_steady_neighbour_is_missed_at_the_deadline_of_the_profile() {
     let mut world = booted(9, 12, Profile::Standard);
@@ -89,7 +90,7 @@ fn a_steady_neighbour_is_missed_at_the_deadline_of_the_profile() {
     let at = world.now();
     world.crash(4);
     assert!(world.run_until(SECOND, World::converged));
-    let told = world.told(at, 4, |kind| *kind == EventKind::NodeFailed);
+    let told = world.reported(at, 4, |kind| *kind == EventKind::NodeFailed);
     assert_eq!(told.len(), 11);
     for (_, when) in told {
         assert!(when.since(at) <= 85 * MS, "{} us", when.since(at));

@@ -1,26 +1,26 @@
-//! Stories of what nodes state: ranks, launchers' news, rails, unreachable peers; and what it
-//! all costs.
+//! Facts that nodes state: rank states, launchers' reports, rails, unreachable peers; and the cost of all
+//! this.
 
 use muster_protocol::{CauseKind, EventKind, Input, NodeState, Profile, RankState, Reject, Told};
 use muster_sim::World;
 
 use crate::common::{MS, SECOND, booted, sound};
 
-/// A rank's end is known to every member as soon as the network can carry it.
+/// All members know a rank's end as soon as the network can carry it.
 #[test]
-fn a_rank_fact_reaches_everybody_at_once() {
+fn a_rank_fact_reaches_all_members_at_once() {
     let mut world = booted(1, 32, Profile::Standard);
     let at = world.now();
     world.rank(4, 9, RankState::Failed);
     let changed = |kind: &EventKind| matches!(kind, EventKind::RankChanged { .. });
-    assert!(world.run_until(SECOND, |world| world.told(at, 4, changed).len() == 32));
+    assert!(world.run_until(SECOND, |world| world.reported(at, 4, changed).len() == 32));
     let took_us = world.now().since(at);
     println!("simulated: a rank's end known to 32 after {took_us} us (one way takes 30 to 200)");
     assert!(took_us < 1000);
     sound(&world);
 }
 
-/// Rank facts reach all under loss, the latest of each rank, and late-comers too.
+/// Under loss, the latest fact of each rank reaches all members, late ones too.
 #[test]
 fn rank_facts_reach_all_under_loss() {
     let mut world = booted(2, 12, Profile::Standard);
@@ -45,8 +45,9 @@ fn rank_facts_reach_all_under_loss() {
     sound(&world);
 }
 
-/// How a rank ended outlives the agent that stated it: the next life of its node says nothing of
-/// it, and everybody knows, that life and late-comers too; until it is stated otherwise.
+/// The knowledge how a rank ended survives the agent that stated it. The node's next incarnation does not
+/// state it, and all members still know it, including that incarnation and late members, until something else
+/// is stated.
 #[test]
 fn how_a_rank_ended_outlives_the_agent_that_stated_it() {
     let mut world = booted(7, 6, Profile::Standard);
@@ -75,9 +76,9 @@ fn how_a_rank_ended_outlives_the_agent_that_stated_it() {
     sound(&world);
 }
 
-/// A launcher's word is enough, everywhere; and the accused, if it lives, comes back.
+/// A launcher's report is sufficient on all members. The member concerned comes back if it runs.
 #[test]
-fn what_a_launcher_says_is_believed() {
+fn a_launcher_report_is_believed() {
     let mut world = booted(3, 8, Profile::Standard);
     let at = world.now();
     world.excuse(5);
@@ -88,7 +89,7 @@ fn what_a_launcher_says_is_believed() {
     assert_eq!(unknown, Err(Reject::Unknown));
     assert!(world.run_until(2 * SECOND, |world| {
         world
-            .told(at, 5, |kind| *kind == EventKind::NodeFailed)
+            .reported(at, 5, |kind| *kind == EventKind::NodeFailed)
             .len()
             == 7
     }));
@@ -99,13 +100,15 @@ fn what_a_launcher_says_is_believed() {
     assert_eq!(told.unwrap().event.cause.kind, CauseKind::Told);
     assert!(world.run_until(2 * SECOND, World::converged));
     assert_eq!(
-        world.told(at, 5, |kind| *kind == EventKind::Outcast).len(),
+        world
+            .reported(at, 5, |kind| *kind == EventKind::Outcast)
+            .len(),
         1
     );
     sound(&world);
 }
 
-/// Rails are the fabric's matter: degraded stays at home and is never a death.
+/// A degraded rail is known locally and never leads to a failure.
 #[test]
 fn a_degraded_rail_is_local_knowledge() {
     let mut world = booted(4, 4, Profile::Standard);
@@ -137,14 +140,14 @@ fn a_degraded_rail_is_local_knowledge() {
             },
         )
         .unwrap();
-    let told = world.told(at, 2, |kind| *kind == EventKind::NodeRecovered);
+    let told = world.reported(at, 2, |kind| *kind == EventKind::NodeRecovered);
     assert_eq!(told.len(), 1);
     assert!(world.converged());
     sound(&world);
 }
 
-/// The fabric's word that a peer is unreachable is looked into at once: faster than silence if it
-/// is true, and no harm if it is not.
+/// The fabric's report that a peer is unreachable starts an immediate probe: faster than silence if the
+/// report is true, and harmless if it is false.
 #[test]
 fn unreachable_is_evidence_and_no_verdict() {
     let mut world = booted(5, 8, Profile::Standard);
@@ -156,7 +159,7 @@ fn unreachable_is_evidence_and_no_verdict() {
     world.run(SECOND);
     assert!(
         world
-            .told(at, 3, |kind| *kind == EventKind::NodeFailed)
+            .reported(at, 3, |kind| *kind == EventKind::NodeFailed)
             .is_empty()
     );
     let at = world.now();
@@ -170,10 +173,10 @@ fn unreachable_is_evidence_and_no_verdict() {
     sound(&world);
 }
 
-/// ZM-06. A node whose ranks live is not declared failed before its deadline because its agent was
-/// lost: they start it again.
+/// ZM-06. A node with live ranks is not declared failed before its deadline because its agent was lost: the
+/// ranks start the agent again.
 #[test]
-fn an_agent_that_living_ranks_bring_back_is_given_its_deadline() {
+fn an_agent_that_live_ranks_start_again_is_given_its_deadline() {
     for (state, early) in [(RankState::Alive, false), (RankState::Failed, true)] {
         let mut world = booted(5, 8, Profile::Standard);
         world.rank(3, 7, state);
@@ -184,11 +187,11 @@ fn an_agent_that_living_ranks_bring_back_is_given_its_deadline() {
         for node in (0..8).filter(|node| *node != 3) {
             world.input(node, Input::Unreachable(member)).unwrap();
         }
-        // Silence takes 40 at least: the deadline, less a beat that had just come.
+        // Silence takes 40 ms at least: the deadline, minus a beat that had just arrived.
         world.run(38 * MS);
         let failed = |world: &World| {
             world
-                .told(at, 3, |kind| *kind == EventKind::NodeFailed)
+                .reported(at, 3, |kind| *kind == EventKind::NodeFailed)
                 .len()
         };
         assert_eq!(failed(&world) > 0, early, "{state:?}");
@@ -198,7 +201,7 @@ fn an_agent_that_living_ranks_bring_back_is_given_its_deadline() {
     }
 }
 
-/// B3 and B4 of the design, simulated: a silent member is known to every survivor.
+/// B3 and B4 of the design, simulated: all survivors learn of a silent member.
 #[test]
 fn detection_of_silence_in_virtual_time() {
     for (name, profile, limit_ms) in [

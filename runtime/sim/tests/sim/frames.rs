@@ -1,4 +1,4 @@
-//! Stories of frames that should not be believed, and of who may speak at all.
+//! Frames that must not be believed, and members with the same name.
 
 use muster_protocol::{Config, EventKind, Input, Instant, Overlay, Phase, Profile, Reject, Target};
 use muster_sim::World;
@@ -21,8 +21,9 @@ fn frames(engine: &mut Overlay, now: Instant) -> Vec<Vec<u8>> {
     frames
 }
 
-/// Hands on what this engine sends; what is for `kept` is kept instead. A seed is the first engine.
-fn pass_on(
+/// Delivers what this engine sends, but collects the frames for the index in `keep`. The seed address is the
+/// first engine's.
+fn deliver(
     engines: &mut [Overlay],
     sender: usize,
     now: Instant,
@@ -46,31 +47,31 @@ fn pass_on(
         let bytes = &buffer[..transmit.size];
         match (&mut keep, to) {
             (Some((kept, frames)), Some(to)) if to == *kept => frames.push(bytes.to_vec()),
-            // What is refused does not matter here.
+            // A refusal does not matter here.
             (_, Some(to)) => drop(engines[to].handle(now, Input::Datagram { bytes })),
             (_, None) => {}
         }
     }
 }
 
-/// Beats may be read late and several at a time: nobody is silent whose own may lie further
-/// behind.
+/// Beats may be read late and several at a time: a member is not silent while its own beats may still be
+/// unread.
 #[test]
-fn a_datagram_judges_nobody_whose_own_may_lie_behind_it() {
+fn a_datagram_suspects_no_member_whose_beats_may_be_unread() {
     let key = Some([1; 32]);
     let mut engines = ["a", "b", "c"].map(|name| engine(name, key));
     let mut now = Instant(SECOND);
     let mut step = |engines: &mut [Overlay], lane: &mut Option<Vec<Vec<u8>>>| {
         for index in 0..engines.len() {
             engines[index].handle(now, Input::Wake).unwrap();
-            pass_on(engines, index, now, lane.as_mut().map(|lane| (0, lane)));
+            deliver(engines, index, now, lane.as_mut().map(|lane| (0, lane)));
         }
         now = now.after(MS);
         now
     };
     while step(&mut engines, &mut None) < Instant(3 * SECOND) {}
     assert_eq!(engines[0].observing().count(), 2);
-    // Nothing reaches the first engine, until it would look after a silent one if it were woken.
+    // No frame reaches the first engine, until it would probe a silent member if it were woken.
     let mut lane = Some(Vec::new());
     let probes = engines[0].counters().probes_sent;
     loop {
@@ -82,7 +83,7 @@ fn a_datagram_judges_nobody_whose_own_may_lie_behind_it() {
         }
     }
     let mut lane = lane.unwrap();
-    // Whatever the order in which they lie there.
+    // The order of the unread beats does not matter.
     for _ in 0..2 {
         lane.reverse();
         let mut woken = engines[0].clone();
@@ -94,9 +95,9 @@ fn a_datagram_judges_nobody_whose_own_may_lie_behind_it() {
     }
 }
 
-/// Section 8 of the design: before the key nothing is sent and nothing is believed.
+/// Section 8 of the design: without the key nothing is sent and nothing is believed.
 #[test]
-fn without_a_key_there_is_silence() {
+fn without_a_key_nothing_is_sent() {
     let mut engine = engine("a", None);
     assert_eq!(engine.handle(Instant(5), Input::Wake), Ok(()));
     assert!(frames(&mut engine, Instant(5)).is_empty());
@@ -107,7 +108,7 @@ fn without_a_key_there_is_silence() {
     assert_eq!(
         frames(&mut engine, Instant(7)).len(),
         1,
-        "it knocks at its seed"
+        "it requests contact at its seed"
     );
 }
 
@@ -115,25 +116,26 @@ fn without_a_key_there_is_silence() {
 #[test]
 fn only_fresh_frames_of_this_job_are_believed() {
     let (mut left, mut right) = (engine("a", Some([1; 32])), engine("b", Some([1; 32])));
-    let mut stranger = engine("c", Some([2; 32]));
-    for member in [&mut left, &mut right, &mut stranger] {
+    let mut outsider = engine("c", Some([2; 32]));
+    for member in [&mut left, &mut right, &mut outsider] {
         member.handle(Instant(5), Input::Wake).unwrap();
     }
-    let hello = frames(&mut left, Instant(5)).remove(0);
-    let foreign = frames(&mut stranger, Instant(5)).remove(0);
+    let request = frames(&mut left, Instant(5)).remove(0);
+    let foreign = frames(&mut outsider, Instant(5)).remove(0);
     let mut give = |bytes: &[u8]| right.handle(Instant(6), Input::Datagram { bytes });
     assert_eq!(give(&foreign), Err(Reject::Forged));
-    let mut damaged = hello.clone();
+    let mut damaged = request.clone();
     damaged[40] ^= 1;
     assert_eq!(give(&damaged), Err(Reject::Forged));
-    assert_eq!(give(&hello[..20]), Err(Reject::Truncated));
+    assert_eq!(give(&request[..20]), Err(Reject::Truncated));
     assert_eq!(
         give(b"GET / HTTP/1.1, and many more bytes than a frame needs to be one"),
         Err(Reject::Foreign)
     );
-    // It is for anyone, so it may be a recording: it is answered, however often, and nothing more.
-    assert_eq!(give(&hello), Err(Reject::Unproven));
-    assert_eq!(give(&hello), Err(Reject::Unproven));
+    // A contact request is for any receiver, so it may be a recording: it is answered each time, and has no
+    // other effect.
+    assert_eq!(give(&request), Err(Reject::Unproven));
+    assert_eq!(give(&request), Err(Reject::Unproven));
     assert_eq!(right.live(), 1);
     let answer = frames(&mut right, Instant(6)).pop().unwrap();
     assert_eq!(
@@ -159,18 +161,18 @@ fn only_fresh_frames_of_this_job_are_believed() {
         .unwrap()
         .id();
     assert_eq!(right.address_of(Target::Member(a)), Some(&b"a"[..]));
-    assert_eq!(muster_protocol::frame::sender(&hello), Some(a));
+    assert_eq!(muster_protocol::frame::sender(&request), Some(a));
 }
 
-/// Section 8 of the design: what was recorded on the net and sent again is not believed, not
-/// even in another life of the receiver's peer.
+/// Section 8 of the design: recorded frames that are sent again are not believed, not even in another
+/// incarnation of the receiver's peer.
 #[test]
 fn recorded_frames_are_not_believed_again() {
     let (mut left, mut right) = (engine("a", Some([1; 32])), engine("b", Some([1; 32])));
     left.handle(Instant(5), Input::Wake).unwrap();
     right.handle(Instant(5), Input::Wake).unwrap();
-    let (hello, own) = meet(&mut left, &mut right, Instant(6));
-    // Another life of `a` begins, and the old recording is played.
+    let (request, own) = meet(&mut left, &mut right, Instant(6));
+    // Another incarnation of `a` begins, and the old recording is replayed.
     let mut config = Config::new("a", b"a", Profile::Standard);
     config.key = Some([1; 32]);
     config.seeds = vec![b"elsewhere".to_vec()];
@@ -180,9 +182,9 @@ fn recorded_frames_are_not_believed_again() {
     meet(&mut reborn, &mut right, Instant(8));
     let replayed = right.handle(Instant(9), Input::Datagram { bytes: &own });
     assert_eq!(replayed, Err(Reject::OldIncarnation));
-    let replayed = right.handle(Instant(9), Input::Datagram { bytes: &hello });
+    let replayed = right.handle(Instant(9), Input::Datagram { bytes: &request });
     assert_eq!(replayed, Err(Reject::Unproven));
-    // Nor in another life of the receiver, which the sender did not know.
+    // Nor does another incarnation of the receiver, which the sender did not know, believe them.
     let mut config = Config::new("b", b"b", Profile::Standard);
     config.key = Some([1; 32]);
     config.incarnation = 2;
@@ -190,24 +192,24 @@ fn recorded_frames_are_not_believed_again() {
     later.handle(Instant(10), Input::Wake).unwrap();
     let replayed = later.handle(Instant(10), Input::Datagram { bytes: &own });
     assert_eq!(replayed, Err(Reject::Misdirected));
-    let replayed = later.handle(Instant(10), Input::Datagram { bytes: &hello });
+    let replayed = later.handle(Instant(10), Input::Datagram { bytes: &request });
     assert_eq!(replayed, Err(Reject::Unproven));
     assert_eq!((right.live(), later.live()), (2, 1));
 }
 
 /// The newcomer requests contact, is answered, and introduces itself: its request and its introduction.
 fn meet(newcomer: &mut Overlay, member: &mut Overlay, now: Instant) -> (Vec<u8>, Vec<u8>) {
-    let hello = frames(newcomer, now).remove(0);
-    let taken = member.handle(now, Input::Datagram { bytes: &hello });
+    let request = frames(newcomer, now).remove(0);
+    let taken = member.handle(now, Input::Datagram { bytes: &request });
     assert_eq!(taken, Err(Reject::Unproven));
-    // Among what it says to a former life, perhaps.
+    // The answer may be among frames for an earlier incarnation.
     for bytes in frames(member, now) {
         let _ = newcomer.handle(now, Input::Datagram { bytes: &bytes });
     }
-    let mut said = frames(newcomer, now).into_iter();
+    let mut sent = frames(newcomer, now).into_iter();
     let is_taken = |bytes: &Vec<u8>| member.handle(now, Input::Datagram { bytes }).is_ok();
-    let own = said.find(is_taken).expect("it introduces itself");
-    (hello, own)
+    let own = sent.find(is_taken).expect("it introduces itself");
+    (request, own)
 }
 
 /// Noise, copies and damage change nothing.
@@ -227,33 +229,33 @@ fn garbage_and_copies_change_nothing() {
     sound(&world);
 }
 
-/// ZM-01: two members of one name: the one that came first keeps it, unharmed; both are told.
+/// ZM-01: of two members with one name, the first one keeps it without harm. Both are notified.
 #[test]
-fn the_earlier_of_two_of_one_name_keeps_it() {
+fn the_earlier_of_two_members_with_one_name_keeps_it() {
     for (seed, loss_permille) in [(2, 0), (5, 100), (6, 100)] {
         let mut world = booted(seed, 6, Profile::Standard);
         world.network.loss_permille = loss_permille;
         let at = world.now();
         let config = world.config("node3", Profile::Standard);
-        let twin = world.add(config);
-        let stopped = |world: &World| world.engine(twin).phase() == Phase::Stopped;
+        let duplicate = world.add(config);
+        let stopped = |world: &World| world.engine(duplicate).phase() == Phase::Stopped;
         assert!(world.run_until(2 * SECOND, stopped), "seed={seed}");
         world.run(SECOND);
         assert!(world.run_until(2 * SECOND, World::converged));
         assert_eq!(world.engine(3).phase(), Phase::Running);
         let told = |kind| -> Vec<usize> {
-            let told = world.told(at, 3, |told| *told == kind);
+            let told = world.reported(at, 3, |told| *told == kind);
             told.into_iter().map(|(observer, _)| observer).collect()
         };
-        assert_eq!(told(EventKind::NameTaken), [twin]);
+        assert_eq!(told(EventKind::NameTaken), [duplicate]);
         assert_eq!(told(EventKind::NameClaimed), [3]);
         assert!(told(EventKind::NodeFailed).is_empty() && told(EventKind::NodeUp).is_empty());
         sound(&world);
     }
 }
 
-/// ZM-01: a node that really died comes back at another address: its name is free as soon as it
-/// is missed.
+/// ZM-01: a node that really died comes back at another address: its name is free as soon as its failure is
+/// detected.
 #[test]
 fn a_node_comes_back_at_another_address() {
     let mut slowest_us = 0;
@@ -268,7 +270,7 @@ fn a_node_comes_back_at_another_address() {
         assert_eq!(world.engine(moved).live(), 6);
         assert!(
             world
-                .told(at, 3, |kind| *kind == EventKind::NameTaken)
+                .reported(at, 3, |kind| *kind == EventKind::NameTaken)
                 .is_empty()
         );
         sound(&world);
@@ -279,26 +281,27 @@ fn a_node_comes_back_at_another_address() {
     );
 }
 
-/// ZM-01: of two that start together neither is the one that was there: both stop, told why.
+/// ZM-01: of two members that start together, neither was there first: both stop and are notified of the
+/// reason.
 #[test]
-fn two_of_one_name_that_start_together_both_stop() {
+fn two_members_with_one_name_that_start_together_both_stop() {
     let mut world = World::new(7);
     for name in ["a", "b", "same", "c", "same", "d"] {
         let config = world.config(name, Profile::Standard);
         world.add(config);
-        // Nobody starts in the very same microsecond: that would be one incarnation.
+        // No two nodes start in the same microsecond: that would be one incarnation.
         world.run(MS);
     }
     let stopped = |world: &World, node: usize| world.engine(node).phase() == Phase::Stopped;
     assert!(world.run_until(5 * SECOND, |world| stopped(world, 2) && stopped(world, 4)));
-    let told = world.told(Instant(0), 2, |kind| *kind == EventKind::NameTaken);
+    let told = world.reported(Instant(0), 2, |kind| *kind == EventKind::NameTaken);
     assert_eq!(told.len(), 2);
     assert!(world.run_until(5 * SECOND, World::converged));
     assert_eq!(world.running(), [0, 1, 3, 5]);
 }
 
-/// ZM-01: somebody let the later one in on the other side of a split: when the sides meet again,
-/// the earlier one has its name back.
+/// ZM-01: the later member was accepted on the other side of a split. When the sides meet again, the earlier
+/// one has its name back.
 #[test]
 fn a_name_that_was_given_away_in_a_split_comes_back() {
     for seed in 0..10 {
@@ -306,15 +309,15 @@ fn a_name_that_was_given_away_in_a_split_comes_back() {
         world.split(&[0, 1], &[2, 3, 4, 5, 6, 7]);
         world.run(500 * MS);
         let config = world.config("node3", Profile::Standard);
-        let twin = world.add(config);
+        let duplicate = world.add(config);
         (2..8).for_each(|node| {
-            world.network.cut(node, twin);
-            world.network.cut(twin, node);
+            world.network.cut(node, duplicate);
+            world.network.cut(duplicate, node);
         });
         world.run(500 * MS);
-        assert_eq!(world.engine(0).live(), 3, "the later one is in");
+        assert_eq!(world.engine(0).live(), 3, "the later one was accepted");
         world.network.heal();
-        let stopped = |world: &World| world.engine(twin).phase() == Phase::Stopped;
+        let stopped = |world: &World| world.engine(duplicate).phase() == Phase::Stopped;
         assert!(world.run_until(10 * SECOND, stopped), "seed={seed}");
         assert!(
             world.run_until(10 * SECOND, World::converged),
@@ -325,15 +328,15 @@ fn a_name_that_was_given_away_in_a_split_comes_back() {
     }
 }
 
-/// Two members of one name where the newcomer's incarnation is lower (its clock is wrong).
+/// Two members with one name where the newcomer's incarnation is lower (its clock is wrong).
 #[test]
-fn a_twin_with_a_lower_incarnation_falls_silent_itself() {
+fn a_duplicate_with_a_lower_incarnation_stops_itself() {
     let mut world = booted(3, 6, Profile::Standard);
     let mut config = world.config("node3", Profile::Standard);
     config.incarnation = 5;
-    let twin = world.add(config);
+    let duplicate = world.add(config);
     assert!(
-        world.run_until(2 * SECOND, |world| world.engine(twin).phase()
+        world.run_until(2 * SECOND, |world| world.engine(duplicate).phase()
             == Phase::Stopped)
     );
     world.run(200 * MS);
@@ -342,9 +345,9 @@ fn a_twin_with_a_lower_incarnation_falls_silent_itself() {
     sound(&world);
 }
 
-/// ZM-01: a node whose clock went back over a restart comes back above its former life.
+/// ZM-01: a node whose clock was set back at a restart comes back above its earlier incarnation.
 #[test]
-fn a_clock_that_went_back_does_not_lock_a_node_out() {
+fn a_clock_that_was_set_back_does_not_lock_a_node_out() {
     let mut world = booted(4, 6, Profile::Standard);
     let mut config = world.config("node6", Profile::Standard);
     let address = config.address.clone();

@@ -1,11 +1,11 @@
-//! Stories of those who fail together, and of the sides of a split and their policy.
+//! Members of a group that fail together, and the sides of a split and their policy.
 
 use muster_protocol::{CauseKind, EventKind, Input, Minority, NodeState, Profile, Told};
 use muster_sim::World;
 
 use crate::common::{MS, SECOND, sound};
 
-/// So many members, four to a rack, with this policy; booted and at rest.
+/// Members, four to a rack, with this policy; booted and quiet.
 fn racks(seed: u64, count: usize, minority: Minority) -> World {
     let mut world = World::new(seed);
     for index in 0..count {
@@ -20,7 +20,7 @@ fn racks(seed: u64, count: usize, minority: Minority) -> World {
     world
 }
 
-/// Observer, and the nodes on its list, of every group that was told since `from`.
+/// The observer, and the nodes on its list, of every failed group that was reported since `from`.
 fn told(world: &World, from: usize) -> Vec<(usize, Vec<usize>)> {
     let mut found = Vec::new();
     for record in &world.records()[from..] {
@@ -35,7 +35,7 @@ fn told(world: &World, from: usize) -> Vec<(usize, Vec<usize>)> {
     found
 }
 
-/// Everybody knows everybody's group, also of one who was restarted into another.
+/// All members know every member's group, also after a restart into another one.
 #[test]
 fn the_group_travels_with_the_record() {
     let mut world = racks(1, 12, Minority::Continue);
@@ -59,9 +59,9 @@ fn the_group_travels_with_the_record() {
     sound(&world);
 }
 
-/// A rack loses its power: each death is told, then the rack, once, with the whole list.
+/// A rack loses its power: each failure is reported, then the rack, once, with the whole list.
 #[test]
-fn a_rack_that_fails_is_one_event_with_its_list() {
+fn a_failed_rack_is_one_event_with_its_list() {
     for seed in 0..10 {
         let mut world = racks(seed, 16, Minority::Continue);
         let from = world.records().len();
@@ -79,9 +79,10 @@ fn a_rack_that_fails_is_one_event_with_its_list() {
     }
 }
 
-/// Half of a rack is told when the window closes; a single death never is, nor two apart.
+/// Half of a rack is reported when the window closes. A single failure never is, nor are two at different
+/// times.
 #[test]
-fn few_deaths_or_deaths_apart_are_no_group() {
+fn few_or_separate_failures_are_no_group() {
     let mut world = racks(3, 16, Minority::Continue);
     let from = world.records().len();
     world.crash(0);
@@ -101,9 +102,9 @@ fn few_deaths_or_deaths_apart_are_no_group() {
     sound(&world);
 }
 
-/// What a launcher says of two nodes of a rack is a group's failure too; a new life is none.
+/// A launcher's report about two nodes of a rack is a group failure too; a new incarnation is none.
 #[test]
-fn told_deaths_count_and_restarts_do_not() {
+fn reported_failures_count_and_restarts_do_not() {
     let mut world = racks(4, 8, Minority::Continue);
     let from = world.records().len();
     [0, 1, 2, 3]
@@ -133,14 +134,14 @@ fn is_majority(kind: &EventKind) -> bool {
     matches!(kind, EventKind::Majority { .. })
 }
 
-/// Cuts off the first nodes, and heals.
+/// Cuts off the first nodes for a time, then heals.
 fn split(world: &mut World, few: usize, duration_us: u64) {
     let (left, right): (Vec<usize>, Vec<usize>) = (0..world.len()).partition(|node| *node < few);
     world.split(&left, &right);
     world.run(duration_us);
 }
 
-/// Hold: the smaller side keeps the larger one in its view as suspects, says so, and after the
+/// Policy hold: the smaller side keeps the larger one in its view as suspects and reports this. After the
 /// healing it comes back; the larger side goes on.
 #[test]
 fn the_smaller_side_holds_and_comes_back() {
@@ -151,7 +152,7 @@ fn the_smaller_side_holds_and_comes_back() {
         for observer in 0..few {
             assert_eq!(world.engine(observer).live(), 12, "{observer}, seed={seed}");
             assert_eq!(
-                world.told(at, observer, is_minority).len(),
+                world.reported(at, observer, is_minority).len(),
                 1,
                 "seed={seed}"
             );
@@ -159,13 +160,17 @@ fn the_smaller_side_holds_and_comes_back() {
         for observer in few..12 {
             assert_eq!(world.engine(observer).live(), 12 - few, "seed={seed}");
             assert!(
-                world.told(at, observer, is_minority).is_empty(),
+                world.reported(at, observer, is_minority).is_empty(),
                 "seed={seed}"
             );
         }
         for node in few..12 {
-            let failed = world.told(at, node, |kind| *kind == EventKind::NodeFailed);
-            assert_eq!(failed, [], "node {node} is condemned, seed={seed}");
+            let failed = world.reported(at, node, |kind| *kind == EventKind::NodeFailed);
+            assert_eq!(
+                failed,
+                [],
+                "node {node} declares members failed, seed={seed}"
+            );
         }
         world.network.heal();
         assert!(
@@ -175,7 +180,7 @@ fn the_smaller_side_holds_and_comes_back() {
         world.run(SECOND);
         for observer in 0..few {
             assert_eq!(
-                world.told(at, observer, is_majority).len(),
+                world.reported(at, observer, is_majority).len(),
                 1,
                 "seed={seed}"
             );
@@ -184,9 +189,9 @@ fn the_smaller_side_holds_and_comes_back() {
     }
 }
 
-/// Hold, in two halves: exactly one of them goes on, the one with the first member on the ring.
+/// Policy hold, two halves: exactly one of them goes on, the one with the first member on the ring.
 #[test]
-fn of_two_halves_one_holds() {
+fn one_of_two_halves_holds() {
     for seed in 0..8 {
         let mut world = racks(seed, 8, Minority::Hold);
         split(&mut world, 4, 3 * SECOND);
@@ -205,7 +210,7 @@ fn of_two_halves_one_holds() {
     }
 }
 
-/// Hold, in three parts none of which is half: nobody condemns anybody, and all is well again.
+/// Policy hold, three parts smaller than half: no member declares another one failed, and all recover.
 #[test]
 fn three_small_parts_all_hold() {
     let mut world = racks(5, 12, Minority::Hold);
@@ -219,22 +224,26 @@ fn three_small_parts_all_hold() {
     world.network.heal();
     assert!(world.run_until(20 * SECOND, World::converged));
     for node in 0..12 {
-        let failed = world.told(at, node, |kind| *kind == EventKind::NodeFailed);
+        let failed = world.reported(at, node, |kind| *kind == EventKind::NodeFailed);
         assert_eq!(failed, []);
         assert_eq!(world.engine(node).counters().outcasts, 0);
-        assert_eq!(world.told(at, node, is_minority).len(), 1);
+        assert_eq!(world.reported(at, node, is_minority).len(), 1);
     }
     world.run(SECOND);
     for node in 0..12 {
-        assert_eq!(world.told(at, node, is_majority).len(), 1, "node {node}");
+        assert_eq!(
+            world.reported(at, node, is_majority).len(),
+            1,
+            "node {node}"
+        );
     }
     sound(&world);
 }
 
-/// Hold: those who really died are failed as ever, also when the polls are lost now and then, and
-/// who is told that the others died believes it without a majority.
+/// Policy hold: members that really died are declared failed as usual, also when polls are lost now and then.
+/// A member with a launcher's report of the others' death believes it without a majority.
 #[test]
-fn a_majority_condemns_and_a_launcher_is_believed() {
+fn a_majority_declares_failures_and_a_launcher_is_believed() {
     for seed in 0..10 {
         let mut world = racks(seed, 8, Minority::Hold);
         world.network.loss_permille = 100;
@@ -264,9 +273,9 @@ fn a_majority_condemns_and_a_launcher_is_believed() {
     sound(&world);
 }
 
-/// Continue: the smaller side says so, goes on, and says when it is over.
+/// Policy continue: the smaller side reports that it is the minority, goes on, and reports when that is over.
 #[test]
-fn the_smaller_side_goes_on_and_says_so() {
+fn the_smaller_side_goes_on_and_reports_it() {
     for (seed, few) in (0..12).map(|seed| (seed, 1 + seed as usize % 5)) {
         let mut world = racks(seed, 12, Minority::Continue);
         let at = world.now();
@@ -274,7 +283,7 @@ fn the_smaller_side_goes_on_and_says_so() {
         for observer in 0..12 {
             let expected = if observer < few { few } else { 12 - few };
             assert_eq!(world.engine(observer).live(), expected, "seed={seed}");
-            let told = world.told(at, observer, is_minority).len();
+            let told = world.reported(at, observer, is_minority).len();
             assert_eq!(told, usize::from(observer < few), "{observer}, seed={seed}");
         }
         world.network.heal();
@@ -285,7 +294,7 @@ fn the_smaller_side_goes_on_and_says_so() {
         world.run(SECOND);
         for observer in 0..few {
             assert_eq!(
-                world.told(at, observer, is_majority).len(),
+                world.reported(at, observer, is_majority).len(),
                 1,
                 "seed={seed}"
             );

@@ -1,4 +1,4 @@
-//! The engines in simulated worlds: stories, swarms of faults, studies and what checkers conclude.
+//! The engines in simulated worlds: tests of single situations, random faults, studies and the checkers.
 
 mod agreement;
 mod attribute_oracle;

@@ -1,13 +1,13 @@
-//! Stories of broken networks: one-way links, splits that heal, members that are deaf or alone.
+//! Broken networks: one-way links, splits that heal, members that receive nothing or are alone.
 
 use muster_protocol::{EventKind, Profile};
 use muster_sim::World;
 
 use crate::common::{MS, SECOND, booted, sound};
 
-/// One of those who observe a member does not hear it, everybody else does.
+/// One of the observers of a member receives nothing from it; all other members do.
 #[test]
-fn a_one_way_link_kills_nobody_and_starts_no_storm() {
+fn a_one_way_link_causes_no_failure_and_no_storm() {
     let mut world = booted(1, 12, Profile::Standard);
     let at = world.now();
     let observer = world.engine(0).observers().next().unwrap();
@@ -20,7 +20,7 @@ fn a_one_way_link_kills_nobody_and_starts_no_storm() {
     for node in 0..12 {
         assert!(
             world
-                .told(at, node, |kind| *kind == EventKind::NodeFailed)
+                .reported(at, node, |kind| *kind == EventKind::NodeFailed)
                 .is_empty()
         );
     }
@@ -36,46 +36,47 @@ fn a_one_way_link_kills_nobody_and_starts_no_storm() {
     sound(&world);
 }
 
-/// One member hears nobody and is heard by all: it must not take the others' lives.
+/// One member receives nothing but all others receive what it sends: it must not cause failures of the
+/// others.
 #[test]
-fn a_deaf_member_kills_nobody_among_the_others() {
+fn a_member_that_receives_nothing_causes_no_failure_of_others() {
     let mut world = booted(2, 8, Profile::Standard);
     let at = world.now();
     world.excuse(5);
     for other in (0..8).filter(|other| *other != 5) {
         world.network.cut(other, 5);
-        // What the deaf one itself believes is its own matter.
+        // What the member itself believes does not count.
         world.excuse(other);
     }
     world.run(5 * SECOND);
     for node in (0..8).filter(|node| *node != 5) {
-        let told = world.told(at, node, |kind| *kind == EventKind::NodeFailed);
+        let told = world.reported(at, node, |kind| *kind == EventKind::NodeFailed);
         assert!(told.iter().all(|(observer, _)| *observer == 5), "{told:?}");
         assert!(
             world
-                .told(at, node, |kind| *kind == EventKind::Outcast)
+                .reported(at, node, |kind| *kind == EventKind::Outcast)
                 .is_empty()
         );
     }
     world.network.heal();
     assert!(
         world.run_until(10 * SECOND, World::converged),
-        "and it comes back"
+        "it comes back"
     );
     for node in (0..8).filter(|node| *node != 5) {
         assert!(
             world
-                .told(at, node, |kind| *kind == EventKind::Outcast)
+                .reported(at, node, |kind| *kind == EventKind::Outcast)
                 .is_empty()
         );
     }
     sound(&world);
 }
 
-/// One member is cut off both ways: it doubts itself before it reports, and after the healing
-/// it alone comes back with a higher incarnation.
+/// One member is cut off in both directions: it doubts itself before it reports. After the healing only this
+/// member comes back with a higher incarnation.
 #[test]
-fn one_who_was_cut_off_yields_to_the_many() {
+fn a_member_that_was_cut_off_yields_to_the_majority() {
     for cut_ms in [80, 130, 200, 1000, 7000] {
         let mut world = booted(3, 8, Profile::Standard);
         let at = world.now();
@@ -87,14 +88,14 @@ fn one_who_was_cut_off_yields_to_the_many() {
             "cut for {cut_ms} ms"
         );
         for node in (0..8).filter(|node| *node != 6) {
-            let outcast = world.told(at, node, |kind| *kind == EventKind::Outcast);
+            let outcast = world.reported(at, node, |kind| *kind == EventKind::Outcast);
             assert!(outcast.is_empty(), "cut for {cut_ms} ms: {outcast:?}");
         }
         sound(&world);
     }
 }
 
-/// ZM-04: the sides of a split find each other again; the smaller side yields, and it alone.
+/// ZM-04: the sides of a split find each other again; only the smaller side yields.
 #[test]
 fn a_split_heals_and_the_smaller_side_yields() {
     for (seed, minority) in (0..40).map(|seed| (seed, 1 + seed as usize % 8)) {
@@ -133,7 +134,7 @@ fn a_split_heals_and_the_smaller_side_yields() {
         let outcast: Vec<usize> = (0..16)
             .filter(|node| {
                 !world
-                    .told(at, *node, |kind| *kind == EventKind::Outcast)
+                    .reported(at, *node, |kind| *kind == EventKind::Outcast)
                     .is_empty()
             })
             .collect();
@@ -149,7 +150,7 @@ fn a_split_heals_and_the_smaller_side_yields() {
     }
 }
 
-/// ZM-04: seeds that nobody answers at do no harm, and one that works is enough.
+/// ZM-04: seed addresses without an answer do no harm, and one that works is enough.
 #[test]
 fn stale_seeds_are_harmless() {
     let mut world = World::new(8);
@@ -164,10 +165,10 @@ fn stale_seeds_are_harmless() {
     sound(&world);
 }
 
-/// Half of all datagrams are lost for a while: whatever was believed then, the views are true
-/// again soon after.
+/// Half of all datagrams are lost for a while: whatever was believed meanwhile, the views are right again
+/// soon after.
 #[test]
-fn views_become_true_again_after_a_storm() {
+fn views_become_right_again_after_a_storm() {
     for seed in 0..10 {
         let mut world = booted(seed, 12, Profile::Standard);
         (0..12).for_each(|node| world.excuse(node));
@@ -182,9 +183,9 @@ fn views_become_true_again_after_a_storm() {
     }
 }
 
-/// ZM-04: whoever knocks before the door is open knocks again within a heartbeat.
+/// ZM-04: a member that requests contact before the receiver runs requests it again within a heartbeat.
 #[test]
-fn who_knocked_a_moment_too_early_knocks_again_soon() {
+fn a_contact_request_that_was_too_early_is_repeated_soon() {
     let mut world = World::new(8);
     let mut early = world.config("early", Profile::Standard);
     early.seeds = vec![b"address-late".to_vec()];

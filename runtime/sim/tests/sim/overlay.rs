@@ -1,5 +1,5 @@
-//! The shape of the overlay: everybody has enough neighbours, nobody too many, and from anyone to
-//! anyone it is a few steps. Row ZM-05. The push of news over it has tests of its own (`push`).
+//! The shape of the overlay: every member has enough neighbours, none has too many, and paths between members
+//! are short. Row ZM-05. `push` tests how news spreads over it.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -19,7 +19,7 @@ fn links(world: &World, node: usize, ring: bool) -> BTreeSet<MemberId> {
     links
 }
 
-/// The longest of the shortest ways; `None` if somebody cannot be reached.
+/// The length of the longest shortest path; `None` if a member cannot be reached.
 fn diameter(world: &World, ring: bool) -> Option<usize> {
     let nodes = world.running();
     let index_of = |id: MemberId| nodes.iter().position(|node| world.id(*node) == id);
@@ -73,7 +73,7 @@ fn shaped(world: &World, seed: u64) {
     let bound = count.ilog2() as usize;
     let whole = diameter(world, true).expect("the overlay is connected");
     assert!(whole <= bound, "diameter {whole} of {count}, seed={seed}");
-    // The random links alone: connected too, and not much wider.
+    // The random links alone are connected too, and their diameter is not much larger.
     let random = diameter(world, false).expect("the random links alone connect all");
     assert!(
         random <= bound + 3,
@@ -99,7 +99,7 @@ fn booted(seed: u64, count: usize, together: bool) -> World {
     world
 }
 
-/// ZM-05: whatever the size, and whether all come at once or one after the other.
+/// ZM-05: at every size, and whether all members start at once or one after the other.
 #[test]
 fn the_overlay_is_a_random_graph_of_bounded_degree() {
     for (count, together) in [
@@ -118,13 +118,13 @@ fn the_overlay_is_a_random_graph_of_bounded_degree() {
 /// ZM-05, at four times the size.
 #[test]
 #[ignore = "minutes when not optimised; `make check` runs it in release"]
-fn the_overlay_of_five_hundred_and_twelve_is_one_too() {
+fn the_overlay_of_512_members_is_a_random_graph_too() {
     let world = booted(512, 512, true);
     shaped(&world, 512);
     sound(&world);
 }
 
-/// ZM-05: lost neighbours are replaced, by those who lost them.
+/// ZM-05: members that lose neighbours replace them.
 #[test]
 fn lost_neighbours_are_replaced() {
     for seed in 0..4 {

@@ -1,11 +1,11 @@
-//! Too much to do: zones whose members cannot handle what arrives as fast as it comes, and of whom
-//! nobody may be called failed for that.
+//! Overload: zones whose members cannot handle datagrams as fast as they arrive. No member may be declared
+//! failed for that.
 
 use crate::common::{MS, SECOND};
 use muster_protocol::{EventKind, Profile};
 use muster_sim::{Cpus, Network, World};
 
-/// A zone that starts at once; each knows the next one, and all the first.
+/// A zone whose members start at once; each knows the next one, and all know the first.
 fn starting(seed: u64, count: usize, service_us: u64) -> World {
     let mut world = World::new(seed);
     world.network = Network::with_round_trip(1000);
@@ -23,7 +23,7 @@ fn starting(seed: u64, count: usize, service_us: u64) -> World {
     world
 }
 
-/// Who was called failed, and by how many.
+/// The members that were declared failed, and by how many others.
 fn failed(world: &World) -> Vec<(usize, usize)> {
     let failures = world.records().iter();
     let failures = failures.filter(|record| record.event.kind == EventKind::NodeFailed);
@@ -36,10 +36,11 @@ fn failed(world: &World) -> Vec<(usize, usize)> {
     counts.filter(|(_, count)| *count > 0).collect()
 }
 
-/// ZM-03, ZM-06: the door that all knock at answers each at once, with a part; it used to tell all of
-/// them everything, for longer than a deadline, while its neighbours waited for a sign of its life.
+/// ZM-03, ZM-06: a member that all others contact at once answers each one at once, with a part of its view.
+/// In an earlier version it sent everything to each, for longer than a deadline, while its neighbours waited
+/// for a sign of life.
 #[test]
-fn a_door_that_all_knock_at_is_not_called_failed() {
+fn a_member_that_all_contact_at_once_is_not_declared_failed() {
     for seed in 1..=4 {
         let mut world = starting(seed, 128, 200);
         let whole = world.run_until(5 * SECOND, World::agrees);
@@ -50,9 +51,9 @@ fn a_door_that_all_knock_at_is_not_called_failed() {
     }
 }
 
-/// ZM-06: a member that stops for good is found, also while the zone has more to do than it can.
+/// ZM-06: a member that stops for good is detected even while the zone is overloaded.
 #[test]
-fn silence_is_found_in_a_busy_zone() {
+fn silence_is_detected_in_an_overloaded_zone() {
     for seed in 1..=3 {
         let mut world = starting(seed, 64, 200);
         world.run(20 * MS);

@@ -1,4 +1,4 @@
-//! Stories of the plain algorithm of the paper: slower, and as true in the end. Rows ZM-08, ZM-09.
+//! The plain algorithm of the paper: slower, and with the same final views. Rows ZM-08, ZM-09.
 
 use muster_protocol::{EventKind, Mode, Profile};
 use muster_sim::World;
@@ -22,16 +22,16 @@ fn booted(seed: u64, count: usize, theta: usize) -> World {
     world
 }
 
-/// ZM-09: reports alone make the failure, and there are no probes, helpers or claims (ZM-08).
+/// ZM-09: reports alone lead to the failure; there are no probes, indirect probes or claims (ZM-08).
 #[test]
-fn the_plain_algorithm_finds_the_dead_without_any_addition() {
+fn the_plain_algorithm_detects_failures_without_additions() {
     let mut world = booted(1, 24, 2);
     let at = world.now();
     world.crash(5);
     world.crash(11);
     assert!(world.run_until(20 * SECOND, World::converged));
     for victim in [5, 11] {
-        let told = world.told(at, victim, |kind| *kind == EventKind::NodeFailed);
+        let told = world.reported(at, victim, |kind| *kind == EventKind::NodeFailed);
         assert_eq!(told.len(), 22);
     }
     for node in world.running() {
@@ -47,9 +47,9 @@ fn the_plain_algorithm_finds_the_dead_without_any_addition() {
     sound(&world);
 }
 
-/// ZM-06, ZM-09: one who was silent and lives raises its minor, in the same incarnation.
+/// ZM-06, ZM-09: a running member that was silent raises its minor version in the same incarnation.
 #[test]
-fn one_who_was_removed_comes_back_by_its_minor() {
+fn a_removed_member_comes_back_with_a_higher_minor() {
     let mut world = booted(2, 12, 1);
     let before = world.engine(4).version();
     world.pause(4, 5 * SECOND);
@@ -61,11 +61,12 @@ fn one_who_was_removed_comes_back_by_its_minor() {
     sound(&world);
 }
 
-/// ZM-04, ZM-09: the two sides of a split find each other through their histories, by minors.
+/// ZM-04, ZM-09: the two sides of a split find each other through their histories, with higher minor
+/// versions.
 #[test]
 fn the_sides_of_a_split_find_each_other_through_the_history() {
     let mut world = booted(3, 12, 1);
-    let lives: Vec<_> = (0..12)
+    let incarnations: Vec<_> = (0..12)
         .map(|node| world.engine(node).version().incarnation)
         .collect();
     world.split(&[0, 1, 2, 3], &[4, 5, 6, 7, 8, 9, 10, 11]);
@@ -77,7 +78,7 @@ fn the_sides_of_a_split_find_each_other_through_the_history() {
     let again: Vec<_> = (0..12)
         .map(|node| world.engine(node).version().incarnation)
         .collect();
-    // While the two views grow together the plain algorithm calls some who live failed once more
-    // (with most seeds): nobody claims that it does not, so the checkers are not asked.
-    assert_eq!(again, lives);
+    // While the two views merge, the plain algorithm declares some running members failed once more (with
+    // most seeds). The paper does not claim otherwise, so the checkers are not used.
+    assert_eq!(again, incarnations);
 }

@@ -1,12 +1,12 @@
-//! News is pushed along a tree over the overlay, and offered as hints everywhere else: few copies
-//! reach a member, and whoever the tree misses is found. Row ZM-08.
+//! News is pushed along a tree over the overlay, and offered as hints on all other links. Few copies reach a
+//! member, and hints reach the members that the tree misses. Row ZM-08.
 
 use muster_protocol::{Profile, RankState};
 use muster_sim::{FactsHeard, World};
 
 use crate::common::{MS, SECOND, booted, sound};
 
-/// Ranks of random nodes fail, one after the other; all know each before the next.
+/// Ranks of random nodes fail, one after the other; all members know of each before the next one.
 fn news(world: &mut World, first: u32, count: u32) {
     for rank in first..first + count {
         let running = world.running();
@@ -17,7 +17,8 @@ fn news(world: &mut World, first: u32, count: u32) {
     }
 }
 
-/// So many pieces of news in a zone that has had some: what arrived, and what was new of it.
+/// Spreads this many pieces of news in a zone that has had some before. Returns the facts that arrived, and
+/// the new ones among them.
 fn copies(count: usize) -> FactsHeard {
     let mut world = booted(count as u64, count, Profile::Standard);
     world.run(2 * SECOND);
@@ -31,23 +32,23 @@ fn copies(count: usize) -> FactsHeard {
     assert_eq!(
         heard.new,
         40 * (count as u64 - 1),
-        "everybody heard everything"
+        "every member received everything"
     );
     heard
 }
 
-/// In a small view the origin of a death tells everybody, and nobody else says it again.
+/// In a small view the member that detects a failure sends it to all others, and no other member forwards it.
 #[test]
-fn in_a_small_zone_everybody_is_told_once() {
+fn in_a_small_zone_each_member_receives_news_once() {
     for count in [2, 3, 16, 32] {
         let heard = copies(count);
         assert_eq!(heard.all, heard.new, "{count} members");
     }
 }
 
-/// In a larger one a piece of news arrives twice, on the average, where a member has eight links (ZM-08).
+/// In a larger view a piece of news arrives twice on average, where a member has eight links (ZM-08).
 #[test]
-fn in_a_large_zone_a_member_is_told_twice_at_most() {
+fn in_a_large_zone_a_member_receives_news_twice_at_most() {
     for (count, bound_percent) in [(48, 200), (96, 200), (160, 225)] {
         let heard = copies(count);
         let percent = heard.all * 100 / heard.new;
@@ -55,10 +56,10 @@ fn in_a_large_zone_a_member_is_told_twice_at_most() {
     }
 }
 
-/// News begins while members of the tree die with it in their hands: the others' hints reach
-/// those behind them, long before any digest is compared (ZM-08).
+/// Members of the tree die while they forward news. The hints of others reach the members behind them, long
+/// before digests are compared (ZM-08).
 #[test]
-fn those_behind_the_dead_are_found_by_hints() {
+fn hints_reach_the_members_behind_dead_ones() {
     let mut followed = 0;
     for seed in 0..8 {
         let mut world = booted(seed, 96, Profile::Standard);
@@ -72,7 +73,7 @@ fn those_behind_the_dead_are_found_by_hints() {
         let before = hints(&world);
         let at = world.now();
         world.rank(5, 99, RankState::Failed);
-        // It has left its origin and is on its way through those who die now.
+        // The news has left its origin and is under way through the members that die now.
         for node in (8..96).step_by(8) {
             world.crash(node);
         }
@@ -81,7 +82,7 @@ fn those_behind_the_dead_are_found_by_hints() {
             let member = world.engine(node).member(id).unwrap();
             member.ranks().any(|fact| fact.rank == 99)
         };
-        // No deadline has passed: it is not the deaths that mend the tree.
+        // No deadline has passed: the tree is not repaired because the deaths were detected.
         let all = |world: &World| world.running().into_iter().all(|node| knows(world, node));
         assert!(world.run_until(10 * MS, all), "seed={seed}");
         println!("simulated, seed {seed}: after {} us", world.now().since(at));
@@ -91,13 +92,13 @@ fn those_behind_the_dead_are_found_by_hints() {
     }
     assert!(
         followed > 0,
-        "the tree was never torn, so this shows nothing"
+        "the tree was never broken, so this test proves nothing"
     );
 }
 
-/// The same when links lose most of what they carry, hints too: digests find who is left.
+/// The same when links lose most datagrams, hints too: digests detect the members that are left out.
 #[test]
-fn what_hints_lose_digests_find() {
+fn digests_repair_what_hints_lose() {
     for seed in 0..4 {
         let mut world = booted(seed, 40, Profile::Standard);
         news(&mut world, 0, 10);

@@ -1,4 +1,4 @@
-//! Stories of nodes with several rails: what one rail loses another one carries.
+//! Nodes with several rails: traffic of a lost rail uses another one.
 
 use muster_protocol::{EventKind, NodeState, Profile};
 use muster_sim::World;
@@ -13,8 +13,8 @@ fn with_rails(seed: u64, count: usize, rails: usize) -> World {
     world
 }
 
-/// One rail of a node is lost: its observers call it degraded, nobody calls it failed, and when the
-/// rail is back it is whole again.
+/// One rail of a node is lost: its observers report it degraded, and no member reports it failed. When the
+/// rail is back, the node is alive again.
 #[test]
 fn a_lost_rail_is_degraded_and_never_failed() {
     for seed in 0..10 {
@@ -23,7 +23,7 @@ fn a_lost_rail_is_degraded_and_never_failed() {
         let at = world.now();
         world.lose_rail(4, 1);
         world.run(3 * SECOND);
-        let degraded = world.told(at, 4, |kind| *kind == EventKind::NodeDegraded);
+        let degraded = world.reported(at, 4, |kind| *kind == EventKind::NodeDegraded);
         let observers: Vec<usize> = (0..12)
             .filter(|node| world.engine(*node).observing().any(|id| id == world.id(4)))
             .collect();
@@ -37,7 +37,7 @@ fn a_lost_rail_is_degraded_and_never_failed() {
             assert_eq!(state, NodeState::Degraded, "seed={seed}");
         }
         for node in 0..12 {
-            let failed = world.told(at, node, |kind| *kind == EventKind::NodeFailed);
+            let failed = world.reported(at, node, |kind| *kind == EventKind::NodeFailed);
             assert_eq!(failed, [], "node {node}, seed={seed}");
         }
         world.mend_rail(4, 1);
@@ -50,7 +50,7 @@ fn a_lost_rail_is_degraded_and_never_failed() {
     }
 }
 
-/// The switch of one rail fails for everybody; then a node dies, and is found as fast as ever.
+/// The switch of one rail fails for all nodes; then a node dies, and is detected as fast as usual.
 #[test]
 fn a_lost_net_hides_no_death() {
     let mut world = with_rails(3, 12, 2);
@@ -59,7 +59,7 @@ fn a_lost_net_hides_no_death() {
     world.run(SECOND);
     assert!((0..12).all(|node| {
         world
-            .told(at, node, |kind| *kind == EventKind::NodeFailed)
+            .reported(at, node, |kind| *kind == EventKind::NodeFailed)
             .is_empty()
     }));
     world.crash(7);
@@ -67,7 +67,7 @@ fn a_lost_net_hides_no_death() {
     sound(&world);
 }
 
-/// The last rail of a node is lost too: that is silence, and a failure.
+/// The last rail of a node is lost too: that is silence and leads to a failure.
 #[test]
 fn a_node_without_a_rail_is_failed() {
     let mut world = with_rails(5, 8, 2);
@@ -77,6 +77,6 @@ fn a_node_without_a_rail_is_failed() {
     world.run(SECOND);
     world.lose_rail(2, 1);
     world.run(SECOND);
-    let failed = world.told(at, 2, |kind| *kind == EventKind::NodeFailed);
+    let failed = world.reported(at, 2, |kind| *kind == EventKind::NodeFailed);
     assert_eq!(failed.iter().filter(|(by, _)| *by != 2).count(), 7);
 }

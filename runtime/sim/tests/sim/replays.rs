@@ -1,13 +1,14 @@
-//! Stories of an outsider: it has no key, has recorded every frame, and plays recordings to members.
+//! An outsider without the key that has recorded every frame replays recordings to members.
 
 use muster_protocol::{EventKind, NodeState, Profile, Reject};
 use muster_sim::World;
 
 use crate::common::{MS, SECOND, sound};
 
-/// ZM-06: a dead node is missed in time, whatever of its frames is played, to those that they were for and to others.
+/// ZM-06: a dead node is declared failed in time, whatever frames of it are replayed to their receivers and
+/// to others.
 #[test]
-fn recordings_keep_nobody_alive() {
+fn recordings_keep_no_failed_member_alive() {
     for (seed, count) in [(1, 2), (2, 3), (3, 3), (4, 8), (5, 16)] {
         let mut world = World::new(seed);
         world.record(seed);
@@ -31,9 +32,9 @@ fn recordings_keep_nobody_alive() {
         let took_ms = world.now().since(at) / MS;
         println!("simulated: seed {seed}, {count} nodes: missed after {took_ms} ms");
         assert!(known && took_ms <= 200, "seed={seed}: {took_ms} ms");
-        // Nor does it come back.
+        // It does not come back either.
         world.run(5 * SECOND);
-        let back = world.told(at, victim, |kind| *kind == EventKind::NodeUp);
+        let back = world.reported(at, victim, |kind| *kind == EventKind::NodeUp);
         assert!(back.is_empty(), "seed={seed}");
         let repeated = |node| world.engine(node).counters().rejected(Reject::Repeated);
         assert!((0..victim).map(repeated).sum::<u64>() > 0);
@@ -41,10 +42,10 @@ fn recordings_keep_nobody_alive() {
     }
 }
 
-/// ZM-01: nodes of a later run with the same key, names and addresses see nobody of an earlier run, and are told of
-/// nobody's end: not by frames for them, nor by frames for anyone.
+/// ZM-01: nodes of a later run with the same key, names and addresses report no node of an earlier run as up
+/// or ended. Neither frames for them nor frames for any receiver cause that.
 #[test]
-fn recordings_of_an_earlier_run_raise_nobody() {
+fn recordings_of_an_earlier_run_revive_no_member() {
     let count = 8;
     let mut earlier = World::new(6);
     earlier.record(6);
@@ -57,13 +58,13 @@ fn recordings_of_an_earlier_run_raise_nobody() {
     earlier.run(SECOND);
     earlier.crash(7);
     earlier.run(SECOND);
-    // One that starts anew asks for contact, too.
+    // A node that restarts also requests contact.
     earlier.restart(6);
     earlier.run(SECOND);
     assert!(earlier.recording().len() > 1000);
     let mut later = World::new(7);
     later.run(3600 * SECOND);
-    later.bring(7, &earlier.recording());
+    later.load_recording(7, &earlier.recording());
     for index in 0..count {
         let config = later.config(&format!("node{index}"), Profile::Standard);
         later.add(config);
@@ -77,7 +78,7 @@ fn recordings_of_an_earlier_run_raise_nobody() {
     }
     later.run(20 * SECOND);
     for ghost in 2..count {
-        let told = later.told(at, ghost, |_| true);
+        let told = later.reported(at, ghost, |_| true);
         assert!(told.is_empty(), "{ghost}: {told:?}");
     }
     for node in [0, 1] {
@@ -89,8 +90,8 @@ fn recordings_of_an_earlier_run_raise_nobody() {
     sound(&later);
 }
 
-/// Who is played to in a busy zone does not slow down, and sends no more than a little: a request that is played
-/// costs one small answer.
+/// A member of a busy zone does not slow down under replayed frames, and sends hardly more: a replayed
+/// request costs one small answer.
 #[test]
 fn recordings_cost_little() {
     let quiet = |plays: bool| {

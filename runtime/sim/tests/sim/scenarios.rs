@@ -1,10 +1,10 @@
-//! The scenario files: every one of them runs, and what is wrong in a file is said.
+//! The scenario files: each one runs, and errors in a file are reported.
 
 use std::path::PathBuf;
 
 use muster_sim::{Scenario, Span, run, shrink, story, sweep};
 
-/// First seed: others than those the developers looked at.
+/// First seed: different from those used in development.
 const FRESH: u64 = 1_000_000;
 
 fn folder() -> PathBuf {
@@ -17,7 +17,7 @@ fn read(name: &str) -> Scenario {
     Scenario::read(&text).unwrap_or_else(|e| panic!("{name}: {e}"))
 }
 
-/// All seeds are sound, or the first failures are told with their stories.
+/// Asserts that all seeds are sound; otherwise prints the first failures with their stories.
 fn sound(name: &str, first: u64, count: u64) {
     let scenario = read(name);
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
@@ -47,15 +47,15 @@ fn sound(name: &str, first: u64, count: u64) {
     );
 }
 
-/// ZM-02, ZM-06, ZM-08: everything that can go wrong, 250 worlds.
+/// ZM-02, ZM-06, ZM-08: all kinds of faults, 250 worlds.
 #[test]
-fn zones_with_all_faults_keep_their_promises() {
+fn zones_with_all_faults_keep_their_guarantees() {
     sound("zone-all-faults.toml", FRESH, 250);
 }
 
-/// Seeds that failed once are replayed for ever: `tests/seeds/NAME.txt` belongs to the scenario NAME.
+/// Seeds that failed once are replayed from then on: `tests/seeds/NAME.txt` belongs to the scenario NAME.
 #[test]
-fn every_seed_that_was_kept_is_sound() {
+fn every_kept_seed_is_sound() {
     let seeds = folder().join("../seeds");
     let mut replayed = 0;
     for entry in std::fs::read_dir(&seeds).unwrap() {
@@ -71,7 +71,8 @@ fn every_seed_that_was_kept_is_sound() {
     assert!(replayed >= 3);
 }
 
-/// Every other scenario with some seeds; each is named after the bug of others that it guards.
+/// Every other scenario with some seeds. Each one is named after a bug of other systems that it guards
+/// against.
 #[test]
 fn every_regression_scenario_is_sound() {
     let mut names: Vec<String> = std::fs::read_dir(folder())
@@ -90,7 +91,7 @@ fn every_regression_scenario_is_sound() {
     }
 }
 
-/// What is drawn is a scenario file again, and drawn again it stays what it is.
+/// A drawn scenario is a scenario file again, and drawing it again does not change it.
 #[test]
 fn a_drawn_scenario_is_a_scenario_file() {
     let drawn = read("zone-all-faults.toml").draw(11);
@@ -101,16 +102,16 @@ fn a_drawn_scenario_is_a_scenario_file() {
     assert_eq!(left.figures, right.figures);
 }
 
-/// One seed gives one answer, whatever the number of threads.
+/// The result of a seed does not depend on the number of threads.
 #[test]
-fn the_answer_does_not_depend_on_the_threads() {
+fn the_result_does_not_depend_on_the_threads() {
     let scenario = read("zone-all-faults.toml");
     let alone = sweep(&scenario, 5, 12, 1, |_| {});
     let many = sweep(&scenario, 5, 12, 5, |_| {});
     assert_eq!(alone.figures, many.figures);
 }
 
-/// A bad file is refused with the name, the reason and the remedy; nothing is run.
+/// A wrong file is refused with the name, the reason and the remedy; nothing is run.
 #[test]
 fn bad_scenarios_are_refused_with_a_remedy() {
     let head = "name = 'x'\nguards = 'y'\n[zone]\n";
@@ -157,9 +158,9 @@ fn bad_scenarios_are_refused_with_a_remedy() {
     assert!(error.contains("missing field"), "{error}");
 }
 
-/// A scenario that cannot be sound fails, is shrunk, still fails alike, and has a story.
+/// A scenario that cannot be sound fails, is shrunk, fails in the same way again, and has a story.
 #[test]
-fn a_failure_is_shrunk_and_told() {
+fn a_failure_is_shrunk_and_has_a_story() {
     let mut scenario = read("zone-all-faults.toml");
     scenario.expect.quiet_bytes = Span::just(1);
     let report = run(&scenario, 3);

@@ -1,11 +1,11 @@
-//! Stories of one zone, told in the words of what is promised, on virtual time.
+//! The guarantees of one zone, in virtual time.
 
 use muster_protocol::{CauseKind, EventKind, Instant, NodeState, Profile};
 use muster_sim::World;
 
 use crate::common::{MS, SECOND, booted, sound};
 
-/// ZM-04: all start at once and know one address.
+/// ZM-04: all members start at once and know one address.
 #[test]
 fn sixteen_boot_at_once_from_one_seed() {
     let world = booted(1, 16, Profile::Standard);
@@ -14,14 +14,14 @@ fn sixteen_boot_at_once_from_one_seed() {
     sound(&world);
 }
 
-/// ZM-06: a dead member is reported by two and removed by all.
+/// ZM-06: a dead member is reported by two members and removed by all.
 #[test]
-fn a_killed_member_is_failed_everywhere_with_its_reporters() {
+fn a_killed_member_is_failed_on_all_members_with_its_reporters() {
     let mut world = booted(2, 16, Profile::Standard);
     let at = world.now();
     world.crash(5);
     assert!(world.run_until(SECOND, World::converged));
-    let told = world.told(at, 5, |kind| *kind == EventKind::NodeFailed);
+    let told = world.reported(at, 5, |kind| *kind == EventKind::NodeFailed);
     assert_eq!(told.len(), 15);
     for record in world
         .records()
@@ -39,7 +39,7 @@ fn a_killed_member_is_failed_everywhere_with_its_reporters() {
 
 /// ZM-06: silence shorter than the deadline is no failure.
 #[test]
-fn one_who_is_back_before_the_deadline_is_not_failed() {
+fn a_member_that_is_back_before_the_deadline_is_not_failed() {
     let mut world = booted(3, 8, Profile::Standard);
     let at = world.now();
     world.pause(4, 40 * MS);
@@ -47,17 +47,17 @@ fn one_who_is_back_before_the_deadline_is_not_failed() {
     assert!(world.converged());
     assert!(
         world
-            .told(at, 4, |kind| *kind == EventKind::NodeFailed)
+            .reported(at, 4, |kind| *kind == EventKind::NodeFailed)
             .is_empty()
     );
     assert_eq!(world.engine(4).counters().outcasts, 0);
     sound(&world);
 }
 
-/// ZM-01, ZM-03: a detector that was stopped for a minute accuses nobody, and comes back with a
-/// higher incarnation after having been declared failed.
+/// ZM-01, ZM-03: a detector that was stopped for a minute declares no member failed. It comes back with a
+/// higher incarnation after having been declared failed itself.
 #[test]
-fn one_who_slept_for_a_minute_accuses_nobody_and_comes_back() {
+fn a_member_stopped_for_a_minute_declares_no_failure_and_comes_back() {
     let mut world = booted(4, 8, Profile::Standard);
     let at = world.now();
     let before = world.engine(2).version();
@@ -65,7 +65,7 @@ fn one_who_slept_for_a_minute_accuses_nobody_and_comes_back() {
     world.run(59 * SECOND);
     assert_eq!(
         world
-            .told(at, 2, |kind| *kind == EventKind::NodeFailed)
+            .reported(at, 2, |kind| *kind == EventKind::NodeFailed)
             .len(),
         7
     );
@@ -73,34 +73,36 @@ fn one_who_slept_for_a_minute_accuses_nobody_and_comes_back() {
     assert!(world.converged(), "back within 200 ms");
     assert!(world.engine(2).version().incarnation > before.incarnation);
     assert_eq!(
-        world.told(at, 2, |kind| *kind == EventKind::Outcast).len(),
+        world
+            .reported(at, 2, |kind| *kind == EventKind::Outcast)
+            .len(),
         1
     );
     for other in (0..8).filter(|other| *other != 2) {
         assert!(
             world
-                .told(at, other, |kind| *kind == EventKind::NodeFailed)
+                .reported(at, other, |kind| *kind == EventKind::NodeFailed)
                 .is_empty()
         );
     }
     sound(&world);
 }
 
-/// ZM-07: a goodbye is heard with its exit code, and is no failure.
+/// ZM-07: a departure arrives with its exit code, and is no failure.
 #[test]
-fn one_who_leaves_is_left_everywhere_with_the_exit_code() {
+fn a_leaving_member_has_left_on_all_members_with_its_exit_code() {
     let mut world = booted(5, 8, Profile::Standard);
     let at = world.now();
     world
         .input(3, muster_protocol::Input::Leave { exit_code: 7 })
         .unwrap();
     assert!(world.run_until(100 * MS, World::converged));
-    let told = world.told(at, 3, |kind| *kind == EventKind::NodeLeft { exit_code: 7 });
+    let told = world.reported(at, 3, |kind| *kind == EventKind::NodeLeft { exit_code: 7 });
     assert_eq!(told.len(), 8);
     world.run(SECOND);
     assert!(
         world
-            .told(at, 3, |kind| *kind == EventKind::NodeFailed)
+            .reported(at, 3, |kind| *kind == EventKind::NodeFailed)
             .is_empty()
     );
     assert_eq!(
@@ -111,14 +113,14 @@ fn one_who_leaves_is_left_everywhere_with_the_exit_code() {
     world.restart(3);
     assert!(
         world.run_until(5 * SECOND, World::converged),
-        "and may come back"
+        "it may come back"
     );
     sound(&world);
 }
 
-/// ZM-06: two members of whom one dies, and three of whom two die at once: the small views.
+/// ZM-06: small views: one of two members dies, and two of three at once.
 #[test]
-fn small_views_judge_with_as_few_as_there_are() {
+fn small_views_decide_with_the_few_members_they_have() {
     for (count, victims) in [(2, vec![1]), (3, vec![1, 2]), (3, vec![2]), (4, vec![0, 3])] {
         let mut world = booted(6, count, Profile::Standard);
         victims.iter().for_each(|victim| world.crash(*victim));
@@ -130,9 +132,9 @@ fn small_views_judge_with_as_few_as_there_are() {
     }
 }
 
-/// ZM-06: every survivor is right after half of all died at once.
+/// ZM-06: every survivor's view is right after half of all members died at once.
 #[test]
-fn half_of_all_die_at_once() {
+fn half_of_all_members_die_at_once() {
     let mut slowest_us = 0;
     for seed in 0..20 {
         let mut world = booted(seed, 32, Profile::Standard);
@@ -152,9 +154,9 @@ fn half_of_all_die_at_once() {
     );
 }
 
-/// ZM-05, ZM-06: a whole stretch of the ring dies; the ring closes over it.
+/// ZM-05, ZM-06: a whole section of the ring dies; the ring closes over the gap.
 #[test]
-fn neighbours_on_the_ring_die_together() {
+fn adjacent_ring_members_die_together() {
     let mut world = booted(7, 24, Profile::Standard);
     let mut ring: Vec<usize> = (0..24).collect();
     ring.sort_by_key(|node| world.id(*node));
@@ -163,9 +165,9 @@ fn neighbours_on_the_ring_die_together() {
     sound(&world);
 }
 
-/// ZM-01: a restart before its death was noticed is a death and a birth.
+/// ZM-01: a restart before the failure was detected is reported as a failure and as a new member.
 #[test]
-fn a_restarted_member_is_another_life() {
+fn a_restarted_member_has_a_new_incarnation() {
     let mut world = booted(8, 8, Profile::Standard);
     let at = world.now();
     world.run(10 * MS);
@@ -173,18 +175,18 @@ fn a_restarted_member_is_another_life() {
     assert!(world.run_until(SECOND, World::converged));
     assert_eq!(
         world
-            .told(at, 6, |kind| *kind == EventKind::NodeFailed)
+            .reported(at, 6, |kind| *kind == EventKind::NodeFailed)
             .len(),
         7
     );
-    let up = world.told(at, 6, |kind| *kind == EventKind::NodeUp);
+    let up = world.reported(at, 6, |kind| *kind == EventKind::NodeUp);
     assert_eq!(up.len(), 7);
     sound(&world);
 }
 
-/// ZM-01 (memberlist's mass restart): all but one restart at the same time.
+/// ZM-01 (memberlist's mass restart): all members but one restart at the same time.
 #[test]
-fn all_but_one_restart_at_once() {
+fn all_members_but_one_restart_at_once() {
     let mut world = booted(9, 24, Profile::Standard);
     world.run(10 * MS);
     (1..24).for_each(|node| world.restart(node));
@@ -192,9 +194,9 @@ fn all_but_one_restart_at_once() {
     sound(&world);
 }
 
-/// A member joins a zone at rest and is known to all.
+/// A member joins a quiet zone, and all members know it.
 #[test]
-fn one_joins_late() {
+fn a_member_joins_late() {
     let mut world = booted(10, 24, Profile::Standard);
     let at = world.now();
     let config = world.config("late", Profile::Standard);
@@ -206,17 +208,17 @@ fn one_joins_late() {
     );
     assert_eq!(
         world
-            .told(at, late, |kind| *kind == EventKind::NodeUp)
+            .reported(at, late, |kind| *kind == EventKind::NodeUp)
             .len(),
         24
     );
     sound(&world);
 }
 
-/// ZM-03: stale news of a member's life does not bring it back: it is still gone after everybody
-/// has been restarted one by one around the dead one's record.
+/// ZM-03: old news of a failed member does not bring it back. It is still gone after all other members have
+/// been restarted one by one.
 #[test]
-fn the_dead_stay_dead_while_others_come_and_go() {
+fn failed_members_stay_failed_while_others_restart() {
     let mut world = booted(11, 8, Profile::Standard);
     world.crash(4);
     assert!(world.run_until(SECOND, World::converged));
@@ -228,16 +230,16 @@ fn the_dead_stay_dead_while_others_come_and_go() {
     assert!(world.run_until(5 * SECOND, World::converged));
     assert!(
         world
-            .told(at, 4, |kind| *kind == EventKind::NodeUp)
+            .reported(at, 4, |kind| *kind == EventKind::NodeUp)
             .is_empty()
     );
     sound(&world);
 }
 
-/// Snapshot and resume: the worker of a member dies, another takes over, nobody is failed, and
-/// its rank facts are still there.
+/// Snapshot and resume: the worker of a member dies and another one takes over. No member is declared failed,
+/// and the rank facts are still there.
 #[test]
-fn a_worker_is_replaced_and_nobody_dies() {
+fn a_worker_is_replaced_without_a_failure() {
     let mut world = booted(12, 8, Profile::Standard);
     world.rank(3, 17, muster_protocol::RankState::Failed);
     world.run(50 * MS);
@@ -253,13 +255,13 @@ fn a_worker_is_replaced_and_nobody_dies() {
     let own = world.engine(3).member(world.id(3)).unwrap();
     assert_eq!(own.ranks().count(), 1);
     let failed = |kind: &EventKind| matches!(kind, EventKind::NodeFailed | EventKind::Outcast);
-    assert!((0..8).all(|node| world.told(at, node, failed).is_empty()));
+    assert!((0..8).all(|node| world.reported(at, node, failed).is_empty()));
     sound(&world);
 }
 
-/// B6 of the design, simulated: one who is late nine tenths of the time still finds a death.
+/// B6 of the design, simulated: a member that is stopped nine tenths of the time still detects a failure.
 #[test]
-fn one_who_stutters_still_finds_the_dead() {
+fn a_member_stopped_nine_tenths_of_the_time_detects_failures() {
     let mut world = booted(13, 2, Profile::Standard);
     for _ in 0..20 {
         world.pause(0, 90 * MS);
@@ -268,15 +270,15 @@ fn one_who_stutters_still_finds_the_dead() {
     let at = world.now();
     world.crash(1);
     while world
-        .told(at, 1, |kind| *kind == EventKind::NodeFailed)
+        .reported(at, 1, |kind| *kind == EventKind::NodeFailed)
         .is_empty()
     {
-        assert!(world.now().since(at) < 2 * SECOND, "not found");
+        assert!(world.now().since(at) < 2 * SECOND, "not detected");
         world.pause(0, 90 * MS);
         world.run(100 * MS);
     }
     println!(
-        "simulated: a stuttering observer found a death after {} ms",
+        "simulated: an observer stopped nine tenths of the time detected a failure after {} ms",
         world.now().since(at) / MS
     );
 }
@@ -286,22 +288,22 @@ fn one_who_stutters_still_finds_the_dead() {
 fn a_suspect_refutes_and_recovers() {
     let mut world = booted(14, 3, Profile::Standard);
     let (at, before) = (world.now(), world.engine(2).version());
-    // 0 does not hear 2, and 1 does not hear 0's questions.
+    // 0 receives nothing from 2, and 1 does not receive 0's requests.
     world.network.cut(2, 0);
     world.network.cut(0, 1);
     assert!(world.run_until(SECOND, |world| {
         !world
-            .told(at, 2, |kind| *kind == EventKind::NodeRecovered)
+            .reported(at, 2, |kind| *kind == EventKind::NodeRecovered)
             .is_empty()
     }));
     assert!(
         !world
-            .told(at, 2, |kind| *kind == EventKind::NodeSuspect)
+            .reported(at, 2, |kind| *kind == EventKind::NodeSuspect)
             .is_empty()
     );
     assert!(
         world
-            .told(at, 2, |kind| *kind == EventKind::NodeFailed)
+            .reported(at, 2, |kind| *kind == EventKind::NodeFailed)
             .is_empty()
     );
     let after = world.engine(2).version();
@@ -310,10 +312,10 @@ fn a_suspect_refutes_and_recovers() {
     sound(&world);
 }
 
-/// The machine of one member is suspended for a minute, and nothing that was sent to it in that
-/// time is kept: it still accuses nobody, and is back within 200 ms (B7 of the design).
+/// The machine of one member is suspended for a minute, and nothing that was sent to it meanwhile is kept. It
+/// still declares no member failed, and is back within 200 ms (B7 of the design).
 #[test]
-fn one_who_was_suspended_accuses_nobody() {
+fn a_suspended_member_declares_no_failure() {
     for count in [2, 3, 8] {
         let mut world = booted(15, count, Profile::Standard);
         let at = world.now();
@@ -326,7 +328,7 @@ fn one_who_was_suspended_accuses_nobody() {
         for other in 1..count {
             assert!(
                 world
-                    .told(at, other, |kind| *kind == EventKind::NodeFailed)
+                    .reported(at, other, |kind| *kind == EventKind::NodeFailed)
                     .is_empty()
             );
         }
@@ -334,8 +336,8 @@ fn one_who_was_suspended_accuses_nobody() {
     }
 }
 
-/// ZM-02: a member that could not take everybody in, for want of room, gets to know the rest
-/// when there is room: beats carry a digest, and a difference that stays is repaired.
+/// ZM-02: a member without room for all others learns the missing ones when there is room: beats carry a
+/// digest, and a lasting difference is repaired.
 #[test]
 fn a_view_that_differs_is_repaired() {
     let mut repaired = 0;
@@ -348,10 +350,14 @@ fn a_view_that_differs_is_repaired() {
             world.add(config);
         }
         world.run(2 * SECOND);
-        assert_eq!(world.engine(8).live(), 8, "one of nine has no room there");
+        assert_eq!(
+            world.engine(8).live(),
+            8,
+            "there is no room for the ninth member"
+        );
         assert!(world.engine(8).counters().facts_refused > 0);
-        let stranger = (0..8).find(|node| world.engine(8).member(world.id(*node)).is_none());
-        let victim = (1..8).find(|node| Some(*node) != stranger).unwrap();
+        let unknown = (0..8).find(|node| world.engine(8).member(world.id(*node)).is_none());
+        let victim = (1..8).find(|node| Some(*node) != unknown).unwrap();
         world.crash(victim);
         assert!(world.run_until(5 * SECOND, World::converged), "seed={seed}");
         repaired += (0..9)
@@ -394,13 +400,14 @@ fn the_history_is_bounded() {
     sound(&world);
 }
 
-/// Worlds of two: without more questions to the silent one, one in a thousand goes wrong.
+/// Worlds of two: without additional probes of the silent member, one world in a thousand goes wrong.
 const WORLDS_OF_TWO: u64 = 2000;
 
-/// ZM-06: two members have nobody to ask: with every tenth datagram lost from the first one on, when
-/// they do not know each other's beats yet, neither calls the other failed; a death is still told.
+/// ZM-06: two members have no third one for an indirect probe. With every tenth datagram lost from the start,
+/// when they do not know each other's beat intervals yet, neither declares the other one failed. A death is
+/// still reported.
 #[test]
-fn two_alone_do_not_take_losses_for_a_death() {
+fn two_members_do_not_take_losses_for_a_failure() {
     let failed = |kind: &EventKind| *kind == EventKind::NodeFailed;
     let (mut accused, mut slowest_us, mut all_us) = (Vec::new(), 0, 0);
     for seed in 0..WORLDS_OF_TWO {
@@ -408,14 +415,14 @@ fn two_alone_do_not_take_losses_for_a_death() {
         world.network.loss_permille = 100;
         assert!(world.run_until(5 * SECOND, World::converged), "seed={seed}");
         world.run(3 * SECOND);
-        let told = |node| world.told(Instant(0), node, failed).len();
+        let told = |node| world.reported(Instant(0), node, failed).len();
         if told(0) + told(1) > 0 {
             accused.push(seed);
             continue;
         }
         let at = world.now();
         world.crash(1);
-        let is_told = |world: &World| !world.told(at, 1, failed).is_empty();
+        let is_told = |world: &World| !world.reported(at, 1, failed).is_empty();
         assert!(world.run_until(5 * SECOND, is_told), "seed={seed}");
         let took_us = world.now().since(at);
         slowest_us = slowest_us.max(took_us);
@@ -423,7 +430,7 @@ fn two_alone_do_not_take_losses_for_a_death() {
         sound(&world);
     }
     println!(
-        "simulated: of two alone at 10 % loss a death is told after {} ms, at most {} ms",
+        "simulated: of two alone at 10 % loss a failure is reported after {} ms, at most {} ms",
         all_us / WORLDS_OF_TWO / MS,
         slowest_us / MS
     );

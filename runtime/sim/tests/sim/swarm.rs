@@ -1,8 +1,8 @@
 //! Two hundred worlds, each drawn from its seed: sizes, networks, faults.
 //!
-//! Safety first: while members crash, restart, hand over, stall and state what became of their
-//! ranks, under a tenth of all datagrams lost and many overtaken, nobody who runs is declared
-//! failed. Then liveness: no more faults (the losses go on), and all views become equal and true.
+//! First safety: members crash, restart, change their worker, stop and report rank states, with under a tenth
+//! of all datagrams lost and many reordered. No running member is declared failed. Then liveness: without
+//! further faults, but with the losses, all views become equal and right.
 
 use std::ops::Range;
 
@@ -90,7 +90,7 @@ fn inject(world: &mut World, members: usize) {
 
 /// ZM-02, ZM-06, ZM-08: completeness, accuracy and equal views under loss and reordering.
 #[test]
-fn two_hundred_worlds_converge_and_accuse_nobody_falsely() {
+fn two_hundred_worlds_converge_without_false_failures() {
     let seeds = seeds(SEEDS);
     let mut failed = Vec::new();
     for seed in seeds.clone() {
@@ -107,7 +107,7 @@ fn two_hundred_worlds_converge_and_accuse_nobody_falsely() {
     );
 }
 
-/// `MUSTER_SIM_SEED=n` runs one world again, `MUSTER_SIM_SEEDS=n` runs so many.
+/// `MUSTER_SIM_SEED=n` runs one world again, `MUSTER_SIM_SEEDS=n` runs `n` worlds.
 fn seeds(usual: u64) -> Range<u64> {
     let number = |name| {
         std::env::var(name)
@@ -120,11 +120,11 @@ fn seeds(usual: u64) -> Range<u64> {
     }
 }
 
-/// Beyond all bounds: long stops, splits and members cut off, on top of crashes and losses. Who
-/// is declared failed then is excused; but up and down alternate, nobody dead comes back, and
-/// when it is over all views become equal and true.
+/// Beyond all bounds: long stops, splits and cut-off members, in addition to crashes and losses. Failures are
+/// excused then. But up and down alternate, no dead member comes back, and at the end all views become equal
+/// and right.
 #[test]
-fn a_hundred_worlds_come_to_rest_after_anything() {
+fn a_hundred_worlds_converge_after_any_fault() {
     let mut failed = Vec::new();
     for seed in seeds(SEEDS / 2) {
         let options = Options::draw(seed);
@@ -164,7 +164,7 @@ fn storm(options: &Options) -> Result<(), String> {
         }
     }
     world.network.heal();
-    // Let every stop end before the crashed come back.
+    // Let every stop end before the crashed members come back.
     world.run(3000 * MS);
     for node in 0..options.members {
         if !world.running().contains(&node) {
@@ -172,7 +172,7 @@ fn storm(options: &Options) -> Result<(), String> {
         }
     }
     if !world.run_until(30_000 * MS, World::converged) {
-        return Err("did not come to rest".to_owned());
+        return Err("did not converge".to_owned());
     }
     match world.checker.violations() {
         [] => Ok(()),
@@ -180,7 +180,7 @@ fn storm(options: &Options) -> Result<(), String> {
     }
 }
 
-/// One seed gives one history, event for event.
+/// One seed gives one history, with the same events.
 #[test]
 fn the_same_seed_gives_the_same_history() {
     let history = |seed| {

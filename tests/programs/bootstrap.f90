@@ -1,14 +1,14 @@
-! A Fortran program with MPI on two emulated nodes, whose agents are brought together by muster_mpi_init of
-! muster_mpi.f90. The last rank dies; every other one is told, makes the groups of the living and the dead, and says
-! "DONE". What does not hold is said as "FAIL".
-program cards
+! A Fortran program with MPI on two emulated nodes, whose agents are connected by muster_mpi_init of
+! muster_mpi.f90. The last rank dies. Every other one is notified, creates the groups of the running and the
+! dead ranks, and prints "DONE". An error is printed as "FAIL".
+program bootstrap
   use, intrinsic :: iso_c_binding
   use mpi
   use muster
   use muster_mpi
   implicit none
 
-  integer(c_int32_t), parameter :: patience_ms = 60000
+  integer(c_int32_t), parameter :: limit_ms = 60000
   integer(c_int32_t) :: ended
   integer :: rank, ranks, error, failed, living, world, first(1), in_world(1)
   integer(c_int) :: done
@@ -44,15 +44,15 @@ program cards
 
   if (muster_mpi_init(MPI_COMM_SELF, muster_config(), context) /= MUSTER_ERR_ARGUMENT) call fail('of one process')
   if (muster_mpi_init(MPI_COMM_WORLD, muster_config(), context) /= MUSTER_OK) call fail('muster_mpi_init')
-  if (muster_wait_ranks(context, int(ranks, c_int32_t), muster_state(MUSTER_RANK_ALIVE), patience_ms) /= ranks) &
-    call fail('not all are there')
+  if (muster_wait_ranks(context, int(ranks, c_int32_t), muster_state(MUSTER_RANK_ALIVE), limit_ms) /= ranks) &
+    call fail('not all ranks are alive')
   if (muster_node_count(context) /= 2) call fail('no two nodes')
-  if (muster_mpi_failed(context, MPI_COMM_WORLD, failed) /= 0) call fail('somebody has failed')
+  if (muster_mpi_failed(context, MPI_COMM_WORLD, failed) /= 0) call fail('a rank has failed')
   call MPI_Group_free(failed, error)
   call MPI_Barrier(MPI_COMM_WORLD, error)
   if (rank == ranks - 1) done = c_raise(9_c_int)
 
-  if (muster_wait_rank(context, int(ranks - 1, c_int32_t), muster_state(MUSTER_RANK_FAILED), patience_ms) &
+  if (muster_wait_rank(context, int(ranks - 1, c_int32_t), muster_state(MUSTER_RANK_FAILED), limit_ms) &
       /= MUSTER_RANK_FAILED) call fail('the death was not told')
   if (muster_mpi_failed(context, MPI_COMM_WORLD, failed) /= 1) call fail('muster_mpi_failed')
   call MPI_Comm_group(MPI_COMM_WORLD, world, error)
@@ -66,7 +66,7 @@ program cards
   if (muster_finalize(context) /= MUSTER_OK) call fail('muster_finalize')
   print '(a, i0)', 'DONE ', rank
   flush(6)
-  ! Not MPI_Finalize: it may wait for the dead.
+  ! Not MPI_Finalize, which may wait for the dead rank.
   call c_exit(0_c_int)
 
 contains
@@ -78,4 +78,4 @@ contains
     call c_exit(1_c_int)
   end subroutine
 
-end program cards
+end program bootstrap

@@ -1,22 +1,23 @@
-/* An MPI program that registers PMIx event handlers for the codes of muster.h, one at a time, and says what
- * it hears. Its last rank is the victim.
+/* An MPI program that registers PMIx event handlers for the codes of muster.h, one at a time, and records the
+ * events that it receives. Its last rank is the victim.
  *
- * cries words     the victim is stopped, goes on, and is killed; all are on one node. Rank 0 says "ASKS" and kills
- *                 when there is a file "die" in the working directory
- * cries gone      PMIx is finalized behind Muster's back before the victim dies
- * cries node      the node of the upper half of the ranks falls silent (the test stops it); the last rank
- *                 never attaches, rank 1 attaches after the failure, and MPI knows both ranks failed
- *                 With "asks" behind it they ask for the feed to MPI in a second call
- * cries suspected the agent of the node of the upper half of the ranks stands still, and goes on when rank 0 has
- *                 said "SUSPECTED" (the test sees to both)
- * cries rails     a rail of the node of the upper half of the ranks falls silent and works again (the test sees to
- *                 it, to the second when rank 0 says "DEGRADED")
- * cries rumour MS the victim never attaches and is killed: only the launcher can tell of it, within so long; with
- *                 "asks" behind it as "words" does
+ * pmix_events hung      the victim is stopped, continues, and is killed; all ranks are on one node. Rank
+ *                       0 prints "ASKS" and kills it when there is a file "die" in the working directory
+ * pmix_events gone      PMIx is finalized before Muster, and then the victim dies
+ * pmix_events node      the node of the upper half of the ranks becomes silent (the test stops it). The last
+ *                       rank never attaches, rank 1 attaches after the failure, and MPI knows both ranks as
+ *                       failed. With "asks" they request the feed to MPI in a second call
+ * pmix_events suspected the agent of the node of the upper half of the ranks is stopped, and continues when
+ *                       rank 0 has printed "SUSPECTED" (the test does both)
+ * pmix_events rails     a rail of the node of the upper half of the ranks becomes silent and works again (the
+ *                       test does both, the latter when rank 0 prints "DEGRADED")
+ * pmix_events launcher_report MS
+ *                       the victim never attaches and is killed: only the launcher can report it, within this
+ *                       time; "asks" works as for "hung"
  *
- * What rank N has heard is in the file "heard-N", a line "code about" each, since some launchers lose what is
- * printed at the end. Lines on standard output: "READY rank", "TOLD rank: what", "UNTOLD rank",
- * "DONE rank", "FAIL rank: what". */
+ * Rank N writes its events into the file "heard-N", a line "code about" each, since some launchers lose what
+ * is printed at the end. Lines on standard output: "READY rank", "TOLD rank: what", "UNTOLD rank", "DONE
+ * rank", "FAIL rank: what". */
 #define _GNU_SOURCE
 #include <muster_mpi.h>
 
@@ -42,7 +43,7 @@ static int fail(const char *what)
     _exit(1);
 }
 
-/* ---------------------------------------------------------------- what PMIx's thread has heard */
+/* ---------------------------------------------------------------- the events of PMIx's thread */
 
 static struct {
     pthread_mutex_t lock;
@@ -52,22 +53,22 @@ static struct {
         unsigned about;
     } heard[64];
     int count;
-    int registered; /* answers of registrations, negative after a refusal */
-} ear = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, {{0, 0}}, 0, 0};
+    int registered; /* completed registrations, negative after a refusal */
+} events = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, {{0, 0}}, 0, 0};
 
 static void on_event(size_t id, pmix_status_t status, const pmix_proc_t *source, pmix_info_t info[],
                      size_t count, pmix_info_t *results, size_t results_count,
                      pmix_event_notification_cbfunc_fn_t go_on, void *data)
 {
     (void)id, (void)source, (void)results, (void)results_count;
-    pthread_mutex_lock(&ear.lock);
-    for (size_t i = 0; i < count && ear.count < 64; i++)
+    pthread_mutex_lock(&events.lock);
+    for (size_t i = 0; i < count && events.count < 64; i++)
         if (!strncmp(info[i].key, PMIX_EVENT_AFFECTED_PROC, PMIX_MAX_KEYLEN) && info[i].value.type == PMIX_PROC) {
-            ear.heard[ear.count].code = status;
-            ear.heard[ear.count++].about = info[i].value.data.proc->rank;
+            events.heard[events.count].code = status;
+            events.heard[events.count++].about = info[i].value.data.proc->rank;
         }
-    pthread_cond_broadcast(&ear.more);
-    pthread_mutex_unlock(&ear.lock);
+    pthread_cond_broadcast(&events.more);
+    pthread_mutex_unlock(&events.lock);
     if (go_on)
         go_on(PMIX_EVENT_NO_ACTION_TAKEN, NULL, 0, NULL, NULL, data);
 }
@@ -75,10 +76,10 @@ static void on_event(size_t id, pmix_status_t status, const pmix_proc_t *source,
 static void on_registered(pmix_status_t status, size_t reference, void *data)
 {
     (void)reference, (void)data;
-    pthread_mutex_lock(&ear.lock);
-    ear.registered = status == PMIX_SUCCESS && ear.registered >= 0 ? ear.registered + 1 : -1;
-    pthread_cond_broadcast(&ear.more);
-    pthread_mutex_unlock(&ear.lock);
+    pthread_mutex_lock(&events.lock);
+    events.registered = status == PMIX_SUCCESS && events.registered >= 0 ? events.registered + 1 : -1;
+    pthread_cond_broadcast(&events.more);
+    pthread_mutex_unlock(&events.lock);
 }
 
 static struct timespec in_time(void)
@@ -99,20 +100,20 @@ static void *function_of_pmix(const char *name)
 
 static void listen_to(int code)
 {
-    __typeof__(PMIx_Register_event_handler) *enrol = function_of_pmix("PMIx_Register_event_handler");
+    __typeof__(PMIx_Register_event_handler) *register_handler = function_of_pmix("PMIx_Register_event_handler");
     struct timespec until = in_time();
     pmix_status_t codes[1] = {code};
     int before, timed = 0;
-    pthread_mutex_lock(&ear.lock);
-    before = ear.registered;
-    pthread_mutex_unlock(&ear.lock);
-    enrol(codes, 1, NULL, 0, on_event, on_registered, NULL);
-    pthread_mutex_lock(&ear.lock);
-    while (ear.registered == before && timed != ETIMEDOUT)
-        timed = pthread_cond_timedwait(&ear.more, &ear.lock, &until);
-    if (ear.registered <= before)
+    pthread_mutex_lock(&events.lock);
+    before = events.registered;
+    pthread_mutex_unlock(&events.lock);
+    register_handler(codes, 1, NULL, 0, on_event, on_registered, NULL);
+    pthread_mutex_lock(&events.lock);
+    while (events.registered == before && timed != ETIMEDOUT)
+        timed = pthread_cond_timedwait(&events.more, &events.lock, &until);
+    if (events.registered <= before)
         fail("a handler was refused");
-    pthread_mutex_unlock(&ear.lock);
+    pthread_mutex_unlock(&events.lock);
 }
 
 static void listen_to_all(void)
@@ -123,24 +124,24 @@ static void listen_to_all(void)
         listen_to(codes[i]);
 }
 
-/* Waits until this was heard. */
-static void await_word(int code, unsigned about)
+/* Waits until this event was received. */
+static void await_event(int code, unsigned about)
 {
     struct timespec until = in_time();
     int found = 0, timed = 0;
-    pthread_mutex_lock(&ear.lock);
+    pthread_mutex_lock(&events.lock);
     while (!found && timed != ETIMEDOUT) {
-        for (int i = 0; i < ear.count; i++)
-            found |= ear.heard[i].code == code && ear.heard[i].about == about;
+        for (int i = 0; i < events.count; i++)
+            found |= events.heard[i].code == code && events.heard[i].about == about;
         if (!found)
-            timed = pthread_cond_timedwait(&ear.more, &ear.lock, &until);
+            timed = pthread_cond_timedwait(&events.more, &events.lock, &until);
     }
-    pthread_mutex_unlock(&ear.lock);
+    pthread_mutex_unlock(&events.lock);
     if (!found)
-        fail("a word was not heard");
+        fail("an event was not received");
 }
 
-static void say_all(void)
+static void write_all(void)
 {
     char name[32], draft[32];
     FILE *file;
@@ -148,16 +149,16 @@ static void say_all(void)
     snprintf(draft, sizeof draft, "draft-%d", rank);
     file = fopen(draft, "w");
     if (!file)
-        fail("what was heard cannot be written down");
-    pthread_mutex_lock(&ear.lock);
-    for (int i = 0; i < ear.count; i++)
-        fprintf(file, "%d %u\n", ear.heard[i].code, ear.heard[i].about);
-    pthread_mutex_unlock(&ear.lock);
+        fail("the events cannot be written");
+    pthread_mutex_lock(&events.lock);
+    for (int i = 0; i < events.count; i++)
+        fprintf(file, "%d %u\n", events.heard[i].code, events.heard[i].about);
+    pthread_mutex_unlock(&events.lock);
     if (fclose(file) != 0 || rename(draft, name) < 0)
-        fail("what was heard cannot be written down");
+        fail("the events cannot be written");
 }
 
-/* --------------------------------------------------------------------------------- the stories */
+/* --------------------------------------------------------------------------------- the tests */
 
 static muster_ctx_t *attach(int ranks)
 {
@@ -166,7 +167,7 @@ static muster_ctx_t *attach(int ranks)
     if (status < 0)
         fail(muster_strerror(status));
     if (ranks && muster_wait_ranks(muster, (uint32_t)ranks, MUSTER_STATE(MUSTER_RANK_ALIVE), DEADLINE_MS) < ranks)
-        fail("not all ranks are there");
+        fail("not all ranks are alive");
     return muster;
 }
 
@@ -176,7 +177,7 @@ static void leave(muster_ctx_t *muster)
         fail("muster_finalize");
     printf("DONE %d\n", rank);
     fflush(stdout);
-    /* Not MPI_Finalize: it may wait for the dead. */
+    /* Not MPI_Finalize, which may wait for the dead rank. */
     _exit(0);
 }
 
@@ -186,22 +187,23 @@ static void ready(void)
     fflush(stdout);
 }
 
-/* Until the test says that the victim shall die. */
-static void ask(void)
+/* Waits until the test requests the victim's death. */
+static void await_die_file(void)
 {
     struct stat found;
     printf("ASKS\n");
     fflush(stdout);
     for (int tries = 0; stat("die", &found) < 0; usleep(1000))
         if (++tries > DEADLINE_MS)
-            fail("nobody said that it shall die");
+            fail("the file \"die\" did not appear in time");
 }
 
-static void words(void)
+static void hung(void)
 {
     MPI_Comm survivors;
     int pid = getpid(), pids[64];
-    /* Some end the job for the victim's death, and on a busy machine before all have heard of it. */
+    /* Some launchers end the job because of the victim's death, and on a busy machine before all are
+     * notified. */
     signal(SIGTERM, SIG_IGN);
     muster_ctx_t *muster = attach(size);
     listen_to_all();
@@ -213,19 +215,19 @@ static void words(void)
         pause();
     if (rank == 0)
         kill(pids[victim], SIGSTOP);
-    await_word(MUSTER_PMIX_HUNG, (unsigned)victim);
+    await_event(MUSTER_PMIX_HUNG, (unsigned)victim);
     MPI_Barrier(survivors);
     if (rank == 0)
         kill(pids[victim], SIGCONT);
-    await_word(MUSTER_PMIX_BACK, (unsigned)victim);
+    await_event(MUSTER_PMIX_BACK, (unsigned)victim);
     MPI_Barrier(survivors);
     if (rank == 0) {
-        ask();
+        await_die_file();
         kill(pids[victim], SIGKILL);
     }
-    await_word(MUSTER_PMIX_RANK_FAILED, (unsigned)victim);
-    say_all();
-    /* Launchers end the job when the first one is gone. */
+    await_event(MUSTER_PMIX_RANK_FAILED, (unsigned)victim);
+    write_all();
+    /* Launchers end the job when the first rank has ended. */
     MPI_Barrier(survivors);
     leave(muster);
 }
@@ -249,7 +251,7 @@ static void gone(void)
         pause();
     if (rank == 0)
         kill(pids[victim], SIGSTOP);
-    await_word(MUSTER_PMIX_HUNG, (unsigned)victim);
+    await_event(MUSTER_PMIX_HUNG, (unsigned)victim);
     while (initialized())
         finalize(NULL, 0);
     mark_name(name, rank);
@@ -262,8 +264,8 @@ static void gone(void)
     if (rank == 0)
         kill(pids[victim], SIGKILL);
     if (muster_wait_rank(muster, (uint32_t)victim, MUSTER_STATE(MUSTER_RANK_FAILED), DEADLINE_MS) < 0)
-        fail("the death was not told");
-    /* The library thread tries to say so when it has its turn. */
+        fail("the death was not reported");
+    /* The library thread tries to notify PMIx at its next turn. */
     for (int tries = 0; refused == 0 && tries < DEADLINE_MS; tries++, usleep(1000))
         if (muster_counter(muster, "pmix_refused", &refused) < 0)
             fail("muster_counter");
@@ -281,18 +283,18 @@ static void rails(void)
     ready();
     if (rank == 0) {
         for (other = upper; other < (unsigned)size; other++)
-            await_word(MUSTER_PMIX_DEGRADED, other);
+            await_event(MUSTER_PMIX_DEGRADED, other);
         printf("DEGRADED\n");
         fflush(stdout);
         for (other = upper; other < (unsigned)size; other++)
-            await_word(MUSTER_PMIX_BACK, other);
-        say_all();
+            await_event(MUSTER_PMIX_BACK, other);
+        write_all();
     }
     MPI_Barrier(MPI_COMM_WORLD);
     leave(muster);
 }
 
-/* The agent of the upper ranks stands still, which alone may not be called a failure, and goes on. */
+/* The agent of the upper ranks is stopped, which alone must not count as a failure, and continues. */
 static void suspected(void)
 {
     muster_ctx_t *muster = attach(size);
@@ -302,18 +304,18 @@ static void suspected(void)
     ready();
     if (rank == 0) {
         for (other = upper; other < (unsigned)size; other++)
-            await_word(MUSTER_PMIX_SUSPECT, other);
+            await_event(MUSTER_PMIX_SUSPECT, other);
         printf("SUSPECTED\n");
         fflush(stdout);
         for (other = upper; other < (unsigned)size; other++)
-            await_word(MUSTER_PMIX_BACK, other);
-        say_all();
+            await_event(MUSTER_PMIX_BACK, other);
+        write_all();
     }
     MPI_Barrier(MPI_COMM_WORLD);
     leave(muster);
 }
 
-static void rumour(uint32_t patience_ms, int asks)
+static void launcher_report(uint32_t limit_ms, int asks)
 {
     muster_ctx_t *muster = NULL;
     muster_event_t event = MUSTER_EVENT_INIT;
@@ -323,11 +325,11 @@ static void rumour(uint32_t patience_ms, int asks)
         muster = attach(size - 1);
     ready();
     if (rank == 0 && asks)
-        ask();
+        await_die_file();
     MPI_Barrier(MPI_COMM_WORLD);
     if (rank == victim)
         raise(SIGKILL);
-    if (muster_wait_rank(muster, (uint32_t)victim, MUSTER_STATE(MUSTER_RANK_FAILED), patience_ms) < 0) {
+    if (muster_wait_rank(muster, (uint32_t)victim, MUSTER_STATE(MUSTER_RANK_FAILED), limit_ms) < 0) {
         printf("UNTOLD %d\n", rank);
         leave(muster);
     }
@@ -339,12 +341,12 @@ static void rumour(uint32_t patience_ms, int asks)
     for (int tries = 0; heard == 0 && tries < DEADLINE_MS; tries++, usleep(1000))
         muster_counter(muster, "pmix_heard", &heard);
     if (!heard)
-        fail("the launcher told others, not this rank");
+        fail("the launcher notified others, not this rank");
     leave(muster);
 }
 
 #ifdef OMPI_HAVE_MPI_EXT_FTMPI
-/* Waits until MPI itself holds so many ranks failed. */
+/* Waits until MPI itself holds this number of ranks failed. */
 static void await_failed(int ranks)
 {
     for (int tries = 0, found = 0; found < ranks; tries++, usleep(1000)) {
@@ -355,12 +357,12 @@ static void await_failed(int ranks)
         MPI_Group_size(failed, &found);
         MPI_Group_free(&failed);
         if (tries > DEADLINE_MS)
-            fail("MPI was not told");
+            fail("MPI was not notified");
     }
 }
 
-/* As where libmuster-pmpi.so has connected before: the application asks for the feed in a second call. */
-static void ask_for_feed(void)
+/* As if libmuster-pmpi.so had connected before: the application requests the feed in a second call. */
+static void request_feed(void)
 {
     muster_ctx_t *muster = NULL;
     muster_config_t config = MUSTER_CONFIG_INIT;
@@ -376,7 +378,7 @@ static void node(int asks)
     if (rank != 1 && rank != victim)
         muster = attach(size - 2);
     if (muster && asks)
-        ask_for_feed();
+        request_feed();
     if (muster)
         listen_to_all();
     MPI_Barrier(MPI_COMM_WORLD);
@@ -385,16 +387,16 @@ static void node(int asks)
         pause();
     if (rank == 0) {
         for (int lost = upper; lost < size; lost++)
-            await_word(MUSTER_PMIX_NODE_FAILED, (unsigned)lost);
+            await_event(MUSTER_PMIX_NODE_FAILED, (unsigned)lost);
         MPI_Send(&token, 1, MPI_INT, 1, 7, MPI_COMM_WORLD);
     } else {
         MPI_Recv(&token, 1, MPI_INT, 0, 7, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
         muster = attach(0);
         if (asks)
-            ask_for_feed();
+            request_feed();
     }
     await_failed(size - upper);
-    say_all();
+    write_all();
     if (asks && muster_finalize(muster) < 0)
         fail("muster_finalize");
     leave(muster);
@@ -405,23 +407,23 @@ static void node(int asks) { (void)asks, fail("this MPI has no ULFM"); }
 
 int main(int argc, char **argv)
 {
-    const char *story = argc > 1 ? argv[1] : "";
+    const char *test = argc > 1 ? argv[1] : "";
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     victim = size - 1;
-    if (!strcmp(story, "words"))
-        words();
-    else if (!strcmp(story, "gone"))
+    if (!strcmp(test, "hung"))
+        hung();
+    else if (!strcmp(test, "gone"))
         gone();
-    else if (!strcmp(story, "node"))
+    else if (!strcmp(test, "node"))
         node(argc > 2 && !strcmp(argv[2], "asks"));
-    else if (!strcmp(story, "suspected"))
+    else if (!strcmp(test, "suspected"))
         suspected();
-    else if (!strcmp(story, "rails"))
+    else if (!strcmp(test, "rails"))
         rails();
-    else if (!strcmp(story, "rumour"))
-        rumour((uint32_t)strtoul(argc > 2 ? argv[2] : "0", NULL, 10), argc > 3);
-    fail("no such story");
+    else if (!strcmp(test, "launcher_report"))
+        launcher_report((uint32_t)strtoul(argc > 2 ? argv[2] : "0", NULL, 10), argc > 3);
+    fail("unknown test");
 }

@@ -1,8 +1,8 @@
-/* desk: a PMIx program without MPI. Rank 0 publishes a number and a text; the last rank looks both up, sends SIGUSR1
- * to rank 0 and takes leave with everybody.
+/* lookups: a PMIx program without MPI. Rank 0 publishes a number and a text; the last rank looks both up,
+ * sends SIGUSR1 to rank 0 and finalizes with all others.
  *
- *   FOUND number text  what was looked up
- *   NONE               of a name that nobody published
+ *   FOUND number text  the values that were found
+ *   NONE               a name that was not published is not found
  *   SIGNALLED          rank 0 has the signal
  *   DONE rank          after PMIx_Finalize */
 #include <pmix.h>
@@ -51,7 +51,7 @@ int main(void)
         if (PMIx_Lookup(found, 2, NULL, 0) != PMIX_SUCCESS)
             return 7;
         printf("FOUND %u %s\n", found[0].value.data.uint32, found[1].value.data.string);
-        strcpy(found[0].key, "nobody's");
+        strcpy(found[0].key, "unpublished");
         if (PMIx_Lookup(found, 1, NULL, 0) != PMIX_SUCCESS)
             printf("NONE\n");
         pmix_info_t what;

@@ -1,7 +1,8 @@
-//! Clients that say anything at the agent's door: nothing panics, nothing stays, and whoever comes
-//! after them with the right words is let in.
+//! Clients that send arbitrary bytes to the agent: nothing panics, no resource is kept, and a valid client
+//! that attaches later is accepted.
 //!
-//! The descriptors of the process are counted, so these tests run one after the other, in a program of their own.
+//! The descriptors of the process are counted, so these tests run one after the other, in a binary of their
+//! own.
 
 use muster_agent::ipc_server::{ATTACH_DEADLINE, IpcServer, Request};
 use muster_agent::watch::Watch;
@@ -18,15 +19,15 @@ const SLOTS: u32 = 4;
 
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-struct House {
+struct Server {
     ipc_server: IpcServer,
     table: TableWriter,
     watch: Watch,
-    place: AgentDirectory,
+    directory: AgentDirectory,
 }
 
-impl House {
-    /// As often as there is something to do, as the agent's loop does it.
+impl Server {
+    /// Serves until nothing is left to do, as the agent's loop does.
     fn serve(&mut self) -> usize {
         self.serve_at(Instant::now())
     }
@@ -48,18 +49,18 @@ impl House {
         requests.len()
     }
 
-    /// One call, of which there may be more to do.
+    /// Makes one call. Returns whether there may be more to do.
     fn serve_once(&mut self, now: Instant, requests: &mut Vec<Request>) -> bool {
         let served = self
             .ipc_server
             .serve(now, &mut self.table, &self.watch, requests);
-        served.expect("the door stands")
+        served.expect("the listener works")
     }
 
     fn attach_request(&self) -> Vec<u8> {
         ToAgent::Attach(Attach {
             pid: std::process::id(),
-            key: self.place.key().to_owned(),
+            key: self.directory.key().to_owned(),
             rank: Some(3),
             job_size: 8,
             threadless: true,
@@ -71,7 +72,7 @@ impl House {
     }
 }
 
-/// A small generator of fixed algorithm (xorshift), so that a seed says everything.
+/// A small generator with a fixed algorithm (xorshift), so that a seed determines the run.
 struct Chance(u64);
 
 impl Chance {
@@ -106,52 +107,55 @@ fn descriptors() -> usize {
         .count()
 }
 
-fn house(directory: &Path, job: &str) -> House {
-    let place = AgentDirectory::find(Some(job), Some("n1"), Some(directory)).expect("a place");
+fn server(directory: &Path, job: &str) -> Server {
+    let directory =
+        AgentDirectory::find(Some(job), Some("n1"), Some(directory)).expect("an agent directory");
     let limits = TableLimits {
         nodes: 4,
         ranks: 16,
         slots: SLOTS,
         events: 16,
     };
-    let table = TableWriter::create(limits).expect("a board");
+    let table = TableWriter::create(limits).expect("a state table");
     let watch = Watch::start(&table.view()).expect("a watch");
-    let listener = Listener::open(&place).expect("a door");
-    let ipc_server = IpcServer::new(listener, &place).expect("a doorman");
-    House {
+    let listener = Listener::open(&directory).expect("a listener");
+    let ipc_server = IpcServer::new(listener, &directory).expect("an ipc server");
+    Server {
         ipc_server,
         table,
         watch,
-        place,
+        directory,
     }
 }
 
-/// Whoever stands at the door and says nothing is put out after a while, and counted; who has said Hello stays, even
-/// if it was we who were late to hear it. So silent ones keep nobody out for long.
+/// A client that connects and sends no attach request is disconnected after a while, and counted. A client
+/// whose request was sent in time stays, even if the agent reads it late. So silent clients block others only
+/// for a short time.
 #[test]
-fn who_never_says_hello_is_put_out() {
+fn a_client_without_an_attach_request_is_disconnected() {
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let directory = tempfile::tempdir().expect("a directory");
-    let mut house = house(directory.path(), "silent");
+    let mut server = server(directory.path(), "silent");
     let begun = Instant::now();
-    let connect = |house: &House| Packets::connect(&house.place.socket()).expect("a listener");
-    let silent: Vec<Packets> = (0..SLOTS + 64).map(|_| connect(&house)).collect();
-    house.serve_at(begun);
-    let late = connect(&house);
-    house.serve_at(begun);
-    let turned_away = house.ipc_server.counters().turned_away;
-    assert_eq!(turned_away, 1, "as many are there as may be");
+    let connect =
+        |server: &Server| Packets::connect(&server.directory.socket()).expect("a listener");
+    let silent: Vec<Packets> = (0..SLOTS + 64).map(|_| connect(&server)).collect();
+    server.serve_at(begun);
+    let late = connect(&server);
+    server.serve_at(begun);
+    let turned_away = server.ipc_server.counters().turned_away;
+    assert_eq!(turned_away, 1, "the number of connections is at its limit");
     drop(late);
     silent[1]
-        .send(&house.attach_request(), None)
-        .expect("room for a word");
+        .send(&server.attach_request(), None)
+        .expect("the socket has space");
     let before = begun + ATTACH_DEADLINE - Duration::from_millis(1);
-    assert!(!house.ipc_server.is_attach_overdue(before));
+    assert!(!server.ipc_server.is_attach_overdue(before));
     let after = begun + ATTACH_DEADLINE;
-    assert!(house.ipc_server.is_attach_overdue(after));
-    assert_eq!(house.serve_at(after), 1, "one was heard");
-    assert!(!house.ipc_server.is_attach_overdue(after));
-    let counters = house.ipc_server.counters();
+    assert!(server.ipc_server.is_attach_overdue(after));
+    assert_eq!(server.serve_at(after), 1, "one request was read");
+    assert!(!server.ipc_server.is_attach_overdue(after));
+    let counters = server.ipc_server.counters();
     let all = u64::from(SLOTS) + 64;
     assert_eq!((counters.silent, counters.attached), (all - 1, 1));
     let mut buffer = [0; 2048];
@@ -165,70 +169,76 @@ fn who_never_says_hello_is_put_out() {
     ));
 }
 
-/// However many come at once, and whatever they say, one call of the doorman does a bounded part of it; who comes after
-/// them is let in all the same, and whom there is no room for wakes nobody for a while.
+/// Whatever number of clients connect at once and whatever they send, one call of the ipc server does a
+/// bounded part of the work. A later valid client is still accepted, and connections without space cause no
+/// wake-ups for a while.
 #[test]
 fn a_flood_is_served_in_small_parts() {
     const FLOOD: usize = 500;
     const AT_ONCE: usize = 64;
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let directory = tempfile::tempdir().expect("a directory");
-    let mut house = house(directory.path(), "flood");
-    let connect = |house: &House| Packets::connect(&house.place.socket()).expect("a listener");
-    let told = |house: &House| {
-        let counters = house.ipc_server.counters();
+    let mut server = server(directory.path(), "flood");
+    let connect =
+        |server: &Server| Packets::connect(&server.directory.socket()).expect("a listener");
+    let handled = |server: &Server| {
+        let counters = server.ipc_server.counters();
         (counters.malformed + counters.refused + counters.attached + counters.turned_away) as usize
     };
     let (now, mut requests) = (Instant::now(), Vec::new());
-    // Each says more than is read at once.
+    // Each client sends more than is read at once.
     for _ in 0..FLOOD {
-        let client = connect(&house);
+        let client = connect(&server);
         for _ in 0..8 {
             let _ = client.send(&ToAgent::Ask.encode(), None);
         }
     }
-    let client = connect(&house);
+    let client = connect(&server);
     client
-        .send(&house.attach_request(), None)
-        .expect("room for a word");
+        .send(&server.attach_request(), None)
+        .expect("the socket has space");
     let (mut calls, mut before) = (0, 0);
-    while house.serve_once(now, &mut requests) {
-        let (done, after) = (told(&house) - before, told(&house));
+    while server.serve_once(now, &mut requests) {
+        let (done, after) = (handled(&server) - before, handled(&server));
         assert!(done <= AT_ONCE, "one call served {done}");
         (calls, before) = (calls + 1, after);
     }
     assert!(calls >= FLOOD / AT_ONCE, "{calls} calls");
-    assert_eq!(house.ipc_server.counters().attached, 1);
+    assert_eq!(server.ipc_server.counters().attached, 1);
 
-    // Silent ones take all the room there is. The listening socket is not looked at until some time later.
-    let silent: Vec<Packets> = (0..SLOTS + 64).map(|_| connect(&house)).collect();
-    while house.serve_once(now, &mut requests) {}
-    let waiting: Vec<Packets> = (0..FLOOD).map(|_| connect(&house)).collect();
-    while house.serve_once(now, &mut requests) {}
-    let turned_away = house.ipc_server.counters().turned_away as usize;
+    // Silent clients take all the space. The listening socket is not polled again until some time later.
+    let silent: Vec<Packets> = (0..SLOTS + 64).map(|_| connect(&server)).collect();
+    while server.serve_once(now, &mut requests) {}
+    let waiting: Vec<Packets> = (0..FLOOD).map(|_| connect(&server)).collect();
+    while server.serve_once(now, &mut requests) {}
+    let turned_away = server.ipc_server.counters().turned_away as usize;
     assert!((1..=AT_ONCE).contains(&turned_away), "{turned_away}");
-    let idle = poll::readable(&[house.ipc_server.descriptor()], Some(Duration::ZERO));
-    assert!(!idle.expect("poll")[0], "nobody is woken for it");
-    let due = house.ipc_server.due().expect("a time");
+    let idle = poll::readable(&[server.ipc_server.descriptor()], Some(Duration::ZERO));
+    assert!(
+        !idle.expect("poll")[0],
+        "the waiting connections cause no wake-up"
+    );
+    let due = server.ipc_server.due().expect("a time");
     assert!(now < due && due < now + ATTACH_DEADLINE);
-    while house.serve_once(due, &mut requests) {}
-    let later = house.ipc_server.counters().turned_away as usize;
+    while server.serve_once(due, &mut requests) {}
+    let later = server.ipc_server.counters().turned_away as usize;
     assert!(later > turned_away && later - turned_away <= AT_ONCE);
     drop((silent, waiting));
 }
 
-/// A client that hands over something else than an eventfd is refused and told why; a write to it could wait for ever.
+/// A client that passes a descriptor other than an eventfd is refused with the reason: a write to it could
+/// block for ever.
 #[test]
 fn a_pipe_is_no_eventfd() {
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let directory = tempfile::tempdir().expect("a directory");
-    let mut house = house(directory.path(), "pipe");
-    let client = Packets::connect(&house.place.socket()).expect("a listener");
+    let mut server = server(directory.path(), "pipe");
+    let client = Packets::connect(&server.directory.socket()).expect("a listener");
     let (_reader, writer) = std::io::pipe().expect("a pipe");
-    let sent = client.send(&house.attach_request(), Some(writer.as_fd()));
-    sent.expect("room for a word");
-    house.serve();
-    house.ipc_server.wake_up();
+    let sent = client.send(&server.attach_request(), Some(writer.as_fd()));
+    sent.expect("the socket has space");
+    server.serve();
+    server.ipc_server.wake_up();
     let mut buffer = [0; 2048];
     let Ok(Received::Message(length, _)) = client.receive(&mut buffer) else {
         panic!("no answer");
@@ -241,24 +251,24 @@ fn a_pipe_is_no_eventfd() {
 }
 
 #[test]
-fn mad_clients_leave_nothing_behind() {
+fn malformed_clients_leave_no_resources_behind() {
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let directory = tempfile::tempdir().expect("a directory");
-    let mut house = house(directory.path(), "mad");
+    let mut server = server(directory.path(), "mad");
     let before = descriptors();
     let seed = 0x6d75_7374_6572;
     println!("seed {seed}");
     let mut chance = Chance(seed);
     for _ in 0..2_000 {
-        let client = Packets::connect(&house.place.socket()).expect("somebody listens");
+        let client = Packets::connect(&server.directory.socket()).expect("the server listens");
         if chance.below(2) == 0 {
             client
-                .send(&house.attach_request(), None)
-                .expect("room for a word");
-            house.serve();
+                .send(&server.attach_request(), None)
+                .expect("the socket has space");
+            server.serve();
         }
         let words = [
-            house.attach_request(),
+            server.attach_request(),
             ToAgent::Armed.encode(),
             ToAgent::Seed("10.0.0.1:7741@udp0".into()).encode(),
             ToAgent::Key([7; 32]).encode(),
@@ -270,32 +280,32 @@ fn mad_clients_leave_nothing_behind() {
             let word = mutated(words[chance.below(words.len())].clone(), &mut chance);
             let (ours, theirs) = Packets::pair().expect("a pair");
             let question = mutated(Ask::Get { node: 1, key: b"k" }.encode(), &mut chance);
-            // Empty packets are none; a door that has hung up takes nothing.
+            // Empty packets are not sent; a closed connection accepts nothing.
             let _ = ours.send(&question, None);
             let _ = client.send(&word, Some(theirs.as_fd()));
         }
-        assert!(house.serve() <= 64, "requests of one round are bounded");
-        assert!(house.ipc_server.client_count() <= SLOTS as usize);
+        assert!(server.serve() <= 64, "requests of one round are bounded");
+        assert!(server.ipc_server.client_count() <= SLOTS as usize);
     }
-    house.serve();
-    house.serve();
+    server.serve();
+    server.serve();
     assert!(
         descriptors() <= before + SLOTS as usize,
         "descriptors were kept"
     );
-    let counters = house.ipc_server.counters();
+    let counters = server.ipc_server.counters();
     assert!(
         counters.malformed > 100 && counters.attached > 100,
         "{counters:?}"
     );
 
-    let client = Packets::connect(&house.place.socket()).expect("somebody listens");
+    let client = Packets::connect(&server.directory.socket()).expect("the server listens");
     client
-        .send(&house.attach_request(), None)
-        .expect("room for a word");
-    // The first round lets it in, the second one hears it.
-    house.serve();
-    house.serve();
+        .send(&server.attach_request(), None)
+        .expect("the socket has space");
+    // The first round accepts it, the second one reads its request.
+    server.serve();
+    server.serve();
     let mut buffer = [0; 1024];
     let Ok(Received::Message(length, _)) = client.receive(&mut buffer) else {
         panic!("no answer");
