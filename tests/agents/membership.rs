@@ -509,7 +509,7 @@ fn a_worker_that_was_replaced_after_the_last_rank_left_still_ends() {
     wait_for_end(worker);
     wait_for_end(supervisor);
     let log = world.job.log(1);
-    assert_contains(&log, &["the last client and its launcher have gone"]);
+    assert_contains(&log, &["the last client and its launcher have ended"]);
     assert_nothing_remains(&world.job, 1);
 }
 

@@ -432,7 +432,7 @@ fn settings_have_an_origin() {
     };
     let (code, printed) = check("right.yaml", &admin.ask(&["export"]));
     assert!(
-        code == Some(0) && printed.contains("is right: rails 1"),
+        code == Some(0) && printed.contains("is valid: rails 1"),
         "{printed}"
     );
     let (code, printed) = check("wrong.yaml", "version: 1\nnest: []\n");

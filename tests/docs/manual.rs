@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The words of a text that begin with `prefix` and go on with letters of `more`.
+/// The words of a text that begin with `prefix` and continue with characters of `more`.
 fn words(text: &str, prefix: &str, more: fn(char) -> bool) -> BTreeSet<String> {
     let rest = |start: usize| text[start + prefix.len()..].split(|c| !more(c)).next();
     text.match_indices(prefix)
@@ -296,7 +296,7 @@ fn said_by(program: &str, options: &[&str], pages: &[PathBuf]) -> Option<String>
     Some(String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
 }
 
-/// Whoever shows a page has nothing to say against it. Style is not looked at, nor what clap's generator writes
+/// The formatters report no fault in any page. Style is not checked, nor what clap's generator writes
 /// around a paragraph.
 #[test]
 fn pages_are_right_for_who_shows_them() {

@@ -62,7 +62,8 @@ fn members_without_a_common_net_are_connected_through_a_third() {
     assert_eq!(third.wait_for(&lines(&["UP n1", "UP n2"])), [""; 0]);
 
     let explanation = ask(at, "n1", &["explain", "n1", "n2"]);
-    let expected = "n1 -> n2: no path\nthrough n3, since no rail of this node is on a net of the other side's\n";
+    let expected =
+        "n1 -> n2: no path\nthrough n3, since no rail of this node is on a net of the peer\n";
     assert!(explanation.starts_with(expected), "{explanation}");
     for (by, ends) in [
         ("n1", ["n1", "n3", "n2"]),

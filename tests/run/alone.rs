@@ -63,7 +63,7 @@ fn ranks_that_do_not_reach_mpi_init_are_named_on_one_node() {
         let binary = compile(&venv("venv").join("mpicc"), "survive", &[], folder);
         let binary = binary.to_str().expect("a path in UTF-8");
         // The agent must start within it, too.
-        let options = ["-n", "3", "--patience", "20"];
+        let options = ["-n", "3", "--start-timeout", "20"];
         for (other, code, words) in [
             (
                 "exec sleep 1000",
@@ -84,7 +84,7 @@ fn ranks_that_do_not_reach_mpi_init_are_named_on_one_node() {
             assert!(text.contains(words), "{text}");
         }
         // Longer than the time-out, and no process waits for another.
-        let options = ["-n", "2", "--patience", "20"];
+        let options = ["-n", "2", "--start-timeout", "20"];
         let mut run = Running::start(&options, Path::new("sleep"), &["23"]);
         assert!(run.expect_end().success(), "{}", run.text());
     });

@@ -224,7 +224,7 @@ fn a_connection_that_breaks_is_a_lost_host() {
 fn a_host_that_is_not_reached_is_named() {
     job(|folder| {
         let mut run = over_ssh(folder, "127.84.3.1,127.0.0.255");
-        run.args(["--patience", "3600", "--", "true"]);
+        run.args(["--start-timeout", "3600", "--", "true"]);
         let mut run = Running::command(&mut run);
         let status = run.expect_end();
         let text = run.text();
@@ -321,7 +321,7 @@ fn a_signal_ends_a_parent_whose_hosts_all_hang() {
 
         // Without a request the time-out ends it.
         let mut run = command();
-        run.args(["--hosts", "127.90.3.[1-2]", "--patience", "2", "--ssh"])
+        run.args(["--hosts", "127.90.3.[1-2]", "--start-timeout", "2", "--ssh"])
             .arg(&hang)
             .args(["--", "true"])
             .env("TMPDIR", folder);
@@ -329,7 +329,8 @@ fn a_signal_ends_a_parent_whose_hosts_all_hang() {
         let status = run.expect_end();
         let text = run.text();
         assert_eq!(status.code(), Some(5), "{text}");
-        let words = "its launcher did not start within 2 s (--patience), or its standard error";
+        let words =
+            "its launcher did not start within 2 s (--start-timeout), or its standard error";
         assert_eq!(text.matches(words).count(), 2, "{text}");
         await_nothing_left(folder);
     });
@@ -353,17 +354,18 @@ fn hosts_are_started_a_few_at_a_time() {
             "#!/bin/sh\nread -r key\necho UP $2\nexec sleep 1000\n",
         );
         run.args(["--hosts", "127.94.3.[1-4]", "--fanout", "2"]);
-        run.args(["--patience", "10", "--", "true"]);
+        run.args(["--start-timeout", "10", "--", "true"]);
         let mut run = Running::command(&mut run);
         let status = run.expect_end();
         let text = run.text();
         assert_eq!((status.code(), run.count("UP")), (Some(5), 2), "{text}");
         for host in ["127.94.3.1", "127.94.3.2"] {
-            let words =
-                format!("muster run: {host}: its launcher did not start within 10 s (--patience)");
+            let words = format!(
+                "muster run: {host}: its launcher did not start within 10 s (--start-timeout)"
+            );
             assert_eq!(run.count(&words), 1, "{text}");
         }
-        let words = "muster run: 127.94.3.[3-4]: not started within 10 s (--patience)";
+        let words = "muster run: 127.94.3.[3-4]: not started within 10 s (--start-timeout)";
         assert_eq!((run.count(words), run.lines.len()), (1, 5), "{text}");
         await_nothing_left(folder);
     });
@@ -384,7 +386,7 @@ fn a_host_without_a_launcher_ends_the_start_at_once() {
             );
             let mut run = over(folder, &script);
             run.args(["--hosts", &format!("127.{number}.3.[1-3]")]);
-            run.args(["--patience", "3600", "--", "true"])
+            run.args(["--start-timeout", "3600", "--", "true"])
                 .env("MUSTER_DIR", folder.join("m"));
             let mut run = Running::command(&mut run);
             let ended = run.expect_end();

@@ -103,7 +103,7 @@ fn a_spawn_is_refused_with_a_message() {
             "{status}: {text}"
         );
         // Once, however often it is requested.
-        let words = "muster run: n1: rank 0 has asked for MPI_Comm_spawn, which there is not under muster run";
+        let words = "muster run: n1: rank 0 has asked for MPI_Comm_spawn, which muster run does not support";
         assert_eq!(run.count(words), 1, "{text}");
     });
 }
@@ -145,7 +145,7 @@ fn a_tool_is_refused_with_a_message() {
             for what in ["publish", "lookup", "signal", "spawn"] {
                 assert_eq!(run.count(&format!("REFUSED {what}")), 2, "{what}: {text}");
             }
-            let words = "a PMIx tool has connected; there is nothing for tools under muster run";
+            let words = "a PMIx tool has connected; muster run supports only queries";
             assert_eq!(text.matches(words).count(), 1, "printed once: {text}");
         }
     });

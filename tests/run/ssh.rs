@@ -320,7 +320,7 @@ fn hosts_that_ssh_does_not_reach_are_named_at_once() {
                 std::fs::write(&config, alias + &text).expect("a file");
             }
             let mut run = sshd.run(&format!("{},{other}", sshd.host(1)));
-            run.args(["--patience", "3600", "--", "true"]);
+            run.args(["--start-timeout", "3600", "--", "true"]);
             let mut run = Running::command(&mut run);
             let status = run.expect_end();
             let text = run.text();
@@ -344,7 +344,7 @@ fn a_host_that_is_slow_to_answer_is_given_up() {
         let slow = sshd.host(251);
         let _listener = TcpListener::bind((slow.as_str(), sshd.port)).expect("an address");
         let mut run = sshd.run(&format!("{},{slow}", sshd.host(1)));
-        run.args(["--patience", "20", "--", "true"]);
+        run.args(["--start-timeout", "20", "--", "true"]);
         let mut run = Running::command(&mut run);
         let status = run.expect_end();
         let text = run.text();

@@ -154,10 +154,10 @@ fn a_slow_reader_loses_nothing() {
 /// Dropped lines are counted (run-2).
 #[test]
 fn a_reader_that_reads_nothing_is_given_up() {
-    let (status, last, printed) = Unread::start(&["--patience", "20"]).end();
+    let (status, last, printed) = Unread::start(&["--start-timeout", "20"]).end();
     let words = expect_losses(&last, &printed);
-    let expected = "lines of what ranks printed on standard output are lost: whoever reads has taken nothing for 20 s \
-                    (--patience)";
+    let expected = "lines of the ranks' standard output are lost: the reader has taken nothing for 20 s \
+                    (--start-timeout)";
     assert_eq!((words.as_str(), status.code()), (expected, Some(1)));
 }
 
@@ -169,8 +169,8 @@ fn a_signal_ends_the_wait_for_the_reader() {
     kill_process(pid, Signal::INT).expect("it runs");
     let (status, last, printed) = job.end();
     let words = expect_losses(&last, &printed);
-    let expected = "lines of what ranks printed on standard output are lost: signal 2 came before whoever reads had \
-                    taken it";
+    let expected = "lines of the ranks' standard output are lost: signal 2 came before the reader had \
+                    taken them";
     assert_eq!((words.as_str(), status.code()), (expected, Some(130)));
 }
 
@@ -197,7 +197,7 @@ fn a_job_without_a_reader_ends() {
     let printed: Vec<&str> = printed
         .filter(|line| line.starts_with("muster run"))
         .collect();
-    let words = "muster run: n1: whoever read standard output is gone; the job is ended";
+    let words = "muster run: n1: the reader of standard output is gone; the job is ended";
     assert_eq!((printed, errors.status.code()), (vec![words], Some(141)));
 }
 

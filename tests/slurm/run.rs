@@ -285,7 +285,7 @@ fn a_step_without_agents_ends_and_leaves_nothing() {
             ])
             .args([&script, "sh"])
             .arg(program("muster"))
-            .args(["run", "--patience", "5", "--", "true"])
+            .args(["run", "--start-timeout", "5", "--", "true"])
             .env("MUSTER_AGENT", program("musterd"))
             .env("TMPDIR", cluster.folder())
             .env("HOME", cluster.folder());

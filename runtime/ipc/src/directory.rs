@@ -40,11 +40,9 @@ const VARIABLES: [&str; 6] = [
 ];
 
 /// Why there is no usable directory. At most empty directories were created.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug)]
 pub enum DirectoryError {
     /// A name that cannot be used.
-    #[error("{what} {value:?} (from {from}) has {length} bytes, allowed are 1 to {most}; set {from} to a shorter name",
-        length = value.len())]
     Name {
         /// Job or node.
         what: &'static str,
@@ -56,10 +54,6 @@ pub enum DirectoryError {
         most: usize,
     },
     /// A name with a character that it may not have.
-    #[error(
-        "{what} {value:?} (from {from}) has the character {character:?}; only printable ASCII \
-         without spaces and colons is allowed; set {from} to another name"
-    )]
     Character {
         /// Job or node.
         what: &'static str,
@@ -71,7 +65,6 @@ pub enum DirectoryError {
         character: char,
     },
     /// A variable that is not UTF-8.
-    #[error("{variable} is not UTF-8: {value:?}; set it to a text, or unset it")]
     NoText {
         /// Its name.
         variable: &'static str,
@@ -79,9 +72,6 @@ pub enum DirectoryError {
         value: OsString,
     },
     /// The socket's path would be too long.
-    #[error(
-        "{path}: a socket's path has at most {most} bytes; set MUSTER_DIR to a shorter directory"
-    )]
     TooLong {
         /// The path.
         path: PathBuf,
@@ -89,7 +79,6 @@ pub enum DirectoryError {
         most: usize,
     },
     /// Another user could change the content of the directory.
-    #[error("{path} is not safe: {why}; remove it, or set MUSTER_DIR to a directory of your own")]
     Unsafe {
         /// The directory.
         path: PathBuf,
@@ -97,16 +86,8 @@ pub enum DirectoryError {
         why: String,
     },
     /// The user id of this process outside of its user namespace is not known.
-    #[error(
-        "this process is in a user namespace that does not map its user id, so the user whose agent it should \
-         attach to is not known; map it (unshare --map-user or --map-root-user, or your container's setting for \
-         that)"
-    )]
     Unmapped,
     /// A system call failed.
-    #[error(
-        "cannot use directory {path}: {cause}; set MUSTER_DIR to a directory that can be written"
-    )]
     System {
         /// The directory.
         path: PathBuf,
@@ -114,6 +95,50 @@ pub enum DirectoryError {
         cause: io::Error,
     },
 }
+
+impl std::fmt::Display for DirectoryError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Name { what, value, from, most } => write!(
+                f,
+                "{what} {value:?} (from {from}) has {length} bytes, allowed are 1 to {most}; set {from} to a \
+                 shorter name",
+                length = value.len()
+            ),
+            Self::Character { what, value, from, character } => write!(
+                f,
+                "{what} {value:?} (from {from}) has the character {character:?}; only printable ASCII without \
+                 spaces and colons is allowed; set {from} to another name"
+            ),
+            Self::NoText { variable, value } => write!(
+                f,
+                "{variable} is not UTF-8: {value:?}; set it to a text, or unset it"
+            ),
+            Self::TooLong { path, most } => write!(
+                f,
+                "{path}: a socket's path has at most {most} bytes; set MUSTER_DIR to a shorter directory",
+                path = path.display()
+            ),
+            Self::Unsafe { path, why } => write!(
+                f,
+                "{path} is not safe: {why}; remove it, or set MUSTER_DIR to a directory of your own",
+                path = path.display()
+            ),
+            Self::Unmapped => f.write_str(
+                "this process is in a user namespace that does not map its user id, so the user whose agent \
+                 it should attach to is not known; map it (unshare --map-user or --map-root-user, or your \
+                 container's setting for that)",
+            ),
+            Self::System { path, cause } => write!(
+                f,
+                "cannot use directory {path}: {cause}; set MUSTER_DIR to a directory that can be written",
+                path = path.display()
+            ),
+        }
+    }
+}
+
+impl std::error::Error for DirectoryError {}
 
 impl DirectoryError {
     fn is_missing(&self) -> bool {

@@ -20,25 +20,46 @@ const REFUSED_MAX: usize = 256;
 const PREDECESSOR_WAIT: Duration = Duration::from_secs(2);
 
 /// Why this process cannot be the agent of this directory. Nothing was changed.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug)]
 pub enum ListenerError {
     /// The directory cannot be used.
-    #[error(transparent)]
-    AgentDirectory(#[from] DirectoryError),
+    AgentDirectory(DirectoryError),
     /// Another agent is running.
-    #[error("an agent is running already: it holds {lock}")]
     Running {
         /// The lock that it holds.
         lock: PathBuf,
     },
     /// A system call failed.
-    #[error("cannot listen at {path}: {cause}")]
     System {
         /// The socket.
         path: PathBuf,
         /// The error of the system call.
         cause: io::Error,
     },
+}
+
+impl std::fmt::Display for ListenerError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::AgentDirectory(error) => error.fmt(f),
+            Self::Running { lock } => write!(
+                f,
+                "an agent is running already: it holds {lock}",
+                lock = lock.display()
+            ),
+            Self::System { path, cause } => {
+                write!(f, "cannot listen at {path}: {cause}", path = path.display())
+            }
+        }
+    }
+}
+
+impl std::error::Error for ListenerError {}
+
+impl From<DirectoryError> for ListenerError {
+    fn from(error: DirectoryError) -> Self {
+        Self::AgentDirectory(error)
+    }
 }
 
 /// A listening socket with its lock. Forked workers share both with their supervisor; connections that arrive while

@@ -24,19 +24,14 @@ pub const REASON_MAX: usize = 512;
 const MAGIC: [u8; 4] = *b"MSTR";
 
 /// Why bytes are not a message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DecodeError {
     /// Too short, too long, or a value that is not allowed.
-    #[error("malformed message of kind {kind}")]
     Malformed {
         /// The first byte; 0 if there is none.
         kind: u8,
     },
     /// An `Attach` of another release.
-    #[error(
-        "protocol {protocol} and state table layout {layout}, where this side has protocol {VERSION} and state \
-         table layout {LAYOUT}"
-    )]
     Version {
         /// The protocol version of the message.
         protocol: u8,
@@ -44,6 +39,21 @@ pub enum DecodeError {
         layout: u8,
     },
 }
+
+impl std::fmt::Display for DecodeError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Malformed { kind } => write!(f, "malformed message of kind {kind}"),
+            Self::Version { protocol, layout } => write!(
+                f,
+                "protocol {protocol} and state table layout {layout}, where this side has protocol {VERSION} and state \
+         table layout {LAYOUT}"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for DecodeError {}
 
 /// The slot that a client without connection to an agent holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -82,7 +82,7 @@ pub(crate) struct RunArgs {
     #[arg(long, default_value_t = 60)]
     lines: usize,
     /// Print the course for all members, not only for the member that the failure is about.
-    #[arg(long = "everybody")]
+    #[arg(long = "all-members")]
     all_members: bool,
     /// Do not shrink a failing scenario.
     #[arg(long)]

@@ -195,7 +195,8 @@ impl Launcher {
             let late: Vec<String> = ranges.iter().map(one).collect();
             let late = late.join(",");
             let why = format!(
-                "ranks {late} have not entered MPI_Init within {waited_s} s of others; --patience sets how long to wait"
+                "ranks {late} have not entered MPI_Init within {waited_s} s of others; --start-timeout sets how \
+                 long to wait"
             );
             self.abort(1, &why);
         }
@@ -281,7 +282,7 @@ impl Launcher {
         let timeout = if is_ending {
             (self.plan.grace, "--grace")
         } else {
-            (self.plan.timeout, "--patience")
+            (self.plan.timeout, "--start-timeout")
         };
         if self.plan.verbose {
             self.print("waiting until the ranks' output is read");

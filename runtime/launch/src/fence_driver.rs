@@ -185,8 +185,8 @@ impl Launcher {
             self.abort(
                 1,
                 &format!(
-                    "the ranks of {missing} have not entered MPI_Init within {waited_s} s; --patience sets how long to \
-                     wait"
+                    "the ranks of {missing} have not entered MPI_Init within {waited_s} s; --start-timeout sets how \
+                     long to wait"
                 ),
             );
         } else if !std::mem::replace(&mut waiting.is_reported, true) {

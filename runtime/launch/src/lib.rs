@@ -128,7 +128,7 @@ pub enum Error {
     },
     /// The launchers of some nodes did not start in time.
     #[error(
-        "no launcher has come on {missing} within {waited_s} s; look there, or give more time with --patience"
+        "no launcher has come on {missing} within {waited_s} s; look there, or give more time with --start-timeout"
     )]
     Missing {
         /// Their nodes.

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 /// The key of the attribute.
-pub(super) const KEY: &[u8] = b"run.bell";
+pub(super) const KEY: &[u8] = b"run.status";
 /// A contribution of up to this size is in the node status itself.
 const INLINE_MAX: usize = 512;
 /// The longest value of an attribute.

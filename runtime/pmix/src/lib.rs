@@ -32,20 +32,16 @@ pub use job::{Job, JobNode};
 pub use status_code::StatusCode;
 
 /// Why PMIx could not be used. Nothing was changed by a call that failed.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug)]
 pub enum Error {
     /// MPI has not initialised PMIx yet, or has finalized it: try again at a later call.
-    #[error("PMIx is not initialised: MPI_Init has not been called yet, or MPI is finalized")]
     NotInitialized,
     /// The reference was released (finalize, or the process is exiting), or belongs to the parent of this forked
     /// process.
-    #[error("the reference to PMIx was released")]
     Released,
     /// Another part of this process holds the one reference.
-    #[error("this process holds its reference to PMIx already")]
     Held,
     /// The library returned an error.
-    #[error("{call} failed with {status}")]
     Refused {
         /// The name of the PMIx function.
         call: &'static str,
@@ -53,9 +49,6 @@ pub enum Error {
         status: Status,
     },
     /// The launcher's PMIx server has the key with another type than the standard's.
-    #[error(
-        "PMIx returned {key} of rank {rank} with a value of type {found}, which is not the standard's type"
-    )]
     UnexpectedType {
         /// The key.
         key: String,
@@ -65,12 +58,36 @@ pub enum Error {
         found: u16,
     },
     /// libpmix is processing the maximum number of notifications: try again later.
-    #[error("libpmix has not processed the notifications that it was given; try again later")]
     Busy,
     /// A key or value has a NUL byte, or is too long for PMIx.
-    #[error("{0:?} cannot be passed to PMIx: it has a NUL byte or is too long")]
     BadText(String),
 }
+
+impl std::fmt::Display for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::NotInitialized => f.write_str(
+                "PMIx is not initialised: MPI_Init has not been called yet, or MPI is finalized",
+            ),
+            Self::Released => f.write_str("the reference to PMIx was released"),
+            Self::Held => f.write_str("this process holds its reference to PMIx already"),
+            Self::Refused { call, status } => write!(f, "{call} failed with {status}"),
+            Self::UnexpectedType { key, rank, found } => write!(
+                f,
+                "PMIx returned {key} of rank {rank} with a value of type {found}, which is not the standard's type"
+            ),
+            Self::Busy => f.write_str(
+                "libpmix has not processed the notifications that it was given; try again later",
+            ),
+            Self::BadText(text) => write!(
+                f,
+                "{text:?} cannot be passed to PMIx: it has a NUL byte or is too long"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
 
 /// The libpmix that is loaded in this process.
 #[derive(Clone, Copy)]

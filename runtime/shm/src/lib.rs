@@ -63,22 +63,14 @@ pub use view::TableView;
 pub use writer::TableWriter;
 
 /// Why a state table could not be created or attached.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug)]
 pub enum TableError {
     /// The memory holds no state table; nothing was changed.
-    #[error(
-        "the memory is not a state table of Muster ({why}); check which program listens on the agent's socket"
-    )]
     NotATable {
         /// What was found instead.
         why: String,
     },
     /// The state table was created by another release; nothing was changed.
-    #[error(
-        "state table of another version: it has layout {found}, this library knows layout {known}; \
-         use the musterd and the libmuster of one release (MUSTER_AGENT names the musterd), \
-         or end the running agent"
-    )]
     Version {
         /// The layout of the state table.
         found: u32,
@@ -86,7 +78,6 @@ pub enum TableError {
         known: u32,
     },
     /// A limit outside what the layout can hold.
-    #[error("{what} = {value} is outside {least}..={most}")]
     Limit {
         /// Name of the limit.
         what: &'static str,
@@ -98,7 +89,6 @@ pub enum TableError {
         most: u64,
     },
     /// A system call failed.
-    #[error("cannot {what}: {cause}")]
     System {
         /// The operation.
         what: &'static str,
@@ -106,3 +96,29 @@ pub enum TableError {
         cause: std::io::Error,
     },
 }
+
+impl std::fmt::Display for TableError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::NotATable { why } => write!(
+                f,
+                "the memory is not a state table of Muster ({why}); check which program listens on the agent's socket"
+            ),
+            Self::Version { found, known } => write!(
+                f,
+                "state table of another version: it has layout {found}, this library knows layout {known}; \
+         use the musterd and the libmuster of one release (MUSTER_AGENT names the musterd), \
+         or end the running agent"
+            ),
+            Self::Limit {
+                what,
+                value,
+                least,
+                most,
+            } => write!(f, "{what} = {value} is outside {least}..={most}"),
+            Self::System { what, cause } => write!(f, "cannot {what}: {cause}"),
+        }
+    }
+}
+
+impl std::error::Error for TableError {}

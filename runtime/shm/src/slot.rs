@@ -110,25 +110,19 @@ pub struct Claim {
 }
 
 /// Why a process gets no slot.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClaimError {
     /// Every slot is in use.
-    #[error("all {slots} slots of this node's state table are taken")]
     Full {
         /// Number of slots.
         slots: u32,
     },
     /// The process holds a slot through another copy of the library.
-    #[error("process {pid} is attached already, through another copy of the library")]
     AlreadyAttached {
         /// The process.
         pid: u32,
     },
     /// Another process has that rank.
-    #[error(
-        "rank {rank} is taken by process {pid}, which is attached; give every process a rank of \
-         its own (MUSTER_RANK)"
-    )]
     RankTaken {
         /// The rank.
         rank: u32,
@@ -136,7 +130,6 @@ pub enum ClaimError {
         pid: u32,
     },
     /// The rank is beyond the limit of the state table.
-    #[error("rank {rank} is beyond the {ranks} ranks that this state table has room for")]
     RankTooLarge {
         /// The rank.
         rank: u32,
@@ -144,6 +137,31 @@ pub enum ClaimError {
         ranks: u32,
     },
 }
+
+impl std::fmt::Display for ClaimError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Full { slots } => {
+                write!(f, "all {slots} slots of this node's state table are taken")
+            }
+            Self::AlreadyAttached { pid } => write!(
+                f,
+                "process {pid} is attached already, through another copy of the library"
+            ),
+            Self::RankTaken { rank, pid } => write!(
+                f,
+                "rank {rank} is taken by process {pid}, which is attached; give every process a rank of \
+         its own (MUSTER_RANK)"
+            ),
+            Self::RankTooLarge { rank, ranks } => write!(
+                f,
+                "rank {rank} is beyond the {ranks} ranks that this state table has room for"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for ClaimError {}
 
 /// A slot of a state table, by its number.
 #[derive(Debug, Clone, Copy)]

@@ -64,7 +64,7 @@ pub(crate) fn join(server: &str, key: &[u8; 32], own: &Entry) -> Result<Vec<Entr
     let mut reader = BufReader::new(stream.try_clone().map_err(io)?);
     let greeting = read_line(&mut reader, LINE_MAX).map_err(io)?;
     let greeting = greeting
-        .strip_prefix("roster ")
+        .strip_prefix("rendezvous ")
         .and_then(|rest| rest.split_once(' '));
     let (version, server_nonce) =
         greeting.ok_or(foreign("its first line is not a gossip server's"))?;

@@ -8,7 +8,7 @@
 //! are alive.
 //!
 //! ```text
-//! server: roster 1 NONCE
+//! server: rendezvous 1 NONCE
 //! client: join NONCE NIDS GROUP NAME PROOF      GROUP is - for none
 //! server: list COUNT PROOF, and COUNT lines NIDS GROUP NAME
 //!         refused REASON
@@ -81,7 +81,7 @@ impl Exchange<'_> {
     /// Returns the proof that a process of the job sent this payload on this connection.
     fn proof(&self, payload: &str) -> String {
         let mut hasher = blake3::Hasher::new_keyed(self.key);
-        for part in ["muster roster", self.server, self.client, payload] {
+        for part in ["muster rendezvous", self.server, self.client, payload] {
             hasher.update(&(part.len() as u64).to_le_bytes());
             hasher.update(part.as_bytes());
         }

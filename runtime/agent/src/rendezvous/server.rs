@@ -138,7 +138,7 @@ impl Server {
             let nonce = nonce();
             self.registrants.push(Registrant {
                 stream,
-                outgoing: format!("roster {VERSION} {nonce}\n").into_bytes(),
+                outgoing: format!("rendezvous {VERSION} {nonce}\n").into_bytes(),
                 nonce,
                 received: Vec::new(),
                 sent: 0,

@@ -137,7 +137,7 @@ fn a_list_without_a_valid_proof_is_rejected() {
     let address = listener.local_addr().unwrap().to_string();
     let impostor = thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
-        stream.write_all(b"roster 1 00\n").unwrap();
+        stream.write_all(b"rendezvous 1 00\n").unwrap();
         read_line(&mut stream, LINE_MAX).unwrap();
         stream
             .write_all(b"list 1 00\n10.0.0.9@udp0 - n9\n")

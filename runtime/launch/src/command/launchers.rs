@@ -251,8 +251,8 @@ impl RemoteLaunchers {
         for launcher in unstarted {
             launcher.is_reported = true;
             launcher.print_about(&format!(
-                "its launcher did not start within {timeout} s (--patience), or its standard error does not arrive \
-                 here separately from its output (--ssh); ssh is ended"
+                "its launcher did not start within {timeout} s (--start-timeout), or its standard error does not \
+                 arrive here separately from its output (--ssh); ssh is ended"
             ));
             launcher.ssh.signal(SIGKILL);
         }
@@ -260,8 +260,8 @@ impl RemoteLaunchers {
         if !waiting.is_empty() {
             let names = waiting.iter().map(|(_, host)| host.as_str());
             let text = format!(
-                "not started within {timeout} s (--patience), since earlier hosts took too long; --fanout starts more \
-                 at a time"
+                "not started within {timeout} s (--start-timeout), since earlier hosts took too long; --fanout starts \
+                 more at a time"
             );
             print_about(&muster_hostlist::fold(names), &text);
         }

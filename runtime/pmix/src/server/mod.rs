@@ -35,13 +35,11 @@ pub use upcall::Upcall;
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why there is no server, or why it refused a call.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug)]
 pub enum Error {
     /// libpmix was not found where it should be.
-    #[error("libpmix cannot be opened: {0}; set MUSTER_LIBPMIX to its path")]
     Library(String),
     /// The library is not a suitable libpmix.
-    #[error("{path} has no function {function}; PMIx 4 or later is needed")]
     TooOld {
         /// The library.
         path: String,
@@ -49,7 +47,6 @@ pub enum Error {
         function: &'static str,
     },
     /// The library is of an earlier release.
-    #[error("{path} is {version}; PMIx 4 or later is needed, set MUSTER_LIBPMIX to its path")]
     OldVersion {
         /// The library.
         path: String,
@@ -57,7 +54,6 @@ pub enum Error {
         version: String,
     },
     /// The library returned an error.
-    #[error("{call} failed with PMIx status {status}")]
     Refused {
         /// The function.
         call: &'static str,
@@ -65,12 +61,36 @@ pub enum Error {
         status: i32,
     },
     /// A name with a NUL byte.
-    #[error("{0:?} cannot be passed to PMIx: it has a NUL byte")]
     BadText(String),
     /// There is no eventfd, or another server in this process.
-    #[error("{0}")]
     System(String),
 }
+
+impl std::fmt::Display for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Library(text) => write!(
+                f,
+                "libpmix cannot be opened: {text}; set MUSTER_LIBPMIX to its path"
+            ),
+            Self::TooOld { path, function } => write!(
+                f,
+                "{path} has no function {function}; PMIx 4 or later is needed"
+            ),
+            Self::OldVersion { path, version } => write!(
+                f,
+                "{path} is {version}; PMIx 4 or later is needed, set MUSTER_LIBPMIX to its path"
+            ),
+            Self::Refused { call, status } => write!(f, "{call} failed with PMIx status {status}"),
+            Self::BadText(text) => {
+                write!(f, "{text:?} cannot be passed to PMIx: it has a NUL byte")
+            }
+            Self::System(text) => write!(f, "{text}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
 
 /// The job data of the ranks.
 #[derive(Debug, Clone)]
