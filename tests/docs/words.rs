@@ -7,9 +7,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// What is written in plain English: files, and folders with all below them.
-const PLAIN: [&str; 12] = [
+const PLAIN: [&str; 13] = [
     "README.md",
     "CONTRIBUTING.md",
+    "CHANGELOG.md",
     "ARCHITECTURE.md",
     "docs/guide/src",
     "docs/man",

@@ -1,6 +1,7 @@
 //! The administrative side of an agent: the control socket, the journal, and the facts that the agent reports of
 //! itself.
 
+use super::admin_handlers::PendingChange;
 use super::gossip_files::GossipFiles;
 use super::participant_discovery::ParticipantDiscovery;
 use crate::journal::{Journal, JournalDirectory};
@@ -25,6 +26,8 @@ pub(super) struct AdminEndpoint {
     pub(super) gossip_files: Option<GossipFiles>,
     /// Discovery of the participants of age gossip, until all are known.
     pub(super) participant_discovery: Option<ParticipantDiscovery>,
+    /// A change of the rails that is in progress.
+    pub(super) pending_change: Option<PendingChange>,
     node: String,
     job: String,
     settings: Vec<Setting>,
@@ -70,6 +73,7 @@ impl AdminEndpoint {
             None => directory.join(plain(&node)),
         });
         Self {
+            pending_change: None,
             control: path.and_then(open),
             journal,
             participant_discovery: config.gossip.as_ref().and_then(ParticipantDiscovery::of),

@@ -154,7 +154,7 @@ impl EventLoop {
     /// Makes a change. If rails are to be opened, only begins it: providers may block while they open a rail, and the
     /// loop must not.
     fn begin_change(&mut self, change: Change, made: Result<Option<Made>, String>, reply: Reply) {
-        let next = match (&self.pending_change, made) {
+        let next = match (&self.admin_endpoint.pending_change, made) {
             (Some(pending), _) => Err(format!(
                 "another change is being made ({}) and its rails are being opened; retry when muster rails \
                  shows them",
@@ -178,7 +178,7 @@ impl EventLoop {
                 done(self.change(&change, next, Vec::new()))
             }
             Ok((opening, next)) => {
-                self.pending_change = Some(PendingChange {
+                self.admin_endpoint.pending_change = Some(PendingChange {
                     change,
                     next,
                     reply: Some(reply),
@@ -212,7 +212,7 @@ impl EventLoop {
 
     /// Makes the pending change, once each of its rails is open or has failed to open.
     pub(super) fn continue_change(&mut self) {
-        let Some(mut pending) = self.pending_change.take() else {
+        let Some(mut pending) = self.admin_endpoint.pending_change.take() else {
             return;
         };
         let now_us = monotonic_ns() / 1000;
@@ -234,7 +234,7 @@ impl EventLoop {
         }
         pending.opening = opening;
         if pending.opening.is_empty() {
-            self.worked = true;
+            self.timing.worked = true;
             let result = self.change(&pending.change, pending.next, pending.opened);
             match pending.reply {
                 Some(reply) => reply.send(done(result)),
@@ -255,7 +255,7 @@ impl EventLoop {
             );
             reply.send(done(Ok(text)));
         }
-        self.pending_change = Some(pending);
+        self.admin_endpoint.pending_change = Some(pending);
     }
 
     /// Makes a change with the rails that were opened for it, and returns its result as text.
@@ -267,7 +267,7 @@ impl EventLoop {
     ) -> Result<String, String> {
         let before = self.rails.document().clone();
         let opened = self.rails.open().to_vec();
-        let mtu_least = self.buffer.len();
+        let mtu_least = self.poller.buffer.len();
         let changed = match self.rails.apply(&mut self.fabric, next, mtu_least, ready) {
             Ok(changed) => changed,
             Err(refusal) => {
@@ -326,17 +326,17 @@ impl EventLoop {
     pub(super) fn reopen_rails(&mut self) {
         let now_us = monotonic_ns() / 1000;
         if self.rails.due_us().is_some_and(|due_us| due_us <= now_us) {
-            self.worked = true;
+            self.timing.worked = true;
             if self
                 .rails
-                .reopen(now_us, &mut self.fabric, self.buffer.len())
+                .reopen(now_us, &mut self.fabric, self.poller.buffer.len())
             {
                 self.handle_changed_rails();
                 self.publish_document();
             }
         }
         let rail_retry = self.rails.rail_retry().iter().map(|one| &one.nid);
-        if self.status.set_missing(rail_retry) {
+        if self.monitor.status.set_missing(rail_retry) {
             self.check_rails(self.engine.id());
         }
     }
@@ -375,16 +375,16 @@ impl EventLoop {
     /// Informs the loop, the peers and the other members that rails were opened or closed.
     fn handle_changed_rails(&mut self) {
         for fd in self.fabric.wait_fds() {
-            match self.epoll.add_edge(fd, TOKEN_RAILS) {
+            match self.poller.epoll.add_edge(fd, TOKEN_RAILS) {
                 Err(cause) if cause.kind() != ErrorKind::AlreadyExists => {
                     error!(%cause, "epoll refuses a rail's descriptor; the rail is read once a heartbeat instead");
                 }
                 _ => {}
             }
         }
-        self.rails_are_new = true;
+        self.monitor.rails_are_new = true;
         self.peers.rails_changed();
-        let watched: Vec<PeerHandle> = self.watched.keys().copied().collect();
+        let watched: Vec<PeerHandle> = self.monitor.watched.keys().copied().collect();
         watched
             .into_iter()
             .for_each(|peer| self.fabric.unwatch(peer));
@@ -397,7 +397,7 @@ impl EventLoop {
                 .find(|one| (one.index, &one.nid) == (rail, nid));
             same.is_some_and(|one| one.state != HealthState::Active)
         };
-        self.status.retain(may_fail);
+        self.monitor.status.retain(may_fail);
         self.check_rails(self.engine.id());
         let address = self.fabric.local_nids().to_string();
         self.input(Input::Address(address.as_bytes()));

@@ -25,10 +25,10 @@
 use super::admin_endpoint::AdminEndpoint;
 use super::admin_handlers::PendingChange;
 use super::descriptors::{Descriptors, Renewals};
-use super::drops::Drops;
 use super::gossip;
 use super::journal_record::journal_record;
 use super::log;
+use super::loop_state::{Lifetime, Poller, RailMonitor, Timing};
 use super::peers::{AddressSource, PeerDirectory};
 use super::piggyback::Piggybacks;
 use super::printer;
@@ -43,15 +43,13 @@ use super::status::{RAILS_KEY, Status};
 use super::unauthenticated::UnauthenticatedSenders;
 use crate::journal::Journal;
 use muster_control::Control;
-use muster_fabric::{Arrival, Fabric, Nid, PeerHandle, Relayed, Transport};
+use muster_fabric::{Arrival, Fabric, PeerHandle, Transport};
 use muster_protocol::{
-    Class, Engine, EventKind, Input, Instant, MemberId, Phase, Profile, Reject, Route, Target,
-    Version, frame,
+    Class, Engine, EventKind, Input, Instant, Phase, Profile, Reject, Route, Target, frame,
 };
 use muster_sys::clock::monotonic_ns;
 use muster_sys::poll::{Epoll, Ready};
 use muster_sys::schedule::demotions;
-use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -94,59 +92,17 @@ pub(super) struct EventLoop {
     pub(super) engine: Engine,
     pub(super) peers: PeerDirectory,
     pub(super) rails: Rails,
-    /// A change of the rails that is in progress.
-    pub(super) pending_change: Option<PendingChange>,
+    pub(super) monitor: RailMonitor,
     /// The service for ranks; none in the foreground.
     pub(super) job: Option<RankService>,
-    signals: Signals,
-    pub(super) admin_endpoint: AdminEndpoint,
-    /// Set if the agent runs as a service.
-    pub(super) watchdog: Option<Watchdog>,
-    pub(super) epoll: Epoll,
-    pub(super) heartbeat_us: u64,
-    pub(super) deadline_us: u64,
-    /// The time since which step 1 has not read everything, and the number of times in a row that step 3 was
-    /// deferred.
-    behind_since: Option<Instant>,
-    deferrals: u32,
-    /// Peers whose beats the fabric watches, by handle.
-    pub(super) watched: BTreeMap<PeerHandle, MemberId>,
-    /// Silent rails of each member.
-    pub(super) silent_rails: BTreeMap<MemberId, BTreeSet<usize>>,
-    /// Members that are heard through relays only.
-    pub(super) indirect: BTreeSet<MemberId>,
-    /// Failing rails, as reported by the members themselves.
-    pub(super) reported_failing: BTreeMap<MemberId, Vec<Nid>>,
     /// Beats for the ranks' messages to carry.
     pub(super) piggybacks: Piggybacks,
     /// Senders of frames with another key.
     pub(super) unauthenticated: UnauthenticatedSenders,
-    /// Messages that no rail could send.
-    pub(super) drops: Drops,
-    /// Detects rounds without work and without sleep; `worked` tells whether this round did anything.
-    spin_detector: SpinDetector,
-    pub(super) worked: bool,
-    /// Work for this node's ranks and operators, and its share of the time.
-    local: LocalWork,
-    priority: Priority,
-    pub(super) descriptors: Descriptors,
-    /// The failing rails of this node, and what was published of them.
-    pub(super) status: Status,
-    /// The generation of the peer directory's lists that the handles in `watched` belong to.
-    pub(super) directory_generation: u64,
-    pub(super) buffer: Vec<u8>,
-    /// Rails were opened or closed since the loop last checked whether it may sleep.
-    pub(super) rails_are_new: bool,
-    /// Senders, and the rails of their frames, in this round of step 1.
-    heard: Vec<(MemberId, usize, Option<Relayed>)>,
-    ending: Option<Ending>,
-    /// A signal requested the end.
-    end_requested: bool,
-    /// The other members declared this node failed at least once.
-    is_outcast: bool,
-    pub(super) snapshot_due_us: Option<u64>,
-    /// The version in the last snapshot. The next worker must not start below a version that peers know.
-    saved_version: Version,
+    pub(super) admin_endpoint: AdminEndpoint,
+    pub(super) timing: Timing,
+    pub(super) lifetime: Lifetime,
+    pub(super) poller: Poller,
 }
 
 impl EventLoop {
@@ -176,43 +132,48 @@ impl EventLoop {
         let saved_version = engine.version();
         let priority = Priority::request(&mut engine, profile.deadline_us());
         let status = Status::resume(engine.attribute(engine.id(), RAILS_KEY));
-        let event_loop = Self {
-            fabric,
-            engine,
-            peers: PeerDirectory::default(),
-            rails,
-            pending_change: None,
-            job,
-            signals,
-            admin_endpoint,
-            watchdog: None,
-            epoll,
+        let monitor = RailMonitor {
+            status,
+            ..RailMonitor::default()
+        };
+        let timing = Timing {
             heartbeat_us: profile.heartbeat_us(),
             deadline_us: profile.deadline_us(),
             behind_since: None,
             deferrals: 0,
-            watched: BTreeMap::new(),
-            silent_rails: BTreeMap::new(),
-            indirect: BTreeSet::new(),
-            reported_failing: BTreeMap::new(),
-            piggybacks: Piggybacks::default(),
-            unauthenticated: UnauthenticatedSenders::default(),
-            drops: Drops::default(),
-            spin_detector: SpinDetector::default(),
             worked: false,
+            spin_detector: SpinDetector::default(),
             local: LocalWork::default(),
             priority,
-            descriptors: Descriptors::new(None, Renewals::default()),
-            status,
-            directory_generation: 0,
-            buffer,
-            rails_are_new: false,
-            heard: Vec::new(),
+        };
+        let lifetime = Lifetime {
+            signals,
+            watchdog: None,
             ending: None,
             end_requested: false,
             is_outcast: false,
             snapshot_due_us: Some(0),
             saved_version,
+        };
+        let poller = Poller {
+            epoll,
+            descriptors: Descriptors::new(None, Renewals::default()),
+            buffer,
+            heard: Vec::new(),
+        };
+        let event_loop = Self {
+            fabric,
+            engine,
+            peers: PeerDirectory::default(),
+            rails,
+            monitor,
+            job,
+            piggybacks: Piggybacks::default(),
+            unauthenticated: UnauthenticatedSenders::default(),
+            admin_endpoint,
+            timing,
+            lifetime,
+            poller,
         };
         event_loop.publish_config();
         Ok(event_loop)
@@ -245,7 +206,10 @@ impl EventLoop {
             // Before step 1, because a datagram may also make the engine send a beat.
             self.read_traffic();
             let unread = self.receive(news_may_wait);
-            let (begun_ns, slice) = (monotonic_ns(), self.local.slice(self.deadline_us));
+            let (begun_ns, slice) = (
+                monotonic_ns(),
+                self.timing.local.slice(self.timing.deadline_us),
+            );
             let mut has_more = self.serve(&ready, &slice)?;
             self.discover_participants();
             self.wake_engine(unread);
@@ -269,13 +233,13 @@ impl EventLoop {
             let sent_all = self.transmit();
             self.check_descriptors();
             self.save_snapshot();
-            if let Some(watchdog) = &mut self.watchdog {
+            if let Some(watchdog) = &mut self.lifetime.watchdog {
                 watchdog.notify_if_due(monotonic_ns() / 1000);
             }
-            if let Some(ending) = self.ending.take() {
+            if let Some(ending) = self.lifetime.ending.take() {
                 return Ok(ending);
             }
-            news_may_wait |= std::mem::take(&mut self.rails_are_new);
+            news_may_wait |= std::mem::take(&mut self.monitor.rails_are_new);
             // If a lane was armed before the last sleep, and did not wake the loop, it is still armed.
             let armed = !unread && (!news_may_wait || self.fabric.may_sleep());
             let sleep = if armed && sent_all {
@@ -284,10 +248,10 @@ impl EventLoop {
                 Duration::ZERO
             };
             let slept_from_ns = monotonic_ns();
-            self.epoll.wait(&mut ready, Some(sleep))?;
-            self.local.slept(monotonic_ns() - slept_from_ns);
-            let worked = std::mem::take(&mut self.worked) || unread || !ready.is_empty();
-            if self.spin_detector.round(worked || !sleep.is_zero()) {
+            self.poller.epoll.wait(&mut ready, Some(sleep))?;
+            self.timing.local.slept(monotonic_ns() - slept_from_ns);
+            let worked = std::mem::take(&mut self.timing.worked) || unread || !ready.is_empty();
+            if self.timing.spin_detector.round(worked || !sleep.is_zero()) {
                 self.report_spin(armed);
             }
             news_may_wait = !armed || ready.iter().any(|ready| ready.token == TOKEN_RAILS);
@@ -296,7 +260,7 @@ impl EventLoop {
 
     /// Step 1. Returns true if there may be more to read.
     fn receive(&mut self, news_may_wait: bool) -> bool {
-        let mut heard = std::mem::take(&mut self.heard);
+        let mut heard = std::mem::take(&mut self.poller.heard);
         let (mut unread, mut received) = (true, false);
         for _ in 0..ARRIVAL_ROUNDS_MAX {
             let now_ns = monotonic_ns();
@@ -339,8 +303,8 @@ impl EventLoop {
                 break;
             }
         }
-        self.heard = heard;
-        self.worked |= received;
+        self.poller.heard = heard;
+        self.timing.worked |= received;
         unread
     }
 
@@ -348,13 +312,13 @@ impl EventLoop {
     /// work was left.
     fn serve(&mut self, ready: &[Ready], slice: &Slice) -> io::Result<bool> {
         let is_ready = |token| ready.iter().any(|ready| ready.token == token);
-        let is_paused = self.local.is_paused();
-        if is_ready(TOKEN_CONTROL) || (self.local.resume_ns.is_some() && !is_paused) {
+        let is_paused = self.timing.local.is_paused();
+        if is_ready(TOKEN_CONTROL) || (self.timing.local.resume_ns.is_some() && !is_paused) {
             self.answer_requests(slice);
         }
-        if is_ready(TOKEN_SIGNALS) && self.signals.take() {
+        if is_ready(TOKEN_SIGNALS) && self.lifetime.signals.take() {
             info!("received a signal to end");
-            self.end_requested = true;
+            self.lifetime.end_requested = true;
             self.input(Input::Leave { exit_code: 0 });
         }
         let Some(job) = &mut self.job else {
@@ -362,7 +326,7 @@ impl EventLoop {
         };
         let now = instant(monotonic_ns());
         let mut has_more = false;
-        if is_ready(TOKEN_RANKS) || self.local.resume_ns.is_some() || job.is_due() {
+        if is_ready(TOKEN_RANKS) || self.timing.local.resume_ns.is_some() || job.is_due() {
             let (engine, fabric) = (&mut self.engine, &mut self.fabric);
             let participant_discovery = &mut self.admin_endpoint.participant_discovery;
             has_more = job.serve(slice, is_paused, &mut |input| {
@@ -398,7 +362,7 @@ impl EventLoop {
                     job.stop_accepting();
                     self.input(Input::Leave { exit_code: 0 });
                 }
-                Phase::Stopped => self.ending = Some(Ending::InOrder),
+                Phase::Stopped => self.lifetime.ending = Some(Ending::InOrder),
                 Phase::Leaving => {}
             }
         }
@@ -408,9 +372,9 @@ impl EventLoop {
     /// Ends the work for this node. If it took too long, the loop continues it after a pause; until then neither
     /// clients nor operators wake the loop.
     fn pause_local_work(&mut self, begun_ns: u64, slice: &Slice, has_more: bool) -> io::Result<()> {
-        let was_paused = self.local.resume_ns.is_some();
-        self.local.note(begun_ns, slice, has_more);
-        let is_paused = self.local.resume_ns.is_some();
+        let was_paused = self.timing.local.resume_ns.is_some();
+        self.timing.local.note(begun_ns, slice, has_more);
+        let is_paused = self.timing.local.resume_ns.is_some();
         if is_paused == was_paused {
             return Ok(());
         }
@@ -422,8 +386,8 @@ impl EventLoop {
         let operators = control.map(|control| (control.descriptor(), TOKEN_CONTROL));
         for (descriptor, token) in clients.chain(operators) {
             match is_paused {
-                true => self.epoll.remove(descriptor),
-                false => self.epoll.add(descriptor, token)?,
+                true => self.poller.epoll.remove(descriptor),
+                false => self.poller.epoll.add(descriptor, token)?,
             }
         }
         Ok(())
@@ -432,11 +396,11 @@ impl EventLoop {
     /// Counters of the agent itself; engine and fabric have their own.
     pub(super) fn counters(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let own = [
-            ("messages_dropped", self.drops.total()),
+            ("messages_dropped", self.monitor.drops.total()),
             ("piggyback_taken", self.piggybacks.taken),
-            ("restless_turns", self.spin_detector.idle_rounds),
-            ("local_work_cut", self.local.cut),
-            ("local_work_longest_us", self.local.longest_us),
+            ("restless_turns", self.timing.spin_detector.idle_rounds),
+            ("local_work_cut", self.timing.local.cut),
+            ("local_work_longest_us", self.timing.local.longest_us),
             ("rails_lost", self.rails.lost()),
             ("addresses_contradict", self.peers.contradictions),
             ("addresses_unusable", self.peers.undeliverable),
@@ -452,7 +416,7 @@ impl EventLoop {
             ),
         ];
         own.into_iter()
-            .chain(self.descriptors.counters())
+            .chain(self.poller.descriptors.counters())
             .chain(
                 self.admin_endpoint
                     .journal
@@ -465,17 +429,17 @@ impl EventLoop {
     /// Step 3. `unread` is true if step 1 has not read everything.
     fn wake_engine(&mut self, unread: bool) {
         let now = instant(monotonic_ns());
-        let since = *self.behind_since.get_or_insert(now);
-        self.priority.check(now.0, &mut self.engine);
+        let since = *self.timing.behind_since.get_or_insert(now);
+        self.timing.priority.check(now.0, &mut self.engine);
         self.engine.strained(now.since(since));
         if !unread {
-            self.behind_since = None;
+            self.timing.behind_since = None;
         }
-        self.deferrals = match unread && self.deferrals < DEFERRALS_MAX {
-            true => self.deferrals + 1,
+        self.timing.deferrals = match unread && self.timing.deferrals < DEFERRALS_MAX {
+            true => self.timing.deferrals + 1,
             false => 0,
         };
-        if self.deferrals == 0 && self.engine.poll_timeout() <= now {
+        if self.timing.deferrals == 0 && self.engine.poll_timeout() <= now {
             self.input(Input::Wake);
         }
     }
@@ -483,13 +447,16 @@ impl EventLoop {
     /// Ends the loop once the engine has stopped. Runs after step 5, which tells whether this node is an outcast:
     /// with policy "stop" an outcast's agent stays for its ranks, because they would start another one.
     fn end_if_stopped(&mut self) {
-        let serves_on = self.is_outcast && self.job.is_some() && !self.end_requested;
+        let serves_on =
+            self.lifetime.is_outcast && self.job.is_some() && !self.lifetime.end_requested;
         if self.engine.phase() == Phase::Stopped && !serves_on {
-            self.ending.get_or_insert(if self.end_requested {
-                Ending::Requested
-            } else {
-                Ending::InOrder
-            });
+            self.lifetime
+                .ending
+                .get_or_insert(if self.lifetime.end_requested {
+                    Ending::Requested
+                } else {
+                    Ending::InOrder
+                });
         }
     }
 
@@ -500,7 +467,7 @@ impl EventLoop {
             job.publish_gone(&self.engine);
         }
         while let Some(event) = self.engine.poll_event() {
-            self.worked = true;
+            self.timing.worked = true;
             self.note_status_event(&event);
             if let Some(age) = self.engine.age() {
                 gossip::log(age, &event);
@@ -511,7 +478,8 @@ impl EventLoop {
             {
                 journal.record(line);
             }
-            self.snapshot_due_us
+            self.lifetime
+                .snapshot_due_us
                 .get_or_insert(monotonic_ns() / 1000 + SNAPSHOT_INTERVAL_US);
             match event.kind {
                 EventKind::NameTaken => {
@@ -520,7 +488,7 @@ impl EventLoop {
                         name,
                         "a live member of this job had this name first; this agent ends"
                     );
-                    self.ending = Some(Ending::NameTaken);
+                    self.lifetime.ending = Some(Ending::NameTaken);
                 }
                 EventKind::NameClaimed => {
                     let name = self.engine.name_of(self.engine.id()).unwrap_or("?");
@@ -532,7 +500,7 @@ impl EventLoop {
                 }
                 EventKind::Outcast => {
                     warn!("the other members declared this node failed");
-                    self.is_outcast = true;
+                    self.lifetime.is_outcast = true;
                 }
                 EventKind::Refused { parameter } => {
                     let (name, parameter) = (self.engine.name_of(event.member), parameter.name());
@@ -563,7 +531,7 @@ impl EventLoop {
 
     /// Step 6. Returns false if there may be more to send.
     fn transmit(&mut self) -> bool {
-        let mut buffer = std::mem::take(&mut self.buffer);
+        let mut buffer = std::mem::take(&mut self.poller.buffer);
         let mut sent_all = false;
         for _ in 0..TRANSMITS_MAX {
             let now_ns = monotonic_ns();
@@ -571,7 +539,7 @@ impl EventLoop {
                 sent_all = true;
                 break;
             };
-            self.worked = true;
+            self.timing.worked = true;
             let class = match transmit.class {
                 Class::Beat => muster_fabric::Class::Beat,
                 Class::News => muster_fabric::Class::News,
@@ -592,13 +560,13 @@ impl EventLoop {
                     let sent = self.fabric.send(now_ns / 1000, peer, class, route, bytes);
                     if let (0, Some(reason)) = (sent.copies, sent.dropped) {
                         let tried = || self.fabric.pairs_tried(peer, &sent.tried);
-                        self.drops.dropped(now_ns / 1000, reason, tried);
+                        self.monitor.drops.dropped(now_ns / 1000, reason, tried);
                     }
                 }
                 None => self.peers.undeliverable += 1,
             }
         }
-        self.buffer = buffer;
+        self.poller.buffer = buffer;
         sent_all
     }
 
@@ -606,7 +574,7 @@ impl EventLoop {
     /// carry nothing, and their silence would look like a fault. With every second beat on all rails, each gets five
     /// tries in the ten beats that a peer of two rails waits.
     fn beats_everywhere(&self, now_ns: u64) -> bool {
-        let beat = now_ns / 1000 / self.heartbeat_us;
+        let beat = now_ns / 1000 / self.timing.heartbeat_us;
         self.rails.has_preferences() && beat.is_multiple_of(2)
     }
 
@@ -618,9 +586,9 @@ impl EventLoop {
             armed,
             protocol_late_us = late_us(Some(self.engine.poll_timeout().0)),
             rails_late_us = late_us(self.fabric.next_timeout()),
-            status_late_us = late_us(self.status.due_us()),
+            status_late_us = late_us(self.monitor.status.due_us()),
             missing_late_us = late_us(self.rails.due_us()),
-            record_late_us = late_us(self.snapshot_due_us),
+            record_late_us = late_us(self.lifetime.snapshot_due_us),
             "the event loop does not sleep though it has no work: a deadline stays in the past, or a rail cannot be \
              armed; please report this"
         );
@@ -631,15 +599,21 @@ impl EventLoop {
         let mut until_us = self.engine.poll_timeout().0.min(now_us + SLEEP_MAX_US);
         let others = [
             self.fabric.next_timeout(),
-            self.status.due_us(),
+            self.monitor.status.due_us(),
             self.rails.due_us(),
-            self.pending_change.as_ref().and_then(PendingChange::due_us),
-            self.snapshot_due_us,
+            self.admin_endpoint
+                .pending_change
+                .as_ref()
+                .and_then(PendingChange::due_us),
+            self.lifetime.snapshot_due_us,
             self.piggybacks.due_us(),
             self.discovery_due_us(),
-            self.watchdog.as_ref().map(Watchdog::due_us),
-            self.local.resume_ns.map(|resume_ns| resume_ns / 1000 + 1),
-            match self.local.resume_ns {
+            self.lifetime.watchdog.as_ref().map(Watchdog::due_us),
+            self.timing
+                .local
+                .resume_ns
+                .map(|resume_ns| resume_ns / 1000 + 1),
+            match self.timing.local.resume_ns {
                 // Client work is then due at the end of the pause.
                 Some(_) => None,
                 None => self.job.as_ref().and_then(RankService::due_us),
@@ -653,27 +627,28 @@ impl EventLoop {
 
     /// Ends for the next worker if descriptors run out, and stores the inherited state.
     fn check_descriptors(&mut self) {
-        if self.ending.is_none() && self.descriptors.check(monotonic_ns() / 1000) {
-            self.snapshot_due_us = Some(0);
-            self.ending = Some(Ending::Renewed);
+        if self.lifetime.ending.is_none() && self.poller.descriptors.check(monotonic_ns() / 1000) {
+            self.lifetime.snapshot_due_us = Some(0);
+            self.lifetime.ending = Some(Ending::Renewed);
         }
     }
 
     /// Stores the inherited state a short time after the last change.
     fn save_snapshot(&mut self) {
         let Some(job) = &mut self.job else {
-            self.snapshot_due_us = None;
+            self.lifetime.snapshot_due_us = None;
             return;
         };
-        if self.engine.version() != self.saved_version {
-            self.saved_version = self.engine.version();
-            self.snapshot_due_us = Some(0);
+        if self.engine.version() != self.lifetime.saved_version {
+            self.lifetime.saved_version = self.engine.version();
+            self.lifetime.snapshot_due_us = Some(0);
         }
         if self
+            .lifetime
             .snapshot_due_us
             .is_some_and(|due_us| due_us <= monotonic_ns() / 1000)
         {
-            self.snapshot_due_us = None;
+            self.lifetime.snapshot_due_us = None;
             job.save(&self.engine);
         }
     }
@@ -690,12 +665,20 @@ impl EventLoop {
             Target::Member(_) => AddressSource::Own,
             Target::Seed(_) | Target::Address(_) => AddressSource::Hint,
         };
+        if let Target::Member(member) = target
+            && let Some(peer) = self.peers.of_member(member, address)
+        {
+            return Some(peer);
+        }
         let before = self.peers.resolved;
         let peer = self.peers.peer(&mut self.fabric, address, source)?;
+        if let Target::Member(member) = target {
+            self.peers.note_member(member, address, peer);
+        }
         // The member may have reported its failing rails before this peer was resolved.
         if let Target::Member(member) = target
             && self.peers.resolved != before
-            && let Some(nids) = self.reported_failing.get(&member)
+            && let Some(nids) = self.monitor.reported_failing.get(&member)
         {
             self.fabric.told_failing(peer, nids);
         }

@@ -24,6 +24,7 @@ pub mod journal;
 mod journal_record;
 mod log;
 mod log_writer;
+mod loop_state;
 mod origin;
 mod parent_pipe;
 mod participant_discovery;

@@ -5,6 +5,7 @@
 //! one peer, not two.
 
 use muster_fabric::{NIDS_MAX, Nid, NidError, NidList, PeerError, PeerHandle, Transport};
+use muster_protocol::MemberId;
 use std::collections::BTreeMap;
 use tracing::warn;
 
@@ -35,10 +36,22 @@ struct Entry {
     retry_in: Option<u32>,
 }
 
+/// The peer of a member, as it was resolved from its own address.
+struct MemberPeer {
+    address: Vec<u8>,
+    peer: PeerHandle,
+    /// The directory's number of changes when it was resolved. After another change it counts no more.
+    changes: u64,
+}
+
 /// The directory.
 #[derive(Default)]
 pub(super) struct PeerDirectory {
     peers: BTreeMap<Vec<u8>, Entry>,
+    /// The peers of members, so that a datagram of a known member needs no search by its address.
+    members: BTreeMap<MemberId, MemberPeer>,
+    /// Number of changes of the directory.
+    changes: u64,
     /// Datagrams that could not be sent because their address is not usable.
     pub(super) undeliverable: u64,
     /// Members whose NIDs differ from those that another source has for them.
@@ -50,6 +63,34 @@ pub(super) struct PeerDirectory {
 }
 
 impl PeerDirectory {
+    /// Returns the peer of a member that was resolved from this address, if nothing has changed since.
+    pub(super) fn of_member(&self, member: MemberId, address: &[u8]) -> Option<PeerHandle> {
+        let known = self.members.get(&member)?;
+        (known.changes == self.changes && known.address == address).then_some(known.peer)
+    }
+
+    /// Stores the peer that [`Self::peer`] has resolved from the member's own address.
+    pub(super) fn note_member(&mut self, member: MemberId, address: &[u8], peer: PeerHandle) {
+        if self.members.len() >= ADDRESSES_MAX {
+            self.members.clear();
+        }
+        let changes = self.changes;
+        match self.members.get_mut(&member) {
+            Some(known) if known.address == address => {
+                (known.peer, known.changes) = (peer, changes);
+            }
+            _ => {
+                let address = address.to_vec();
+                let known = MemberPeer {
+                    address,
+                    peer,
+                    changes,
+                };
+                self.members.insert(member, known);
+            }
+        }
+    }
+
     /// Returns the peer at this address. An address that is not usable is stored as such, and logged once.
     pub(super) fn peer(
         &mut self,
@@ -68,6 +109,7 @@ impl PeerDirectory {
             self.forget_all(fabric);
         }
         self.resolved += 1;
+        self.changes += 1;
         let resolved = self.resolve(fabric, address, source, is_new);
         let peer = resolved.ok();
         let exact = source == AddressSource::Own;
@@ -109,11 +151,13 @@ impl PeerDirectory {
 
     /// Forgets unusable addresses: with other rails, or with relays, they may be usable.
     pub(super) fn rails_changed(&mut self) {
+        self.changes += 1;
         self.peers.retain(|_, entry| entry.peer.is_some());
     }
 
     /// Releases an address that is no longer needed.
     pub(super) fn release(&mut self, fabric: &mut dyn Transport, address: &[u8]) {
+        self.changes += 1;
         let Some(Entry {
             peer: Some(peer), ..
         }) = self.peers.remove(address)
@@ -135,6 +179,7 @@ impl PeerDirectory {
 
     fn forget_all(&mut self, fabric: &mut dyn Transport) {
         self.cleared += 1;
+        self.changes += 1;
         for entry in std::mem::take(&mut self.peers).into_values() {
             entry.peer.into_iter().for_each(|peer| fabric.forget(peer));
         }
@@ -294,6 +339,33 @@ mod tests {
     }
 
     /// dyn-060: a hint does not change what a member states of itself.
+    #[test]
+    fn a_member_is_resolved_again_after_any_change() {
+        let (mut fabric, mut peers) = (fabric("127.59.2.6:0@udp0", 8), PeerDirectory::default());
+        let (member, address) = (MemberId::of("n2"), b"127.59.2.7@udp0");
+        assert_eq!(peers.of_member(member, address), None);
+        let peer = peers
+            .peer(&mut fabric, address, AddressSource::Own)
+            .unwrap();
+        peers.note_member(member, address, peer);
+        assert_eq!(peers.of_member(member, address), Some(peer));
+        assert_eq!(
+            peers.of_member(member, b"127.59.2.8@udp0"),
+            None,
+            "another address"
+        );
+        let other = peers.peer(&mut fabric, b"127.59.2.9@udp0", AddressSource::Own);
+        assert!(other.is_some());
+        assert_eq!(
+            peers.of_member(member, address),
+            None,
+            "another member was resolved"
+        );
+        peers.note_member(member, address, peer);
+        peers.release(&mut fabric, address);
+        assert_eq!(peers.of_member(member, address), None, "released");
+    }
+
     #[test]
     fn a_hint_takes_no_interface_from_a_member_and_adds_none() {
         for (own, hint) in [

@@ -76,7 +76,7 @@ impl EventLoop {
 
     fn report_traffic(&mut self, now_ns: u64) {
         let Some(job) = &self.job else { return };
-        let limit_ns = self.heartbeat_us * 1000;
+        let limit_ns = self.timing.heartbeat_us * 1000;
         let age_of = |job: &RankService, id: MemberId, direction: TrafficStamp| {
             let at_ns = job.traffic_ns(id, direction).filter(|at_ns| *at_ns != 0)?;
             Some(now_ns.saturating_sub(at_ns)).filter(|age_ns| *age_ns < limit_ns)

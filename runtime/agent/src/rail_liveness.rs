@@ -19,7 +19,7 @@ impl EventLoop {
     pub(super) fn check_liveness(&mut self) {
         self.watch_beats();
         while let Some(event) = self.fabric.poll_event() {
-            self.worked = true;
+            self.timing.worked = true;
             self.handle_rail_event(event);
         }
         self.continue_change();
@@ -30,7 +30,7 @@ impl EventLoop {
     fn handle_rail_event(&mut self, event: FabricEvent) {
         match event {
             FabricEvent::PeerGone { peer } => {
-                if let Some(member) = self.watched.get(&peer).copied() {
+                if let Some(member) = self.monitor.watched.get(&peer).copied() {
                     info!(
                         id = member.0,
                         "the liveness connection of a peer was closed: its process has ended"
@@ -39,7 +39,7 @@ impl EventLoop {
                 }
             }
             FabricEvent::RailLate { peer, .. } => {
-                if let Some(member) = self.watched.get(&peer).copied() {
+                if let Some(member) = self.monitor.watched.get(&peer).copied() {
                     self.input(Input::Ask(member));
                 }
             }
@@ -89,7 +89,7 @@ impl EventLoop {
             FabricEvent::NewsFailed { tried, .. } => {
                 let now_us = monotonic_ns() / 1000;
                 let reason = DropReason::ProviderError;
-                self.drops.dropped(now_us, reason, || tried);
+                self.monitor.drops.dropped(now_us, reason, || tried);
             }
             FabricEvent::BulkDone { .. }
             | FabricEvent::BulkSent { .. }
@@ -100,10 +100,10 @@ impl EventLoop {
 
     /// A watched member is silent on one of this node's rails, or not any more. dbg-020: the fabric counts it.
     fn note_silent(&mut self, peer: PeerHandle, rail: usize, silent_us: Option<u64>) {
-        let Some(member) = self.watched.get(&peer).copied() else {
+        let Some(member) = self.monitor.watched.get(&peer).copied() else {
             return;
         };
-        let rails = self.silent_rails.entry(member).or_default();
+        let rails = self.monitor.silent_rails.entry(member).or_default();
         let changed = match silent_us {
             Some(_) => rails.insert(rail),
             None => rails.remove(&rail),
@@ -128,7 +128,7 @@ impl EventLoop {
     /// A watched member was never heard on one of this node's rails. This is not a failure: the path is avoided, and
     /// retried at intervals.
     fn note_no_path(&self, peer: PeerHandle, rail: usize) {
-        let member = self.watched.get(&peer).copied();
+        let member = self.monitor.watched.get(&peer).copied();
         let name = member.and_then(|member| self.engine.name_of(member));
         if let Some(name) = name {
             info!(
@@ -141,16 +141,16 @@ impl EventLoop {
 
     /// A watched member is heard through relays only, or directly again.
     fn note_indirect(&mut self, peer: PeerHandle, indirect: bool) {
-        let Some(member) = self.watched.get(&peer).copied() else {
+        let Some(member) = self.monitor.watched.get(&peer).copied() else {
             return;
         };
         let name = self.engine.name_of(member).unwrap_or("?");
         if indirect {
             warn!(name, "this member is heard through relays only");
-            self.indirect.insert(member);
+            self.monitor.indirect.insert(member);
         } else {
             info!(name, "this member is heard directly again");
-            self.indirect.remove(&member);
+            self.monitor.indirect.remove(&member);
         }
         self.check_rails(member);
     }
@@ -182,7 +182,7 @@ impl EventLoop {
         } else {
             error!(rail = %nid, "a rail of this node works again");
         }
-        self.status.set(rail, nid, reason.is_some());
+        self.monitor.status.set(rail, nid, reason.is_some());
         self.check_rails(self.engine.id());
     }
 
@@ -213,7 +213,7 @@ impl EventLoop {
     /// Publishes the failing rails of this node.
     fn publish_status(&mut self) {
         let (now_ns, engine) = (monotonic_ns(), &mut self.engine);
-        let published = self.status.publish(now_ns / 1000, |value| {
+        let published = self.monitor.status.publish(now_ns / 1000, |value| {
             let key = RAILS_KEY;
             match engine.handle(instant(now_ns), Input::Publish { key, value }) {
                 Ok(()) => true,
@@ -232,7 +232,7 @@ impl EventLoop {
         });
         if published {
             // A later worker must not publish another value under the same number.
-            self.snapshot_due_us = Some(0);
+            self.lifetime.snapshot_due_us = Some(0);
         }
     }
 
@@ -257,15 +257,15 @@ impl EventLoop {
             .attribute(member, RAILS_KEY)
             .filter(|_| is_published);
         let nids: Vec<Nid> = value.and_then(read).unwrap_or_default();
-        if nids.is_empty() && !self.reported_failing.contains_key(&member) {
+        if nids.is_empty() && !self.monitor.reported_failing.contains_key(&member) {
             return;
         }
         if let Some(peer) = self.peer_of(Target::Member(member)) {
             self.fabric.told_failing(peer, &nids);
         }
         match nids.is_empty() {
-            true => _ = self.reported_failing.remove(&member),
-            false => _ = self.reported_failing.insert(member, nids),
+            true => _ = self.monitor.reported_failing.remove(&member),
+            false => _ = self.monitor.reported_failing.insert(member, nids),
         }
         if !gone {
             self.check_rails(member);
@@ -274,11 +274,11 @@ impl EventLoop {
 
     /// Tells the engine whether a member is degraded.
     pub(super) fn check_rails(&mut self, member: MemberId) {
-        let silent = self.silent_rails.get(&member);
+        let silent = self.monitor.silent_rails.get(&member);
         let degraded = silent.is_some_and(|rails| !rails.is_empty())
-            || self.indirect.contains(&member)
-            || self.reported_failing.contains_key(&member)
-            || member == self.engine.id() && self.status.is_failing();
+            || self.monitor.indirect.contains(&member)
+            || self.monitor.reported_failing.contains_key(&member)
+            || member == self.engine.id() && self.monitor.status.is_failing();
         // The engine accepts this only for members in the view.
         if self
             .engine
@@ -291,9 +291,9 @@ impl EventLoop {
 
     /// Forgets all silences and stops watching, because rails or peers have changed. `watch_beats` starts again.
     pub(super) fn forget_silences(&mut self) {
-        self.watched.clear();
-        let indirect = std::mem::take(&mut self.indirect);
-        let silent = std::mem::take(&mut self.silent_rails).into_keys();
+        self.monitor.watched.clear();
+        let indirect = std::mem::take(&mut self.monitor.indirect);
+        let silent = std::mem::take(&mut self.monitor.silent_rails).into_keys();
         for member in silent.chain(indirect) {
             self.check_rails(member);
         }
@@ -302,11 +302,11 @@ impl EventLoop {
     /// Makes the fabric watch exactly the members that send beats to this node. Only they send regularly on each
     /// rail, so only their silence on one rail is significant.
     fn watch_beats(&mut self) {
-        if self.peers.cleared != self.directory_generation {
-            self.directory_generation = self.peers.cleared;
+        if self.peers.cleared != self.monitor.directory_generation {
+            self.monitor.directory_generation = self.peers.cleared;
             self.forget_silences();
         }
-        if self.engine.observing().count() == self.watched.len()
+        if self.engine.observing().count() == self.monitor.watched.len()
             && self.engine.observing().all(|id| self.is_watched(id))
         {
             return;
@@ -318,6 +318,7 @@ impl EventLoop {
             .collect();
         let now_us = monotonic_ns() / 1000;
         let gone: Vec<_> = self
+            .monitor
             .watched
             .iter()
             .filter(|(peer, member)| wanted.get(peer) != Some(member))
@@ -325,16 +326,16 @@ impl EventLoop {
             .collect();
         for (peer, member) in gone {
             self.fabric.unwatch(peer);
-            self.watched.remove(&peer);
-            let was_silent = self.silent_rails.remove(&member).is_some();
-            if self.indirect.remove(&member) || was_silent {
+            self.monitor.watched.remove(&peer);
+            let was_silent = self.monitor.silent_rails.remove(&member).is_some();
+            if self.monitor.indirect.remove(&member) || was_silent {
                 self.check_rails(member);
             }
         }
         let rails = self.fabric.rails().len() as u64;
-        let pace = Pace::of_beats(self.heartbeat_us, self.deadline_us, rails);
+        let pace = Pace::of_beats(self.timing.heartbeat_us, self.timing.deadline_us, rails);
         for (peer, member) in wanted {
-            if self.watched.insert(peer, member).is_none() {
+            if self.monitor.watched.insert(peer, member).is_none() {
                 self.fabric.watch(now_us, peer, pace);
             }
         }
@@ -344,7 +345,7 @@ impl EventLoop {
     fn is_watched(&self, id: MemberId) -> bool {
         let address = self.engine.address_of(Target::Member(id));
         let peer = address.and_then(|address| self.peers.known(address));
-        peer.is_some_and(|peer| self.watched.get(&peer) == Some(&id))
+        peer.is_some_and(|peer| self.monitor.watched.get(&peer) == Some(&id))
     }
 }
 
@@ -422,6 +423,7 @@ mod tests {
         let member = MemberId::of("other");
         let bad: Nid = "127.59.5.3:7002@udp0".parse().unwrap();
         event_loop
+            .monitor
             .reported_failing
             .insert(member, vec![bad.clone()]);
         let failing = |event_loop: &mut EventLoop| -> Vec<Nid> {

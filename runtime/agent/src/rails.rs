@@ -725,7 +725,7 @@ mod tests {
     fn unknown_partitions_are_named() {
         let (_fabric, mut rails) = begin();
         assert_eq!(rails.unknown_partitions(), None, "the topology is unknown");
-        let file = std::path::Path::new("../tests/topologies/two-sockets.xml");
+        let file = std::path::Path::new("../../tests/topologies/two-sockets.xml");
         rails.cpu_placement =
             CpuPlacement::new(Some(muster_fabric::locality::read_file(file).unwrap()));
         let text = rails.unknown_partitions().unwrap();

@@ -120,7 +120,7 @@ pub(super) fn run_alone(config: &AgentConfig) -> Result<(), String> {
             .map_err(|error| format!("cannot start the event loop: {error}"))?;
     let ready = printer::print_ready(config.name.as_str());
     service::notify(service::READY);
-    event_loop.watchdog = service::Watchdog::from_environment();
+    event_loop.lifetime.watchdog = service::Watchdog::from_environment();
     let ending = ready.and_then(|()| event_loop.run());
     service::notify(service::STOPPING);
     match ending {
@@ -180,7 +180,7 @@ fn serve(
         config.profile,
         signals,
     )?;
-    event_loop.descriptors = Descriptors::new(Some(supervisor), renewals);
+    event_loop.poller.descriptors = Descriptors::new(Some(supervisor), renewals);
     event_loop.catch_up();
     if config.stay != Stay::Lingering {
         if let Some(what) = limitation {
