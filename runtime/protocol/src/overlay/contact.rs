@@ -32,7 +32,7 @@ impl Overlay {
         if own.version.incarnation != header.incarnation {
             return Reject::Malformed;
         }
-        if self.phase != Phase::Running || self.rejoin.is_some() {
+        if self.phase != Phase::Running || self.join.rejoin.is_some() {
             return Reject::UnknownSender;
         }
         let sender = header.sender;
@@ -80,11 +80,11 @@ impl Overlay {
         let Some((_, address)) = said.introduction else {
             return;
         };
-        let is_known = said.sender == self.own || self.replay.knows(said.sender);
-        if is_known || self.now < self.contact_at || self.phase != Phase::Running {
+        let is_known = said.sender == self.own || self.news.replay.knows(said.sender);
+        if is_known || self.now < self.join.contact_at || self.phase != Phase::Running {
             return;
         }
-        self.contact_at = self.now.after(self.config.heartbeat_us);
+        self.join.contact_at = self.now.after(self.config.heartbeat_us);
         self.enqueue_to_address(Receiver::Anyone, address, |slot| Intent::Join {
             target: Target::Address(slot),
             boot: true,

@@ -58,7 +58,7 @@ impl Overlay {
     /// The list of an `EventKind::GroupFailed` event; the last sixteen are kept.
     #[must_use]
     pub fn group_failure(&self, number: u32) -> Option<&GroupFailure> {
-        let mut told = self.correlation.told.iter();
+        let mut told = self.watch.correlation.told.iter();
         told.find(|failure| failure.number == number)
     }
 
@@ -76,7 +76,7 @@ impl Overlay {
             .table
             .iter_live()
             .any(|member| *member.group() == *group);
-        let windows = &mut self.correlation.windows;
+        let windows = &mut self.watch.correlation.windows;
         let window = windows.entry(group.clone()).or_insert_with(|| Window {
             until,
             cause,
@@ -92,6 +92,7 @@ impl Overlay {
         let now = self.now;
         let due = |window: &Window| now >= window.until;
         while let Some(group) = self
+            .watch
             .correlation
             .windows
             .iter()
@@ -102,13 +103,18 @@ impl Overlay {
     }
 
     pub(super) fn next_correlation_timer(&self) -> Instant {
-        let until = self.correlation.windows.values().map(|window| window.until);
+        let until = self
+            .watch
+            .correlation
+            .windows
+            .values()
+            .map(|window| window.until);
         until.min().unwrap_or(Instant::NEVER)
     }
 
     /// Closes the window of a group, and reports its failures if they are correlated.
     fn close(&mut self, group: &str) {
-        let Some(mut window) = self.correlation.windows.remove(group) else {
+        let Some(mut window) = self.watch.correlation.windows.remove(group) else {
             return;
         };
         // The history may have dropped it.
@@ -138,7 +144,7 @@ impl Overlay {
         let event = Event {
             at: self.now,
             kind: EventKind::GroupFailed {
-                number: self.correlation.count,
+                number: self.watch.correlation.count,
                 failed: failed as u32,
                 of: (failed + left) as u32,
             },
@@ -146,16 +152,16 @@ impl Overlay {
             version: *version,
             cause,
         };
-        let told = &mut self.correlation.told;
+        let told = &mut self.watch.correlation.told;
         if told.len() == KEPT_MAX {
             told.pop_front();
         }
         told.push_back(GroupFailure {
             group: group.to_owned(),
             members: window.failed.into_keys().collect(),
-            number: self.correlation.count,
+            number: self.watch.correlation.count,
         });
-        self.correlation.count = self.correlation.count.wrapping_add(1);
+        self.watch.correlation.count = self.watch.correlation.count.wrapping_add(1);
         self.push_event(event);
     }
 }

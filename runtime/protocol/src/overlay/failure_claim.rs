@@ -43,10 +43,10 @@ impl StaleFrames {
 impl Overlay {
     /// Moves the limit forward, at most once in a deadline. Called once a heartbeat.
     pub(super) fn advance_stale_frames(&mut self) {
-        if self.now >= self.stale.at {
-            self.stale = StaleFrames {
-                up_to: self.stale.next,
-                next: self.sequence,
+        if self.now >= self.news.stale.at {
+            self.news.stale = StaleFrames {
+                up_to: self.news.stale.next,
+                next: self.news.sequence,
                 at: self.now.after(self.widened_deadline_us(0)),
             };
         }
@@ -55,8 +55,8 @@ impl Overlay {
     /// Whether `answers` names a recent frame of the present incarnation of the local member.
     pub(super) fn is_fresh(&self, answers: FrameName) -> bool {
         answers.incarnation == self.own_version().incarnation
-            && answers.sequence > self.stale.up_to
-            && answers.sequence <= self.sequence
+            && answers.sequence > self.news.stale.up_to
+            && answers.sequence <= self.news.sequence
     }
 
     /// Takes a failure claim of a sender that is held failed: each holds the other failed, in any versions.

@@ -96,11 +96,11 @@ impl Overlay {
         let link = self.links.entry(from).or_insert_with(|| Link::new(now));
         link.observed = roles & ROLE_OBSERVE != 0;
         link.chosen = roles & ROLE_NEIGHBOUR != 0 && (was_chosen || !crowded);
-        self.topology_dirty |= was_chosen && !link.is_neighbour();
+        self.topology.dirty |= was_chosen && !link.is_neighbour();
         let fresh = core::mem::take(&mut link.fresh);
         if !link.has_role() {
             self.links.remove(&from);
-            self.topology_dirty = true;
+            self.topology.dirty = true;
         } else if want_view || (fresh && self.differs(digest)) {
             self.give_base_view(from, !want_view);
         }
@@ -122,7 +122,7 @@ impl Overlay {
         else {
             return;
         };
-        self.lacks_view &= !core::mem::take(&mut link.want_view);
+        self.join.lacks_view &= !core::mem::take(&mut link.want_view);
         link.requests = 0;
         link.confirmed = Some(roles);
         let declined = link.chose && roles & ROLE_NEIGHBOUR == 0;
@@ -155,14 +155,14 @@ impl Overlay {
     /// Marks all facts for a link; as hints for a new one, which knows most of them.
     fn give_base_view(&mut self, to: MemberId, as_hints: bool) {
         let (now, as_hints) = (self.now, as_hints && self.rules.repairs);
-        let pause_us = VIEW_PAUSE_US.max(self.ack_rtt.rto_us());
+        let pause_us = VIEW_PAUSE_US.max(self.news.ack_rtt.rto_us());
         let hint_at = now.after(pause_us << u32::from(self.own > to));
         let Some(link) = self.links.get_mut(&to) else {
             return;
         };
         self.counters.base_views += 1;
         link.open(now);
-        for (suspect, reports) in &self.suspicions {
+        for (suspect, reports) in &self.watch.suspicions {
             for (reporter, version) in reports {
                 link.mark(Subject::Suspicion {
                     suspect: *suspect,

@@ -98,18 +98,19 @@ impl Overlay {
             return;
         };
         let now = self.now;
-        if !self.indirect_probes.contains_key(&id)
-            && self.indirect_probes.len() >= INDIRECT_PROBES_MAX
+        if !self.watch.indirect_probes.contains_key(&id)
+            && self.watch.indirect_probes.len() >= INDIRECT_PROBES_MAX
         {
             self.counters.indirect_probes_refused += 1;
             return;
         }
         // As long as a watch after its first probe, and longer for late members.
         let theirs_us = self.table.get(id).map_or(0, Member::late_us);
-        let late_us = (self.lateness.figure_us() + theirs_us).min(LATE_MAX_US);
+        let late_us = (self.watch.lateness.figure_us() + theirs_us).min(LATE_MAX_US);
         let heartbeat_us = self.config.heartbeat_us;
         let until = now.after(heartbeat_us + late_us);
         let probe = self
+            .watch
             .indirect_probes
             .entry(id)
             .or_insert_with(|| IndirectProbe {
@@ -144,6 +145,7 @@ impl Overlay {
         self.start_indirect_probe(id, None, Some(CauseKind::Unreachable));
         let (now, heartbeat_us) = (self.now, self.config.heartbeat_us);
         if let Some(probe) = self
+            .watch
             .indirect_probes
             .get_mut(&id)
             .filter(|probe| !probe.uses_probers)
@@ -156,7 +158,7 @@ impl Overlay {
 
     /// Ends the probe of a member that was heard, by this engine or by another, since it began.
     pub(super) fn found_alive(&mut self, id: MemberId) {
-        if let Some(probe) = self.indirect_probes.remove(&id) {
+        if let Some(probe) = self.watch.indirect_probes.remove(&id) {
             for to in probe.requesters {
                 self.enqueue(Intent::IndirectProbeReply {
                     to,
@@ -195,6 +197,7 @@ impl Overlay {
                     link.heard();
                 }
                 if self
+                    .watch
                     .indirect_probes
                     .get(&suspect)
                     .is_some_and(|probe| at > probe.since)
@@ -220,13 +223,14 @@ impl Overlay {
     pub(super) fn run_indirect_probes(&mut self) {
         let (now, heartbeat_us) = (self.now, self.config.heartbeat_us);
         let due: Vec<MemberId> = self
+            .watch
             .indirect_probes
             .iter()
             .filter(|(_, probe)| now >= probe.next_at())
             .map(|(id, _)| *id)
             .collect();
         for id in due {
-            let Some(probe) = self.indirect_probes.get_mut(&id) else {
+            let Some(probe) = self.watch.indirect_probes.get_mut(&id) else {
                 continue;
             };
             let (version, with_probers) = (probe.version, probe.uses_probers);
@@ -257,7 +261,7 @@ impl Overlay {
                 }
                 continue;
             }
-            let Some(probe) = self.indirect_probes.remove(&id) else {
+            let Some(probe) = self.watch.indirect_probes.remove(&id) else {
                 continue;
             };
             if let Some(cause) = probe.own

@@ -352,19 +352,19 @@ impl Overlay {
     /// Sets a lateness to expect before any is measured, in microseconds, at most one second: the host
     /// cannot promise to call in time. It is advertised, and peers widen their deadlines for this member.
     pub fn expect_lateness(&mut self, least_us: u64) {
-        self.lateness.expect(least_us);
+        self.watch.lateness.expect(least_us);
     }
 
     /// The host has had more to read for `busy_us`, without coming to an end: received frames may have
     /// waited as long. Widens deadlines as lateness does, here and at peers.
     pub fn strained(&mut self, busy_us: u64) {
-        self.lateness.strain(busy_us);
+        self.watch.lateness.strain(busy_us);
     }
 
     /// The measured lateness of the host, decaying, in microseconds; widens every deadline.
     #[must_use]
     pub fn lateness_us(&self) -> u64 {
-        self.lateness.figure_us()
+        self.watch.lateness.figure_us()
     }
 
     /// The present deadline for a member, from the arrivals of its beats and widened by the lateness of

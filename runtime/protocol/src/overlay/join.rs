@@ -47,13 +47,13 @@ pub(super) struct Rejoin {
 
 impl Overlay {
     pub(super) fn join_soon(&mut self) {
-        self.join_wait_us = 2 * self.config.heartbeat_us;
-        self.join_at = self.now;
+        self.join.wait_us = 2 * self.config.heartbeat_us;
+        self.join.at = self.now;
     }
 
     pub(super) fn run_join(&mut self) {
-        let alone = self.table.live() == 1 || self.doubted_since.is_some();
-        let begins = self.join_wait_us < 2 * self.config.heartbeat_us;
+        let alone = self.table.live() == 1 || self.watch.doubted_since.is_some();
+        let begins = self.join.wait_us < 2 * self.config.heartbeat_us;
         let alone = alone || (begins && self.table.live() <= ALONE_TARGETS_MAX);
         if begins && !alone {
             // The first requests were answered: the other targets can wait.
@@ -64,10 +64,10 @@ impl Overlay {
         } else {
             WAIT_MAX_US
         };
-        self.join_wait_us =
-            (self.join_wait_us + self.join_wait_us / 2).min(cap_us.min(WAIT_MAX_US));
-        let jitter_us = self.random(self.join_wait_us / 4);
-        self.join_at = self.now.after(self.join_wait_us + jitter_us);
+        self.join.wait_us =
+            (self.join.wait_us + self.join.wait_us / 2).min(cap_us.min(WAIT_MAX_US));
+        let jitter_us = self.random(self.join.wait_us / 4);
+        self.join.at = self.now.after(self.join.wait_us + jitter_us);
         let mut targets = self.seeds_out_of_view();
         let failed = self
             .table
@@ -78,18 +78,18 @@ impl Overlay {
         for _ in 0..count {
             let index = match self.rules.rejoins_at_random {
                 true => self.random(targets.len() as u64) as usize,
-                false => self.join_turn,
+                false => self.join.turn,
             };
-            self.join_turn = self.join_turn.wrapping_add(1);
+            self.join.turn = self.join.turn.wrapping_add(1);
             let (target, boot) = targets[index % targets.len()];
             self.enqueue(Intent::Join { target, boot });
         }
     }
 
     fn join_later(&mut self) {
-        self.join_wait_us = 2 * self.config.heartbeat_us;
-        let jitter_us = self.random(self.join_wait_us / 4);
-        self.join_at = self.now.after(self.join_wait_us + jitter_us);
+        self.join.wait_us = 2 * self.config.heartbeat_us;
+        let jitter_us = self.random(self.join.wait_us / 4);
+        self.join.at = self.now.after(self.join.wait_us + jitter_us);
     }
 
     /// Seeds that need a join request. A seed with the address of a member in the view needs none. A failed
@@ -114,7 +114,7 @@ impl Overlay {
     /// most one deadline, it takes frames from `with` only, and sends its own view to no member.
     pub(super) fn rejoin_with(&mut self, with: MemberId) {
         let until = self.now.after(self.config.deadline_us);
-        self.rejoin = Some(Rejoin {
+        self.join.rejoin = Some(Rejoin {
             with,
             ask_at: self.now,
             until,
@@ -123,17 +123,17 @@ impl Overlay {
     }
 
     pub(super) fn run_rejoin(&mut self) {
-        let Some(rejoin) = &mut self.rejoin else {
+        let Some(rejoin) = &mut self.join.rejoin else {
             return;
         };
         if self.now >= rejoin.until {
             if rejoin.ask_at == Instant::NEVER {
                 // The view is up to date again after the time overslept.
-                self.overslept_until = self.now;
+                self.watch.overslept_until = self.now;
             }
-            self.rejoin = None;
-            self.topology_dirty = true;
-            self.lacks_view = true;
+            self.join.rejoin = None;
+            self.topology.dirty = true;
+            self.join.lacks_view = true;
         } else if self.now >= rejoin.ask_at {
             rejoin.ask_at = self.now.after(self.config.heartbeat_us / 2);
             let with = rejoin.with;
@@ -143,12 +143,17 @@ impl Overlay {
 
     /// Whether this is the member whose view is taken over.
     pub(super) fn rejoins_with(&self, id: MemberId) -> bool {
-        self.rejoin.is_some_and(|rejoin| rejoin.with == id)
+        self.join.rejoin.is_some_and(|rejoin| rejoin.with == id)
     }
 
     /// A view came. More datagrams of it may follow for half a heartbeat.
     pub(super) fn rejoined_with(&mut self, from: MemberId) {
-        if let Some(rejoin) = self.rejoin.as_mut().filter(|rejoin| rejoin.with == from) {
+        if let Some(rejoin) = self
+            .join
+            .rejoin
+            .as_mut()
+            .filter(|rejoin| rejoin.with == from)
+        {
             rejoin.until = rejoin
                 .until
                 .min(self.now.after(self.config.heartbeat_us / 2));
@@ -157,7 +162,8 @@ impl Overlay {
     }
 
     pub(super) fn next_rejoin_timer(&self) -> Instant {
-        self.rejoin
+        self.join
+            .rejoin
             .map_or(Instant::NEVER, |rejoin| rejoin.until.min(rejoin.ask_at))
     }
 }

@@ -92,8 +92,8 @@ impl Overlay {
     }
 
     pub(super) fn joined(&mut self, from: MemberId, fact: &NodeFact<'_>) {
-        self.topology_dirty = true;
-        self.minority.view_changed();
+        self.topology.dirty = true;
+        self.watch.minority.view_changed();
         let now = self.now;
         self.table.note(fact.id, |member| member.joined_at = now);
         self.observe(fact.id, from, ObservationKind::Joined);
@@ -203,7 +203,7 @@ impl Overlay {
                     0,
                 );
             }
-            self.indirect_probes.remove(&id);
+            self.watch.indirect_probes.remove(&id);
             self.links.remove(&id);
             self.adopt(fact);
             self.joined(from, fact);
@@ -221,7 +221,7 @@ impl Overlay {
         if let Some(link) = self.links.get_mut(&id) {
             link.heard();
         }
-        self.indirect_probes.remove(&id);
+        self.watch.indirect_probes.remove(&id);
         self.spread(Subject::Node(id), Some(from));
     }
 
@@ -392,11 +392,11 @@ impl Overlay {
     fn removed(&mut self, id: MemberId, from: Option<MemberId>) {
         self.forget_attributes(id);
         self.links.remove(&id);
-        self.indirect_probes.remove(&id);
-        self.acks.remove(&id);
-        self.views.forget(id);
-        self.minority.view_changed();
-        self.topology_dirty = true;
+        self.watch.indirect_probes.remove(&id);
+        self.news.acks.remove(&id);
+        self.news.views.forget(id);
+        self.watch.minority.view_changed();
+        self.topology.dirty = true;
         self.prune_history();
         self.spread(Subject::Node(id), from);
     }

@@ -95,18 +95,22 @@ impl Overlay {
         if !reporters.contains(self.own) && (version.is_none() || reported != version) {
             return true;
         }
-        if self.minority.poll.is_none() && self.now >= self.minority.again_at {
+        if self.watch.minority.poll.is_none() && self.now >= self.watch.minority.again_at {
             let until = self.now.after(self.config.deadline_us);
             let soon = self.now.after(self.config.heartbeat_us / 2);
-            self.minority.here = None;
-            self.minority.poll = Some(Poll {
+            self.watch.minority.here = None;
+            self.watch.minority.poll = Some(Poll {
                 began_at: self.now,
-                ripe_at: if self.minority.vain { until } else { soon },
+                ripe_at: if self.watch.minority.vain {
+                    until
+                } else {
+                    soon
+                },
                 round_at: self.now,
                 until,
             });
         }
-        let Some(poll) = self.minority.poll else {
+        let Some(poll) = self.watch.minority.poll else {
             return true;
         };
         let answers = self
@@ -118,13 +122,16 @@ impl Overlay {
 
     /// Whether the members heard since the start of the poll outweigh the others.
     fn has_majority(&mut self) -> bool {
-        let Some(poll) = self.minority.poll else {
+        let Some(poll) = self.watch.minority.poll else {
             return false;
         };
         let is_ours = |member: &&Member| self.is_here(member, poll);
         let count = || self.table.iter_live().filter(is_ours).count();
-        let (here, live) = (self.minority.here.unwrap_or_else(count), self.table.live());
-        self.minority.here = Some(here);
+        let (here, live) = (
+            self.watch.minority.here.unwrap_or_else(count),
+            self.table.live(),
+        );
+        self.watch.minority.here = Some(here);
         if 2 * here != live {
             return 2 * here > live;
         }
@@ -144,32 +151,32 @@ impl Overlay {
     }
 
     fn run_poll(&mut self) {
-        let Some(mut poll) = self.minority.poll else {
+        let Some(mut poll) = self.watch.minority.poll else {
             return;
         };
         if self.table.suspects() == 0 {
-            self.minority.poll = None;
-            self.minority.vain = false;
+            self.watch.minority.poll = None;
+            self.watch.minority.vain = false;
             return;
         }
-        let due = core::mem::take(&mut self.minority.news) || self.now >= poll.round_at;
+        let due = core::mem::take(&mut self.watch.minority.news) || self.now >= poll.round_at;
         if (due || self.now >= poll.until) && self.has_majority() {
             self.judge_suspects();
         }
         if self.now >= poll.until {
             if !self.has_majority() && self.table.suspects() > 0 {
-                self.minority.vain = true;
-                self.minority.again_at = self.window();
+                self.watch.minority.vain = true;
+                self.watch.minority.again_at = self.window();
                 let here = |member: &&Member| self.is_here(member, poll);
                 let reached = self.table.iter_live().filter(here).count();
                 self.emit_minority(reached, self.table.live(), true);
             }
-            self.minority.poll = None;
+            self.watch.minority.poll = None;
             return;
         }
         if self.now >= poll.round_at {
             poll.round_at = self.now.after(self.config.heartbeat_us / 2);
-            self.minority.poll = Some(poll);
+            self.watch.minority.poll = Some(poll);
             let silent = |member: &&Member| !self.is_here(member, poll);
             let members = self.table.iter_live().filter(silent);
             let silent: Vec<MemberId> = members.map(|member| member.id).collect();
@@ -181,7 +188,7 @@ impl Overlay {
 
     /// Reports `Majority` when the minority is over.
     fn run_told(&mut self) {
-        let Some(of) = self.minority.told else {
+        let Some(of) = self.watch.minority.told else {
             return;
         };
         let reached = self.table.live() - self.table.suspects();
@@ -195,7 +202,7 @@ impl Overlay {
     }
 
     pub(super) fn next_minority_timer(&self) -> Instant {
-        let poll = self.minority.poll;
+        let poll = self.watch.minority.poll;
         poll.map_or(Instant::NEVER, |poll| poll.round_at.min(poll.until))
     }
 
@@ -208,20 +215,23 @@ impl Overlay {
         if !silent || self.config.minority == Minority::Hold {
             return;
         }
-        if self.now >= self.minority.lost_until {
-            self.minority.lost.clear();
-            self.minority.lost_told = false;
+        if self.now >= self.watch.minority.lost_until {
+            self.watch.minority.lost.clear();
+            self.watch.minority.lost_told = false;
         }
-        self.minority.lost_until = self.window();
+        self.watch.minority.lost_until = self.window();
         let table = &self.table;
-        self.minority.lost.insert(id);
-        self.minority.lost.retain(|id| table.in_view(*id).is_none());
+        self.watch.minority.lost.insert(id);
+        self.watch
+            .minority
+            .lost
+            .retain(|id| table.in_view(*id).is_none());
         let lost = Strength {
-            live: self.minority.lost.len() as u32,
-            root: *self.minority.lost.first().unwrap_or(&id),
+            live: self.watch.minority.lost.len() as u32,
+            root: *self.watch.minority.lost.first().unwrap_or(&id),
         };
-        if !self.minority.lost_told && verdict::yields(self.strength(), lost) {
-            self.minority.lost_told = true;
+        if !self.watch.minority.lost_told && verdict::yields(self.strength(), lost) {
+            self.watch.minority.lost_told = true;
             let live = self.table.live();
             self.emit_minority(live, live + lost.live as usize, false);
         }
@@ -229,15 +239,15 @@ impl Overlay {
 
     /// The view is only being filled: a majority of it means nothing.
     pub(super) fn begin_side(&mut self) {
-        self.minority.again_at = self.window();
+        self.watch.minority.again_at = self.window();
     }
 
     /// The view of members that hold the local member failed is taken over.
     pub(super) fn rejoin_majority(&mut self) {
-        self.minority.poll = None;
+        self.watch.minority.poll = None;
         self.begin_side();
-        self.minority.lost.clear();
-        if self.minority.told.is_some() {
+        self.watch.minority.lost.clear();
+        if self.watch.minority.told.is_some() {
             self.emit_majority(self.table.live() as u32);
         }
     }
@@ -248,11 +258,11 @@ impl Overlay {
 
     fn emit_minority(&mut self, reached: usize, of: usize, held: bool) {
         // A repeated failure of the poll is not reported again.
-        if held && self.minority.told.is_some() {
+        if held && self.watch.minority.told.is_some() {
             return;
         }
         let (reached, of) = (reached as u32, of as u32);
-        self.minority.told = Some(of);
+        self.watch.minority.told = Some(of);
         self.counters.minorities += 1;
         let kind = EventKind::Minority { reached, of, held };
         let nobody = Reporters::default();
@@ -260,7 +270,7 @@ impl Overlay {
     }
 
     fn emit_majority(&mut self, of: u32) {
-        self.minority.told = None;
+        self.watch.minority.told = None;
         let reached = (self.table.live() - self.table.suspects()) as u32;
         let kind = EventKind::Majority { reached, of };
         let nobody = Reporters::default();

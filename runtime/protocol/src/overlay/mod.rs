@@ -42,6 +42,7 @@ mod neighbours;
 mod outbox;
 mod paper;
 mod parameter_check;
+mod parts;
 mod push;
 mod receive;
 mod refutation;
@@ -60,28 +61,23 @@ use std::collections::{BTreeMap, VecDeque};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
-use crate::ack_rtt::AckRtt;
 use crate::attributes::Store;
 use crate::config::{Config, ConfigError, SEEDS_MAX};
 use crate::counters::Counters;
 use crate::event::{Cause, CauseKind, Event, EventKind};
 use crate::evidence::{Observation, ObservationKind};
 use crate::identity::{ADDRESS_MAX, MemberId, Version};
-use crate::lateness::Lateness;
 use crate::link::{AckWait, Link, Subject};
 use crate::member_info::MemberInfo;
 use crate::reject::Reject;
-use crate::replay::ReplayGuard;
 use crate::state::{NodeState, RankFact, RankState};
 use crate::table::{Member, RANKS_MAX, Reporters, Table};
 use crate::time::Instant;
-use crate::wire::Acks;
 
 pub use correlation::GroupFailure;
-use indirect_probe::IndirectProbe;
 pub use interface::{Class, Input, MemberView, Phase, Route, Target, Told, Transmit};
-use join::Rejoin;
 use outbox::{Intent, Outbox};
+use parts::{Dissemination, JoinState, TopologyState, WatchState};
 use rules::Rules;
 pub use sizes::Sizes;
 pub use snapshot::ResumeError;
@@ -103,66 +99,20 @@ pub struct Overlay {
     phase: Phase,
     table: Table,
     links: BTreeMap<MemberId, Link>,
-    /// Suspects probed by this member: for other members, and to check reports received.
-    indirect_probes: BTreeMap<MemberId, IndirectProbe>,
-    replay: ReplayGuard,
-    /// Incarnations of the local member since this engine began, the present one last: frames for these are
-    /// accepted.
-    incarnations: Vec<u64>,
-    /// No join request to an unauthenticated address before this.
-    contact_at: Instant,
-    lateness: Lateness,
     rng: ChaCha8Rng,
     outbox: Outbox,
-    views: Views,
-    /// News frames to acknowledge, by sender.
-    acks: BTreeMap<MemberId, Acks>,
-    /// Acknowledgement times of all links.
-    ack_rtt: AckRtt,
-    /// Facts that were requested after a hint, and until when the reply is awaited.
-    asked: BTreeMap<Subject, Instant>,
     events: VecDeque<Event>,
     counters: Counters,
-    /// Sequence of the last frame.
-    sequence: u64,
-    /// Own frames that are too old to be answered.
-    stale: failure_claim::StaleFrames,
-    /// Sequence of the last local rank fact.
-    rank_sequence: u32,
-    started: bool,
+    attributes: Store,
     now: Instant,
     /// The result of `poll_timeout`, until the next input or frame.
     timeout: Option<Instant>,
-    beat_at: Instant,
-    join_at: Instant,
-    join_wait_us: u64,
-    /// The turn of join targets: each target has its turn, however many there are.
-    join_turn: usize,
-    topology_dirty: bool,
-    /// No change of links before this.
-    topology_at: Instant,
-    rejoin: Option<Rejoin>,
-    restart_inquiry: restart_inquiry::RestartInquiry,
-    /// A view was taken over, and some of its datagrams may be lost: the first link requests it again.
-    /// Digests say nothing about failed members, by which the sides of a split differ.
-    lacks_view: bool,
-    /// In paper mode: reporters of each suspect, with the version.
-    suspicions: BTreeMap<MemberId, BTreeMap<MemberId, Version>>,
-    /// Members whose parameters differ.
-    refused: parameter_check::RefusedMembers,
-    /// Time of the last authentic frame of any member in the view.
-    heard_any: Instant,
-    doubted_since: Option<Instant>,
-    /// When lasting suspicions are sent to the suspects.
-    confront_at: Instant,
-    /// Until when the view is out of date because the local member overslept.
-    overslept_until: Instant,
     /// End of leaving.
     leave_until: Instant,
-    attributes: Store,
-    correlation: correlation::Correlation,
-    minority: minority::Side,
-    name_state: name_conflict::NameState,
+    join: JoinState,
+    watch: WatchState,
+    news: Dissemination,
+    topology: TopologyState,
 }
 
 impl Overlay {
@@ -181,50 +131,26 @@ impl Overlay {
         seed[8..16].copy_from_slice(&own.0.to_le_bytes());
         seed[16..24].copy_from_slice(&config.incarnation.to_le_bytes());
         Ok(Self {
+            rules: Rules::of(config.mode),
             own,
             phase: Phase::Running,
             table,
             links: BTreeMap::new(),
-            indirect_probes: BTreeMap::new(),
-            replay: ReplayGuard::new(config.members_max + 256, config.heartbeat_us),
-            incarnations: vec![version.incarnation],
-            contact_at: Instant::default(),
-            lateness: Lateness::new(config.heartbeat_us),
             rng: ChaCha8Rng::from_seed(seed),
             outbox: Outbox::default(),
-            views: Views::default(),
-            acks: BTreeMap::new(),
-            ack_rtt: AckRtt::NONE,
-            asked: BTreeMap::new(),
             events: VecDeque::new(),
             counters: Counters::default(),
-            sequence: config.first_sequence,
-            stale: failure_claim::StaleFrames::new(config.first_sequence),
-            rank_sequence: 0,
-            started: false,
+            attributes: Store::new(config.attribute_bytes_max),
             now: Instant::default(),
             timeout: None,
-            beat_at: Instant::default(),
-            join_at: Instant::default(),
-            join_wait_us: join::first_wait_us(&config),
-            join_turn: 0,
-            topology_dirty: true,
-            topology_at: Instant::default(),
-            rejoin: None,
-            restart_inquiry,
-            lacks_view: false,
-            suspicions: BTreeMap::new(),
-            refused: BTreeMap::new(),
-            heard_any: Instant::default(),
-            doubted_since: None,
-            confront_at: Instant::NEVER,
-            overslept_until: Instant::default(),
             leave_until: Instant::NEVER,
-            attributes: Store::new(config.attribute_bytes_max),
-            correlation: correlation::Correlation::default(),
-            minority: minority::Side::default(),
-            name_state: name_conflict::NameState::default(),
-            rules: Rules::of(config.mode),
+            join: JoinState::new(&config, restart_inquiry),
+            watch: WatchState::new(&config),
+            news: Dissemination::new(&config, version.incarnation),
+            topology: TopologyState {
+                dirty: true,
+                at: Instant::default(),
+            },
             config,
         })
     }
@@ -284,7 +210,7 @@ impl Overlay {
             Input::Address(address) => self.move_to(address),
             Input::Key(key) => {
                 self.config.key = Some(key);
-                self.join_at = self.now;
+                self.join.at = self.now;
                 Ok(())
             }
             Input::Policy(policy) => {
@@ -306,7 +232,7 @@ impl Overlay {
     pub fn poll_timeout(&self) -> Instant {
         match self.timeout {
             Some(timeout) => timeout,
-            None if !self.started => Instant::default(),
+            None if !self.join.started => Instant::default(),
             None => self.next_timeout(),
         }
     }
@@ -323,7 +249,7 @@ impl Overlay {
     fn plan(&mut self) {
         let timeout = self.next_timeout();
         self.timeout = Some(timeout);
-        self.lateness.ask(timeout.max(self.now));
+        self.watch.lateness.ask(timeout.max(self.now));
     }
 
     /// Nothing is due and nothing is to be sent.
@@ -341,14 +267,14 @@ impl Overlay {
     fn advance(&mut self, now: Instant) {
         let now = now.max(self.now);
         self.now = now;
-        if !self.started {
-            self.started = true;
-            self.name_state.since.get_or_insert(now);
+        if !self.join.started {
+            self.join.started = true;
+            self.join.name_state.since.get_or_insert(now);
             let phase = self.random(self.config.heartbeat_us);
-            self.beat_at = now.after(phase);
-            self.join_at = now;
-            self.join_turn = self.random(u64::from(u32::MAX)) as usize;
-            self.heard_any = now;
+            self.news.beat_at = now.after(phase);
+            self.join.at = now;
+            self.join.turn = self.random(u64::from(u32::MAX)) as usize;
+            self.watch.heard_any = now;
             self.begin_side();
             self.grace();
             return;
@@ -358,7 +284,7 @@ impl Overlay {
 
     /// Measures whether the host is late.
     fn wake(&mut self) {
-        if let Some(late_us) = self.lateness.woke(self.now) {
+        if let Some(late_us) = self.watch.lateness.woke(self.now) {
             self.counters.own_late += 1;
             self.forgive(late_us);
         }
@@ -383,7 +309,7 @@ impl Overlay {
         if self.config.key.is_none() {
             return;
         }
-        if self.now >= self.beat_at {
+        if self.now >= self.news.beat_at {
             self.tick();
         }
         self.run_rejoin();
@@ -395,7 +321,7 @@ impl Overlay {
         self.run_correlation();
         self.run_links(judges);
         self.run_attributes();
-        if self.now >= self.join_at {
+        if self.now >= self.join.at {
             self.run_join();
         }
     }
@@ -407,15 +333,18 @@ impl Overlay {
         }
         self.leave_out_beats();
         let now = self.now;
-        self.asked.retain(|_, until| now < *until);
-        self.lateness.decay();
-        self.ack_rtt.decay();
+        self.news.asked.retain(|_, until| now < *until);
+        self.watch.lateness.decay();
+        self.news.ack_rtt.decay();
         self.advance_stale_frames();
-        self.topology_dirty |= self.degree() < self.config.neighbours;
+        self.topology.dirty |= self.degree() < self.config.neighbours;
         self.judge_suspects();
         self.attributes.expire(self.now);
-        let missed = self.now.since(self.beat_at) / self.config.heartbeat_us;
-        self.beat_at = self.beat_at.after((missed + 1) * self.config.heartbeat_us);
+        let missed = self.now.since(self.news.beat_at) / self.config.heartbeat_us;
+        self.news.beat_at = self
+            .news
+            .beat_at
+            .after((missed + 1) * self.config.heartbeat_us);
     }
 
     fn next_timer(&self) -> Instant {
@@ -425,13 +354,14 @@ impl Overlay {
         if self.config.key.is_none() {
             return Instant::NEVER;
         }
-        self.beat_at
-            .min(self.join_at)
+        self.news
+            .beat_at
+            .min(self.join.at)
             .min(self.next_rejoin_timer())
-            .min(self.restart_inquiry.next_timer())
+            .min(self.join.restart_inquiry.next_timer())
             .min(self.next_watch_timer())
             .min(self.next_link_timer())
-            .min(self.views.rest_at())
+            .min(self.news.views.rest_at())
             .min(self.next_attribute_timer())
             .min(self.next_correlation_timer())
             .min(self.next_minority_timer())
@@ -446,7 +376,7 @@ impl Overlay {
     fn ack_wait(&self) -> AckWait {
         AckWait {
             least_us: self.ack_wait_us(),
-            others: self.ack_rtt,
+            others: self.news.ack_rtt,
         }
     }
 
@@ -461,7 +391,7 @@ impl Overlay {
             return Err(Reject::Full);
         }
         self.config.seeds.push(address.to_vec());
-        self.join_at = self.now;
+        self.join.at = self.now;
         Ok(())
     }
 
@@ -507,12 +437,13 @@ impl Overlay {
                 if known.is_none() && own.ranks.len() >= RANKS_MAX {
                     return Err(Reject::Full);
                 }
-                self.rank_sequence = self.rank_sequence.checked_add(1).ok_or(Reject::Full)?;
+                self.news.rank_sequence =
+                    self.news.rank_sequence.checked_add(1).ok_or(Reject::Full)?;
                 let fact = RankFact {
                     rank,
                     state,
                     detail,
-                    sequence: self.rank_sequence,
+                    sequence: self.news.rank_sequence,
                 };
                 self.set_rank(self.own, fact, CauseKind::Announced, None);
                 if state != RankState::Alive {
@@ -561,7 +492,7 @@ impl Overlay {
             link.mark(Subject::Node(self.own));
         }
         self.push_directly(Subject::Node(self.own));
-        if let Some(rejoin) = self.rejoin.take() {
+        if let Some(rejoin) = self.join.rejoin.take() {
             // There are no links yet: the member that admitted this one tells the others.
             self.enqueue(Intent::Direct {
                 to: rejoin.with,
@@ -575,10 +506,10 @@ impl Overlay {
     fn stop(&mut self) {
         self.phase = Phase::Stopped;
         self.links.clear();
-        self.indirect_probes.clear();
-        self.acks.clear();
+        self.watch.indirect_probes.clear();
+        self.news.acks.clear();
         self.outbox = Outbox::default();
-        self.views = Views::default();
+        self.news.views = Views::default();
         self.attributes.quiet();
     }
 

@@ -81,12 +81,12 @@ impl Overlay {
     /// Sends a `NameConflict` to the sender of a record with the local id and another address, at most once
     /// a heartbeat.
     pub(super) fn send_name_conflict(&mut self, fact: &NodeFact<'_>) {
-        let sent_at = self.name_state.sent_at;
+        let sent_at = self.join.name_state.sent_at;
         let due = sent_at.is_none_or(|at| self.now.since(at) >= self.config.heartbeat_us);
         if !self.is_elsewhere(fact) || !due || self.phase != Phase::Running {
             return;
         }
-        self.name_state.sent_at = Some(self.now);
+        self.join.name_state.sent_at = Some(self.now);
         let receiver_incarnation = fact.version.incarnation;
         let to = Receiver::Member(fact.id, receiver_incarnation);
         self.enqueue_to_address(to, fact.address, |slot| Intent::NameConflict {
@@ -110,8 +110,8 @@ impl Overlay {
             self.emit(self.own, kind, CauseKind::Claimed, nobody, 0);
             return self.part(0);
         }
-        if self.name_state.reported != Some(own.version.incarnation) {
-            self.name_state.reported = Some(own.version.incarnation);
+        if self.join.name_state.reported != Some(own.version.incarnation) {
+            self.join.name_state.reported = Some(own.version.incarnation);
             let kind = EventKind::NameClaimed;
             self.emit(self.own, kind, CauseKind::Claimed, nobody, 0);
         }
@@ -124,7 +124,7 @@ impl Overlay {
 
     /// When the local member took its name; a worker inherits it from its predecessor.
     pub(super) fn named_since(&self) -> Instant {
-        self.name_state.since.unwrap_or(self.now)
+        self.join.name_state.since.unwrap_or(self.now)
     }
 
     /// Whether a record of the local id has an address other than the local one.

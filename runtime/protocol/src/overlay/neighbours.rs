@@ -78,7 +78,7 @@ impl Overlay {
         if !link_has_role(&self.links, id) {
             self.links.remove(&id);
         }
-        self.topology_dirty = true;
+        self.topology.dirty = true;
     }
 
     /// The random neighbours of the local member, chosen by either side.

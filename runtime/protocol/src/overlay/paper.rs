@@ -63,7 +63,7 @@ impl Overlay {
         if !member.in_view() {
             return self.merge_newer_removed(from, fact);
         }
-        if let Some(reports) = self.suspicions.get_mut(&id) {
+        if let Some(reports) = self.watch.suspicions.get_mut(&id) {
             reports.retain(|_, version| *version >= fact.version);
         }
         let was_suspect = member.state == NodeState::Suspect;
@@ -78,7 +78,7 @@ impl Overlay {
             self.spread(Subject::Node(id), None);
         }
         self.mark_suspect(id);
-        if was_suspect && !self.suspicions.contains_key(&id) {
+        if was_suspect && !self.watch.suspicions.contains_key(&id) {
             self.observe(id, id, ObservationKind::Refuted);
             let nobody = Reporters::default();
             self.emit(id, EventKind::NodeRecovered, CauseKind::Refuted, nobody, 0);
@@ -90,7 +90,7 @@ impl Overlay {
             return;
         };
         if member.in_view() && fact.version >= member.version {
-            self.suspicions.remove(&fact.id);
+            self.watch.suspicions.remove(&fact.id);
             self.left(from, fact);
         } else if !member.in_view() && fact.version > member.version {
             self.merge_newer_removed(from, fact);
@@ -116,7 +116,7 @@ impl Overlay {
         }
         let silent_us = u32::try_from(self.now.since(member.alive_at())).unwrap_or(u32::MAX);
         let was_suspect = member.state == NodeState::Suspect;
-        let reports = self.suspicions.entry(suspect).or_default();
+        let reports = self.watch.suspicions.entry(suspect).or_default();
         if reports.get(&reporter).is_some_and(|held| *held >= version) {
             return;
         }
@@ -139,7 +139,7 @@ impl Overlay {
             }
             return;
         }
-        self.suspicions.remove(&suspect);
+        self.watch.suspicions.remove(&suspect);
         self.table.change(suspect, |member| member.enter(version));
         self.fail(suspect, cause, reporters, silent_us, None);
     }
@@ -195,12 +195,13 @@ impl Overlay {
     /// Updates the state of a member from the reports against it.
     fn mark_suspect(&mut self, id: MemberId) {
         let reports = self
+            .watch
             .suspicions
             .get(&id)
             .filter(|reports| !reports.is_empty());
         let reporters = reports.map(|reports| Reporters::from_iter(reports.keys().copied()));
         if reporters.is_none() {
-            self.suspicions.remove(&id);
+            self.watch.suspicions.remove(&id);
         }
         self.table.change(id, |member| {
             member.state = match reporters {

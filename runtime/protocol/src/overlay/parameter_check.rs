@@ -49,7 +49,7 @@ impl Overlay {
             _ => return Ok(()),
         };
         let Some(parameter) = Parameters::of(&self.config).difference(theirs) else {
-            self.refused.remove(&header.sender);
+            self.join.refused.remove(&header.sender);
             return Ok(());
         };
         self.refuse(own, parameter);
@@ -72,7 +72,7 @@ impl Overlay {
 
     /// The name of a member that is refused.
     pub(super) fn refused_name(&self, id: MemberId) -> Option<&str> {
-        let name = self.refused.get(&id).map(|refused| &*refused.name);
+        let name = self.join.refused.get(&id).map(|refused| &*refused.name);
         name.filter(|name| !name.is_empty())
     }
 
@@ -89,14 +89,14 @@ impl Overlay {
         incarnation: u64,
         parameter: Parameter,
     ) {
-        let known = self.refused.get(&id);
+        let known = self.join.refused.get(&id);
         if known
             .is_some_and(|known| (known.incarnation, known.parameter) == (incarnation, parameter))
         {
             return;
         }
-        if known.is_none() && self.refused.len() >= REFUSED_MAX {
-            self.refused.pop_first();
+        if known.is_none() && self.join.refused.len() >= REFUSED_MAX {
+            self.join.refused.pop_first();
             self.counters.refused_forgotten += 1;
         }
         let refused = Refused {
@@ -105,7 +105,7 @@ impl Overlay {
             parameter,
             answered_at: Instant::default(),
         };
-        self.refused.insert(id, refused);
+        self.join.refused.insert(id, refused);
         let cause = Cause {
             kind: CauseKind::Announced,
             reporters: Reporters::default(),
@@ -123,7 +123,7 @@ impl Overlay {
     /// Sends the local parameters to a refused member, at most once a heartbeat.
     fn answer_refused(&mut self, own: &NodeFact<'_>) {
         let (now, heartbeat_us) = (self.now, self.config.heartbeat_us);
-        let Some(refused) = self.refused.get_mut(&own.id) else {
+        let Some(refused) = self.join.refused.get_mut(&own.id) else {
             return;
         };
         if refused.answered_at != Instant::default()

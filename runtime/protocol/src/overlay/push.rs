@@ -128,12 +128,16 @@ impl Overlay {
     pub(super) fn take_hints(&mut self, from: MemberId, hints: &[Hint]) {
         let now = self.now;
         for hint in hints {
-            if self.asked.len() >= ASKED_MAX {
+            if self.news.asked.len() >= ASKED_MAX {
                 self.counters.facts_refused += 1;
                 return;
             }
             let held = self.stamp(hint.subject);
-            let until = self.asked.get(&hint.subject).filter(|until| now < **until);
+            let until = self
+                .news
+                .asked
+                .get(&hint.subject)
+                .filter(|until| now < **until);
             let Some(link) = self.links.get_mut(&from) else {
                 return;
             };
@@ -149,7 +153,9 @@ impl Overlay {
                 self.counters.hints_followed += 1;
                 link.eager = true;
                 link.want(hint.subject, now);
-                self.asked.insert(hint.subject, now.after(ASKED_PAUSE_US));
+                self.news
+                    .asked
+                    .insert(hint.subject, now.after(ASKED_PAUSE_US));
             }
         }
     }

@@ -29,7 +29,7 @@ impl Overlay {
         if bytes.len() > MTU_MAX {
             return Err(Reject::Oversized);
         }
-        let opened = frame::open(&key, self.own, &self.incarnations, bytes);
+        let opened = frame::open(&key, self.own, &self.news.incarnations, bytes);
         if opened == Err(Reject::WireVersion)
             && let Some(sender) = frame::other_release(&key, bytes)
         {
@@ -67,6 +67,7 @@ impl Overlay {
         self.reject_held_name(header, introduction(&message))?;
         let (sender, incarnation) = (header.sender, header.incarnation);
         match self
+            .news
             .replay
             .accept(self.now, sender, incarnation, header.sequence)
         {
@@ -85,12 +86,12 @@ impl Overlay {
             return Ok(());
         }
         let tells_view = matches!(message, Message::View { .. } | Message::Refusal { .. });
-        if self.rejoin.is_some() && !(tells_view && self.rejoins_with(header.sender)) {
+        if self.join.rejoin.is_some() && !(tells_view && self.rejoins_with(header.sender)) {
             return self.receive_rejoining(header.sender, &message);
         }
         self.check_parameters(header, &message)?;
         self.admit(header, &message)?;
-        if self.replay.advances(header.sender, header.sequence) {
+        if self.news.replay.advances(header.sender, header.sequence) {
             self.heard(header.sender);
         }
         self.dispatch(header, message)
@@ -207,7 +208,7 @@ impl Overlay {
             .filter(|member| is_same(member));
         if held.is_some_and(|held| held.address() != own.address)
             && own.version.incarnation == header.incarnation
-            && self.replay.is_latest(header.sender, header.sequence)
+            && self.news.replay.is_latest(header.sender, header.sequence)
         {
             self.table
                 .change(header.sender, |member| member.info = MemberInfo::of(own));
@@ -226,7 +227,7 @@ impl Overlay {
                 let late_us = u64::from(late_ms) * 1000;
                 self.table.note(from, |member| member.late_ms = late_ms);
                 // A frame that is no sign of life says nothing about the regularity of beats.
-                let advances = self.replay.advances(from, header.sequence);
+                let advances = self.news.replay.advances(from, header.sequence);
                 let link = self.links.get_mut(&from);
                 if let Some(link) = link.filter(|link| link.observes && advances) {
                     // Application messages replaced these beats: they are no gap.
@@ -306,7 +307,7 @@ impl Overlay {
                     self.take_failure_claim(from, &failure_claim);
                 }
                 self.met(boot);
-                if !self.views.add(from, boot) {
+                if !self.news.views.add(from, boot) {
                     self.counters.outbox_dropped += 1;
                 }
             }
@@ -343,13 +344,15 @@ impl Overlay {
         if let Some(link) = self.links.get_mut(&from) {
             for ack in acks {
                 let took_us = link.acked(now, ack & !ACK_LAZY, ack & ACK_LAZY == 0);
-                took_us.into_iter().for_each(|us| self.ack_rtt.sample(us));
+                took_us
+                    .into_iter()
+                    .for_each(|us| self.news.ack_rtt.sample(us));
             }
         }
     }
 
     fn acknowledge(&mut self, to: MemberId, sequence: u64) {
-        let acks = self.acks.entry(to).or_default();
+        let acks = self.news.acks.entry(to).or_default();
         if !acks.push(sequence) {
             // Full: the sender retransmits what is not acknowledged.
             self.counters.acks_dropped += 1;

@@ -106,11 +106,11 @@ impl Overlay {
             return self.stop();
         }
         self.table.change(self.own, |own| own.version = version);
-        if !self.incarnations.contains(&version.incarnation) {
-            if self.incarnations.len() >= OWN_INCARNATIONS_MAX {
-                self.incarnations.remove(0);
+        if !self.news.incarnations.contains(&version.incarnation) {
+            if self.news.incarnations.len() >= OWN_INCARNATIONS_MAX {
+                self.news.incarnations.remove(0);
             }
-            self.incarnations.push(version.incarnation);
+            self.news.incarnations.push(version.incarnation);
         }
         self.spread(Subject::Node(self.own), None);
         self.carry_own_attributes();
@@ -161,16 +161,16 @@ impl Overlay {
             self.emit(id, EventKind::NodeRecovered, CauseKind::Claimed, nobody, 0);
         }
         self.links.clear();
-        self.indirect_probes.clear();
-        self.acks.clear();
+        self.watch.indirect_probes.clear();
+        self.news.acks.clear();
         // Waiting messages belong to the old view.
         self.outbox = Outbox::default();
-        self.views = Views::default();
-        self.correlation.forget();
+        self.news.views = Views::default();
+        self.watch.correlation.forget();
         self.rejoin_majority();
-        self.doubted_since = None;
-        self.heard_any = self.now;
-        self.topology_dirty = true;
+        self.watch.doubted_since = None;
+        self.watch.heard_any = self.now;
+        self.topology.dirty = true;
         self.join_soon();
         self.grace();
         self.renew_own(fact.version.max(self.own_version()).reborn());

@@ -67,30 +67,30 @@ impl Overlay {
             failure_claim,
             answers,
         } = message
-            && self.restart_inquiry != RestartInquiry::None
+            && self.join.restart_inquiry != RestartInquiry::None
             && failure_claim.about.version.incarnation == self.own_version().incarnation
             && (failure_claim.about.id, failure_claim.about.state) == (self.own, NodeState::Failed)
             && self.is_fresh(*answers)
         {
-            self.restart_inquiry = RestartInquiry::None;
+            self.join.restart_inquiry = RestartInquiry::None;
             self.outcast(None, &failure_claim.about);
         }
     }
 
     /// A view came, or the last worker left one: its sender does not hold the local member failed.
     pub(super) fn admit_restart(&mut self) {
-        if let RestartInquiry::Pending(_) = self.restart_inquiry {
+        if let RestartInquiry::Pending(_) = self.join.restart_inquiry {
             let until = self.now.after(self.widened_deadline_us(0));
-            self.restart_inquiry = RestartInquiry::Admitted(until);
+            self.join.restart_inquiry = RestartInquiry::Admitted(until);
         }
     }
 
     /// Begins the new incarnation when the waiting time is over.
     pub(super) fn run_restart_inquiry(&mut self) {
-        if self.now < self.restart_inquiry.next_timer() {
+        if self.now < self.join.restart_inquiry.next_timer() {
             return;
         }
-        self.restart_inquiry = RestartInquiry::None;
+        self.join.restart_inquiry = RestartInquiry::None;
         let new = Version::first(self.config.incarnation);
         if self.phase == Phase::Running && self.own_version() < new {
             self.renew_own(new);

@@ -30,7 +30,7 @@ impl Overlay {
         match &transmit {
             Some(transmit) => {
                 self.timeout = None;
-                self.lateness.ask(self.now);
+                self.watch.lateness.ask(self.now);
                 self.counters.frames_sent += 1;
                 self.counters.bytes_sent += transmit.size as u64;
             }
@@ -42,8 +42,8 @@ impl Overlay {
     pub(super) fn wants_to_send(&self) -> bool {
         self.config.key.is_some()
             && (!self.outbox.is_empty()
-                || self.views.has_firsts()
-                || self.now >= self.views.rest_at()
+                || self.news.views.has_firsts()
+                || self.now >= self.news.views.rest_at()
                 || self.attributes.has_asks()
                 || self.attributes.has_answers()
                 || self
@@ -88,12 +88,12 @@ impl Overlay {
                 // Dropped from the table since it was queued.
                 continue;
             };
-            self.sequence += 1;
+            self.news.sequence += 1;
             let header = Header {
                 kind,
                 sender: self.own,
                 incarnation: self.own_version().incarnation,
-                sequence: self.sequence,
+                sequence: self.news.sequence,
             };
             let size = seal(&key, header, to, buffer, size);
             return Some(Transmit {
@@ -118,7 +118,7 @@ impl Overlay {
     /// new incarnation may arrive before its record.
     pub(super) fn receiver(&self, id: MemberId) -> Option<Receiver> {
         let recorded = self.table.get(id)?.version.incarnation;
-        let came = self.replay.incarnation_of(id).unwrap_or_default();
+        let came = self.news.replay.incarnation_of(id).unwrap_or_default();
         Some(Receiver::Member(id, recorded.max(came)))
     }
 
@@ -133,15 +133,15 @@ impl Overlay {
         if let Some((verify, slot)) = self.outbox.pop_verify() {
             return Some(self.write_verify(&verify, slot, body));
         }
-        if let Some(view) = self.views.pop_first() {
+        if let Some(view) = self.news.views.pop_first() {
             return Some(self.write_view(view, body));
         }
         let news = self.write_news(body).or_else(|| self.write_hints(body));
         if news.is_some() {
             return Some(news);
         }
-        let rto_us = self.ack_rtt.rto_us();
-        if let Some(view) = self.views.pop_rest(self.now, rto_us) {
+        let rto_us = self.news.ack_rtt.rto_us();
+        if let Some(view) = self.news.views.pop_rest(self.now, rto_us) {
             return Some(self.write_view(view, body));
         }
         self.write_attributes(body).map(Some)
@@ -202,7 +202,7 @@ impl Overlay {
                     // A news frame is sent to this member in a moment, and carries the acknowledgements.
                     return None;
                 }
-                let acks = self.acks.remove(&to)?;
+                let acks = self.news.acks.remove(&to)?;
                 acks.write(writer).ok()?;
                 (Kind::Ack, Target::Member(to), Route::Next)
             }
@@ -377,7 +377,7 @@ impl Overlay {
         writer.patch_u16(count_at, count);
         let size = writer.used();
         if let Some(next) = next {
-            self.views.go_on(to, next);
+            self.news.views.go_on(to, next);
         }
         let target = Target::Member(to);
         Some((size, Kind::View, target, Class::News, Route::Next))
@@ -392,7 +392,8 @@ impl Overlay {
             .map(|(id, _)| *id)?;
         let mut writer = Writer::new(body);
         writer.u8(1).ok()?;
-        self.acks
+        self.news
+            .acks
             .remove(&to)
             .unwrap_or_default()
             .write(&mut writer)
@@ -416,7 +417,7 @@ impl Overlay {
             }
         }
         writer.patch_u16(count_at, count);
-        let sequence = self.sequence + 1;
+        let sequence = self.news.sequence + 1;
         let (pause_us, hold) = (self.pause_us(), self.hold());
         let link = self.links.get_mut(&to)?;
         let route = if link.is_retrying() {
@@ -442,7 +443,7 @@ impl Overlay {
             .find(|(_, link)| link.beat_due)
             .map(|(id, _)| *id)?;
         self.links.get_mut(&to)?.beat_due = false;
-        let acks = self.acks.remove(&to).unwrap_or_default();
+        let acks = self.news.acks.remove(&to).unwrap_or_default();
         let size = self.beat_body(body, &acks)?;
         self.counters.beats_sent += 1;
         // Acknowledgements wait for this beat.
@@ -457,7 +458,9 @@ impl Overlay {
     /// Writes the content of a beat; returns its size.
     pub(super) fn beat_body(&self, body: &mut [u8], acks: &Acks) -> Option<usize> {
         let mut writer = Writer::new(body);
-        writer.u16((self.lateness.figure_us() / 1000) as u16).ok()?;
+        writer
+            .u16((self.watch.lateness.figure_us() / 1000) as u16)
+            .ok()?;
         writer.u64(self.table.digest()).ok()?;
         acks.write(&mut writer).ok()?;
         Some(writer.used())

@@ -37,9 +37,9 @@ impl Overlay {
             links: self.links.len(),
             dirty: self.links.values().map(Link::waiting).sum(),
             flights: self.links.values().map(|link| link.flights()).sum(),
-            replay: self.replay.len(),
-            intents: self.outbox.len() + self.views.len(),
-            indirect_probes: self.indirect_probes.len(),
+            replay: self.news.replay.len(),
+            intents: self.outbox.len() + self.news.views.len(),
+            indirect_probes: self.watch.indirect_probes.len(),
             events: self.events.len(),
         }
     }

@@ -52,7 +52,7 @@ impl Overlay {
     /// Appends the state for another worker to `bytes`.
     pub fn snapshot(&self, bytes: &mut Vec<u8>) {
         bytes.push(SNAPSHOT_VERSION);
-        bytes.extend_from_slice(&self.rank_sequence.to_le_bytes());
+        bytes.extend_from_slice(&self.news.rank_sequence.to_le_bytes());
         bytes.extend_from_slice(&self.named_since().0.to_le_bytes());
         let observers: Vec<MemberId> = self.observers().collect();
         bytes.extend_from_slice(&(observers.len() as u32).to_le_bytes());
@@ -109,7 +109,7 @@ impl Overlay {
             config.incarnation = own.version.incarnation;
         }
         let mut engine = Self::new(config)?;
-        engine.rank_sequence = rank_sequence.saturating_add(UNSAVED_FACTS_MAX);
+        engine.news.rank_sequence = rank_sequence.saturating_add(UNSAVED_FACTS_MAX);
         let version = match asks {
             true => own.version,
             false => own.version.raised(),
@@ -117,7 +117,7 @@ impl Overlay {
         engine.table.change(engine.own, |own| own.version = version);
         engine.now = now;
         engine.join_soon();
-        engine.name_state.since = Some(named_since);
+        engine.join.name_state.since = Some(named_since);
         engine.restore_attributes(map_version, &entries);
         while !reader.is_empty() {
             engine.restore(Fact::read(&mut reader)?)?;
@@ -180,7 +180,7 @@ impl Overlay {
                 if self.rules.counts_reports && fact.state == crate::state::NodeState::Suspect {
                     let reports = fact.reporters.iter();
                     let reports = reports.map(|reporter| (reporter, fact.version)).collect();
-                    self.suspicions.insert(fact.id, reports);
+                    self.watch.suspicions.insert(fact.id, reports);
                 }
                 self.table.insert(member);
                 Ok(())

@@ -26,11 +26,11 @@ const REQUESTS_MAX: u32 = 8;
 impl Overlay {
     /// Runs the links: due requests, retransmissions, and a new topology if the view has changed.
     pub(super) fn run_links(&mut self, judges: bool) {
-        let is_time = self.rejoin.is_none() && self.now >= self.topology_at;
-        if is_time && core::mem::take(&mut self.topology_dirty) {
+        let is_time = self.join.rejoin.is_none() && self.now >= self.topology.at;
+        if is_time && core::mem::take(&mut self.topology.dirty) {
             if self.table.live() > 1 && self.rules.paces_topology {
-                let pause_us = TOPOLOGY_US_MIN.max(self.ack_rtt.rto_us());
-                self.topology_at = self.now.after(pause_us.min(self.config.heartbeat_us));
+                let pause_us = TOPOLOGY_US_MIN.max(self.news.ack_rtt.rto_us());
+                self.topology.at = self.now.after(pause_us.min(self.config.heartbeat_us));
             }
             self.choose_successors();
             self.renew_neighbours();
@@ -64,7 +64,7 @@ impl Overlay {
         }
         for id in silent_neighbours {
             self.links.remove(&id);
-            self.topology_dirty = true;
+            self.topology.dirty = true;
         }
     }
 
@@ -82,9 +82,9 @@ impl Overlay {
         let wanting = self.links.values().filter(|link| link.wants_request());
         let request_at = wanting.map(|link| link.request_at).min();
         // Links wait for the end of a rejoin, which has its own timer.
-        let waits = self.rejoin.is_some() && !planted::on(Fault::NoRest);
-        let topology_at = if self.topology_dirty && !waits {
-            self.topology_at
+        let waits = self.join.rejoin.is_some() && !planted::on(Fault::NoRest);
+        let topology_at = if self.topology.dirty && !waits {
+            self.topology.at
         } else {
             Instant::NEVER
         };
@@ -115,7 +115,7 @@ impl Overlay {
                 link.arrivals = Arrivals::default();
                 link.heard();
                 ask_again(link, now);
-                link.want_view |= self.lacks_view;
+                link.want_view |= self.join.lacks_view;
             }
         }
         let dropped: Vec<MemberId> = self

@@ -84,7 +84,7 @@ impl Overlay {
         }
         for (id, link) in &mut self.links {
             let said = self.now.since(link.said_at) < self.config.heartbeat_us;
-            let spared = link.may_spare_beat(self.now) && !self.acks.contains_key(id);
+            let spared = link.may_spare_beat(self.now) && !self.news.acks.contains_key(id);
             link.left_out = link.beat_due && said && spared;
             if link.left_out {
                 link.beat_due = false;
@@ -100,21 +100,22 @@ impl Overlay {
     pub fn write_ahead(&mut self, now: Instant, to: MemberId, buffer: &mut [u8]) -> Option<usize> {
         let key = self.config.key?;
         let sound =
-            self.phase == Phase::Running && self.rejoin.is_none() && self.rules.uses_traffic;
+            self.phase == Phase::Running && self.join.rejoin.is_none() && self.rules.uses_traffic;
         let link = self.links.get(&to).filter(|link| sound && link.observed)?;
-        if !link.may_spare_beat(now) || now < self.next_ahead() || self.acks.contains_key(&to) {
+        if !link.may_spare_beat(now) || now < self.next_ahead() || self.news.acks.contains_key(&to)
+        {
             return None;
         }
         let receiver = self.receiver(to)?;
         let body_end = buffer.len().checked_sub(TAG_SIZE)?;
         let size = self.beat_body(buffer.get_mut(HEADER_SIZE..body_end)?, &Acks::default())?;
-        self.sequence += 1;
+        self.news.sequence += 1;
         self.counters.beats_offered += 1;
         let header = Header {
             kind: Kind::Beat,
             sender: self.own,
             incarnation: self.own_version().incarnation,
-            sequence: self.sequence,
+            sequence: self.news.sequence,
         };
         Some(frame::seal(&key, header, receiver, buffer, size))
     }
@@ -133,20 +134,20 @@ impl Overlay {
     /// When the next beats are due.
     #[must_use]
     pub fn next_beat(&self) -> Instant {
-        self.beat_at
+        self.news.beat_at
     }
 
     /// When the next beats may be written ahead.
     #[must_use]
     pub fn next_ahead(&self) -> Instant {
-        Instant(self.beat_at.0.saturating_sub(self.ahead_us()))
+        Instant(self.news.beat_at.0.saturating_sub(self.ahead_us()))
     }
 
     /// Takes the bytes that a message of the application carried: a beat of a member in the view, or
     /// nothing.
     pub(super) fn carried(&mut self, bytes: &[u8], age_us: u64) -> Result<(), Reject> {
         let key = self.config.key.ok_or(Reject::NoKey)?;
-        let opened = frame::open(&key, self.own, &self.incarnations, bytes)?;
+        let opened = frame::open(&key, self.own, &self.news.incarnations, bytes)?;
         if opened.is_unaddressed {
             return Err(Reject::Malformed);
         }
@@ -160,16 +161,17 @@ impl Overlay {
         };
         let member = self.table.in_view(from).filter(|_| from != self.own);
         let is_current = member.is_some_and(|m| m.version.incarnation == header.incarnation);
-        if !is_current || self.phase != Phase::Running || self.rejoin.is_some() {
+        if !is_current || self.phase != Phase::Running || self.join.rejoin.is_some() {
             return Err(Reject::UnknownSender);
         }
-        self.replay
+        self.news
+            .replay
             .accept(self.now, from, header.incarnation, header.sequence)?;
         self.counters.beats_carried += 1;
         self.table.note(from, |member| member.late_ms = late_ms);
         // It came before it was due; the next one comes when this one would have come.
         let at = Instant(self.now.0.saturating_sub(age_us)).after(self.ahead_us());
-        if self.replay.advances(from, header.sequence) {
+        if self.news.replay.advances(from, header.sequence) {
             self.vouch(from, at);
         } else if let Some(link) = self.links.get_mut(&from) {
             // A later beat came before it: no sign of life, and no gap.

@@ -29,14 +29,14 @@ impl Overlay {
     /// Notes an authentic frame of a member's present incarnation.
     pub(super) fn heard(&mut self, id: MemberId) {
         let now = self.now;
-        self.heard_any = now;
-        self.doubted_since = None;
+        self.watch.heard_any = now;
+        self.watch.doubted_since = None;
         if let Some(member) = self.table.in_view(id) {
-            self.minority.heard(now, member.last_heard);
+            self.watch.minority.heard(now, member.last_heard);
         }
         self.table.note(id, |member| member.last_heard = now);
         if let Some(link) = self.links.get_mut(&id) {
-            self.topology_dirty |= link.rounds > 1;
+            self.topology.dirty |= link.rounds > 1;
             link.heard();
         }
         self.found_alive(id);
@@ -117,7 +117,7 @@ impl Overlay {
                 heartbeat_us / 2
             };
             link.round_at = now.after(pause_us);
-            self.topology_dirty |= link.rounds == 2;
+            self.topology.dirty |= link.rounds == 2;
             let has_probers = self.probe_round(id, version);
             if !has_probers
                 && let Some(link) = self.links.get_mut(&id).filter(|l| l.is_unattested())
@@ -213,13 +213,13 @@ impl Overlay {
         let others = self.table.live() - 1;
         let doubts = verdict::doubts_itself(
             self.now,
-            self.heard_any,
-            self.doubted_since,
+            self.watch.heard_any,
+            self.watch.doubted_since,
             others,
             deadline_us,
         );
-        if doubts && self.doubted_since.is_none() {
-            self.doubted_since = Some(self.now);
+        if doubts && self.watch.doubted_since.is_none() {
+            self.watch.doubted_since = Some(self.now);
             self.counters.self_doubts += 1;
             self.join_soon();
             let all: Vec<MemberId> = self.table.iter_live().map(|member| member.id).collect();
@@ -280,7 +280,7 @@ impl Overlay {
     /// Judges all suspects again: the set of members that can report may have changed.
     pub(super) fn judge_suspects(&mut self) {
         if self.table.suspects() == 0 || self.rules.counts_reports {
-            self.confront_at = Instant::NEVER;
+            self.watch.confront_at = Instant::NEVER;
             return;
         }
         let confronts = self.is_time_to_confront();
@@ -317,9 +317,9 @@ impl Overlay {
     /// dropped the suspicion, because they hold its reporter failed, and then no other member tells the
     /// suspect.
     fn is_time_to_confront(&mut self) -> bool {
-        let due = self.now >= self.confront_at;
-        if due || self.confront_at == Instant::NEVER {
-            self.confront_at = self.now.after(4 * self.config.deadline_us);
+        let due = self.now >= self.watch.confront_at;
+        if due || self.watch.confront_at == Instant::NEVER {
+            self.watch.confront_at = self.now.after(4 * self.config.deadline_us);
         }
         due
     }
@@ -352,7 +352,7 @@ impl Overlay {
                 next = next.min(report_at);
             }
         }
-        for probe in self.indirect_probes.values() {
+        for probe in self.watch.indirect_probes.values() {
             next = next.min(probe.next_at());
         }
         next
@@ -361,7 +361,7 @@ impl Overlay {
     /// The deadline, widened by the local lateness, by the peer's, and by slow acknowledgements, by at most
     /// one second.
     pub(super) fn widened_deadline_us(&self, theirs_us: u64) -> u64 {
-        let late_us = self.lateness.figure_us() + theirs_us + self.slow_us();
+        let late_us = self.watch.lateness.figure_us() + theirs_us + self.slow_us();
         self.config.deadline_us + late_us.min(crate::lateness::LATE_MAX_US)
     }
 
@@ -371,7 +371,10 @@ impl Overlay {
         if !self.rules.waits_for_acks || planted::on(Fault::NoLatenessShift) {
             return 0;
         }
-        self.ack_rtt.rto_us().saturating_sub(self.ack_wait_us())
+        self.news
+            .ack_rtt
+            .rto_us()
+            .saturating_sub(self.ack_wait_us())
     }
 
     /// How many distinct reporters remove this member: the rule for small views.
@@ -397,18 +400,21 @@ impl Overlay {
             link.arrivals.forget_last();
             link.forgive(now, late_us);
         }
-        for probe in self.indirect_probes.values_mut() {
+        for probe in self.watch.indirect_probes.values_mut() {
             probe.until = probe.until.after(late_us);
             probe.probe_at = probe.probe_at.min(now);
             probe.answer_at = probe.answer_at.after(late_us);
         }
         if late_us >= self.config.deadline_us {
-            self.overslept_until = now.after(2 * self.config.deadline_us);
-            self.minority.overslept();
+            self.watch.overslept_until = now.after(2 * self.config.deadline_us);
+            self.watch.minority.overslept();
             self.forget_suspicions();
         }
-        self.heard_any = self.heard_any.after(late_us).min(now);
-        self.doubted_since = self.doubted_since.map(|at| at.after(late_us).min(now));
+        self.watch.heard_any = self.watch.heard_any.after(late_us).min(now);
+        self.watch.doubted_since = self
+            .watch
+            .doubted_since
+            .map(|at| at.after(late_us).min(now));
     }
 
     /// Drops old suspicions: what became of them is not known, and passed on they would count as new, the
@@ -422,7 +428,7 @@ impl Overlay {
             self.emit(id, EventKind::NodeRecovered, CauseKind::Refuted, nobody, 0);
         });
         for link in self.links.values_mut() {
-            self.topology_dirty |= link.rounds > 1;
+            self.topology.dirty |= link.rounds > 1;
             link.heard();
         }
     }
@@ -431,13 +437,13 @@ impl Overlay {
     /// in its sockets, are as old. Until then it makes no verdict, takes no report and passes none on, and
     /// its view counts as the weakest.
     pub(super) fn has_overslept(&self) -> bool {
-        self.now < self.overslept_until
+        self.now < self.watch.overslept_until
     }
 
     /// Restarts all silences now.
     pub(super) fn grace(&mut self) {
         let now = self.now;
         self.table.note_all(|member| member.vouched_at = now);
-        self.heard_any = now;
+        self.watch.heard_any = now;
     }
 }
