@@ -32,7 +32,7 @@ $(STAMP): scripts/setup
 	@VENV=$(VENV) OPENMPI=$(OPENMPI) sh scripts/setup
 	@touch $@
 
-build: setup ## everything in release mode: muster, musterd, libmuster, the examples
+build: setup ## everything in release mode: muster, musterd, muster-lab, libmuster, the examples
 	$(if $(SLURM_HEADER),$(CARGO) build --release -p muster-slurm,@echo 'no Slurm headers: no plugin')
 	$(CARGO) build --release -p muster-agent -p muster-cli -p muster-lab --bins
 	$(CARGO) build --release -p muster-c
