@@ -3,9 +3,7 @@
 //!
 //! The test runs in a network namespace of its own, which ends with the process that the test starts there.
 
-mod common;
-
-use common::Node;
+use crate::common::Node;
 use muster_fabric::{FabricEvent, HealthState, Transport};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -39,7 +37,7 @@ fn inside(test: &str) -> bool {
         .status()
         .is_ok_and(|status| status.success())
     {
-        common::skipped(
+        crate::common::skipped(
             "namespaces",
             &format!("{test} cannot create a network namespace"),
         );

@@ -1,8 +1,6 @@
 //! Messages over the datagram limit, on libfabric connections over loopback addresses.
 
-mod common;
-
-use common::{Node, Received, config, library, on_the_wheel};
+use crate::common::{Node, Received, config, library, on_the_wheel};
 use muster_fabric::{
     BULK_MESSAGE_MAX, Class, DropReason, Fabric, FabricEvent, Nid, NidList, PathState, PeerHandle,
     Policy, PutOptions, QUESTION_MAX, Question, RailView, Route, Rule, Subject, Timeouts,
@@ -681,5 +679,5 @@ fn frames_with_another_key_are_dropped_and_counted() {
 
 #[test]
 fn these_tests_pass_with_the_wheels_libfabric() {
-    on_the_wheel("these_tests_pass_with_the_wheels_libfabric");
+    on_the_wheel(module_path!());
 }

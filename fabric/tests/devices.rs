@@ -4,9 +4,7 @@
 //! It is compiled with the installed headers and loaded through FI_PROVIDER_PATH, in a process of its own. The
 //! errors of the real providers without a device are tested too.
 
-mod common;
-
-use common::{Node, config, in_child, text};
+use crate::common::{Node, config, in_child, text};
 use muster_fabric::{
     BULK_MESSAGE_MAX, Class, DropReason, ENVELOPE_BYTES, Fabric, FabricEvent, HealthState, NidList,
     PORT_DEFAULT, PeerHandle, Route, Transport,
@@ -55,7 +53,7 @@ fn with_device(test: &str, (role, _): (&str, &str), more: &[(&str, &str)]) -> bo
     let path = directory.to_str().unwrap();
     let mut variables = vec![("FI_PROVIDER_PATH", path), (DEVICES, path), (ROLE, role)];
     variables.extend(more);
-    in_child(test, &variables)
+    in_child(module_path!(), test, &variables)
 }
 
 fn compile(library: &Path, how: &str) {

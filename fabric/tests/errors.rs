@@ -1,8 +1,6 @@
 //! Error messages of a fabric that cannot be opened and of peers that cannot be added.
 
-mod common;
-
-use common::{config, in_child, library};
+use crate::common::{config, in_child, library};
 use muster_fabric::{Fabric, FabricConfig, Transport};
 
 /// The interfaces of the machine that runs the test, as the error messages show them.
@@ -202,7 +200,11 @@ fn time_outs_in_the_wrong_order_are_refused() {
 #[test]
 fn a_missing_provider_is_reported() {
     // libfabric reads FI_PROVIDER once, when it is loaded, so this needs another process.
-    if !in_child("a_missing_provider_is_reported", &[("FI_PROVIDER", "tcp")]) {
+    if !in_child(
+        module_path!(),
+        "a_missing_provider_is_reported",
+        &[("FI_PROVIDER", "tcp")],
+    ) {
         return;
     }
     let (major, minor) = library().version();

@@ -3,9 +3,7 @@
 //! The test uses libfabric 1.17 without its provider `net`. Later versions have the functions of ofi_rxm in
 //! `tcp` itself, and cannot offer a `tcp` without them.
 
-mod common;
-
-use common::{Node, config, in_child};
+use crate::common::{Node, config, in_child};
 use muster_fabric::{BULK_MESSAGE_MAX, Class, Fabric, FabricEvent, Route, Transport};
 use std::time::{Duration, Instant};
 
@@ -29,11 +27,15 @@ fn open(rails: &str) -> Node {
 /// Datagrams of both classes and the longest bulk message pass over connections of ofi_rxm.
 #[test]
 fn rxm_carries_tcp_if_no_other_provider_does() {
-    if !in_child("rxm_carries_tcp_if_no_other_provider_does", &WITHOUT_NET) {
+    if !in_child(
+        module_path!(),
+        "rxm_carries_tcp_if_no_other_provider_does",
+        &WITHOUT_NET,
+    ) {
         return;
     }
     let (mut a, mut b) = (open("127.41.90.1:0@tcp0"), open("127.41.91.1:0@tcp0"));
-    let expected = match common::library().version() {
+    let expected = match crate::common::library().version() {
         (1, ..18) => "tcp;ofi_rxm",
         _ => "tcp",
     };

@@ -2,9 +2,7 @@
 //!
 //! The tests use UDP on loopback addresses, where a datagram has arrived when its send returns.
 
-mod common;
-
-use common::{Node, on_the_wheel, text};
+use crate::common::{Node, on_the_wheel, text};
 use muster_fabric::{Arrival, Class, Route, Transport};
 use std::net::UdpSocket;
 use std::time::Duration;
@@ -127,5 +125,5 @@ fn more_beats_than_one_batch_are_all_read_before_the_host_sleeps() {
 
 #[test]
 fn these_tests_pass_with_the_wheels_libfabric() {
-    on_the_wheel("these_tests_pass_with_the_wheels_libfabric");
+    on_the_wheel(module_path!());
 }

@@ -1,9 +1,7 @@
 //! Liveness connections: a node that watches a peer learns at once when the peer's process ends, and gets no
 //! other event.
 
-mod common;
-
-use common::{Node, config, on_the_wheel};
+use crate::common::{Node, config, on_the_wheel};
 use muster_fabric::{
     Fabric, FabricEvent, LivenessConnection, NidList, Pace, PeerHandle, Transport,
 };
@@ -191,5 +189,5 @@ fn an_unwatched_peer_is_disconnected() {
 
 #[test]
 fn these_tests_pass_with_the_wheels_libfabric() {
-    on_the_wheel("these_tests_pass_with_the_wheels_libfabric");
+    on_the_wheel(module_path!());
 }

@@ -3,9 +3,7 @@
 //! The test sets the time. It waits with epoll on the fabric's descriptors, as a host does, with a long
 //! deadline.
 
-mod common;
-
-use common::{Node, config, library, on_the_wheel, text};
+use crate::common::{Node, config, library, on_the_wheel, text};
 use muster_fabric::{Class, DropReason, ENVELOPE_BYTES, Fabric, NidList, Route, Sent, Transport};
 use std::time::Duration;
 
@@ -362,7 +360,7 @@ fn sends_in_progress_to_a_stuck_peer_are_bounded_on_connections() {
 #[test]
 fn the_library_has_the_expected_version() {
     let version = library().version();
-    match std::env::var(common::EXPECT_MAJOR) {
+    match std::env::var(crate::common::EXPECT_MAJOR) {
         Ok(major) => assert_eq!(version.0.to_string(), major),
         Err(_) => assert!(version >= (1, 17), "{version:?}"),
     }
@@ -370,5 +368,5 @@ fn the_library_has_the_expected_version() {
 
 #[test]
 fn these_tests_pass_with_the_wheels_libfabric() {
-    on_the_wheel("these_tests_pass_with_the_wheels_libfabric");
+    on_the_wheel(module_path!());
 }

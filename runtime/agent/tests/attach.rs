@@ -1,12 +1,13 @@
 //! Attach, read, agent restart and detach, and every refusal of an attach request.
 
-mod support;
-
 use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
+use crate::support::DEADLINE;
+use crate::support::agent::{Agent, Order, Seen, directory, options};
+use crate::support::rank::Rank;
 use muster_agent::ipc_server::Request;
 use muster_agent::watch::Finding;
 use muster_client::{AgentLink, Client, Error, Options, PmixHooks, shared};
@@ -14,15 +15,7 @@ use muster_ipc::{Attach, Held, Listener, ListenerError, RefusalCode, ToAgent, To
 use muster_shm::{Cause, Event, EventKind, NodeState, RankState, TableWriter};
 use muster_sys::poll;
 use muster_sys::socket::{PacketListener, Packets, Received};
-use support::DEADLINE;
-use support::agent::{Agent, Order, Seen, directory, options};
-use support::rank::{Rank, role as act};
 use tempfile::tempdir;
-
-#[test]
-fn role() {
-    act();
-}
 
 fn await_readable(fd: std::os::fd::BorrowedFd<'_>) {
     assert!(

@@ -1,21 +1,14 @@
 //! Every way in which a rank can end, stop or seem to, and the watch's finding.
 
-mod support;
-
+use crate::support::agent::{Agent, Seen, limits};
+use crate::support::rank::Rank;
+use crate::support::{DEADLINE, raw};
 use muster_agent::watch::{FailedBy, Finding, HungBy, WaitMode};
 use muster_shm::{RankState, TableLimits};
 use muster_sys::process::{open_pidfd, send_signal};
 use muster_sys::{futex, poll};
 use std::os::fd::AsFd;
-use support::agent::{Agent, Seen, limits};
-use support::rank::{Rank, role as act};
-use support::{DEADLINE, raw};
 use tempfile::tempdir;
-
-#[test]
-fn role() {
-    act();
-}
 
 fn is_failed(finding: Finding) -> bool {
     matches!(finding, Finding::Failed { .. })
@@ -317,7 +310,7 @@ fn a_full_state_table_is_refused_with_its_size() {
     agent.await_armed();
     let options = muster_client::Options {
         rank: Some(1),
-        ..support::agent::options(base.path())
+        ..crate::support::agent::options(base.path())
     };
     let text = muster_client::Client::attach(options)
         .unwrap_err()
@@ -337,7 +330,7 @@ fn the_robust_mutexes_of_the_application_are_not_disturbed() {
                 assert_eq!(mutex.lock(), 0);
                 let options = muster_client::Options {
                     thread,
-                    ..support::agent::options(base.path())
+                    ..crate::support::agent::options(base.path())
                 };
                 let client = muster_client::Client::attach(options).unwrap();
                 client.finalize(0).unwrap();

@@ -1,15 +1,13 @@
 //! The feed to MPI when it is requested late: the PMIx hooks, the client and the agent all take part in it,
 //! or none.
 
-mod support;
-
+use crate::support::DEADLINE;
+use crate::support::agent::{Agent, Order, Seen, options};
 use muster_agent::ipc_server::Request;
 use muster_client::{Client, Error, Options, PmixHooks};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
-use support::DEADLINE;
-use support::agent::{Agent, Order, Seen, options};
 use tempfile::tempdir;
 
 /// PMIx hooks that count the requests to feed MPI.

@@ -1,7 +1,7 @@
 //! Failures during attach, before the client holds its futex: it disconnects, it dies, the worker dies.
 
-mod support;
-
+use crate::support::DEADLINE;
+use crate::support::agent::{Agent, Seen, options};
 use muster_agent::ipc_server::Request;
 use muster_agent::watch::Finding;
 use muster_client::{Client, Options};
@@ -9,8 +9,6 @@ use muster_ipc::{Attach, Held, ToAgent, ToClient};
 use muster_sys::poll;
 use muster_sys::socket::{Packets, Received};
 use std::os::fd::AsFd;
-use support::DEADLINE;
-use support::agent::{Agent, Seen, options};
 use tempfile::tempdir;
 
 fn await_readable(socket: &Packets) {
@@ -45,13 +43,13 @@ fn await_attached(agent: &mut Agent) -> (u32, bool) {
 fn attaching_process(agent: &Agent) -> u32 {
     let socket = agent.directory.socket();
     let key = agent.directory.key().to_owned();
-    support::raw::fork(|| {
+    crate::support::raw::fork(|| {
         let attaching = Packets::connect(&socket).and_then(|own| {
             own.send(&attach_request_of_7(&key, None), None)
                 .map(|()| own)
         });
         std::mem::forget(attaching);
-        support::raw::pause_forever()
+        crate::support::raw::pause_forever()
     })
 }
 
@@ -148,7 +146,7 @@ fn a_client_that_dies_before_it_is_attached_has_failed() {
     muster_sys::process::send_signal(child, libc::SIGKILL).unwrap();
     let finding = agent.await_finding(slot);
     assert!(matches!(finding, Finding::Failed { .. }), "{finding:?}");
-    support::raw::reap(child);
+    crate::support::raw::reap(child);
 }
 
 /// The same if the worker that answered it died first.
@@ -163,5 +161,5 @@ fn a_client_that_dies_after_the_worker_that_answered_it_has_failed() {
     let mut agent = Agent::resume(directory, inherited);
     let finding = agent.await_finding(slot);
     assert!(matches!(finding, Finding::Failed { .. }), "{finding:?}");
-    support::raw::reap(child);
+    crate::support::raw::reap(child);
 }

@@ -1,21 +1,14 @@
 //! Detach after something went wrong: PMIx hooks that panic or are slow, or a thread other than the attaching
 //! one.
 
-mod support;
-
 use std::sync::{Arc, Mutex, OnceLock};
 
+use crate::support::agent::{Agent, Order, options};
+use crate::support::rank::Rank;
 use muster_agent::watch::Finding;
 use muster_client::{AgentLink, Client, Error, Options, PmixHooks};
 use muster_shm::{Cause, Event, EventKind, Leave, TableView};
-use support::agent::{Agent, Order, options};
-use support::rank::{Rank, role as act};
 use tempfile::tempdir;
-
-#[test]
-fn role() {
-    act();
-}
 
 struct Panics;
 

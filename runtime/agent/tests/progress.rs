@@ -1,22 +1,15 @@
 //! Ranks that promise to tick, and clients that wait for a state.
 
-mod support;
-
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use crate::support::DEADLINE;
+use crate::support::agent::Agent;
+use crate::support::rank::Rank;
 use muster_agent::watch::{Finding, HungBy};
 use muster_client::{Client, Error};
 use muster_shm::RankState;
-use support::DEADLINE;
-use support::agent::Agent;
-use support::rank::{Rank, role as act};
 use tempfile::tempdir;
-
-#[test]
-fn role() {
-    act();
-}
 
 #[test]
 fn a_rank_that_breaks_its_promise_to_tick_is_hung_until_it_ticks() {
@@ -107,7 +100,7 @@ fn a_client_waits_for_a_state() {
 fn a_wait_ends_at_its_deadline() {
     let base = tempdir().unwrap();
     let mut agent = Agent::start(base.path());
-    let client = Client::attach(support::agent::options(base.path())).unwrap();
+    let client = Client::attach(crate::support::agent::options(base.path())).unwrap();
     agent.await_armed();
     let short = Duration::from_millis(3);
     assert!(matches!(
@@ -149,7 +142,7 @@ fn a_waiting_thread_is_notified_when_its_process_detaches() {
         let mut agent = Agent::start(base.path());
         let options = muster_client::Options {
             thread,
-            ..support::agent::options(base.path())
+            ..crate::support::agent::options(base.path())
         };
         let client = Client::attach(options).unwrap();
         agent.await_armed();
@@ -177,7 +170,7 @@ fn a_waiting_thread_is_notified_when_its_process_detaches() {
 fn a_waiting_thread_continues_to_wait_with_the_next_agent() {
     let base = tempdir().unwrap();
     let mut agent = Agent::start(base.path());
-    let client = Client::attach(support::agent::options(base.path())).unwrap();
+    let client = Client::attach(crate::support::agent::options(base.path())).unwrap();
     agent.await_armed();
     let state = waiting(&client, |client| {
         client.wait_rank(7, &[RankState::Alive], Duration::MAX)
@@ -199,7 +192,7 @@ fn a_waiting_thread_continues_to_wait_with_the_next_agent() {
 fn a_thread_that_waits_for_events_can_be_stopped() {
     let base = tempdir().unwrap();
     let mut agent = Agent::start(base.path());
-    let client = Client::attach(support::agent::options(base.path())).unwrap();
+    let client = Client::attach(crate::support::agent::options(base.path())).unwrap();
     agent.await_armed();
     static GOES_ON: AtomicBool = AtomicBool::new(true);
     let all: Vec<_> = (0..3)
@@ -228,7 +221,7 @@ fn a_thread_that_waits_for_events_can_be_stopped() {
 fn a_thread_stopped_while_it_checks_does_not_wait_again() {
     let base = tempdir().unwrap();
     let mut agent = Agent::start(base.path());
-    let client = Client::attach(support::agent::options(base.path())).unwrap();
+    let client = Client::attach(crate::support::agent::options(base.path())).unwrap();
     agent.await_armed();
     while client.next_event().unwrap().is_some() {}
     let result = waiting(&client, |client| {

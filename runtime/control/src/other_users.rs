@@ -69,7 +69,7 @@ fn what_another_user_says_under_an_agents_name_is_not_believed() {
         let why = refused.map(|error| error.to_string()).unwrap_or_default();
         for part in [
             "uid 65534",
-            "by its name to uid 65533",
+            "its name to uid 65533",
             "MUSTER_READABLE_IN",
         ] {
             assert!(why.contains(part), "{part}: {why:?}");

@@ -6,8 +6,9 @@ use muster_protocol::{
     Profile, Reject, Version,
 };
 
-mod common;
-use common::{ALIVE, KEY, LINK, NEWS, Peer, REFUSAL, give, node, node_fact, parameters, sealed};
+use crate::common::{
+    ALIVE, KEY, LINK, NEWS, Peer, REFUSAL, give, node, node_fact, parameters, sealed,
+};
 
 const NOW: Instant = Instant(1_000_000);
 
@@ -194,7 +195,7 @@ fn no_number_of_observers_makes_links_without_end() {
     for number in 0..asked {
         let mut observer = Peer::new(&format!("observer{number}"));
         assert_eq!(give(&mut engine, NOW, &observer.introduction(1)), Ok(()));
-        common::kinds_sent(&mut engine, NOW);
+        crate::common::kinds_sent(&mut engine, NOW);
     }
     let (links, most) = (engine.sizes().links, engine.limits().links);
     assert!(links <= most && most < asked, "{links} of at most {most}");

@@ -7,8 +7,7 @@ use muster_protocol::{
     Config, Input, Instant, Overlay, Phase, Profile, RankDetail, RankState, Reject,
 };
 
-mod common;
-use common::{KEY, mark, sealed, sealed_for};
+use crate::common::{KEY, mark, sealed, sealed_for};
 
 /// Size of the tag at a frame's end, and position of the sequence number.
 const TAG: usize = 16;

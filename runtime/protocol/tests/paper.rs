@@ -9,8 +9,7 @@ use muster_protocol::{
 };
 use proptest::prelude::*;
 
-mod common;
-use common::{
+use crate::common::{
     ALIVE, KEY, LEFT, NEWS, Peer, give, kinds_sent, node_fact, parameters, suspicion_fact,
 };
 

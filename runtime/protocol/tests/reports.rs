@@ -4,8 +4,7 @@ use muster_protocol::{
     Config, EventKind, Input, Instant, MemberId, NodeState, Overlay, Profile, Version,
 };
 
-mod common;
-use common::{KEY, Peer, give, node_fact};
+use crate::common::{KEY, Peer, give, node_fact};
 
 const NOW: Instant = Instant(1_000_000);
 const SUSPECT: u8 = 3;
