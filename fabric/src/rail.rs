@@ -497,7 +497,7 @@ fn lacks(provider: &str, built_in: bool) -> String {
         .map(|entry| entry.file_name().to_string_lossy().into_owned())
         .collect();
     if !std::path::Path::new(place).exists() || names.is_empty() && provider != "psm2" {
-        return format!("{what}: {place} is empty");
+        return format!("{what}: {place} does not exist, or is empty");
     }
     format!(
         "{place} has {}, but {provider} offers none of them at this address: check that its link is \

@@ -53,7 +53,10 @@ fn inside(test: &str) -> bool {
         .args(["sh", "-c", WIRES])
         .arg(std::env::current_exe().unwrap());
     let output = child
-        .args([test, "--exact"])
+        .args([
+            &format!("{}{test}", crate::common::prefix_of(module_path!())),
+            "--exact",
+        ])
         .env(INSIDE, "1")
         .output()
         .unwrap();

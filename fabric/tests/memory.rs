@@ -1,6 +1,6 @@
 //! Shared memory as a rail: processes of one machine, woken by doorbells, that start, end and start again.
 
-use crate::common::{EXPECT_MAJOR, Node, config, library, on_the_wheel, text};
+use crate::common::{EXPECT_MAJOR, Node, config, library, on_the_wheel, prefix_of, text};
 use muster_fabric::{
     BULK_MESSAGE_MAX, Class, Fabric, FabricEvent, NidList, PeerHandle, Route, Transport,
 };
@@ -134,7 +134,8 @@ impl Drop for Process {
 
 fn start_echo(test: &str, nids: &str) -> Process {
     let mut child = Command::new(std::env::current_exe().unwrap());
-    let child = child.args([test, "--exact"]).env(ECHO, nids).spawn();
+    let test = format!("{}{test}", prefix_of(module_path!()));
+    let child = child.args([&test, "--exact"]).env(ECHO, nids).spawn();
     Process(child.unwrap())
 }
 

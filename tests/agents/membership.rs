@@ -470,7 +470,7 @@ fn a_terminated_agent_stays_ended() {
         let event = rank.await_words(&["EVENT", "NodeLeft", "node=n2"]);
         assert!(event.contains("cause=Announced"), "{event}");
         let event = rank.await_words(&["LOST"]);
-        assert_contains(&event, &["asked to end", "SIGTERM", "dispatch"]);
+        assert_contains(&event, &["requested to end", "SIGTERM", "dispatch"]);
         rank.await_states("n1=Alive n2=Left 0=Alive 1=Alive 2=Unknown 3=Unknown");
         rank.send("dispatch");
         rank.await_words(&["DISPATCHED", "false"]);

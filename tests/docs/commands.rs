@@ -34,7 +34,10 @@ const BY_OTHERS: [(&str, &str); 20] = [
     ("spack install muster", "install --no-cache muster"),
     ("spack test run muster", "test run --alias"),
     ("muster run --hosts n[1-4]", "\"--hosts\""),
-    ("muster run -n 4 -- python", "fn mpi4py_continues_after_a_loss"),
+    (
+        "muster run -n 4 -- python",
+        "fn mpi4py_continues_after_a_loss",
+    ),
     (
         "mpirun --with-ft ulfm",
         "fn open_mpi_5_with_fault_tolerance",

@@ -146,7 +146,7 @@ pub fn text(received: &[Received]) -> Vec<String> {
 }
 
 /// The prefix of the tests of a module, from its `module_path!()`.
-fn prefix_of(module: &str) -> String {
+pub fn prefix_of(module: &str) -> String {
     module
         .split_once("::")
         .map_or_else(String::new, |(_, module)| format!("{module}::"))

@@ -67,11 +67,7 @@ fn what_another_user_says_under_an_agents_name_is_not_believed() {
     // Root is not taken in either.
     for refused in [asked.err(), followed, ask(&path, &Question::Members).err()] {
         let why = refused.map(|error| error.to_string()).unwrap_or_default();
-        for part in [
-            "uid 65534",
-            "its name to uid 65533",
-            "MUSTER_READABLE_IN",
-        ] {
+        for part in ["uid 65534", "its name to uid 65533", "MUSTER_READABLE_IN"] {
             assert!(why.contains(part), "{part}: {why:?}");
         }
     }

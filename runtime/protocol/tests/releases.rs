@@ -123,7 +123,7 @@ fn frames_of_this_version_are_read_as_they_were_written_first() {
 /// Writes the file for a new wire version: the first frame of each kind that each of three members sends to
 /// a fourth.
 #[test]
-#[ignore = "writes a file, for a new wire version: cargo test -p muster-protocol --test protocol releases:: -- --ignored"]
+#[ignore = "writes a file: cargo test -p muster-protocol --test protocol releases:: -- --ignored"]
 fn write_the_frames_of_this_version() {
     use std::fmt::Write;
     let names = ["own", "a", "b", "c"];
