@@ -207,3 +207,43 @@ fn paths_and_functions_of_the_architecture_exist() {
     }
     assert!(functions >= 15, "{functions} functions");
 }
+
+/// The public types that a source text declares.
+fn public_types(text: &str) -> Vec<&str> {
+    let lines = text.lines().map(str::trim_start);
+    let declared = lines.filter_map(|line| {
+        let rest = line.strip_prefix("pub ")?;
+        ["struct ", "enum ", "trait ", "type "]
+            .iter()
+            .find_map(|kind| rest.strip_prefix(kind))
+    });
+    declared
+        .filter_map(|rest| {
+            rest.split(|c: char| c != '_' && !c.is_ascii_alphanumeric())
+                .next()
+        })
+        .collect()
+}
+
+/// One name is one thing: no crate has two public types of one name.
+#[test]
+fn no_two_public_types_of_a_crate_have_one_name() {
+    fn read(folder: &Path, into: &mut Vec<String>) {
+        for entry in fs::read_dir(folder).expect("a folder").flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                read(&path, into);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                into.push(fs::read_to_string(&path).expect("a source file"));
+            }
+        }
+    }
+    for (name, directory) in crates().iter().filter(|(name, _)| name != "muster-tests") {
+        let mut texts = Vec::new();
+        read(&directory.join("src"), &mut texts);
+        let mut seen = std::collections::BTreeSet::new();
+        for kind in texts.iter().flat_map(|text| public_types(text)) {
+            assert!(seen.insert(kind), "{name} has two public types {kind}");
+        }
+    }
+}

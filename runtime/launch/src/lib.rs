@@ -9,7 +9,7 @@
 //! never restart and brings a thread.
 //!
 //! `layout` maps ranks to nodes; `fence` agrees on whose contributions to a fence count; `ranks` are the processes;
-//! `node` is the loop. The command starts emulated nodes, one launcher each (`cli::run`).
+//! `node` is the loop. `command` parses the command line and starts launchers: here, over ssh, or as emulated nodes.
 //!
 //! Not supported: `MPI_Comm_spawn`, PMIx tools; both are refused.
 #![forbid(unsafe_code)]
@@ -200,7 +200,7 @@ pub enum Error {
     NewAgent,
     /// An error of the PMIx server.
     #[error("PMIx server: {0}")]
-    Pmix(#[from] server::Error),
+    Pmix(#[from] server::ServerError),
     /// An error of the system.
     #[error("{what}: {cause}")]
     System {

@@ -1,4 +1,4 @@
-//! Control channel of stdin: what the parent on the launcher's host (`cli::run::remote`) reports to the launcher,
+//! Control channel of stdin: what the parent on the launcher's host (`command::remote`) reports to the launcher,
 //! and the loss of that parent.
 
 use std::collections::BTreeSet;

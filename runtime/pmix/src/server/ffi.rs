@@ -8,7 +8,7 @@ use pmix_sys as sys;
 
 use super::super::ffi::process;
 use super::infos::Infos;
-use super::{Error, collective, control, log_message, modex, name_service, tool, upcall};
+use super::{ServerError, collective, control, log_message, modex, name_service, tool, upcall};
 
 // SAFETY of a call: no requirement.
 type Version = unsafe extern "C" fn() -> *const c_char;
@@ -85,9 +85,9 @@ struct Module {
 }
 
 impl Library {
-    pub(super) fn open(path: &Path) -> Result<Self, Error> {
+    pub(super) fn open(path: &Path) -> Result<Self, ServerError> {
         let name = CString::new(path.as_os_str().as_bytes())
-            .map_err(|_| Error::BadText(path.display().to_string()))?;
+            .map_err(|_| ServerError::BadText(path.display().to_string()))?;
         // SAFETY: a terminated name. RTLD_GLOBAL: libpmix's own plugins need its symbols.
         let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
         if handle.is_null() {
@@ -96,7 +96,7 @@ impl Library {
                 let why = libc::dlerror();
                 (!why.is_null()).then(|| CStr::from_ptr(why).to_string_lossy().into_owned())
             };
-            return Err(Error::Library(
+            return Err(ServerError::Library(
                 why.unwrap_or_else(|| path.display().to_string()),
             ));
         }
@@ -104,7 +104,7 @@ impl Library {
             // SAFETY: the handle is open and the name terminated.
             let address = unsafe { libc::dlsym(handle, name.as_ptr()) };
             if address.is_null() {
-                return Err(Error::TooOld {
+                return Err(ServerError::TooOld {
                     path: path.display().to_string(),
                     function: name.to_str().unwrap_or_default(),
                 });
@@ -147,7 +147,7 @@ impl Library {
         string.to_string_lossy().into_owned()
     }
 
-    pub(super) fn init(&self, infos: &Infos) -> Result<(), Error> {
+    pub(super) fn init(&self, infos: &Infos) -> Result<(), ServerError> {
         let declared = sys::pmix_server_module_t {
             client_connected2: Some(upcall::connected),
             client_finalized: Some(upcall::finalized),
@@ -202,11 +202,11 @@ impl Library {
         let _ = unsafe { (self.finalize)() };
     }
 
-    pub(super) fn regex(&self, list: &CStr) -> Result<Vec<u8>, Error> {
+    pub(super) fn regex(&self, list: &CStr) -> Result<Vec<u8>, ServerError> {
         generate(self.regex, "PMIx_generate_regex", list)
     }
 
-    pub(super) fn ppn(&self, list: &CStr) -> Result<Vec<u8>, Error> {
+    pub(super) fn ppn(&self, list: &CStr) -> Result<Vec<u8>, ServerError> {
         generate(self.ppn, "PMIx_generate_ppn", list)
     }
 
@@ -215,7 +215,7 @@ impl Library {
         namespace: &CStr,
         local: usize,
         infos: &Infos,
-    ) -> Result<(), Error> {
+    ) -> Result<(), ServerError> {
         let padded = process(namespace, 0).nspace;
         let mut list = infos.list.clone();
         // SAFETY: namespace and infos outlive the call, which waits until it is done.
@@ -232,7 +232,7 @@ impl Library {
         succeeded("PMIx_server_register_nspace", status)
     }
 
-    pub(super) fn register_client(&self, namespace: &CStr, rank: u32) -> Result<(), Error> {
+    pub(super) fn register_client(&self, namespace: &CStr, rank: u32) -> Result<(), ServerError> {
         let client = process(namespace, rank);
         // SAFETY: the process outlives the call, which waits until it is done; ids are plain numbers.
         let status = unsafe {
@@ -252,7 +252,7 @@ impl Library {
         &self,
         namespace: &CStr,
         rank: u32,
-    ) -> Result<Vec<(OsString, OsString)>, Error> {
+    ) -> Result<Vec<(OsString, OsString)>, ServerError> {
         let client = process(namespace, rank);
         let mut list: *mut *mut c_char = std::ptr::null_mut();
         // SAFETY: the process is registered; an empty list that the library extends with malloc.
@@ -279,7 +279,7 @@ impl Library {
 
     /// Sends an event about one process to the processes of this node, and not to default handlers: these end jobs.
     /// Every process that is named in it counts as failed, so there is only one.
-    pub(super) fn notify_death(&self, namespace: &CStr, rank: u32) -> Result<(), Error> {
+    pub(super) fn notify_death(&self, namespace: &CStr, rank: u32) -> Result<(), ServerError> {
         let failed = process(namespace, rank);
         let mut infos = Infos::default();
         infos.flag(sys::PMIX_EVENT_NON_DEFAULT);
@@ -301,7 +301,7 @@ impl Library {
 }
 
 impl Library {
-    pub(super) fn request(&self, namespace: &CStr, rank: u32) -> Result<(), Error> {
+    pub(super) fn request(&self, namespace: &CStr, rank: u32) -> Result<(), ServerError> {
         let client = process(namespace, rank);
         // SAFETY: the process outlives the call, which copies it; the rank is passed as a number, not as an address.
         let status = unsafe {
@@ -326,13 +326,13 @@ pub(super) fn release(version: &str) -> Option<u32> {
     digits.into_iter().next()?.parse().ok()
 }
 
-fn generate(function: Generate, call: &'static str, list: &CStr) -> Result<Vec<u8>, Error> {
+fn generate(function: Generate, call: &'static str, list: &CStr) -> Result<Vec<u8>, ServerError> {
     let mut answer: *mut c_char = std::ptr::null_mut();
     // SAFETY: a terminated string and memory for the answer.
     let status = unsafe { function(list.as_ptr(), &raw mut answer) };
     succeeded(call, status)?;
     if answer.is_null() {
-        return Err(Error::Refused { call, status });
+        return Err(ServerError::Refused { call, status });
     }
     // SAFETY: an expression that ends with a zero, or a packed one that states its length (`length`);
     // it was allocated with malloc and is ours to free.
@@ -364,11 +364,11 @@ unsafe fn length(start: *const c_char) -> usize {
     }
 }
 
-fn succeeded(call: &'static str, status: c_int) -> Result<(), Error> {
+fn succeeded(call: &'static str, status: c_int) -> Result<(), ServerError> {
     if status == sys::PMIX_SUCCESS as c_int || status == sys::PMIX_OPERATION_SUCCEEDED {
         return Ok(());
     }
-    Err(Error::Refused { call, status })
+    Err(ServerError::Refused { call, status })
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::path::Path;
 use pmix_sys as sys;
 
 use super::super::ffi::{blank_info, process};
-use super::{Error, JobFacts, text};
+use super::{JobFacts, ServerError, text};
 
 /// Infos, and the memory that they point to.
 #[derive(Default)]
@@ -129,7 +129,7 @@ impl Infos {
 }
 
 /// Identity and directories of the server.
-pub(super) fn of_server(facts: &JobFacts) -> Result<Infos, Error> {
+pub(super) fn of_server(facts: &JobFacts) -> Result<Infos, ServerError> {
     let mut infos = Infos::default();
     let name = facts.nodes.get(facts.own).map_or("", String::as_str);
     infos.text(sys::PMIX_SERVER_TMPDIR, path(&facts.directory)?);
@@ -146,7 +146,11 @@ pub(super) fn of_server(facts: &JobFacts) -> Result<Infos, Error> {
 }
 
 /// The job data of the ranks.
-pub(super) fn of_job(facts: &JobFacts, nodes: Vec<u8>, ranks: Vec<u8>) -> Result<Infos, Error> {
+pub(super) fn of_job(
+    facts: &JobFacts,
+    nodes: Vec<u8>,
+    ranks: Vec<u8>,
+) -> Result<Infos, ServerError> {
     let mut infos = Infos::default();
     let size = facts.ranks.iter().map(Vec::len).sum::<usize>() as u32;
     infos.expression(sys::PMIX_NODE_MAP, nodes);
@@ -182,7 +186,7 @@ fn add_programs(infos: &mut Infos, facts: &JobFacts) {
 
 /// Adds each rank with its program, its index in it, and its binding. Each rank needs all of its values here: if some
 /// are given, libpmix derives none.
-fn add_ranks(infos: &mut Infos, facts: &JobFacts) -> Result<(), Error> {
+fn add_ranks(infos: &mut Infos, facts: &JobFacts) -> Result<(), ServerError> {
     let programs = facts.programs.iter().enumerate();
     let of_ranks: Vec<(u32, u32)> = programs
         .flat_map(|(program, ranks)| (0..*ranks).map(move |index| (program as u32, index)))
@@ -214,7 +218,7 @@ fn add_ranks(infos: &mut Infos, facts: &JobFacts) -> Result<(), Error> {
     Ok(())
 }
 
-fn path(path: &Path) -> Result<CString, Error> {
+fn path(path: &Path) -> Result<CString, ServerError> {
     CString::new(path.as_os_str().as_bytes())
-        .map_err(|_| Error::BadText(path.display().to_string()))
+        .map_err(|_| ServerError::BadText(path.display().to_string()))
 }

@@ -36,7 +36,7 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why there is no server, or why it refused a call.
 #[derive(Debug)]
-pub enum Error {
+pub enum ServerError {
     /// libpmix was not found where it should be.
     Library(String),
     /// The library is not a suitable libpmix.
@@ -66,7 +66,7 @@ pub enum Error {
     System(String),
 }
 
-impl std::fmt::Display for Error {
+impl std::fmt::Display for ServerError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Library(text) => write!(
@@ -90,7 +90,7 @@ impl std::fmt::Display for Error {
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for ServerError {}
 
 /// The job data of the ranks.
 #[derive(Debug, Clone)]
@@ -136,17 +136,17 @@ impl Server {
     /// `wake` is raised whenever there is an upcall in the queue.
     ///
     /// # Errors
-    /// See [`Error`]; there is no server then.
+    /// See [`ServerError`]; there is no server then.
     pub fn start(
         path: &Path,
         facts: &JobFacts,
         wake: EventFd,
-    ) -> Result<(Self, Receiver<Upcall>), Error> {
+    ) -> Result<(Self, Receiver<Upcall>), ServerError> {
         let library = ffi::Library::open(path)?;
         let version = library.version();
         if ffi::release(&version).is_some_and(|release| release < ffi::RELEASE_MIN) {
             let path = path.display().to_string();
-            return Err(Error::OldVersion { path, version });
+            return Err(ServerError::OldVersion { path, version });
         }
         let namespace = text(&facts.namespace)?;
         let upcalls = upcall::open(wake, namespace.clone())?;
@@ -160,7 +160,7 @@ impl Server {
         Ok((server, upcalls))
     }
 
-    fn register(&self, facts: &JobFacts) -> Result<(), Error> {
+    fn register(&self, facts: &JobFacts) -> Result<(), ServerError> {
         let own: &[u32] = facts.ranks.get(facts.own).map_or(&[], Vec::as_slice);
         let nodes = self.library.regex(&text(&facts.nodes.join(","))?)?;
         let lists: Vec<String> = facts.ranks.iter().map(|ranks| joined(ranks)).collect();
@@ -177,16 +177,16 @@ impl Server {
     /// The variables that a rank needs in its environment to find this server.
     ///
     /// # Errors
-    /// [`Error::Refused`].
-    pub fn environment(&self, rank: u32) -> Result<Vec<(OsString, OsString)>, Error> {
+    /// [`ServerError::Refused`].
+    pub fn environment(&self, rank: u32) -> Result<Vec<(OsString, OsString)>, ServerError> {
         self.library.setup_fork(&self.namespace, rank)
     }
 
     /// Notifies the ranks of this node that `rank` failed.
     ///
     /// # Errors
-    /// [`Error::Refused`].
-    pub fn tell_death(&self, rank: u32) -> Result<(), Error> {
+    /// [`ServerError::Refused`].
+    pub fn tell_death(&self, rank: u32) -> Result<(), ServerError> {
         self.library.notify_death(&self.namespace, rank)
     }
 
@@ -194,8 +194,8 @@ impl Server {
     /// has put some.
     ///
     /// # Errors
-    /// [`Error::Refused`].
-    pub fn ask_for(&self, rank: u32) -> Result<(), Error> {
+    /// [`ServerError::Refused`].
+    pub fn ask_for(&self, rank: u32) -> Result<(), ServerError> {
         self.library.request(&self.namespace, rank)
     }
 
@@ -228,6 +228,6 @@ fn joined(ranks: &[u32]) -> String {
     numbers.join(",")
 }
 
-fn text(string: &str) -> Result<CString, Error> {
-    CString::new(string).map_err(|_| Error::BadText(string.to_owned()))
+fn text(string: &str) -> Result<CString, ServerError> {
+    CString::new(string).map_err(|_| ServerError::BadText(string.to_owned()))
 }

@@ -9,7 +9,7 @@ use pmix_sys as sys;
 
 use super::super::ffi::text;
 use super::super::lock;
-use super::Error;
+use super::ServerError;
 use super::collective::{Contribution, Done};
 use super::control::Signalling;
 use super::log_message::LogMessage;
@@ -87,7 +87,7 @@ static QUEUE: Mutex<Option<Queue>> = Mutex::new(None);
 static LOST: AtomicU64 = AtomicU64::new(0);
 
 /// Opens the queue of this process's one server.
-pub(super) fn open(wake: EventFd, namespace: CString) -> Result<Receiver<Upcall>, Error> {
+pub(super) fn open(wake: EventFd, namespace: CString) -> Result<Receiver<Upcall>, ServerError> {
     open_for(wake, namespace, WAITING_MAX)
 }
 
@@ -95,10 +95,10 @@ fn open_for(
     wake: EventFd,
     namespace: CString,
     waiting_max: usize,
-) -> Result<Receiver<Upcall>, Error> {
+) -> Result<Receiver<Upcall>, ServerError> {
     let mut queue = lock(&QUEUE);
     if queue.is_some() {
-        return Err(Error::System(
+        return Err(ServerError::System(
             "this process has a PMIx server already; only one is supported".into(),
         ));
     }
