@@ -123,7 +123,7 @@ pub fn check_log(value: &OsStr) -> Result<(), String> {
             let nearest = nearest(&word.to_ascii_lowercase(), &LEVELS);
             let nearest = nearest.map_or(String::new(), |level| format!("did you mean {level}? "));
             return Err(format!(
-                "MUSTER_LOG cannot be understood: in {:?}, {:?} is no level; {nearest}set it to error, warn, info or \
+                "MUSTER_LOG has an invalid value: in {:?}, {:?} is no level; {nearest}set it to error, warn, info or \
                  debug; warn is used",
                 shown(&text),
                 shown(word)
