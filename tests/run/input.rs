@@ -95,7 +95,7 @@ fn settings_without_effect_are_reported_once() {
         assert!(status.success() && run.count("RAN") >= 1, "{text}");
         for words in [
             "muster: MUSTER_PROFIL is no setting of Muster and has no effect; did you mean MUSTER_PROFILE?",
-            "muster: MUSTER_LOG cannot be understood: in \"foo\", \"foo\" is no level; set it to error, warn, info or \
+            "muster: MUSTER_LOG has an invalid value: in \"foo\", \"foo\" is no level; set it to error, warn, info or \
              debug; warn is used",
             "muster run: MUSTER_RAILS=eth99@udp0: rail eth99@udp0: this node does not have an interface \"eth99\"; \
              it has no effect on emulated nodes, which have loopback addresses (--rails COUNT)",
