@@ -44,6 +44,7 @@ struct StopRequest {
 }
 
 struct Callback {
+    // SAFETY of a call: with the context, with this argument, and with an event that is valid through the call.
     function: unsafe extern "C" fn(*mut muster_ctx_t, *const muster_event_t, *mut c_void),
     argument: *mut c_void,
 }

@@ -94,6 +94,7 @@ pub(crate) fn refuse_in_callback(call: &str) -> Result<(), Failure> {
 /// # Safety
 /// `callback` may be called with `argument`.
 pub(crate) unsafe fn call_back(
+    // SAFETY of a call: with the context, with `argument`, and with an event that is valid through the call.
     callback: unsafe extern "C" fn(*mut muster_ctx_t, *const muster_event_t, *mut c_void),
     event: &Event,
     argument: *mut c_void,

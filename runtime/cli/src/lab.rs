@@ -23,7 +23,7 @@ pub(crate) struct LabArgs {
         trailing_var_arg = true,
         allow_hyphen_values = true
     )]
-    pub(crate) arguments: Vec<OsString>,
+    arguments: Vec<OsString>,
 }
 
 /// Executes `muster-lab` in this process if the command line is one of its commands. Returns only if it is none, or
@@ -35,14 +35,29 @@ pub(crate) fn hand_over(line: &[OsString]) -> Option<ExitCode> {
     (is_its(first) || is_help).then(|| run(&line[1..]))
 }
 
-/// Executes `muster-lab` with these arguments. Returns only if that fails.
-pub(crate) fn run(arguments: &[OsString]) -> ExitCode {
+/// Executes `muster-lab` with a command and its arguments. Returns only if that fails.
+fn run(line: &[OsString]) -> ExitCode {
     let beside = std::env::current_exe().map(|own| own.with_file_name(PROGRAM));
     let program = beside
         .ok()
         .filter(|path| path.is_file())
         .unwrap_or_else(|| PathBuf::from(PROGRAM));
-    let cause = Command::new(&program).args(arguments).exec();
+    // Under the name of this program, so that usage lines show what the user typed.
+    let cause = Command::new(&program).arg0("muster").args(line).exec();
+    let command = line
+        .first()
+        .map(|word| word.to_string_lossy())
+        .unwrap_or_default();
+    let what = format!("{command}: cannot execute {}", program.display());
     let hint = format!("install {PROGRAM} beside muster, or in a directory of PATH");
-    print_cli_error(&CliError::new(program.display().to_string(), cause).hint(hint))
+    print_cli_error(&CliError::new(what, cause).hint(hint))
+}
+
+impl LabArgs {
+    /// Executes `muster-lab` with this command, should [`hand_over`] not have found it in its place.
+    pub(crate) fn execute(self, command: &str) -> ExitCode {
+        let mut line = vec![OsString::from(command)];
+        line.extend(self.arguments);
+        run(&line)
+    }
 }

@@ -164,9 +164,10 @@ pub fn main() -> ExitCode {
         Command::Export(args) => document::export(&args),
         Command::Import(args) => document::import(&args),
         Command::Run(args) => return muster_launch::command::run(&args),
-        Command::Demo(args) | Command::Bench(args) | Command::Sim(args) | Command::Manual(args) => {
-            return lab::run(&args.arguments);
-        }
+        Command::Demo(args) => return args.execute("demo"),
+        Command::Bench(args) => return args.execute("bench"),
+        Command::Sim(args) => return args.execute("sim"),
+        Command::Manual(args) => return args.execute("manual"),
     };
     match outcome {
         Ok(()) => end_of_output(),
