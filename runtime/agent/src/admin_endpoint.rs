@@ -1,9 +1,9 @@
 //! The administrative side of an agent: the control socket, the journal, and the facts that the agent reports of
 //! itself.
 
-use super::admin_handlers::PendingChange;
 use super::gossip_files::GossipFiles;
 use super::participant_discovery::ParticipantDiscovery;
+use super::pending_change::PendingChange;
 use crate::journal::{Journal, JournalDirectory};
 use muster_config::{AgentConfig, Setting};
 use muster_control::{Control, EventSource, name_for_all, protocol};

@@ -1,7 +1,7 @@
 //! The command line of `musterd`.
 
 use super::{incarnation, origin};
-use clap::{ArgAction, ArgMatches, Parser, ValueEnum};
+use clap::{ArgAction, ArgMatches, CommandFactory, Parser, ValueEnum};
 use muster_config::{
     AgentConfig, ConfigError, GossipConfig, GroupName, JournalConfig, KeySource, MemberName,
     RailEntry, RailsDocument, Stay, draw_seed, parse_journal_kb, parse_linger, parse_minority,
@@ -257,7 +257,7 @@ impl Args {
         let config = AgentConfig {
             gossip,
             gossip_state: self.gossip_state.map(absolute),
-            settings: origin::settings(matches, &name),
+            settings: origin::settings(&Self::command(), matches, &name),
             journal: self.journal.map(|directory| JournalConfig {
                 directory: absolute(directory),
                 kilobytes_max,
@@ -354,10 +354,9 @@ fn host_name() -> String {
 mod tests {
     use std::ffi::OsString;
 
-    use clap::CommandFactory;
     use muster_config::unknown_settings;
 
-    use super::Args;
+    use super::*;
 
     /// No variable that an option or a manual page names is reported as unknown.
     #[test]

@@ -1,10 +1,11 @@
-//! The incarnation file: the incarnation of this node, stored for an agent that is started to replace this one.
+//! The incarnation of this node: its number, and the file in which it is stored for an agent that replaces this one.
 //!
 //! It is written only where MPI is notified of failures. The ranks survive the loss of their agent. If the other
 //! members declared the node failed meanwhile, their MPI treats its ranks as failed for good. The next agent
 //! therefore inquires about the stored incarnation before it begins its own, see `overlay::returning` of
 //! muster-protocol.
 
+use rustix::time::{ClockId, clock_gettime};
 use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -47,6 +48,12 @@ impl IncarnationFile {
             warn!(%cause, %path, "cannot write the incarnation file; the next agent cannot inquire about this one");
         }
     }
+}
+
+/// The number of a new incarnation: the time in nanoseconds.
+pub(super) fn next() -> u64 {
+    let now = clock_gettime(ClockId::Realtime);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 /// The number that an earlier agent stored; none if the file is missing or invalid.

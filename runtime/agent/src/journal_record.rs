@@ -1,10 +1,10 @@
 //! `journal_record` converts an event to a line of the journal. The line names members instead of ids, because a
 //! reader of the journal has no engine.
 
-use crate::journal::unix_us_now;
 use muster_control::{cause_word, tell_rank};
 use muster_protocol::{Engine, Event, EventKind, MemberId, RankState as State, Reporters};
 use muster_sys::clock::monotonic_ns;
+use muster_sys::date::unix_us_now;
 use serde_json::{Value, json};
 
 /// The line; none for attributes, which the journal omits because applications may write them often.

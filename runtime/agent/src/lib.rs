@@ -3,37 +3,46 @@
 //! One loop (`event_loop`) runs in one of two ways: in the foreground as a member without a job, or in the worker of
 //! a supervisor that serves a job's ranks. The agent only moves data between engine, fabric, ranks and operators; it
 //! declares no member failed itself. The engine does that.
+//!
+//! A module uses only modules of lower layers. From bottom to top:
+//!
+//! 1. Facts and mechanisms: `ending`, `slice`, `resume`, `incarnation`, `descriptors`, `rail_retry`,
+//!    `job_key`, `job_size`, `rank_map`, `parent_pipe`, `publisher`, `peers`, `status`, `priority` and others.
+//! 2. Parts with threads: `watch`, `ipc_server`, `journal`, `log`, `rendezvous`, `participant_discovery`.
+//! 3. What the loop drives: `rails`, `pending_change`, `rank_service`, `piggyback`, `admin_endpoint`.
+//! 4. `event_loop`: its steps, each in a module below it.
+//! 5. `worker`: opens the rails, starts the engine and runs the loop on the `inherited_state`.
+//! 6. `supervisor`: holds that state and forks workers.
+//! 7. This page: the command line (`args`) and the choice between both ways.
 
 #![forbid(unsafe_code)]
 
 mod admin_endpoint;
-mod admin_handlers;
 mod args;
-mod attributes;
 mod cpu_placement;
 mod descriptors;
 mod drops;
+mod ending;
 mod event_loop;
-mod gossip;
 mod gossip_files;
 mod incarnation;
+mod inherited_state;
 pub mod ipc_server;
 mod job_key;
 mod job_size;
-pub mod journal;
+mod journal;
 mod journal_record;
 mod log;
 mod log_writer;
-mod loop_state;
 mod origin;
 mod parent_pipe;
 mod participant_discovery;
 mod peers;
+mod pending_change;
 mod piggyback;
 mod printer;
 mod priority;
 mod publisher;
-mod rail_liveness;
 mod rail_retry;
 mod rails;
 mod rank_facts;

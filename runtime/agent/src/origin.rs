@@ -1,8 +1,7 @@
 //! The origin of each setting of an agent: its option, its variable, its file, or the default.
 
-use super::args::Args;
 use clap::parser::ValueSource;
-use clap::{ArgMatches, CommandFactory};
+use clap::{ArgMatches, Command};
 use muster_config::Setting;
 
 /// The meaning of an option that was not given and has no default of its own.
@@ -55,9 +54,8 @@ const VARIABLES: [(&str, &str, &str); 4] = [
     ),
 ];
 
-/// All settings, in the order of the options. `name` is the agent's.
-pub(super) fn settings(matches: &ArgMatches, name: &str) -> Vec<Setting> {
-    let command = Args::command();
+/// All settings, in the order of the command's options. `name` is the agent's.
+pub(super) fn settings(command: &Command, matches: &ArgMatches, name: &str) -> Vec<Setting> {
     let mut settings = Vec::new();
     for option in command.get_arguments() {
         let Some(key) = option.get_long().filter(|key| !LEFT_OUT.contains(key)) else {

@@ -3,11 +3,9 @@
 //! Until all are known the engine knows only itself and does not gossip. The rest of the agent runs: rails are open,
 //! ranks are served. A separate thread queries the server.
 
-use super::event_loop::EventLoop;
 use crate::rendezvous::{Entry, join};
-use muster_config::{GossipConfig, GroupName, ParticipantEntry, Teller, read_written, written};
-use muster_fabric::{NidList, Transport};
-use muster_protocol::Engine;
+use muster_config::{GossipConfig, GroupName, ParticipantEntry, Teller, read_written};
+use muster_fabric::NidList;
 use muster_sys::clock::monotonic_ns;
 use std::collections::BTreeSet;
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
@@ -82,12 +80,22 @@ impl ParticipantDiscovery {
         }
     }
 
-    /// Returns all participants, if they are known by now.
-    fn poll(&mut self, key: Option<[u8; 32]>, own: &NidList) -> Option<Participants> {
-        match self.gossip.told_by.clone()? {
+    /// Time of the next check for the list.
+    pub(super) fn due_us(&self) -> u64 {
+        monotonic_ns() / 1000 + CHECK_US
+    }
+
+    /// Returns the configuration with all participants, if they are known by now.
+    pub(super) fn poll(&mut self, key: Option<[u8; 32]>, own: &NidList) -> Option<GossipConfig> {
+        let participants = match self.gossip.told_by.clone()? {
             Teller::Seeds(expected) => self.poll_seeds(expected, own),
             Teller::Server(server) => self.poll_server(&server, key?, own),
-        }
+        }?;
+        Some(GossipConfig {
+            participants,
+            told_by: None,
+            ..self.gossip.clone()
+        })
     }
 
     fn poll_seeds(&mut self, expected: usize, own: &NidList) -> Option<Participants> {
@@ -225,52 +233,4 @@ fn query_server(
         pause = (pause * 2).min(PAUSE_MAX);
     }
     None
-}
-
-impl EventLoop {
-    /// Takes the list of participants when it is complete, and starts gossip.
-    pub(super) fn discover_participants(&mut self) {
-        let Engine::Age(engine) = &self.engine else {
-            return;
-        };
-        let key = engine.config().key;
-        let Some(participant_discovery) = &mut self.admin_endpoint.participant_discovery else {
-            return;
-        };
-        let own = self.fabric.local_nids();
-        let Some(participants) = participant_discovery.poll(key, &own) else {
-            return;
-        };
-        let gossip = GossipConfig {
-            participants,
-            told_by: None,
-            ..participant_discovery.gossip.clone()
-        };
-        self.admin_endpoint.participant_discovery = None;
-        match self.init_gossip(&gossip, None) {
-            Ok(_) => {
-                if let Some(job) = &mut self.job {
-                    job.save_participants(written(&gossip.participants));
-                }
-                if let Engine::Age(engine) = &mut self.engine {
-                    if let Some(job) = &self.job {
-                        // A worker that takes over must expect these members: one that failed meanwhile would never
-                        // be missed.
-                        job.present().for_each(|id| engine.expect(id));
-                    }
-                    engine.resume_gossip();
-                }
-            }
-            Err(reason) => error!(
-                reason,
-                "gossip cannot start with the discovered participants"
-            ),
-        }
-    }
-
-    /// Time of the next check for the list.
-    pub(super) fn discovery_due_us(&self) -> Option<u64> {
-        let is_waiting = self.admin_endpoint.participant_discovery.is_some();
-        is_waiting.then(|| monotonic_ns() / 1000 + CHECK_US)
-    }
 }

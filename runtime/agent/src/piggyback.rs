@@ -8,10 +8,8 @@
 //! Pings of age gossip are carried in the same way, one per cycle, for the member that is pinged next. A traffic
 //! stamp does not replace a ping: a stamp that is read late would make a failed member appear young.
 
-use super::event_loop::{EventLoop, instant};
 use super::rank_service::RankService;
-use muster_fabric::Transport;
-use muster_protocol::{BEAT_AHEAD_MAX, GOSSIP_AHEAD_MAX, Input, Instant, MemberId};
+use muster_protocol::{BEAT_AHEAD_MAX, Engine, GOSSIP_AHEAD_MAX, Input, Instant, MemberId};
 use muster_shm::{PIGGYBACK_MAX, TrafficStamp};
 use muster_sys::clock::monotonic_ns;
 
@@ -43,132 +41,138 @@ impl Piggybacks {
     }
 }
 
-impl EventLoop {
+impl Piggybacks {
     /// Passes on what ranks recorded within the last heartbeat about members that this node observes, or that observe
-    /// it.
-    pub(super) fn read_traffic(&mut self) {
-        if self.job.is_none() {
-            return;
-        }
+    /// it. `spares_beats` returns whether traffic may replace beats.
+    pub(super) fn read_traffic(
+        &mut self,
+        engine: &mut Engine,
+        job: &mut RankService,
+        spares_beats: &dyn Fn() -> bool,
+    ) {
         let now_ns = monotonic_ns();
         let now = instant(now_ns);
-        if self.piggybacks.due.is_some_and(|due| due <= now) {
-            self.piggybacks.due = None;
-            self.offer_beats(now_ns);
+        if self.due.is_some_and(|due| due <= now) {
+            self.due = None;
+            self.offer_beats(engine, job, now_ns);
         }
-        if self.engine.poll_timeout() > now {
+        if engine.poll_timeout() > now {
             return;
         }
-        self.receive_piggybacks(now_ns);
-        if self.spares_beats() && self.engine.overlay().is_some() {
-            self.report_traffic(now_ns);
+        receive_piggybacks(engine, job, now_ns);
+        if engine.overlay().is_some() && spares_beats() {
+            report_traffic(engine, job, now_ns);
         }
-        if self.engine.next_beat() <= now {
-            self.end_offers(now_ns);
-        }
-    }
-
-    /// Whether traffic may replace beats. It may not where beats also monitor rails: with several rails, or with
-    /// preferences among them, only frames on a rail show that it works.
-    fn spares_beats(&self) -> bool {
-        self.fabric.rails().len() == 1 && !self.rails.has_preferences()
-    }
-
-    fn report_traffic(&mut self, now_ns: u64) {
-        let Some(job) = &self.job else { return };
-        let limit_ns = self.timing.heartbeat_us * 1000;
-        let age_of = |job: &RankService, id: MemberId, direction: TrafficStamp| {
-            let at_ns = job.traffic_ns(id, direction).filter(|at_ns| *at_ns != 0)?;
-            Some(now_ns.saturating_sub(at_ns)).filter(|age_ns| *age_ns < limit_ns)
-        };
-        let mut inputs: Vec<Input<'static>> = Vec::new();
-        for member in self.engine.observing() {
-            if let Some(age_ns) = age_of(job, member, TrafficStamp::From) {
-                let age_us = age_ns / 1000;
-                inputs.push(Input::TrafficFrom { member, age_us });
-            }
-        }
-        for member in self.engine.observers() {
-            if let Some(age_ns) = age_of(job, member, TrafficStamp::To) {
-                let age_us = age_ns / 1000;
-                inputs.push(Input::TrafficTo { member, age_us });
-            }
-        }
-        for input in inputs {
-            // The member may have left, or the link may have ended.
-            let _ = self.engine.handle(instant(now_ns), input);
-        }
-    }
-
-    /// Passes on the piggybacks that ranks received.
-    fn receive_piggybacks(&mut self, now_ns: u64) {
-        let mut piggyback = [0; PIGGYBACK_MAX];
-        for id in self.engine.carried_from() {
-            let job = self.job.as_mut();
-            let Some((size, at_ns)) = job.and_then(|job| job.collect_piggyback(id, &mut piggyback))
-            else {
-                continue;
-            };
-            let carried = Input::Carried {
-                bytes: &piggyback[..size],
-                age_us: now_ns.saturating_sub(at_ns) / 1000,
-            };
-            // The engine counts and drops a piggyback that is not a beat or ping of a member.
-            let _ = self.engine.handle(instant(now_ns), carried);
+        if engine.next_beat() <= now {
+            self.end_offers(engine, job, spares_beats, now_ns);
         }
     }
 
     /// Offers the next beats, or the next ping, for members to which ranks look for something to carry.
-    fn offer_beats(&mut self, now_ns: u64) {
-        let mut piggyback = [0; AHEAD_MAX];
-        for id in self.engine.ahead_for(instant(now_ns)) {
-            if !self.is_wanted(id, now_ns) {
-                continue;
-            }
-            let size = self
-                .engine
-                .write_ahead(instant(now_ns), id, &mut piggyback)
-                .unwrap_or(0);
-            let job = self.job.as_mut().filter(|_| size > 0);
-            if job.is_some_and(|job| job.offer_piggyback(id, &piggyback[..size])) {
-                self.piggybacks.offered.push(id);
+    fn offer_beats(&mut self, engine: &mut Engine, job: &mut RankService, now_ns: u64) {
+        let (now, mut piggyback) = (instant(now_ns), [0; AHEAD_MAX]);
+        for id in engine.ahead_for(now) {
+            if is_wanted(engine, job, id, now_ns)
+                && let Some(size) = engine.write_ahead(now, id, &mut piggyback)
+                && let Some((table, node)) = job.entry(id)
+                && table.offer_piggyback(node, &piggyback[..size])
+            {
+                self.offered.push(id);
             }
         }
     }
 
     /// Ends the offers just before the engine sends: a ping that a rank has taken is not sent again.
-    pub(super) fn settle_piggybacks(&mut self) {
+    pub(super) fn settle(
+        &mut self,
+        engine: &mut Engine,
+        job: &mut RankService,
+        spares_beats: &dyn Fn() -> bool,
+    ) {
         let now_ns = monotonic_ns();
-        let is_due = self.engine.next_beat() <= instant(now_ns);
-        if self.engine.age().is_some() && is_due && !self.piggybacks.offered.is_empty() {
-            self.end_offers(now_ns);
+        let is_due = engine.next_beat() <= instant(now_ns);
+        if engine.age().is_some() && is_due && !self.offered.is_empty() {
+            self.end_offers(engine, job, spares_beats, now_ns);
         }
     }
 
     /// Ends the offers, because beats or the ping are due. Withdraws those that were not taken, and reports those
     /// that were.
-    fn end_offers(&mut self, now_ns: u64) {
+    fn end_offers(
+        &mut self,
+        engine: &mut Engine,
+        job: &mut RankService,
+        spares_beats: &dyn Fn() -> bool,
+        now_ns: u64,
+    ) {
         let now = instant(now_ns);
-        for member in std::mem::take(&mut self.piggybacks.offered) {
-            let job = self.job.as_mut();
-            if job.is_some_and(|job| job.withdraw_piggyback(member)) {
-                self.piggybacks.taken += 1;
+        for member in std::mem::take(&mut self.offered) {
+            if let Some((table, node)) = job.entry(member)
+                && table.withdraw_piggyback(node)
+            {
+                self.taken += 1;
                 let age_us = 0;
-                let _ = self.engine.handle(now, Input::TrafficTo { member, age_us });
+                let _ = engine.handle(now, Input::TrafficTo { member, age_us });
             }
         }
-        let all = || self.engine.carried_to().into_iter();
-        let wanted = self.spares_beats() && all().any(|id| self.is_wanted(id, now_ns));
-        let due = self.engine.following_ahead(now);
-        self.piggybacks.due = wanted.then_some(due);
+        let mut all = engine.carried_to().into_iter();
+        let wanted = spares_beats() && all.any(|id| is_wanted(engine, job, id, now_ns));
+        self.due = wanted.then(|| engine.following_ahead(now));
     }
+}
 
-    fn is_wanted(&self, id: MemberId, now_ns: u64) -> bool {
-        let limit_ns = WANTED_BEATS * self.engine.beat_us() * 1000;
-        let at_ns = self
-            .job
-            .as_ref()
-            .map_or(0, |job| job.piggyback_wanted_ns(id));
-        at_ns != 0 && now_ns.saturating_sub(at_ns) < limit_ns
+fn report_traffic(engine: &mut Engine, job: &mut RankService, now_ns: u64) {
+    let limit_ns = engine.beat_us() * 1000;
+    let mut age_us = |id: MemberId, direction: TrafficStamp| {
+        let (table, node) = job.entry(id)?;
+        let at_ns = table.view().traffic_ns(node, direction);
+        let age_ns = now_ns.saturating_sub(at_ns);
+        (at_ns != 0 && age_ns < limit_ns).then_some(age_ns / 1000)
+    };
+    let mut inputs: Vec<Input<'static>> = Vec::new();
+    for member in engine.observing() {
+        if let Some(age_us) = age_us(member, TrafficStamp::From) {
+            inputs.push(Input::TrafficFrom { member, age_us });
+        }
     }
+    for member in engine.observers() {
+        if let Some(age_us) = age_us(member, TrafficStamp::To) {
+            inputs.push(Input::TrafficTo { member, age_us });
+        }
+    }
+    for input in inputs {
+        // The member may have left, or the link may have ended.
+        let _ = engine.handle(instant(now_ns), input);
+    }
+}
+
+/// Passes on the piggybacks that ranks received.
+fn receive_piggybacks(engine: &mut Engine, job: &mut RankService, now_ns: u64) {
+    let mut piggyback = [0; PIGGYBACK_MAX];
+    for id in engine.carried_from() {
+        let Some((table, node)) = job.entry(id) else {
+            continue;
+        };
+        let Some((size, at_ns)) = table.collect_piggyback(node, &mut piggyback) else {
+            continue;
+        };
+        let carried = Input::Carried {
+            bytes: &piggyback[..size],
+            age_us: now_ns.saturating_sub(at_ns) / 1000,
+        };
+        // The engine counts and drops a piggyback that is not a beat or ping of a member.
+        let _ = engine.handle(instant(now_ns), carried);
+    }
+}
+
+fn is_wanted(engine: &Engine, job: &mut RankService, id: MemberId, now_ns: u64) -> bool {
+    let limit_ns = WANTED_BEATS * engine.beat_us() * 1000;
+    let at_ns = job
+        .entry(id)
+        .map_or(0, |(table, node)| table.view().piggyback_wanted_ns(node));
+    at_ns != 0 && now_ns.saturating_sub(at_ns) < limit_ns
+}
+
+fn instant(ns: u64) -> Instant {
+    Instant(ns / 1000)
 }

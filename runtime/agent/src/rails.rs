@@ -393,7 +393,8 @@ fn take_alone(fabric: &mut Fabric, opened: OpenedRail, mtu_least: usize) -> Resu
     }
 }
 
-fn nid_of(fabric: &Fabric, index: usize) -> Option<Nid> {
+/// The NID of an open rail.
+pub(super) fn nid_of(fabric: &Fabric, index: usize) -> Option<Nid> {
     let rails = fabric.rails();
     let view = rails.into_iter().find(|rail| rail.index == index);
     view.map(|rail| rail.nid)

@@ -34,31 +34,22 @@ pub(super) fn describe(finding: Finding) -> Option<(RankState, Cause, i32)> {
     })
 }
 
-pub(super) fn report_rank(
-    input: &mut dyn FnMut(Input<'_>),
-    rank: u32,
-    state: RankState,
-    cause: Cause,
-    argument: i32,
-) {
-    input(Input::Told(rank_report(rank, state, cause, argument)));
-}
-
+/// A report about a rank, as an input of the engine.
 pub(super) fn rank_report(
     rank: u32,
     state: RankState,
     cause: Cause,
     argument: i32,
-) -> Told<'static> {
+) -> Input<'static> {
     // All values fit: there are few causes, and on Linux signals are below 128 and exit codes below 256.
     let sign = if argument < 0 { MINUS } else { 0 };
     let detail = RankDetail {
         code: cause as u16 as u8 | sign,
         argument: argument.unsigned_abs() as u8,
     };
-    Told::Rank {
+    Input::Told(Told::Rank {
         rank,
         state,
         detail,
-    }
+    })
 }

@@ -11,6 +11,7 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::{pread, pwrite};
 use std::io;
 use std::os::fd::OwnedFd;
+use tracing::warn;
 
 /// Maximum size of a record in bytes. A larger one is refused and the older one stays.
 pub(crate) const RECORD_BYTES_MAX: usize = 16 << 20;
@@ -69,6 +70,13 @@ impl Resume {
         header[..8].copy_from_slice(&self.writes.to_le_bytes());
         header[8..].copy_from_slice(&(bytes.len() as u64).to_le_bytes());
         write_all(&self.file, &header, 0)
+    }
+
+    /// Writes a record. If that fails, the last one stays, and the failure is logged.
+    pub(crate) fn save(&mut self, record: &Record) {
+        if let Err(cause) = self.write(record) {
+            warn!(%cause, "the resume record cannot be written; a later worker continues from an older one");
+        }
     }
 
     /// Reads the last complete record, if there is one.

@@ -8,12 +8,12 @@
 
 use super::cpu_placement;
 use super::descriptors::{self, Renewals};
+use super::inherited_state::{InheritedState, clean_up};
 use super::printer;
 use super::resume::Resume;
 use super::signals::Signals;
 use super::worker;
 use muster_config::{AgentConfig, KeySource, Stay, leave_key};
-use muster_fabric::locality::Machine;
 use muster_fabric::{Libfabric, LivenessConnection};
 use muster_ipc::locked_directory::remove_abandoned;
 use muster_ipc::{AgentDirectory, Listener, ListenerError};
@@ -96,22 +96,6 @@ fn table_remedy(error: &TableError) -> &'static str {
     }
 }
 
-/// The state that the supervisor and its workers share.
-pub(super) struct InheritedState {
-    pub(super) table: TableWriter,
-    pub(super) listener: Listener,
-    pub(super) resume: Resume,
-    pub(super) libfabric: Libfabric,
-    /// The connection that peers' agents hold open. The kernel closes it when supervisor and worker are gone.
-    pub(super) liveness_connection: Option<Arc<LivenessConnection>>,
-    /// The topology of the machine, if it is known.
-    pub(super) machine: Option<Machine>,
-    /// The supervisor's process.
-    pub(super) supervisor: Pid,
-    /// Earlier workers that ended for a new one.
-    pub(super) renewals: Renewals,
-}
-
 /// Detaches from the launcher: new session, new parent, no terminal, no inherited descriptors. With an inherited
 /// descriptor open, `mpirun` would not end before the agent. Returns false in the process that has to end now.
 pub(super) fn detach() -> io::Result<bool> {
@@ -161,13 +145,6 @@ pub(super) fn run(
             Err(error)
         }
     }
-}
-
-/// Removes all files of the agent directory, including the key, because the service has ended. The log stays if the
-/// user has set MUSTER_LOG, for reading it afterwards.
-pub(super) fn clean_up(listener: Listener, agent_directory: &AgentDirectory) {
-    let is_log_wanted = std::env::var_os("MUSTER_LOG").is_some();
-    listener.clear_away(agent_directory, !is_log_wanted);
 }
 
 fn prepare() -> Result<(TableWriter, Resume, Libfabric), SupervisorError> {

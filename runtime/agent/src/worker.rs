@@ -5,17 +5,19 @@
 
 use super::admin_endpoint::AdminEndpoint;
 use super::cpu_placement::{self, CpuPlacement};
-use super::descriptors::Descriptors;
-use super::event_loop::{Ending, EventLoop};
+use super::descriptors::{Descriptors, Renewals};
+use super::ending::Ending;
+use super::event_loop::EventLoop;
+use super::incarnation;
+use super::inherited_state::{InheritedState, clean_up};
 use super::log;
 use super::participant_discovery::ParticipantDiscovery;
 use super::printer;
 use super::rails::Rails;
 use super::rank_service::RankService;
-use super::resume::{Record, Resume};
+use super::resume::Record;
 use super::service;
 use super::signals::Signals;
-use super::supervisor::{InheritedState, clean_up};
 use muster_config::{AgentConfig, GossipConfig, KeySource, RailEntry, RailsDocument, Stay};
 use muster_fabric::{
     DefaultRails, Fabric, FabricConfig, Libfabric, LivenessConnection, Nid, NidError, NidList,
@@ -29,7 +31,6 @@ use muster_sys::clock::monotonic_ns;
 use muster_sys::limits::remedy;
 use muster_sys::signal::keeping_handlers;
 use rustix::process::getppid;
-use rustix::time::{ClockId, clock_gettime};
 use std::sync::Arc;
 use tracing::{error, info, warn};
 
@@ -115,12 +116,19 @@ pub(super) fn run_alone(config: &AgentConfig) -> Result<(), String> {
     let path = base_directory().ok().map(|base| base.join(file));
     let mut admin_endpoint = AdminEndpoint::open(config, None, path.as_deref());
     note_seeds(&mut admin_endpoint, config);
-    let mut event_loop =
-        EventLoop::new(rails, engine, None, admin_endpoint, config.profile, signals)
-            .map_err(|error| format!("cannot start the event loop: {error}"))?;
+    let mut event_loop = EventLoop::new(
+        rails,
+        engine,
+        None,
+        admin_endpoint,
+        config.profile,
+        signals,
+        Descriptors::new(None, Renewals::default()),
+    )
+    .map_err(|error| format!("cannot start the event loop: {error}"))?;
     let ready = printer::print_ready(config.name.as_str());
     service::notify(service::READY);
-    event_loop.lifetime.watchdog = service::Watchdog::from_environment();
+    event_loop.feed_watchdog(service::Watchdog::from_environment());
     let ending = ready.and_then(|()| event_loop.run());
     service::notify(service::STOPPING);
     match ending {
@@ -179,8 +187,8 @@ fn serve(
         admin_endpoint,
         config.profile,
         signals,
+        Descriptors::new(Some(supervisor), renewals),
     )?;
-    event_loop.poller.descriptors = Descriptors::new(Some(supervisor), renewals);
     event_loop.catch_up();
     if config.stay != Stay::Lingering {
         if let Some(what) = limitation {
@@ -465,7 +473,7 @@ fn engine_config(
         KeySource::Given(key) => Some(key),
         KeySource::FromClients => None,
     };
-    engine.incarnation = next_incarnation();
+    engine.incarnation = incarnation::next();
     engine.previous_incarnation = config.former;
     if config.former.is_some() {
         // The policy of its ranks' MPI. The client that started this agent states it again when it attaches.
@@ -476,12 +484,6 @@ fn engine_config(
     engine.random_seed = config.random_seed;
     engine.mtu = mtu.min(muster_protocol::MTU_MAX);
     engine
-}
-
-/// The number of a new incarnation: the time in nanoseconds.
-pub(super) fn next_incarnation() -> u64 {
-    let now = clock_gettime(ClockId::Realtime);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 /// The rails if none are configured. All are on one net: net numbers would depend on the order of this node's
@@ -498,13 +500,6 @@ fn default_entries(choice: &DefaultRails, port: u16) -> Result<Vec<RailEntry>, S
     let nids: Result<Vec<Nid>, _> = nids.collect();
     let nids = nids.map_err(|error| error.to_string())?;
     Ok(nids.into_iter().map(entry).collect())
-}
-
-/// Writes a record, which replaces the last one.
-pub(super) fn save(resume: &mut Resume, record: &Record) {
-    if let Err(cause) = resume.write(record) {
-        warn!(%cause, "the resume record cannot be written; a later worker continues from an older one");
-    }
 }
 
 #[cfg(test)]

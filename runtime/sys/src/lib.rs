@@ -9,6 +9,7 @@ pub mod cancel;
 pub mod child;
 pub mod clock;
 pub mod daemon;
+pub mod date;
 pub mod descriptor;
 pub mod file;
 pub mod fork;

@@ -112,6 +112,13 @@ struct Connection {
     wants_wake_up: bool,
 }
 
+/// What a call of [`IpcServer::serve`] works on.
+struct Served<'a> {
+    table: &'a mut TableWriter,
+    watch: &'a Watch,
+    requests: &'a mut Vec<Request>,
+}
+
 impl IpcServer {
     /// Starts to serve a listener.
     pub fn new(listener: Listener, directory: &AgentDirectory) -> io::Result<Self> {
@@ -196,11 +203,16 @@ impl IpcServer {
         self.epoll
             .wait_for(READY_AT_ONCE, &mut ready, Some(Duration::ZERO))?;
         let mut more = !ready.is_empty();
+        let on = &mut Served {
+            table,
+            watch,
+            requests,
+        };
         for ready in ready {
             if ready.token == LISTENER {
-                self.accept(now, table, watch, requests)?;
+                self.accept(now, on)?;
             } else {
-                self.receive(ready.token, table, watch, requests);
+                self.receive(ready.token, on);
             }
         }
         for _ in 0..CLOSED_AT_ONCE {
@@ -211,7 +223,7 @@ impl IpcServer {
                 break;
             }
             // The client may have sent it in time, and the agent be late.
-            self.receive(token, table, watch, requests);
+            self.receive(token, on);
             if self.unattached.contains_key(&token) {
                 self.counters.silent += 1;
                 self.drop_connection(token);
@@ -353,14 +365,8 @@ impl IpcServer {
 
     /// Accepts a bounded number of connections and reads what they have sent already: a client that sends its
     /// `Attach` at once is never among those that are closed because they sent nothing.
-    fn accept(
-        &mut self,
-        now: Instant,
-        table: &mut TableWriter,
-        watch: &Watch,
-        requests: &mut Vec<Request>,
-    ) -> io::Result<()> {
-        let connections_max = table.view().limits().slots as usize + UNATTACHED_MAX;
+    fn accept(&mut self, now: Instant, on: &mut Served<'_>) -> io::Result<()> {
+        let connections_max = on.table.view().limits().slots as usize + UNATTACHED_MAX;
         for _ in 0..ACCEPTS_AT_ONCE {
             let socket = match self.listener.accept() {
                 Ok(Some(socket)) => socket,
@@ -389,7 +395,7 @@ impl IpcServer {
             };
             self.connections.insert(token, connection);
             self.unattached.insert(token, now);
-            self.receive(token, table, watch, requests);
+            self.receive(token, on);
             if self.connections.len() > connections_max && self.unattached.contains_key(&token) {
                 self.counters.turned_away += 1;
                 self.drop_connection(token);
@@ -419,13 +425,7 @@ impl IpcServer {
     }
 
     /// Reads what a client sent, a bounded number of messages so that no client starves the others.
-    fn receive(
-        &mut self,
-        token: u64,
-        table: &mut TableWriter,
-        watch: &Watch,
-        requests: &mut Vec<Request>,
-    ) {
+    fn receive(&mut self, token: u64, on: &mut Served<'_>) {
         let mut buffer = [0; MESSAGE_MAX];
         for _ in 0..MESSAGES_AT_ONCE {
             let Some(connection) = self.connections.get(&token) else {
@@ -437,17 +437,17 @@ impl IpcServer {
                     let Some(bytes) = buffer.get(..length) else {
                         return;
                     };
-                    self.handle(token, bytes, descriptors, table, watch, requests);
+                    self.handle(token, bytes, descriptors, on);
                 }
                 Ok(Received::HungUp) | Err(_) => {
                     if let Some((slot, generation)) = connection.slot {
-                        let withdrawn = watch.forget_if_withdrawn(slot, generation);
-                        requests.push(match withdrawn {
+                        let withdrawn = on.watch.forget_if_withdrawn(slot, generation);
+                        on.requests.push(match withdrawn {
                             true => Request::Withdrawn { slot },
                             false => Request::HungUp { slot, generation },
                         });
                         if withdrawn {
-                            table.release_slot(slot);
+                            on.table.release_slot(slot);
                         }
                     }
                     self.drop_connection(token);
@@ -457,15 +457,7 @@ impl IpcServer {
         }
     }
 
-    fn handle(
-        &mut self,
-        token: u64,
-        bytes: &[u8],
-        descriptors: Vec<OwnedFd>,
-        table: &mut TableWriter,
-        watch: &Watch,
-        requests: &mut Vec<Request>,
-    ) {
+    fn handle(&mut self, token: u64, bytes: &[u8], descriptors: Vec<OwnedFd>, on: &mut Served<'_>) {
         let Some(connection) = self.connections.get(&token) else {
             return;
         };
@@ -474,7 +466,7 @@ impl IpcServer {
             (Ok(ToAgent::Attach(attach_request)), None) => {
                 let event = descriptors.into_iter().next().map(EventFd::from_untrusted);
                 let admitted = match event.transpose() {
-                    Ok(event) => self.admit(token, &attach_request, event, table, watch),
+                    Ok(event) => self.admit(token, &attach_request, event, on),
                     Err(cause) => Err((
                         RefusalCode::Malformed,
                         format!(
@@ -483,33 +475,35 @@ impl IpcServer {
                     )),
                 };
                 match admitted {
-                    Ok(request) => requests.push(request),
+                    Ok(request) => on.requests.push(request),
                     Err((code, reason)) => self.refuse(token, code, reason),
                 }
             }
             (Ok(ToAgent::Armed), Some((slot, _))) => {
-                if let Some(slot) = table.view().slot(slot) {
+                if let Some(slot) = on.table.view().slot(slot) {
                     slot.set_armed();
                 }
                 // A futex that cannot be waited for is covered by the pidfd; the watch counts it.
-                let _ = watch.arm(slot);
-                requests.push(Request::Armed { slot });
+                let _ = on.watch.arm(slot);
+                on.requests.push(Request::Armed { slot });
             }
             (Ok(ToAgent::Seed(address)), Some((slot, _))) => {
-                requests.push(Request::Seed { slot, address });
+                on.requests.push(Request::Seed { slot, address });
             }
-            (Ok(ToAgent::Key(key)), Some((slot, _))) => requests.push(Request::Key { slot, key }),
+            (Ok(ToAgent::Key(key)), Some((slot, _))) => {
+                on.requests.push(Request::Key { slot, key });
+            }
             (Ok(ToAgent::Aborted(rank, how, job_size)), Some(_)) => {
-                requests.push(Request::Aborted {
+                on.requests.push(Request::Aborted {
                     rank,
                     how,
                     job_size,
                 });
             }
             (Ok(ToAgent::Placed(node, ranks)), Some(_)) => {
-                requests.push(Request::Placed { node, ranks });
+                on.requests.push(Request::Placed { node, ranks });
             }
-            (Ok(ToAgent::Feeds), Some(_)) => requests.push(Request::Feeds),
+            (Ok(ToAgent::Feeds), Some(_)) => on.requests.push(Request::Feeds),
             (Ok(ToAgent::Ask), Some((slot, _))) => {
                 let socket = descriptors.into_iter().next();
                 let socket = socket.and_then(|fd| Packets::try_from(fd).ok());
@@ -518,10 +512,10 @@ impl IpcServer {
                     None => self.counters.asks_dropped += 1,
                 }
             }
-            (Ok(ToAgent::Leaving(exit_code)), Some((slot, _))) => {
-                requests.push(Request::Leaving { slot, exit_code });
+            (Ok(ToAgent::Leaving(_)), Some((slot, _))) => {
                 self.send(token, &ToClient::Detach);
-                watch.inspect(slot);
+                // It finds the leave mark in the state table and reports the end.
+                on.watch.inspect(slot);
             }
             (Err(cause @ DecodeError::Version { .. }), _) => {
                 let reason = format!(
@@ -548,8 +542,7 @@ impl IpcServer {
         token: u64,
         attach_request: &Attach,
         event: Option<EventFd>,
-        table: &mut TableWriter,
-        watch: &Watch,
+        on: &mut Served<'_>,
     ) -> Result<Request, (RefusalCode, String)> {
         let Some(peer) = self
             .connections
@@ -572,16 +565,17 @@ impl IpcServer {
         };
         let kept = attach_request
             .held
-            .filter(|held| still_holds(held, &claim, table));
+            .filter(|held| still_holds(held, &claim, on.table));
         let again = kept.is_some();
         let (slot, generation) = match kept {
             Some(held) => (held.slot, held.generation),
             None => {
                 self.check_rank(attach_request.rank)?;
-                let claimed = table
+                let claimed = on
+                    .table
                     .claim_slot(&claim, &procfs::is_alive)
                     .map_err(refusal)?;
-                watch.follow(claimed.0);
+                on.watch.follow(claimed.0);
                 claimed
             }
         };
@@ -589,12 +583,16 @@ impl IpcServer {
         if let Some(old) = self.token_of(slot) {
             self.drop_connection(old);
         }
-        let rank = table.view().slot(slot).and_then(|slot| slot.facts().rank);
+        let rank = on
+            .table
+            .view()
+            .slot(slot)
+            .and_then(|slot| slot.facts().rank);
         let publish = self.is_lowest(rank);
         let attached = Attached {
             slot,
             generation,
-            mark: table.mark(slot),
+            mark: on.table.mark(slot),
             publish,
             address: self.address.clone(),
         };
@@ -606,7 +604,7 @@ impl IpcServer {
             connection.wants_wake_up = attach_request.wants_wake_up;
             let bytes = ToClient::Attached(attached).encode();
             // A client that has closed its connection meanwhile is handled when that is read.
-            let _ = connection.socket.send_with(&bytes, &table.descriptors());
+            let _ = connection.socket.send_with(&bytes, &on.table.descriptors());
         }
         self.counters.attached += 1;
         let (pid, job_size, ulfm) = (peer.pid, attach_request.job_size, attach_request.ulfm);

@@ -57,13 +57,6 @@ pub enum Request {
     },
     /// Its application requests from now on that failures are reported to MPI.
     Feeds,
-    /// It announced that it leaves; the watch will report `Left`.
-    Leaving {
-        /// Its slot.
-        slot: u32,
-        /// Its exit code.
-        exit_code: i32,
-    },
     /// Its connection is closed, which is no evidence of a failure.
     HungUp {
         /// Its slot.

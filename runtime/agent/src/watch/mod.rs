@@ -197,24 +197,12 @@ impl Watch {
     /// Counters of the watch, by name.
     pub fn counters(&self) -> [(&'static str, u64); 2] {
         [
-            ("findings_overtaken", self.dropped()),
-            ("waits_refused", self.failures()),
+            ("findings_overtaken", self.shared.notices.dropped()),
+            (
+                "waits_refused",
+                self.shared.failures.load(Ordering::Relaxed),
+            ),
         ]
-    }
-
-    /// Findings that were replaced by a later one of the same slot before the agent took them.
-    pub fn dropped(&self) -> u64 {
-        self.shared.notices.dropped()
-    }
-
-    /// Waits that the kernel refused. The pidfd and the sampling replace them.
-    pub fn failures(&self) -> u64 {
-        self.shared.failures.load(Ordering::Relaxed)
-    }
-
-    /// How the threads wait for the futex words.
-    pub fn mode(&self) -> WaitMode {
-        self.shared.mode
     }
 
     fn wake_group(&self, group: usize) -> io::Result<()> {

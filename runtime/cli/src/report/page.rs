@@ -4,8 +4,8 @@
 use super::incident::{Explanation, Incident, View};
 use super::timeline;
 use crate::show::counted;
-use muster_agent::journal::rfc3339;
 use muster_hostlist::fold;
+use muster_sys::date::rfc3339;
 use serde_json::Value;
 use std::fmt::Write as _;
 

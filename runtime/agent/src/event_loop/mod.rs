@@ -22,26 +22,32 @@
 //!
 //! Step 1 never sends: what a datagram causes is published in step 5 and sent in step 6.
 
-use super::admin_endpoint::AdminEndpoint;
-use super::admin_handlers::PendingChange;
-use super::descriptors::{Descriptors, Renewals};
-use super::gossip;
-use super::journal_record::journal_record;
-use super::log;
-use super::loop_state::{Lifetime, Poller, RailMonitor, Timing};
-use super::peers::{AddressSource, PeerDirectory};
-use super::piggyback::Piggybacks;
-use super::printer;
-use super::priority::Priority;
-use super::rails::Rails;
-use super::rank_service::RankService;
-use super::service::Watchdog;
-use super::signals::Signals;
-use super::slice::{LocalWork, Slice};
-use super::spin_detector::SpinDetector;
-use super::status::{RAILS_KEY, Status};
-use super::unauthenticated::UnauthenticatedSenders;
+mod gossip;
+mod rail_changes;
+mod rail_liveness;
+mod requests;
+mod state;
+
+use crate::admin_endpoint::AdminEndpoint;
+use crate::descriptors::Descriptors;
+use crate::ending::Ending;
 use crate::journal::Journal;
+use crate::journal_record::journal_record;
+use crate::log;
+use crate::participant_discovery::ParticipantDiscovery;
+use crate::peers::{AddressSource, PeerDirectory};
+use crate::pending_change::PendingChange;
+use crate::piggyback::Piggybacks;
+use crate::printer;
+use crate::priority::Priority;
+use crate::rails::Rails;
+use crate::rank_service::RankService;
+use crate::service::Watchdog;
+use crate::signals::Signals;
+use crate::slice::{LocalWork, Slice};
+use crate::spin_detector::SpinDetector;
+use crate::status::{RAILS_KEY, Status};
+use crate::unauthenticated::UnauthenticatedSenders;
 use muster_control::Control;
 use muster_fabric::{Arrival, Fabric, PeerHandle, Transport};
 use muster_protocol::{
@@ -50,6 +56,7 @@ use muster_protocol::{
 use muster_sys::clock::monotonic_ns;
 use muster_sys::poll::{Epoll, Ready};
 use muster_sys::schedule::demotions;
+use state::{Lifetime, Poller, RailMonitor, Timing};
 use std::io;
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -68,41 +75,28 @@ const SLEEP_MAX_US: u64 = 1_000_000;
 const SNAPSHOT_INTERVAL_US: u64 = 20_000;
 
 /// Tokens of the loop's descriptors. Rails need no separate ones: they are read in every round.
-pub(super) const TOKEN_RAILS: u64 = 0;
+const TOKEN_RAILS: u64 = 0;
 const TOKEN_SIGNALS: u64 = 1;
 const TOKEN_CONTROL: u64 = 2;
 const TOKEN_RANKS: u64 = 3;
 
-/// Reason why the loop ended.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Ending {
-    /// No longer needed.
-    InOrder,
-    /// A request to end: no rank may start another agent for it.
-    Requested,
-    /// Another live member has this node's name.
-    NameTaken,
-    /// Another worker takes over.
-    Renewed,
-}
-
 /// All objects that the loop drives.
 pub(super) struct EventLoop {
-    pub(super) fabric: Fabric,
-    pub(super) engine: Engine,
-    pub(super) peers: PeerDirectory,
-    pub(super) rails: Rails,
-    pub(super) monitor: RailMonitor,
+    fabric: Fabric,
+    engine: Engine,
+    peers: PeerDirectory,
+    rails: Rails,
+    monitor: RailMonitor,
     /// The service for ranks; none in the foreground.
-    pub(super) job: Option<RankService>,
+    job: Option<RankService>,
     /// Beats for the ranks' messages to carry.
-    pub(super) piggybacks: Piggybacks,
+    piggybacks: Piggybacks,
     /// Senders of frames with another key.
-    pub(super) unauthenticated: UnauthenticatedSenders,
-    pub(super) admin_endpoint: AdminEndpoint,
-    pub(super) timing: Timing,
-    pub(super) lifetime: Lifetime,
-    pub(super) poller: Poller,
+    unauthenticated: UnauthenticatedSenders,
+    admin_endpoint: AdminEndpoint,
+    timing: Timing,
+    lifetime: Lifetime,
+    poller: Poller,
 }
 
 impl EventLoop {
@@ -113,6 +107,7 @@ impl EventLoop {
         admin_endpoint: AdminEndpoint,
         profile: Profile,
         signals: Signals,
+        descriptors: Descriptors,
     ) -> io::Result<Self> {
         let epoll = Epoll::new()?;
         epoll.add(signals.as_fd(), TOKEN_SIGNALS)?;
@@ -157,7 +152,7 @@ impl EventLoop {
         };
         let poller = Poller {
             epoll,
-            descriptors: Descriptors::new(None, Renewals::default()),
+            descriptors,
             buffer,
             heard: Vec::new(),
         };
@@ -179,16 +174,26 @@ impl EventLoop {
         Ok(event_loop)
     }
 
-    /// Tells the engine what the last worker knew and could not leave in its snapshot.
-    pub(super) fn catch_up(&mut self) {
+    /// Reports to the service manager from now on that the loop runs.
+    pub(super) fn feed_watchdog(&mut self, watchdog: Option<Watchdog>) {
+        self.lifetime.watchdog = watchdog;
+    }
+
+    /// Age gossip inherits no members. Without this, a member that failed before this worker took over would never
+    /// be missed.
+    fn expect_present(&mut self) {
         if let (Some(job), Engine::Age(age)) = (&self.job, &mut self.engine) {
-            // The age engine inherits no members. Without this, a member that failed meanwhile would never be missed.
             job.present().for_each(|id| age.expect(id));
         }
+    }
+
+    /// Tells the engine what the last worker knew and could not leave in its snapshot.
+    pub(super) fn catch_up(&mut self) {
+        self.expect_present();
         if let Some(job) = &self.job {
             let now = instant(monotonic_ns());
             for report in job.catch_up(&self.engine) {
-                if let Err(reject) = self.engine.handle(now, Input::Told(report)) {
+                if let Err(reject) = self.engine.handle(now, report) {
                     warn!(?reject, "the engine refused the report of a rank's end");
                 }
             }
@@ -214,6 +219,9 @@ impl EventLoop {
             self.discover_participants();
             self.wake_engine(unread);
             self.check_liveness();
+            self.continue_change();
+            self.reopen_rails();
+            self.publish_status();
             has_more |= self.handle_events(Some(&slice))?;
             if let Some(job) = &mut self.job {
                 has_more |= job.wake_up_on(&slice);
@@ -255,6 +263,23 @@ impl EventLoop {
                 self.report_spin(armed);
             }
             news_may_wait = !armed || ready.iter().any(|ready| ready.token == TOKEN_RAILS);
+        }
+    }
+
+    /// Step 0.
+    fn read_traffic(&mut self) {
+        let spares_beats = || spares_beats(&self.fabric, &self.rails);
+        if let Some(job) = &mut self.job {
+            let engine = &mut self.engine;
+            self.piggybacks.read_traffic(engine, job, &spares_beats);
+        }
+    }
+
+    fn settle_piggybacks(&mut self) {
+        let spares_beats = || spares_beats(&self.fabric, &self.rails);
+        if let Some(job) = &mut self.job {
+            let engine = &mut self.engine;
+            self.piggybacks.settle(engine, job, &spares_beats);
         }
     }
 
@@ -378,10 +403,7 @@ impl EventLoop {
         if is_paused == was_paused {
             return Ok(());
         }
-        let clients = self
-            .job
-            .iter()
-            .map(|job| (job.ipc.descriptor(), TOKEN_RANKS));
+        let clients = self.job.iter().map(|job| (job.clients(), TOKEN_RANKS));
         let control = self.admin_endpoint.control.iter();
         let operators = control.map(|control| (control.descriptor(), TOKEN_CONTROL));
         for (descriptor, token) in clients.chain(operators) {
@@ -394,7 +416,7 @@ impl EventLoop {
     }
 
     /// Counters of the agent itself; engine and fabric have their own.
-    pub(super) fn counters(&self) -> impl Iterator<Item = (&'static str, u64)> {
+    fn counters(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let own = [
             ("messages_dropped", self.monitor.drops.total()),
             ("piggyback_taken", self.piggybacks.taken),
@@ -461,7 +483,7 @@ impl EventLoop {
     }
 
     /// Step 5. Returns whether events are left because the slice is over.
-    pub(super) fn handle_events(&mut self, slice: Option<&Slice>) -> io::Result<bool> {
+    fn handle_events(&mut self, slice: Option<&Slice>) -> io::Result<bool> {
         let (mut news, mut has_more) = (false, false);
         if let Some(job) = &mut self.job {
             job.publish_gone(&self.engine);
@@ -607,7 +629,10 @@ impl EventLoop {
                 .and_then(PendingChange::due_us),
             self.lifetime.snapshot_due_us,
             self.piggybacks.due_us(),
-            self.discovery_due_us(),
+            self.admin_endpoint
+                .participant_discovery
+                .as_ref()
+                .map(ParticipantDiscovery::due_us),
             self.lifetime.watchdog.as_ref().map(Watchdog::due_us),
             self.timing
                 .local
@@ -653,13 +678,13 @@ impl EventLoop {
         }
     }
 
-    pub(super) fn input(&mut self, input: Input<'_>) {
+    fn input(&mut self, input: Input<'_>) {
         if let Err(reject) = self.engine.handle(instant(monotonic_ns()), input) {
             warn!(?reject, "the engine refused an input");
         }
     }
 
-    pub(super) fn peer_of(&mut self, target: Target) -> Option<PeerHandle> {
+    fn peer_of(&mut self, target: Target) -> Option<PeerHandle> {
         let address = self.engine.address_of(target)?;
         let source = match target {
             Target::Member(_) => AddressSource::Own,
@@ -694,6 +719,12 @@ impl EventLoop {
     }
 }
 
-pub(super) fn instant(ns: u64) -> Instant {
+/// Whether traffic may replace beats. It may not where beats also monitor rails: with several rails, or with
+/// preferences among them, only frames on a rail show that it works.
+fn spares_beats(fabric: &Fabric, rails: &Rails) -> bool {
+    !rails.has_preferences() && fabric.rails().len() == 1
+}
+
+fn instant(ns: u64) -> Instant {
     Instant(ns / 1000)
 }

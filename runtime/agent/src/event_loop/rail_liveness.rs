@@ -3,9 +3,10 @@
 //! A member is *degraded* while one of its rails is silent to this node and another is not, while it reports a failed
 //! rail itself, or while it is heard through relays only. If a rail is late, its member is probed on all rails.
 
-use super::drops::in_text;
-use super::event_loop::{EventLoop, instant};
-use super::status::{RAILS_KEY, read};
+use super::{EventLoop, instant};
+use crate::drops::in_text;
+use crate::rails::nid_of;
+use crate::status::{RAILS_KEY, read};
 use muster_fabric::{
     DropReason, FabricEvent, HealthState, Nid, NidList, Pace, PeerHandle, Transport,
 };
@@ -15,16 +16,13 @@ use std::collections::BTreeMap;
 use tracing::{error, info, warn};
 
 impl EventLoop {
-    /// Step 4.
+    /// Events of the fabric about rails and peers.
     pub(super) fn check_liveness(&mut self) {
         self.watch_beats();
         while let Some(event) = self.fabric.poll_event() {
             self.timing.worked = true;
             self.handle_rail_event(event);
         }
-        self.continue_change();
-        self.reopen_rails();
-        self.publish_status();
     }
 
     fn handle_rail_event(&mut self, event: FabricEvent) {
@@ -172,11 +170,9 @@ impl EventLoop {
 
     /// A rail of this node fails, or works again. dbg-110: a change of state is logged as an error.
     fn note_own(&mut self, rail: usize, reason: Option<&str>) {
-        let rails = self.fabric.rails();
-        let Some(nid) = rails.into_iter().find(|view| view.index == rail) else {
+        let Some(nid) = nid_of(&self.fabric, rail) else {
             return;
         };
-        let nid = nid.nid;
         if let Some(reason) = reason {
             error!(rail = %nid, reason, "a rail of this node fails; the other rails are used");
         } else {
@@ -189,20 +185,17 @@ impl EventLoop {
     /// The health of a rail of this node has fallen below its maximum, or reached it again. dbg-110: a change of
     /// state is logged as an error.
     fn note_health(&self, rail: usize, state: HealthState, reason: &str) {
-        let rails = self.fabric.rails();
-        if let Some(view) = rails.into_iter().find(|view| view.index == rail) {
-            let (nid, state) = (view.nid, state.word());
+        if let Some(nid) = nid_of(&self.fabric, rail) {
+            let state = state.word();
             error!(rail = %nid, state, reason, "the health of a rail of this node has changed");
         }
     }
 
     /// A rail of this node is slower than before, or as fast again. dbg-110: a change of state is logged as an error.
     fn note_speed(&mut self, rail: usize, mbits: u32, best_mbits: u32) {
-        let rails = self.fabric.rails();
-        let Some(nid) = rails.into_iter().find(|view| view.index == rail) else {
+        let Some(nid) = nid_of(&self.fabric, rail) else {
             return;
         };
-        let nid = nid.nid;
         if mbits < best_mbits {
             error!(rail = %nid, mbits, best_mbits, "a rail of this node is slower than before");
         } else {
@@ -211,7 +204,7 @@ impl EventLoop {
     }
 
     /// Publishes the failing rails of this node.
-    fn publish_status(&mut self) {
+    pub(super) fn publish_status(&mut self) {
         let (now_ns, engine) = (monotonic_ns(), &mut self.engine);
         let published = self.monitor.status.publish(now_ns / 1000, |value| {
             let key = RAILS_KEY;
@@ -354,6 +347,7 @@ mod tests {
     use super::*;
     use crate::admin_endpoint::AdminEndpoint;
     use crate::cpu_placement::CpuPlacement;
+    use crate::descriptors::{Descriptors, Renewals};
     use crate::rails::Rails;
     use crate::signals::Signals;
     use muster_config::RailsDocument;
@@ -418,6 +412,7 @@ mod tests {
             admin_endpoint,
             profile,
             signals,
+            Descriptors::new(None, Renewals::default()),
         )
         .unwrap();
         let member = MemberId::of("other");

@@ -1,5 +1,6 @@
 //! The rank service's knowledge of its job, tested without processes.
 
+use super::inherited::ranks_here;
 use super::*;
 use crate::watch::Finding;
 use muster_shm::{Claim, Hold, TableLimits};

@@ -1,50 +1,45 @@
 //! The agent's service for ranks: attached processes, findings of the kernel about them, events for them, and the end
 //! of the service when it is no longer needed.
 
-use super::event_loop::Ending;
-use super::incarnation::IncarnationFile;
-use super::job_key::{ClientKey, check_key};
-use super::job_size::{JobSize, Statement};
-use super::parent_pipe::{End, ExitMerge, ParentPipe, ParentState};
-use super::publisher::Publisher;
-use super::rank_facts::{describe, rank_report, report_rank};
-use super::rank_map::{self, RankMap};
-use super::resume::{Record, Resume};
-use super::slice::Slice;
-use super::worker;
+mod attributes;
+mod idle_time;
+mod inherited;
+
+use crate::ending::Ending;
+use crate::incarnation::IncarnationFile;
 use crate::ipc_server::{IpcServer, Request};
+use crate::job_key::{ClientKey, check_key};
+use crate::job_size::{JobSize, Statement};
+use crate::parent_pipe::{End, ExitMerge, ParentPipe, ParentState};
+use crate::publisher::Publisher;
+use crate::rank_facts::{describe, rank_report};
+use crate::rank_map::{self, RankMap};
+use crate::resume::{Record, Resume};
+use crate::slice::Slice;
 use crate::watch::{RankNotice, Watch};
+use idle_time::IdleTime;
 use muster_config::{AgentConfig, KeySource, RailsDocument, Stay, draw_key};
 use muster_fabric::Nid;
-use muster_ipc::{AgentDirectory, Listener};
-use muster_protocol::{Engine, Event, EventKind, Input, MemberId, Policy, RankState, Told};
-use muster_shm::{Cause, Leave, Occupancy, PIGGYBACK_MAX, TableView, TableWriter, TrafficStamp};
+use muster_ipc::{AgentDirectory, Listener, key_hash};
+use muster_protocol::{Engine, Event, EventKind, Input, MemberId, Policy, RankState};
+use muster_shm::{Cause, Occupancy, TableView, TableWriter};
 use muster_sys::clock::monotonic_ns;
-use muster_sys::poll::{Epoll, readable};
-use muster_sys::process::open_pidfd;
+use muster_sys::poll::Epoll;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::{Duration, Instant};
+use std::os::fd::BorrowedFd;
+use std::time::Instant;
 use tracing::{info, warn};
 
-/// Maximum wait for the first client. It started this agent and is about to attach.
-const FIRST_CLIENT_DEADLINE: Duration = Duration::from_secs(30);
-/// An agent without clients whose launcher still runs waits this many linger times for new ones.
-const LAUNCHER_LINGERS: u32 = 10;
-/// An agent whose parent has closed the pipe stays this long, so that other nodes learn of the last client's end.
-const LEAVE_AFTER: Duration = Duration::from_millis(200);
 /// The cores of the ranks are read again after this pause for each rank: reading takes some microseconds a rank.
 const PLACEMENT_PAUSE_NS: u64 = 1_000_000;
-/// Maximum number of launchers that are watched.
-const LAUNCHERS_MAX: usize = 8;
 
 /// The service for ranks.
 pub(super) struct RankService {
     table: TableWriter,
-    pub(super) ipc: IpcServer,
+    ipc: IpcServer,
     /// Hashes of the keys that processes of this node watch, with the slots of these processes.
-    pub(super) watched: BTreeMap<u64, BTreeSet<u32>>,
+    watched: BTreeMap<u64, BTreeSet<u32>>,
     watch: Watch,
     publisher: Publisher,
     rank_map: RankMap,
@@ -54,23 +49,16 @@ pub(super) struct RankService {
     key_source: KeySource,
     /// Keys of clients that differ from the key file's.
     keys_refused: u64,
-    linger: Duration,
-    stay: Stay,
     /// Reports of the parent, if the agent stays until the parent closes the pipe.
-    parent_pipe: ParentPipe,
+    parent_pipe: Option<ParentPipe>,
     exit_merge: ExitMerge,
     attached: BTreeSet<u32>,
-    launchers: BTreeMap<u32, OwnedFd>,
     size: JobSize,
     /// Number of known members that have failed or left.
     gone: usize,
-    /// Launchers beyond [`LAUNCHERS_MAX`], or gone when they were opened: the agent does not wait for their end.
-    launchers_not_followed: u64,
     /// Reports of a launcher that were ignored because the kernel's or another node's report takes precedence.
     launcher_overruled: u64,
-    without_launcher: bool,
-    had_clients: bool,
-    idle_since_ns: u64,
+    idle_time: IdleTime,
     /// Processes have attached or ended since the loop last read them.
     has_changed: bool,
     /// The loop does not read them again before this time.
@@ -91,17 +79,22 @@ impl RankService {
         config: &AgentConfig,
         engine: &Engine,
     ) -> io::Result<Self> {
-        worker::save(&mut resume, &record);
+        resume.save(&record);
         let table = TableWriter::adopt(table);
         let watch = Watch::adopt(&table.view())?;
         let mut ipc = IpcServer::new(listener, agent_directory)?;
         ipc.set_address(&record.rails);
         let publisher = Publisher::adopt(&table);
-        let attached = attached_slots(&table);
+        let attached = inherited::attached_slots(&table.view());
         let mut job = Self {
             publisher,
             rank_map: RankMap::default(),
-            had_clients: had_clients(&table),
+            idle_time: IdleTime::new(
+                config,
+                // Without a launcher's job there is no launcher to wait for.
+                agent_directory.is_solo(),
+                inherited::had_clients(&table.view()),
+            ),
             attached,
             table,
             ipc,
@@ -112,18 +105,11 @@ impl RankService {
             incarnation: IncarnationFile::new(agent_directory.incarnation()),
             key_source: config.key.clone(),
             keys_refused: 0,
-            linger: config.linger,
-            stay: config.stay,
-            parent_pipe: ParentPipe::default(),
+            parent_pipe: (config.stay == Stay::WithInput).then(ParentPipe::default),
             exit_merge: ExitMerge::default(),
-            launchers: BTreeMap::new(),
             size: JobSize::default(),
             gone: 0,
-            launchers_not_followed: 0,
             launcher_overruled: 0,
-            // Without a launcher's job there is no launcher to wait for.
-            without_launcher: agent_directory.is_solo(),
-            idle_since_ns: monotonic_ns(),
             has_changed: true,
             changed_due_ns: None,
             ends: VecDeque::new(),
@@ -151,16 +137,21 @@ impl RankService {
         [self.ipc.descriptor(), self.watch.descriptor()]
     }
 
+    /// The descriptor of the clients alone. While local work pauses, the loop does not wait for it.
+    pub(super) fn clients(&self) -> BorrowedFd<'_> {
+        self.ipc.descriptor()
+    }
+
     /// Registers the parent's pipe with the loop, if the agent stays until it is closed.
     pub(super) fn watch_parent_pipe(&mut self, epoll: &Epoll, token: u64) {
-        if self.stay == Stay::WithInput {
-            self.parent_pipe.register(epoll, token);
+        if let Some(pipe) = &mut self.parent_pipe {
+            pipe.register(epoll, token);
         }
     }
 
     /// Whether it has to be served though no descriptor is ready.
     pub(super) fn is_due(&self) -> bool {
-        self.parent_pipe.has_more()
+        self.parent_pipe.as_ref().is_some_and(ParentPipe::has_more)
             || self.has_pending()
             || self.ipc.due().is_some_and(|due| due <= Instant::now())
     }
@@ -204,8 +195,8 @@ impl RankService {
             }
         }
         // Before the kernel's notices, because a final notice releases the client's slot.
-        if self.stay == Stay::WithInput && self.ends.is_empty() {
-            self.ends.extend(self.parent_pipe.read());
+        if let Some(pipe) = self.parent_pipe.as_mut().filter(|_| self.ends.is_empty()) {
+            self.ends.extend(pipe.read());
         }
         while let Some(end) = self.ends.pop_front() {
             self.handle_parent_report(end, input);
@@ -246,18 +237,17 @@ impl RankService {
                     self.exit_merge.begin(rank);
                 }
                 self.has_changed = true;
-                self.had_clients = true;
                 if ulfm {
                     self.require_stop_policy(input);
                 }
                 self.learn_job_size(job_size, rank.map_or(0, |rank| rank + 1));
-                self.watch_launcher(pid);
+                self.idle_time.note_client(pid);
                 self.provide_key(slot, rank, input);
             }
             Request::Armed { slot } => {
                 let facts = self.table.view().slot(slot).map(|slot| slot.facts());
                 if let Some(rank) = facts.and_then(|facts| facts.rank) {
-                    report_rank(input, rank, RankState::Alive, Cause::Joined, 0);
+                    input(rank_report(rank, RankState::Alive, Cause::Joined, 0));
                 }
             }
             Request::Seed { address, .. } => input(Input::Seed {
@@ -283,8 +273,6 @@ impl RankService {
             }
             Request::Placed { node, ranks } => self.rank_map.note(node, &ranks),
             Request::Feeds => self.require_stop_policy(input),
-            // The watch finds the leave mark in the state table and reports the end.
-            Request::Leaving { slot, .. } => self.watch.inspect(slot),
             Request::HungUp { slot, .. } => info!(slot, "a connection ended"),
             Request::Withdrawn { slot } => {
                 info!(slot, "a process withdrew before it was attached");
@@ -342,7 +330,7 @@ impl RankService {
         }
         info!(rank, how, "the launcher reports that this rank failed");
         self.table.raise_rank_count(rank + 1);
-        report_rank(input, rank, RankState::Failed, Cause::Told, how);
+        input(rank_report(rank, RankState::Failed, Cause::Told, how));
     }
 
     /// The parent reports how a task of this node has ended.
@@ -375,9 +363,9 @@ impl RankService {
         };
         info!(rank, how = end.how, "the parent reports its end");
         self.table.raise_rank_count(rank + 1);
-        report_rank(input, rank, state, cause, end.how);
+        input(rank_report(rank, state, cause, end.how));
         // Other nodes must learn of it before this agent leaves.
-        self.idle_since_ns = monotonic_ns();
+        self.idle_time.restart();
     }
 
     /// Draws the key on behalf of rank 0 of a job, or of a process without a rank.
@@ -406,7 +394,7 @@ impl RankService {
     fn set_key(&mut self, key: [u8; 32], is_drawn: bool, input: &mut dyn FnMut(Input<'_>)) {
         self.record.key = Some(key);
         self.record.key_is_drawn = is_drawn;
-        worker::save(&mut self.resume, &self.record);
+        self.resume.save(&self.record);
         input(Input::Key(key));
     }
 
@@ -420,7 +408,7 @@ impl RankService {
                 RankState::Failed => self.exit_merge.of_kernel(rank, cause, argument),
                 _ => argument,
             };
-            report_rank(input, rank, state, cause, argument);
+            input(rank_report(rank, state, cause, argument));
         }
         self.ipc.settle(notice, &mut self.table, &self.watch);
         if notice.finding.is_final() && is_latest {
@@ -433,7 +421,7 @@ impl RankService {
         self.attached.remove(&slot);
         self.has_changed = true;
         if self.attached.is_empty() {
-            self.idle_since_ns = monotonic_ns();
+            self.idle_time.restart();
         }
     }
 
@@ -443,7 +431,15 @@ impl RankService {
             self.rank_map.retry();
         }
         match event.kind {
-            EventKind::AttributeChanged { key, .. } => self.publish_if_watched(engine, event, key),
+            EventKind::AttributeChanged { key, .. } => {
+                let hash = engine.changed_key(key).map(key_hash);
+                let watched = hash.filter(|hash| self.watched.contains_key(hash));
+                watched.is_some_and(|hash| {
+                    self.publisher
+                        .publish_attribute(&mut self.table, engine, event, hash);
+                    true
+                })
+            }
             _ => self.publisher.publish(&mut self.table, engine, event),
         }
     }
@@ -482,50 +478,9 @@ impl RankService {
         }
     }
 
-    /// Writes to the state table that an attribute changed.
-    pub(super) fn publish_attribute(
-        &mut self,
-        engine: &Engine,
-        event: &Event,
-        key_hash: u64,
-    ) -> bool {
-        self.publisher
-            .publish_attribute(&mut self.table, engine, event, key_hash);
-        true
-    }
-
-    /// Time when ranks of this node recorded their last message from, or to, a member; 0 for never.
-    pub(super) fn traffic_ns(&self, id: MemberId, direction: TrafficStamp) -> Option<u64> {
-        let node = self.publisher.known(id)?;
-        Some(self.table.view().traffic_ns(node, direction))
-    }
-
-    /// Time when a rank last looked for a beat to carry to a member; 0 for never.
-    pub(super) fn piggyback_wanted_ns(&self, id: MemberId) -> u64 {
-        let node = self.publisher.known(id);
-        node.map_or(0, |node| self.table.view().piggyback_wanted_ns(node))
-    }
-
-    /// Offers a beat for a member, for ranks to carry there.
-    pub(super) fn offer_piggyback(&mut self, id: MemberId, bytes: &[u8]) -> bool {
-        let node = self.publisher.known(id);
-        node.is_some_and(|node| self.table.offer_piggyback(node, bytes))
-    }
-
-    /// Withdraws an offer. Returns whether a rank had taken it.
-    pub(super) fn withdraw_piggyback(&mut self, id: MemberId) -> bool {
-        let node = self.publisher.known(id);
-        node.is_some_and(|node| self.table.withdraw_piggyback(node))
-    }
-
-    /// The piggyback that a message from a member's node carried, and its time.
-    pub(super) fn collect_piggyback(
-        &mut self,
-        id: MemberId,
-        bytes: &mut [u8; PIGGYBACK_MAX],
-    ) -> Option<(usize, u64)> {
-        self.table
-            .collect_piggyback(self.publisher.known(id)?, bytes)
+    /// The state table, and a member's index in it.
+    pub(super) fn entry(&mut self, id: MemberId) -> Option<(&mut TableWriter, u32)> {
+        Some((&mut self.table, self.publisher.known(id)?))
     }
 
     /// The live members, according to the state table.
@@ -547,12 +502,20 @@ impl RankService {
     pub(super) fn counters(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let own = [
             ("nodes_without_room", self.publisher.without_room),
-            ("launchers_not_followed", self.launchers_not_followed),
+            (
+                "launchers_not_followed",
+                self.idle_time.launchers_not_followed,
+            ),
             ("keys_refused", self.keys_refused),
             ("launcher_overruled", self.launcher_overruled),
             ("job_sizes_refused", self.size.sizes_refused),
             ("ranks_refused", self.size.ranks_refused),
-            ("input_not_understood", self.parent_pipe.not_understood),
+            (
+                "input_not_understood",
+                self.parent_pipe
+                    .as_ref()
+                    .map_or(0, |pipe| pipe.not_understood),
+            ),
             ("piggyback_lost", self.table.view().piggybacks_lost()),
             ("places_dropped", self.rank_map.dropped),
         ];
@@ -579,13 +542,13 @@ impl RankService {
     pub(super) fn save(&mut self, engine: &Engine) {
         self.record.engine.clear();
         engine.snapshot(&mut self.record.engine);
-        worker::save(&mut self.resume, &self.record);
+        self.resume.save(&self.record);
     }
 
     /// Saves the discovered participants, so that a later worker need not discover them.
     pub(super) fn save_participants(&mut self, participants: String) {
         self.record.participants = participants;
-        worker::save(&mut self.resume, &self.record);
+        self.resume.save(&self.record);
     }
 
     /// The attached processes, if some have attached or ended since the last call. With many processes it returns
@@ -607,7 +570,7 @@ impl RankService {
     pub(super) fn set_rails(&mut self, address: &str, document: &RailsDocument, open: &[Nid]) {
         self.ipc.set_address(address);
         self.record.set_rails(address, document, open);
-        worker::save(&mut self.resume, &self.record);
+        self.resume.save(&self.record);
     }
 
     /// Saves this node's incarnation for an agent that replaces this one, if that needs it.
@@ -619,50 +582,19 @@ impl RankService {
 
     /// Whether a client has ever attached.
     pub(super) fn had_clients(&self) -> bool {
-        self.had_clients
+        self.idle_time.had_clients
     }
 
     /// Whether the last client and its launcher have ended, and the linger time has passed.
     pub(super) fn is_over(&self) -> bool {
-        if !self.attached.is_empty() || self.stay == Stay::UntilAsked {
-            return false;
-        }
-        let idle = Duration::from_nanos(monotonic_ns().saturating_sub(self.idle_since_ns));
-        if self.stay == Stay::WithInput {
-            // Other nodes must learn of the last client's end before this agent leaves.
-            return idle > self.linger.min(LEAVE_AFTER) && self.parent_pipe.has_ended();
-        }
-        if !self.had_clients {
-            return idle > FIRST_CLIENT_DEADLINE;
-        }
-        let launchers_gone = self.without_launcher || self.launchers.values().all(has_ended);
-        idle > if launchers_gone {
-            self.linger
-        } else {
-            self.linger * LAUNCHER_LINGERS
-        }
+        let input = self.parent_pipe.as_ref();
+        let input_has_ended = input.is_some_and(ParentPipe::has_ended);
+        self.attached.is_empty() && self.idle_time.is_over(input_has_ended)
     }
 
     /// Refuses new clients, because the agent is about to end and would not answer their requests.
     pub(super) fn stop_accepting(&mut self) {
         self.ipc.shut();
-    }
-
-    /// Watches a rank's parent: it is the launcher, and may start more ranks while it runs.
-    fn watch_launcher(&mut self, pid: u32) {
-        // An orphan's parent is init, which is not a launcher and never ends.
-        let Some(launcher) = crate::watch::procfs::parent(pid).filter(|parent| *parent > 1) else {
-            return;
-        };
-        if self.launchers.contains_key(&launcher) {
-            return;
-        }
-        match open_pidfd(launcher) {
-            Ok(pidfd) if self.launchers.len() < LAUNCHERS_MAX => {
-                self.launchers.insert(launcher, pidfd);
-            }
-            _ => self.launchers_not_followed += 1,
-        }
     }
 
     /// Ends the service. The socket is removed, so that the next client starts a new agent. After a requested end,
@@ -692,69 +624,10 @@ impl RankService {
         }
     }
 
-    /// Reports the ends of ranks that an earlier worker wrote to the state table, but not to its snapshot, and whose
-    /// slots it had released. Age gossip has no snapshot of ranks: there only the state table shows which ranks were
-    /// here.
-    pub(super) fn catch_up(&self, engine: &Engine) -> Vec<Told<'static>> {
-        let view = self.table.view();
-        let slots: Vec<_> = (0..view.limits().slots)
-            .map_while(|slot| view.slot(slot))
-            .collect();
-        let is_attached = |rank: u32| {
-            slots
-                .iter()
-                .map(|slot| slot.facts())
-                .any(|facts| facts.rank == Some(rank) && facts.occupancy == Occupancy::Taken)
-        };
-        let mut ends = Vec::new();
-        for rank in ranks_here(&view, engine) {
-            if is_attached(rank) {
-                continue;
-            }
-            // The slot keeps the leave mark until it is assigned to another process.
-            let mut left = slots.iter().filter(|slot| slot.facts().rank == Some(rank));
-            let (state, cause, code) = match left.find(|slot| slot.leave().0 != Leave::No) {
-                Some(slot) => (RankState::Left, Cause::Announced, slot.leave().1),
-                None if view.rank_state(rank) == muster_shm::RankState::Left => {
-                    (RankState::Left, Cause::Announced, 0)
-                }
-                None => (RankState::Failed, Cause::Pidfd, 0),
-            };
-            info!(rank, ?state, "the previous worker saw the end of this rank");
-            ends.push(rank_report(rank, state, cause, code));
-        }
-        ends
+    /// Reports for the engine of ends of ranks that it does not know from the last worker.
+    pub(super) fn catch_up(&self, engine: &Engine) -> Vec<Input<'static>> {
+        inherited::unreported_ends(&self.table.view(), engine)
     }
-}
-
-/// The ranks that an earlier worker had on this node and whose ends are not reported, from its snapshot or from the
-/// state table. Its last changes are in the state table only. So are all with age gossip.
-fn ranks_here(view: &TableView, engine: &Engine) -> BTreeSet<u32> {
-    let is_live = |state| matches!(state, RankState::Alive | RankState::Hung);
-    let own = engine.member(engine.id());
-    let (mut ranks, mut ended) = (BTreeSet::new(), BTreeSet::new());
-    for fact in own.iter().flat_map(|own| own.ranks()) {
-        let set = if is_live(fact.state) {
-            &mut ranks
-        } else {
-            &mut ended
-        };
-        set.insert(fact.rank);
-    }
-    let own = view.own_node();
-    let of_this_node = |rank: &u32| own.is_some() && view.rank_node(*rank) == own;
-    let written = (0..view.rank_count()).filter(|rank| {
-        let is_unknown = match view.rank_state(*rank) {
-            muster_shm::RankState::Alive | muster_shm::RankState::Hung => engine.age().is_some(),
-            muster_shm::RankState::Left | muster_shm::RankState::Failed => {
-                engine.age().is_none() && !ended.contains(rank)
-            }
-            muster_shm::RankState::Unknown => false,
-        };
-        is_unknown && of_this_node(rank)
-    });
-    ranks.extend(written);
-    ranks
 }
 
 /// The current state of the process of a notice, which may be late. Returns whether its slot still belongs to it or
@@ -770,26 +643,5 @@ fn notice_state(view: &TableView, notice: &RankNotice) -> (bool, bool) {
     (is_latest, is_rank_elsewhere)
 }
 
-fn attached_slots(table: &TableWriter) -> BTreeSet<u32> {
-    let view = table.view();
-    let taken = |slot: &u32| {
-        view.slot(*slot)
-            .is_some_and(|slot| slot.facts().occupancy == Occupancy::Taken)
-    };
-    (0..view.limits().slots).filter(taken).collect()
-}
-
-/// Whether a client was ever admitted, by this worker or an earlier one.
-fn had_clients(table: &TableWriter) -> bool {
-    let view = table.view();
-    let mut slots = (0..view.limits().slots).map_while(|slot| view.slot(slot));
-    slots.any(|slot| slot.facts().generation > 0)
-}
-
-fn has_ended(pidfd: &OwnedFd) -> bool {
-    readable(&[pidfd.as_fd()], Some(Duration::ZERO)).is_ok_and(|ready| ready[0])
-}
-
 #[cfg(test)]
-#[path = "rank_service_tests.rs"]
 mod tests;

@@ -1,22 +1,17 @@
-//! Handlers of the control socket's requests. The event loop calls them between two rounds.
+//! Changes of the rails: those of operators, and rails that are opened again.
 //!
 //! A change is a step from one rails document to the next. A control thread has validated it. It takes effect as a
 //! whole or not at all. The loop then informs all that depend on it: its own set of descriptors, the other members
 //! (the node's address changes with its rails), the ranks, and the inherited state for the next worker.
 
-use super::event_loop::{EventLoop, TOKEN_RAILS, instant};
-use super::rail_retry::Opening;
-use super::rails::Opened;
-use super::rank_service::RankService;
-use super::slice::Slice;
+use super::{EventLoop, TOKEN_RAILS};
+use crate::pending_change::PendingChange;
+use crate::rails::Opened;
 use muster_config::{Change, RailsDocument, SEEDS_MAX};
-use muster_control::{
-    Control, Made, Pending, Question, Reply, Request, Sources, Validated, answer, done,
-};
+use muster_control::{Made, Reply, done};
 use muster_fabric::{HealthState, Nid, NidList, PeerHandle, Transport};
-use muster_protocol::{Input, MemberId, Target};
+use muster_protocol::Input;
 use muster_sys::clock::monotonic_ns;
-use serde_json::Value;
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use tracing::{error, info};
@@ -25,135 +20,15 @@ use tracing::{error, info};
 const BIND_NOTHING: &str =
     "; the time-outs are stored, but have no effect yet: this agent sends no bulk messages";
 
-/// After this time the requester of a change is told that its rails are still being opened.
-const REPLY_TIMEOUT_US: u64 = 1_500_000;
-/// A rail that is not open after this time no longer delays further changes.
-const OPEN_TIMEOUT_US: u64 = 60_000_000;
-
-/// A change whose rails are being opened.
-pub(super) struct PendingChange {
-    /// The change, and the document that results from it.
-    change: Change,
-    next: RailsDocument,
-    /// Destination of the answer. None once the requester was told that the rails are still being opened.
-    reply: Option<Reply>,
-    since_us: u64,
-    opening: Vec<Opening>,
-    opened: Vec<Opened>,
-}
-
-impl PendingChange {
-    /// The time at which the change needs attention.
-    pub(super) fn due_us(&self) -> Option<u64> {
-        let opening = self.opening.iter().map(|one| one.next_us);
-        let reply_due = self
-            .reply
-            .is_some()
-            .then_some(self.since_us + REPLY_TIMEOUT_US);
-        opening.chain(reply_due).min()
-    }
-}
-
 impl EventLoop {
-    /// Serves one request, and further ones while there is time.
-    pub(super) fn answer_requests(&mut self, slice: &Slice) {
-        for served in 0.. {
-            if served > 0 && slice.is_over() {
-                self.admin_endpoint
-                    .control
-                    .iter()
-                    .for_each(Control::look_again);
-                return;
-            }
-            let Some(pending) = self.admin_endpoint.control.as_ref().and_then(Control::take) else {
-                return;
-            };
-            let Pending {
-                request,
-                validated,
-                reply,
-                ..
-            } = pending;
-            let made = self.current_result(validated);
-            let value = match request {
-                Request::Ask(question) => self.answer_question(&question),
-                Request::Change(change) => {
-                    self.begin_change(change, made, reply);
-                    continue;
-                }
-                Request::Gossip(command) => done(made.and_then(|made| self.gossip(&command, made))),
-                Request::Zero => {
-                    self.fabric.zero_stats();
-                    done(Ok("the counters of rails and peers are zero again".into()))
-                }
-                // The server thread has forwarded it to the journal.
-                Request::Events { .. } => continue,
-            };
-            reply.send(value);
-        }
-    }
-
-    /// The result of a validation, if the validation used the configuration that is in effect.
-    fn current_result(&self, validated: Option<Validated>) -> Result<Option<Made>, String> {
-        let Some(validated) = validated else {
-            return Ok(None);
-        };
-        let control = self.admin_endpoint.control.as_ref();
-        match control.is_some_and(|control| control.is_current(&validated)) {
-            true => Ok(Some(validated.made)),
-            false => Err(
-                "the configuration was changed by another request at the same time; retry".into(),
-            ),
-        }
-    }
-
-    /// Publishes the configuration in effect to the control threads.
-    pub(super) fn publish_config(&self) {
-        if let Some(control) = &self.admin_endpoint.control {
-            let gossips_at = self.engine.age().map(|_| self.fabric.local_nids());
-            control.publish_config(self.rails.document(), self.rails.open(), gossips_at);
-        }
-    }
-
-    fn answer_question(&mut self, question: &Question) -> Value {
-        if let Question::Explain { to, .. } = question {
-            // Nothing may have been sent to this member so far: it has no paths until it is resolved.
-            let _ = self.peer_of(Target::Member(MemberId::of(to)));
-        }
-        match question {
-            Question::About => {
-                return self
-                    .admin_endpoint
-                    .about(self.job.as_ref().map(RankService::table).as_ref());
-            }
-            Question::Config => return self.admin_endpoint.settings(),
-            Question::Gossip => return self.gossip_status(),
-            _ => {}
-        }
-        let counters: Vec<_> = self.counters().collect();
-        let rail_retry = self.rails.rail_retry().iter();
-        let rail_retry: Vec<_> = rail_retry
-            .map(|one| (one.nid.clone(), one.reason.clone()))
-            .collect();
-        let now = instant(monotonic_ns());
-        let known = Sources {
-            engine: &self.engine,
-            fabric: &self.fabric,
-            document: self.rails.document(),
-            rail_retry: &rail_retry,
-            choice: &self.rails.choice(),
-            agent: &counters,
-            unauthenticated: &self.unauthenticated.current(now.0, &self.engine),
-            node: self.admin_endpoint.node(),
-            job: self.admin_endpoint.job(),
-            now,
-        };
-        answer(question, &known)
-    }
-
     /// Makes a change. If rails are to be opened, only begins it: providers may block while they open a rail, and the
     /// loop must not.
-    fn begin_change(&mut self, change: Change, made: Result<Option<Made>, String>, reply: Reply) {
+    pub(super) fn begin_change(
+        &mut self,
+        change: Change,
+        made: Result<Option<Made>, String>,
+        reply: Reply,
+    ) {
         let next = match (&self.admin_endpoint.pending_change, made) {
             (Some(pending), _) => Err(format!(
                 "another change is being made ({}) and its rails are being opened; retry when muster rails \
@@ -178,14 +53,8 @@ impl EventLoop {
                 done(self.change(&change, next, Vec::new()))
             }
             Ok((opening, next)) => {
-                self.admin_endpoint.pending_change = Some(PendingChange {
-                    change,
-                    next,
-                    reply: Some(reply),
-                    since_us,
-                    opening,
-                    opened: Vec::new(),
-                });
+                self.admin_endpoint.pending_change =
+                    Some(PendingChange::new(since_us, change, next, reply, opening));
                 return;
             }
         };
@@ -212,50 +81,20 @@ impl EventLoop {
 
     /// Makes the pending change, once each of its rails is open or has failed to open.
     pub(super) fn continue_change(&mut self) {
-        let Some(mut pending) = self.admin_endpoint.pending_change.take() else {
+        let now_us = monotonic_ns() / 1000;
+        let ended = |pending: &mut PendingChange| pending.poll(now_us);
+        let Some(pending) = self.admin_endpoint.pending_change.take_if(ended) else {
             return;
         };
-        let now_us = monotonic_ns() / 1000;
-        let mut opening = Vec::new();
-        for mut one in std::mem::take(&mut pending.opening) {
-            let ended = match one.next_us <= now_us {
-                true => one.poll(now_us),
-                false => None,
-            };
-            match ended {
-                Some(opened) => pending.opened.push((one.nid, opened)),
-                None if now_us >= pending.since_us + OPEN_TIMEOUT_US => {
-                    let why =
-                        "its provider has not opened it in 60 s; the agent no longer waits for it";
-                    pending.opened.push((one.nid, Err(why.into())));
-                }
-                None => opening.push(one),
+        self.timing.worked = true;
+        let result = self.change(&pending.change, pending.next, pending.opened);
+        match (pending.reply, result) {
+            (Some(reply), result) => reply.send(done(result)),
+            (None, Ok(_)) => {}
+            (None, Err(why)) => {
+                error!(change = %pending.change, why, "the change of the rails could not be made");
             }
         }
-        pending.opening = opening;
-        if pending.opening.is_empty() {
-            self.timing.worked = true;
-            let result = self.change(&pending.change, pending.next, pending.opened);
-            match pending.reply {
-                Some(reply) => reply.send(done(result)),
-                None => {
-                    if let Err(why) = result {
-                        error!(change = %pending.change, why, "the change of the rails could not be made");
-                    }
-                }
-            }
-            return;
-        }
-        if now_us >= pending.since_us + REPLY_TIMEOUT_US
-            && let Some(reply) = pending.reply.take()
-        {
-            let text = format!(
-                "{}: begun; its rails are still being opened, and the result will be logged: see muster rails",
-                pending.change
-            );
-            reply.send(done(Ok(text)));
-        }
-        self.admin_endpoint.pending_change = Some(pending);
     }
 
     /// Makes a change with the rails that were opened for it, and returns its result as text.

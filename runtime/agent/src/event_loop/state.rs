@@ -2,15 +2,15 @@
 //!
 //! Each part has one owner, the event loop, and one subject. The steps of the loop use only the parts that they name.
 
-use super::descriptors::Descriptors;
-use super::drops::Drops;
-use super::event_loop::Ending;
-use super::priority::Priority;
-use super::service::Watchdog;
-use super::signals::Signals;
-use super::slice::LocalWork;
-use super::spin_detector::SpinDetector;
-use super::status::Status;
+use crate::descriptors::Descriptors;
+use crate::drops::Drops;
+use crate::ending::Ending;
+use crate::priority::Priority;
+use crate::service::Watchdog;
+use crate::signals::Signals;
+use crate::slice::LocalWork;
+use crate::spin_detector::SpinDetector;
+use crate::status::Status;
 use muster_fabric::{Nid, PeerHandle, Relayed};
 use muster_protocol::{Instant, MemberId, Version};
 use muster_sys::poll::Epoll;

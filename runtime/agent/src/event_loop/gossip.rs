@@ -1,10 +1,10 @@
-//! An operator's commands for age gossip: initialise, start, stop, show.
+//! Age gossip in the loop: its start once the participants are known, an operator's commands, and its log lines.
 
-use super::event_loop::{EventLoop, instant};
-use super::gossip_files::local_factor;
-use super::participant_discovery::ParticipantDiscovery;
-use super::worker::next_incarnation;
-use muster_config::{GossipConfig, GroupName, Teller, draw_seed};
+use super::{EventLoop, instant};
+use crate::gossip_files::local_factor;
+use crate::incarnation;
+use crate::participant_discovery::ParticipantDiscovery;
+use muster_config::{GossipConfig, GroupName, Teller, draw_seed, written};
 use muster_control::{GossipCommand, Made};
 use muster_fabric::Transport;
 use muster_protocol::age::Participant;
@@ -38,7 +38,84 @@ pub(super) fn log(age: &Age, event: &Event) {
     }
 }
 
+/// AG-17: parameters, clock, ages and members, for `muster gossip`.
+pub(super) fn status(engine: &Engine) -> Value {
+    let Some(engine) = engine.age() else {
+        return json!({ "error": "this agent runs the overlay, which has no ages" });
+    };
+    let config = engine.config();
+    let digest: String = engine
+        .participants_digest()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    let ages: Vec<Value> = engine
+        .ages()
+        .map(|(participant, age)| {
+            let Participant { nid, name, .. } = participant;
+            let id = muster_protocol::MemberId::of(name);
+            let state = engine.member(id).map_or("unknown", |member| {
+                muster_control::state_word(member.state())
+            });
+            json!({ "nid": nid, "name": name, "age": age, "state": state })
+        })
+        .collect();
+    json!({
+        "schema": "muster/gossip/v1",
+        "running": engine.is_gossiping(),
+        "waiting": config.is_waiting,
+        "refused": engine.refused().map(|(id, parameter)| json!({
+            "member": engine.name_of(id),
+            "parameter": parameter.name(),
+        })),
+        "clock": engine.clock(),
+        "cycles": engine.cycles(),
+        "own": config.own,
+        "interval_ms": config.interval_us as f64 / 1e3,
+        "round_trip_ms": config.round_trip_us as f64 / 1e3,
+        "suspect_after": config.suspect_after,
+        "dead_after": config.dead_after,
+        "obsolete_after": config.rules.obsolete_after,
+        "laziness": config.rules.laziness,
+        "local": local_factor(engine),
+        "random_seed": config.random_seed,
+        "digest": digest,
+        "participants": ages,
+    })
+}
+
 impl EventLoop {
+    /// Takes the list of participants when it is complete, and starts gossip.
+    pub(super) fn discover_participants(&mut self) {
+        let Engine::Age(engine) = &self.engine else {
+            return;
+        };
+        let key = engine.config().key;
+        let Some(participant_discovery) = &mut self.admin_endpoint.participant_discovery else {
+            return;
+        };
+        let own = self.fabric.local_nids();
+        let Some(gossip) = participant_discovery.poll(key, &own) else {
+            return;
+        };
+        self.admin_endpoint.participant_discovery = None;
+        match self.init_gossip(&gossip, None) {
+            Ok(_) => {
+                if let Some(job) = &mut self.job {
+                    job.save_participants(written(&gossip.participants));
+                }
+                self.expect_present();
+                if let Engine::Age(engine) = &mut self.engine {
+                    engine.resume_gossip();
+                }
+            }
+            Err(reason) => error!(
+                reason,
+                "gossip cannot start with the discovered participants"
+            ),
+        }
+    }
+
     /// Executes one command. Commands arrive one at a time.
     pub(super) fn gossip(
         &mut self,
@@ -89,7 +166,7 @@ impl EventLoop {
 
     /// Replaces the engine by a new one without any state of the old one. Uses this configuration, if the parameters
     /// were made into one already. Gossip is stopped until an operator starts it.
-    pub(super) fn init_gossip(
+    fn init_gossip(
         &mut self,
         gossip: &GossipConfig,
         made: Option<AgeConfig>,
@@ -102,7 +179,7 @@ impl EventLoop {
         let is_waiting = config.is_waiting;
         config.key = before.config().key;
         config.mtu = before.config().mtu;
-        config.incarnation = next_incarnation();
+        config.incarnation = incarnation::next();
         config.first_sequence = monotonic_ns() / 1000;
         config.random_seed = draw_seed();
         let mut engine = Age::new(config).map_err(|error| error.to_string())?;
@@ -122,51 +199,5 @@ impl EventLoop {
         Ok(format!(
             "initialised with {count} participants; start it with muster gossip start"
         ))
-    }
-
-    /// AG-17: parameters, clock, ages and members, for `muster gossip`.
-    pub(super) fn gossip_status(&self) -> Value {
-        let Some(engine) = self.engine.age() else {
-            return json!({ "error": "this agent runs the overlay, which has no ages" });
-        };
-        let config = engine.config();
-        let digest: String = engine
-            .participants_digest()
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
-        let ages: Vec<Value> = engine
-            .ages()
-            .map(|(participant, age)| {
-                let Participant { nid, name, .. } = participant;
-                let id = muster_protocol::MemberId::of(name);
-                let state = engine.member(id).map_or("unknown", |member| {
-                    muster_control::state_word(member.state())
-                });
-                json!({ "nid": nid, "name": name, "age": age, "state": state })
-            })
-            .collect();
-        json!({
-            "schema": "muster/gossip/v1",
-            "running": engine.is_gossiping(),
-            "waiting": config.is_waiting,
-            "refused": engine.refused().map(|(id, parameter)| json!({
-                "member": engine.name_of(id),
-                "parameter": parameter.name(),
-            })),
-            "clock": engine.clock(),
-            "cycles": engine.cycles(),
-            "own": config.own,
-            "interval_ms": config.interval_us as f64 / 1e3,
-            "round_trip_ms": config.round_trip_us as f64 / 1e3,
-            "suspect_after": config.suspect_after,
-            "dead_after": config.dead_after,
-            "obsolete_after": config.rules.obsolete_after,
-            "laziness": config.rules.laziness,
-            "local": local_factor(engine),
-            "random_seed": config.random_seed,
-            "digest": digest,
-            "participants": ages,
-        })
     }
 }

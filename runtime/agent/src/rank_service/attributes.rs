@@ -1,12 +1,10 @@
 //! Attributes between the ranks of this node and the engine: requests in, answers and events out.
 
-use super::rank_service::RankService;
-use super::slice::Slice;
-use super::status::RAILS_KEY;
-use muster_ipc::{ASK_MAX, ATTRIBUTE_KEY_MAX, ATTRIBUTE_VALUE_MAX, Answer, Ask, key_hash, listed};
-use muster_protocol::{
-    Engine, Event, Input, Instant, KEY_MAX, KeyHandle, MemberId, Reject, VALUE_MAX,
-};
+use super::RankService;
+use crate::slice::Slice;
+use crate::status::RAILS_KEY;
+use muster_ipc::{ASK_MAX, ATTRIBUTE_KEY_MAX, ATTRIBUTE_VALUE_MAX, Answer, Ask, listed};
+use muster_protocol::{Engine, Input, Instant, KEY_MAX, MemberId, Reject, VALUE_MAX};
 use muster_sys::socket::Received;
 use tracing::warn;
 
@@ -18,7 +16,7 @@ const WATCHED_MAX: usize = 4096;
 impl RankService {
     /// Answers requests of the ranks, as far as there is time. Returns whether more wait. A write is stored for the
     /// next worker before it is acknowledged.
-    pub(super) fn answer(&mut self, engine: &mut Engine, now: Instant, slice: &Slice) -> bool {
+    pub(crate) fn answer(&mut self, engine: &mut Engine, now: Instant, slice: &Slice) -> bool {
         if !self.ipc.has_asks() {
             return false;
         }
@@ -106,20 +104,6 @@ impl RankService {
             slots.remove(&slot);
             !slots.is_empty()
         });
-    }
-
-    /// Writes a change to the state table if a process of this node watches the key. Returns true if it wrote an
-    /// event.
-    pub(super) fn publish_if_watched(
-        &mut self,
-        engine: &Engine,
-        event: &Event,
-        key: KeyHandle,
-    ) -> bool {
-        let Some(hash) = engine.changed_key(key).map(key_hash) else {
-            return false;
-        };
-        self.watched.contains_key(&hash) && self.publish_attribute(engine, event, hash)
     }
 }
 
