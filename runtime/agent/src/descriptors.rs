@@ -9,8 +9,10 @@
 use muster_sys::clock::monotonic_ns;
 use muster_sys::limits;
 use muster_sys::open_files;
+use rustix::io::fcntl_dupfd_cloexec;
 use rustix::process::{Pid, getppid};
-use tracing::{error, warn};
+use std::os::fd::AsFd;
+use tracing::{debug, error, warn};
 
 /// Interval between two counts.
 const CHECK_US: u64 = 1_000_000;
@@ -19,6 +21,8 @@ const SEARCH_US: u64 = 10_000_000;
 const WARN_US: u64 = 60_000_000;
 /// Minimum time between two renewals of the worker.
 pub(super) const RENEWAL_US: u64 = 60_000_000;
+/// Size of the table of descriptors that a worker makes at its start: enough for a thousand ranks.
+const TABLE_SIZE: u64 = 4096;
 /// Number of descriptors used at most, even if the limit is larger. It bounds the time of a count to some
 /// milliseconds.
 const USED_MAX: u64 = 16_384;
@@ -56,6 +60,16 @@ impl Renewals {
     fn is_time(&self, now_us: u64) -> bool {
         let next_us = self.last_us.map_or(0, |last_us| last_us + RENEWAL_US);
         next_us <= now_us
+    }
+}
+
+/// Makes room in the kernel's table of this process's descriptors, with a copy of `any` at a high number. Otherwise the
+/// table grows while clients attach, and the loop waits each time until all processors have passed the scheduler
+/// (`synchronize_rcu`), which takes 10 ms and more on a busy machine.
+pub(super) fn make_room(any: impl AsFd) {
+    let last = limits::open_files().min(TABLE_SIZE).saturating_sub(1);
+    if let Err(cause) = fcntl_dupfd_cloexec(any, last as i32) {
+        debug!(%cause, "the table of descriptors grows when it has to");
     }
 }
 
@@ -171,6 +185,20 @@ mod tests {
         assert!(!renewals.note(6) && !renewals.note(4 + RENEWAL_US));
         assert!(renewals.note(5 + RENEWAL_US));
         assert_eq!(renewals.count, 2);
+    }
+
+    #[test]
+    fn a_worker_has_room_for_the_descriptors_of_its_clients() {
+        let size = || -> u64 {
+            let status = std::fs::read_to_string("/proc/self/status").unwrap();
+            let line = status.lines().find_map(|line| line.strip_prefix("FDSize:"));
+            line.unwrap().trim().parse().unwrap()
+        };
+        let wanted = limits::open_files().min(TABLE_SIZE);
+        make_room(std::io::stderr());
+        assert!(size() >= wanted);
+        let last = format!("/proc/self/fd/{}", wanted - 1);
+        assert!(std::fs::read_link(last).is_err(), "the copy is closed");
     }
 
     #[test]

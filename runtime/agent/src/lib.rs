@@ -6,7 +6,7 @@
 //!
 //! A module uses only modules of lower layers. From bottom to top:
 //!
-//! 1. Facts and mechanisms: `ending`, `slice`, `resume`, `incarnation`, `descriptors`, `rail_retry`,
+//! 1. Facts and mechanisms: `ending`, `slice`, `line_queue`, `resume`, `incarnation`, `descriptors`, `rail_retry`,
 //!    `job_key`, `job_size`, `rank_map`, `parent_pipe`, `publisher`, `peers`, `status`, `priority` and others.
 //! 2. Parts with threads: `watch`, `ipc_server`, `journal`, `log`, `rendezvous`, `participant_discovery`.
 //! 3. What the loop drives: `rails`, `pending_change`, `rank_service`, `piggyback`, `admin_endpoint`.
@@ -32,6 +32,7 @@ mod job_key;
 mod job_size;
 mod journal;
 mod journal_record;
+mod line_queue;
 mod log;
 mod log_writer;
 mod origin;

@@ -4,26 +4,18 @@
 //! loop that waits there sends no heartbeats, and its node is found failed. So the loop only queues lines. Lines that
 //! find the queue full are dropped and counted, and the log states how many are missing.
 
-use muster_sys::priority_queue::{Receiver, Sender, queue};
+use super::line_queue::{LineReceiver, LineSender, line_queue};
+use muster_sys::priority_queue::{Sender, queue};
 use std::io::{self, Write};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Lines in the queue. Each takes 24 bytes, used or not.
-const LINES_MAX: usize = 1024;
-
-enum Entry {
-    Line(Box<[u8]>),
-    /// Asks for a message when all entries before this one are written.
-    Flush(Sender<()>),
-}
+/// Bytes of the lines that wait: some thousand lines.
+const BYTES_MAX: usize = 256 << 10;
+/// Requests for a message when all lines before the request are written.
+const FLUSHES_MAX: usize = 4;
 
 /// The loop's end of the queue.
-pub(super) struct LogWriter {
-    entries: Sender<Entry>,
-    lost: Arc<AtomicU64>,
-}
+pub(super) struct LogWriter(LineSender<Sender<()>>);
 
 impl LogWriter {
     /// Starts a thread that writes to `sink` until the writer is dropped.
@@ -31,21 +23,17 @@ impl LogWriter {
     /// # Errors
     /// No thread or no queue could be made.
     pub(super) fn start(sink: impl Write + Send + 'static) -> io::Result<Self> {
-        let (entries, taken) = queue(LINES_MAX)?;
-        let lost = Arc::new(AtomicU64::new(0));
-        let counted = Arc::clone(&lost);
+        let (sender, lines) = line_queue(BYTES_MAX, FLUSHES_MAX)?;
         std::thread::Builder::new()
             .name("muster-log".into())
             .stack_size(256 << 10)
-            .spawn(move || write_all(taken, &counted, sink))?;
-        Ok(Self { entries, lost })
+            .spawn(move || write_all(lines, sink))?;
+        Ok(Self(sender))
     }
 
     /// Queues a line. It does not wait.
     pub(super) fn write(&self, line: &[u8]) {
-        if self.entries.try_send(Entry::Line(line.into())).is_err() {
-            self.lost.fetch_add(1, Ordering::Relaxed);
-        }
+        self.0.add(line);
     }
 
     /// Waits until all queued lines are written, for at most `timeout`.
@@ -54,22 +42,23 @@ impl LogWriter {
             return;
         };
         // A full queue is not being emptied: waiting is useless.
-        if self.entries.try_send(Entry::Flush(done)).is_ok() {
+        if self.0.request(done) {
             let _ = written.recv_timeout(timeout);
         }
     }
 
     /// Lines that found the queue full.
     pub(super) fn lost(&self) -> u64 {
-        self.lost.load(Ordering::Relaxed)
+        self.0.lost()
     }
 }
 
 /// The thread. A failed write is not reported: there is no other place for it, and the next one may succeed.
-fn write_all(entries: Receiver<Entry>, lost: &AtomicU64, mut sink: impl Write) {
+fn write_all(mut lines: LineReceiver<Sender<()>>, mut sink: impl Write) {
     let mut reported = 0;
-    for entry in entries {
-        let lost = lost.load(Ordering::Relaxed);
+    while let Ok(taken) = lines.next(Duration::MAX) {
+        let lost = taken.lost;
+        let _ = sink.write_all(taken.lines);
         if lost > reported {
             let _ = writeln!(
                 sink,
@@ -78,13 +67,10 @@ fn write_all(entries: Receiver<Entry>, lost: &AtomicU64, mut sink: impl Write) {
             );
             reported = lost;
         }
-        match entry {
-            Entry::Line(line) => _ = sink.write_all(&line),
-            Entry::Flush(done) => {
-                let _ = sink.flush();
-                // The loop may have stopped waiting.
-                let _ = done.try_send(());
-            }
+        if let Some(done) = taken.request {
+            let _ = sink.flush();
+            // The loop may have stopped waiting.
+            let _ = done.try_send(());
         }
     }
 }
@@ -130,8 +116,9 @@ mod tests {
         log.write(b"first");
         has_begun.recv().unwrap();
         // The thread is blocked in its write: a queue that waited would never return.
-        for number in 0..LINES_MAX + 3 {
-            log.write(number.to_string().as_bytes());
+        let fit = BYTES_MAX / 8;
+        for number in 0..fit + 3 {
+            log.write(format!("{number:7}\n").as_bytes());
         }
         assert_eq!(log.lost(), 3);
         drop(go_on);
@@ -139,8 +126,10 @@ mod tests {
         drop(log);
         let lines: Vec<String> = lines.iter().collect();
         assert_eq!(lines[0], "first");
-        assert!(lines[1..].concat().starts_with("3 lines were dropped"));
-        let last = (LINES_MAX - 1).to_string();
-        assert_eq!(lines.last(), Some(&last));
+        let rest = lines[1..].concat();
+        let numbers = rest.lines().take(fit).map(|line| line.trim().parse());
+        assert!(numbers.eq((0..fit).map(Ok)));
+        let last = rest.lines().last().unwrap();
+        assert!(last.starts_with("3 lines were dropped"), "{last}");
     }
 }

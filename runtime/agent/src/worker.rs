@@ -5,7 +5,7 @@
 
 use super::admin_endpoint::AdminEndpoint;
 use super::cpu_placement::{self, CpuPlacement};
-use super::descriptors::{Descriptors, Renewals};
+use super::descriptors::{self, Descriptors, Renewals};
 use super::ending::Ending;
 use super::event_loop::EventLoop;
 use super::incarnation;
@@ -52,6 +52,8 @@ pub(super) fn run(
     agent_directory: &AgentDirectory,
     config: &AgentConfig,
 ) -> i32 {
+    // Before the first thread, because then nothing waits for it.
+    descriptors::make_room(inherited.listener.listener());
     log::in_own_thread();
     let record = inherited.resume.read().unwrap_or_default();
     let mut config = config.clone();
@@ -103,6 +105,7 @@ pub(super) fn run(
 pub(super) fn run_alone(config: &AgentConfig) -> Result<(), String> {
     // Installed first, so that a signal during the start causes an orderly end, too.
     let signals = Signals::install().map_err(|error| format!("cannot receive signals: {error}"))?;
+    descriptors::make_room(&signals);
     log::in_own_thread();
     let libfabric = keeping_handlers(muster_fabric::load).map_err(|error| error.to_string())?;
     let resources = RailResources {

@@ -498,7 +498,7 @@ impl EventLoop {
                 && !self.job.as_ref().is_some_and(|job| job.is_known(&event))
                 && let Some(line) = journal_record(&self.engine, &event)
             {
-                journal.record(line);
+                journal.record(&line);
             }
             self.lifetime
                 .snapshot_due_us

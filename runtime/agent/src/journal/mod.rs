@@ -1,6 +1,6 @@
 //! The journal records the events of an agent, one line each, and sends them to clients that ask for events.
 //!
-//! The loop queues an event and continues. A thread numbers and dates it, keeps the last ones in memory, appends it
+//! The loop queues the text of an event and continues. A thread numbers and dates it, keeps the last ones in memory, appends it
 //! to the job's file if there is one, and sends it to all followers. A full queue, a full disk and a follower that
 //! does not read are counted and logged once; none of them delays the loop.
 //!
@@ -9,10 +9,10 @@
 mod file;
 mod readers;
 
+use crate::line_queue::{LineReceiver, LineSender, line_queue};
 use file::JournalFile;
 use muster_control::{EventRequest, EventSource, protocol};
 use muster_sys::date::{rfc3339, unix_us_now};
-use muster_sys::priority_queue::{Receiver, Sender, queue};
 use readers::Readers;
 use serde_json::{Value, json};
 use std::os::unix::net::UnixStream;
@@ -23,8 +23,10 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 use tracing::{info, warn};
 
-/// Entries in the queue. Each takes 16 bytes, used or not.
-const QUEUE_MAX: usize = 4096;
+/// Bytes of the events that wait: some 4000 events.
+const BYTES_MAX: usize = 2 << 20;
+/// Clients that wait.
+const CLIENTS_MAX: usize = 64;
 /// How often followers are probed that may have gone without closing their connection.
 const PROBE_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -40,7 +42,7 @@ pub(crate) struct JournalDirectory {
 /// The queue's end of the loop and of the control socket's threads.
 #[derive(Clone)]
 pub(crate) struct Journal {
-    queue: Sender<Box<Entry>>,
+    queue: Arc<LineSender<Client>>,
     counts: Arc<Counts>,
     /// Why the first line could not be written.
     failure: Option<Arc<str>>,
@@ -49,21 +51,13 @@ pub(crate) struct Journal {
 /// What was lost, and why.
 #[derive(Debug, Default)]
 struct Counts {
-    queue_full: AtomicU64,
     lines_unwritten: AtomicU64,
     rotations: AtomicU64,
     followers_lost: AtomicU64,
 }
 
-enum Entry {
-    /// An event.
-    Line(Value),
-    /// A client that asks for events.
-    Reader {
-        stream: UnixStream,
-        request: EventRequest,
-    },
-}
+/// A client that asks for events.
+type Client = (UnixStream, EventRequest);
 
 impl Journal {
     /// Starts the journal of this node's agent. `None` if there is no thread for it; the agent runs without a journal
@@ -81,12 +75,12 @@ impl Journal {
         writer.write(json!({ "event": "journal-opened", "node": node, "job": job,
             "release": protocol::RELEASE }));
         let failure = writer.failure.as_deref().map(Arc::from);
-        let started = queue(QUEUE_MAX).and_then(|(entries_in, entries)| {
+        let started = line_queue(BYTES_MAX, CLIENTS_MAX).and_then(|(queue, lines)| {
             std::thread::Builder::new()
                 .name("muster-journal".into())
                 .stack_size(256 << 10)
-                .spawn(move || writer.run(&entries))?;
-            Ok(entries_in)
+                .spawn(move || writer.run(lines))?;
+            Ok(Arc::new(queue))
         });
         match started {
             Ok(queue) => Some(Self {
@@ -102,10 +96,8 @@ impl Journal {
     }
 
     /// Queues an event. It does not wait; an event that finds the queue full is dropped and counted.
-    pub(crate) fn record(&self, line: Value) {
-        if self.queue.try_send(Box::new(Entry::Line(line))).is_err() {
-            self.counts.queue_full.fetch_add(1, Ordering::Relaxed);
-        }
+    pub(crate) fn record(&self, event: &Value) {
+        self.queue.add(format!("{event}\n").as_bytes());
     }
 
     /// Why its file could not be written at the start.
@@ -117,7 +109,7 @@ impl Journal {
     pub(crate) fn counters(&self) -> [(&'static str, u64); 4] {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         [
-            ("journal_queue_full", read(&self.counts.queue_full)),
+            ("journal_queue_full", self.queue.lost()),
             (
                 "journal_lines_unwritten",
                 read(&self.counts.lines_unwritten),
@@ -131,8 +123,7 @@ impl Journal {
 impl EventSource for Journal {
     /// The client gets the lines with a higher number that are still kept and, if it follows, all later ones.
     fn read(&self, stream: UnixStream, request: EventRequest) -> bool {
-        let entry = Entry::Reader { stream, request };
-        self.queue.try_send(Box::new(entry)).is_ok()
+        self.queue.request((stream, request))
     }
 }
 
@@ -148,10 +139,18 @@ struct Writer {
 }
 
 impl Writer {
-    fn run(mut self, entries: &Receiver<Box<Entry>>) {
+    fn run(mut self, mut queue: LineReceiver<Client>) {
         loop {
-            match entries.recv_timeout(PROBE_INTERVAL) {
-                Ok(entry) => self.take(*entry),
+            match queue.next(PROBE_INTERVAL) {
+                Ok(taken) => {
+                    let lines = taken.lines.split_inclusive(|byte| *byte == b'\n');
+                    lines.for_each(|line| self.write_event(line));
+                    if let Some((stream, request)) = taken.request
+                        && !self.readers.serve(stream, request)
+                    {
+                        self.lost(1);
+                    }
+                }
                 Err(RecvTimeoutError::Timeout) => {
                     let lost = self.readers.keep_alive();
                     self.lost(lost);
@@ -161,14 +160,11 @@ impl Writer {
         }
     }
 
-    fn take(&mut self, entry: Entry) {
-        match entry {
-            Entry::Line(line) => self.write(line),
-            Entry::Reader { stream, request } => {
-                if !self.readers.serve(stream, request) {
-                    self.lost(1);
-                }
-            }
+    /// Writes an event. It parses the text, so that all memory of the line is this thread's.
+    fn write_event(&mut self, text: &[u8]) {
+        match serde_json::from_slice(text) {
+            Ok(line) => self.write(line),
+            Err(cause) => warn!(%cause, "an event is not in the journal: its text is not valid"),
         }
     }
 
@@ -257,7 +253,7 @@ mod tests {
     #[test]
     fn who_follows_hears_what_was_and_what_comes() {
         let journal = Journal::start("n1", "j", None).unwrap();
-        journal.record(json!({ "event": "node-up", "member": "n2" }));
+        journal.record(&json!({ "event": "node-up", "member": "n2" }));
         let (ours, theirs) = UnixStream::pair().unwrap();
         assert!(journal.read(theirs, reading(1, true)));
         let heard = lines(&ours, 2);
@@ -266,7 +262,7 @@ mod tests {
             (&heard[1]["seq"], &heard[1]["member"]),
             (&2.into(), &"n2".into())
         );
-        journal.record(json!({ "event": "node-failed", "member": "n2" }));
+        journal.record(&json!({ "event": "node-failed", "member": "n2" }));
         assert_eq!(lines(&ours, 1)[0]["event"], "node-failed");
         // Who does not follow is at the end then.
         let (ours, theirs) = UnixStream::pair().unwrap();
@@ -288,7 +284,7 @@ mod tests {
         };
         let journal = Journal::start("n1", "j", Some(place)).unwrap();
         for _ in 0..3 {
-            journal.record(json!({ "event": "node-up", "member": "n2" }));
+            journal.record(&json!({ "event": "node-up", "member": "n2" }));
         }
         let (ours, theirs) = UnixStream::pair().unwrap();
         assert!(journal.read(theirs, reading(0, false)));
@@ -307,7 +303,7 @@ mod tests {
         };
         let journal = Journal::start("n1", "j", Some(place)).unwrap();
         std::fs::create_dir(path.parent().unwrap()).unwrap();
-        journal.record(json!({ "event": "node-up", "member": "n2" }));
+        journal.record(&json!({ "event": "node-up", "member": "n2" }));
         let end = Instant::now() + Duration::from_secs(30);
         let text = loop {
             match std::fs::read_to_string(&path) {
