@@ -30,7 +30,8 @@ const CIRCLES: [(&str, &str, &str); 17] = [
     (
         "runtime/launch",
         "",
-        "exit_handling fence fence_data fence_driver loss modex mpich name_service node node_status output output_forwarding peers ranks refusals",
+        "exit_handling fence fence_data fence_driver loss modex mpich name_service node node_status output \
+         output_forwarding peers ranks refusals",
     ),
     ("runtime/pmix", "", "ffi inbox"),
     (

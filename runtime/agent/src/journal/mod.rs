@@ -1,8 +1,8 @@
 //! The journal records the events of an agent, one line each, and sends them to clients that ask for events.
 //!
-//! The loop queues the text of an event and continues. A thread numbers and dates it, keeps the last ones in memory, appends it
-//! to the job's file if there is one, and sends it to all followers. A full queue, a full disk and a follower that
-//! does not read are counted and logged once; none of them delays the loop.
+//! The loop queues the text of an event and continues. A thread numbers and dates it, keeps the last ones in memory,
+//! appends it to the job's file if there is one, and sends it to all followers. A full queue, a full disk and a
+//! follower that does not read are counted and logged once; none of them delays the loop.
 //!
 //! A line is one JSON object. The file is JSON Lines in at most two parts, so its size is bounded.
 
