@@ -314,7 +314,7 @@ fn no_two_public_types_of_a_crate_have_one_name() {
     for (name, directory) in crates().iter().filter(|(name, _)| name != "muster-tests") {
         let mut texts = Vec::new();
         read(&directory.join("src"), &mut texts);
-        let mut seen = std::collections::BTreeSet::new();
+        let mut seen = BTreeSet::new();
         for kind in texts.iter().flat_map(|text| public_types(text)) {
             assert!(seen.insert(kind), "{name} has two public types {kind}");
         }
