@@ -64,7 +64,6 @@ quick: lint ## formatting, clippy, and the tests that need no other process
 lint: setup ## formatting and clippy, warnings are errors
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy $(WORKSPACE) --all-targets -- -D warnings
-	$(CARGO) clippy -p muster-fabric --all-targets --features hwloc -- -D warnings
 
 deny: ## licences, bans and sources of all dependencies (needs cargo-deny)
 	@command -v cargo-deny >/dev/null || { \
