@@ -320,3 +320,41 @@ fn no_two_public_types_of_a_crate_have_one_name() {
         }
     }
 }
+
+/// The crates that call C libraries: only they use libc.
+const OVER_LIBC: [&str; 5] = [
+    "libfabric-sys",
+    "muster-fabric",
+    "muster-pmix",
+    "muster-slurm",
+    "muster-sys",
+];
+
+/// System calls have one layer in each crate: `muster-sys` over libc, and above it rustix for what `muster-sys` does
+/// not have.
+#[test]
+fn only_crates_that_call_c_libraries_use_libc() {
+    let mut over_libc = Vec::new();
+    for (name, directory) in crates() {
+        let manifest = fs::read_to_string(directory.join("Cargo.toml")).expect("a manifest");
+        let (_, section) = manifest
+            .split_once("\n[dependencies]\n")
+            .unwrap_or_default();
+        let section = section.split("\n[").next().unwrap_or_default();
+        let has = |crate_name: &str| {
+            let mut names = section
+                .lines()
+                .filter_map(|line| line.split(['.', ' ', '=']).next());
+            names.any(|one| one == crate_name)
+        };
+        assert!(
+            name == "muster-fabric" || !(has("libc") && has("rustix")),
+            "{name} depends on libc and on rustix"
+        );
+        if has("libc") {
+            over_libc.push(name);
+        }
+    }
+    over_libc.sort();
+    assert_eq!(over_libc, OVER_LIBC);
+}

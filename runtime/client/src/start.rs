@@ -11,6 +11,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
+use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -114,12 +115,14 @@ fn try_connect(agent_directory: &AgentDirectory, last: &mut String) -> Result<Fo
             let why = "a process of another user listens there".into();
             Err(DirectoryError::Unsafe { path, why }.into())
         }
-        Err(cause) => match cause.raw_os_error() {
-            Some(libc::EAGAIN) => {
+        Err(cause) => match cause.kind() {
+            io::ErrorKind::WouldBlock => {
                 *last = "the agent's queue of connections is full".into();
                 Ok(Found::Busy)
             }
-            Some(libc::ENOENT | libc::ECONNREFUSED | libc::EINTR) => {
+            io::ErrorKind::NotFound
+            | io::ErrorKind::ConnectionRefused
+            | io::ErrorKind::Interrupted => {
                 *last = cause.to_string();
                 Ok(Found::Absent)
             }
@@ -212,11 +215,11 @@ impl Started {
         }
         let ended = match process::try_reap(self.pid) {
             Ok(None) => return Ok(false),
-            Ok(Some(0)) => None,
-            Ok(Some(status)) if libc::WIFSIGNALED(status) => {
-                Some(format!("killed by signal {}", libc::WTERMSIG(status)))
-            }
-            Ok(Some(status)) => Some(format!("exit code {}", libc::WEXITSTATUS(status))),
+            Ok(Some(status)) if status.success() => None,
+            Ok(Some(status)) => Some(match status.signal() {
+                Some(signal) => format!("killed by signal {signal}"),
+                None => format!("exit code {}", status.code().unwrap_or_default()),
+            }),
             // The application reaps all children itself: decide by the error output.
             Err(_) if self.output().is_empty() => None,
             Err(_) => Some("its exit code is not known".into()),

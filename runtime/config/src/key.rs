@@ -5,10 +5,10 @@
 //! that user can read.
 
 use muster_sys::file::TimedFile;
-use rustix::fs::{Mode, OFlags, open};
+use muster_sys::process::user_id;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
@@ -75,7 +75,7 @@ pub fn read_key_file(path: &Path) -> Result<[u8; 32], KeyError> {
     };
     let source = TimedFile::open(path).map_err(io_error)?;
     let metadata = source.file.metadata().map_err(io_error)?;
-    let own = rustix::process::getuid().as_raw();
+    let own = user_id();
     if metadata.uid() != own {
         return Err(KeyError::Owner {
             path: path.to_owned(),
@@ -121,9 +121,14 @@ pub fn leave_key(path: &Path, key: &[u8; 32]) -> Result<(), KeyError> {
         source,
     };
     let _ = std::fs::remove_file(path);
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-    let file = open(path, flags, Mode::RUSR | Mode::WUSR).map_err(|e| io_error(e.into()))?;
-    writeln!(File::from(file), "{}", key_text(key)).map_err(io_error)
+    let mut file = create(path).map_err(io_error)?;
+    writeln!(file, "{}", key_text(key)).map_err(io_error)
+}
+
+/// Creates a file that only this user can read.
+fn create(path: &Path) -> io::Result<File> {
+    let mut options = File::options();
+    options.write(true).create_new(true).mode(0o600).open(path)
 }
 
 /// The standing key of this user: read from `path`, which is created first if it is missing.
@@ -139,9 +144,8 @@ pub fn standing_key(path: &Path) -> Result<[u8; 32], KeyError> {
         // Written under another name and linked, so that no process reads a partial key, and
         // exactly one of several first starts succeeds.
         let draft = path.with_extension(format!("draft-{}", std::process::id()));
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        let file = open(&draft, flags, Mode::RUSR | Mode::WUSR).map_err(|e| io_error(e.into()))?;
-        let written = writeln!(File::from(file), "{}", key_text(&draw_key()));
+        let mut file = create(&draft).map_err(io_error)?;
+        let written = writeln!(file, "{}", key_text(&draw_key()));
         let linked = written.and_then(|()| match std::fs::hard_link(&draft, path) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
             _ => Ok(()),

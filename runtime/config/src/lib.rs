@@ -4,6 +4,7 @@
 //! overrides its variable). Everything is checked once, here; later code relies on that.
 
 mod change;
+mod change_error;
 mod gossip;
 mod group;
 mod hosts;
@@ -16,7 +17,8 @@ mod refusal;
 mod unknown;
 mod yaml;
 
-pub use change::{Change, ChangeError, Limit, RuleChoice};
+pub use change::{Change, Limit, RuleChoice};
+pub use change_error::ChangeError;
 pub use gossip::{GossipConfig, ParticipantEntry, Teller};
 pub use gossip::{LIST_MAX, read_written, written};
 pub use group::{GroupName, parse_minority};
@@ -24,12 +26,10 @@ pub use hosts::{participants_of_hosts, seeds_of_hosts};
 pub use key::{
     KeyError, KeySource, draw_key, draw_seed, leave_key, read_key, read_key_file, standing_key,
 };
-pub use line::{SUBJECTS, subject};
 pub use muster_protocol::{Minority, Profile};
-pub use peers::{PEERS_AT_ONCE_MAX, peers_of};
+pub use peers::peers_of;
 pub use profile::{ProfileError, parse_profile};
-pub use rails::switch_word;
-pub use rails::{RailEntry, RailsDocument};
+pub use rails::{RailEntry, RailsDocument, SUBJECTS, subject, switch_word};
 pub use refusal::{Refusal, forget_values, refusal};
 pub use unknown::{check_log, strange_settings, unknown_settings};
 pub use yaml::{DOCUMENT_MAX, YamlError};
@@ -47,6 +47,9 @@ pub const NAME_BYTES_MAX: usize = 63;
 pub const RAILS_MAX: usize = muster_fabric::NIDS_MAX;
 /// The maximum number of seed addresses.
 pub const SEEDS_MAX: usize = 1024;
+
+/// The maximum number of peers in one change: as many as an agent supports.
+pub const PEERS_AT_ONCE_MAX: usize = SEEDS_MAX;
 
 /// The longest linger time in milliseconds: one day.
 pub const LINGER_MS_MAX: u64 = 86_400_000;

@@ -3,8 +3,9 @@
 //! Words that are separated by single spaces, with `key=value` for named values. A whole document does not fit
 //! into a line: its line is the word `import`.
 
-use super::change::{Change, ChangeError, Limit, RuleChoice};
-use super::rails::{RailEntry, switch_word};
+use super::change::{Change, Limit, RuleChoice};
+use super::change_error::ChangeError;
+use super::rails::{RailEntry, SUBJECTS, subject, switch_word};
 use muster_fabric::{Net, NidPattern, Rule, Subject};
 use std::fmt;
 use std::str::FromStr;
@@ -183,22 +184,4 @@ fn rule(words: &[&str], bad: Bad<'_>) -> Result<Rule, ChangeError> {
         priority,
         messages,
     })
-}
-
-/// The possible subjects of a rule.
-pub const SUBJECTS: &str = "a rule is about a net, about local, or about local and remote together";
-
-/// The subject of a rule; none if there is no valid one.
-#[must_use]
-pub fn subject(
-    net: Option<Net>,
-    local: Vec<NidPattern>,
-    remote: Vec<NidPattern>,
-) -> Option<Subject> {
-    match (net, local.is_empty(), remote.is_empty()) {
-        (Some(net), true, true) => Some(Subject::Net(net)),
-        (None, false, true) => Some(Subject::Local(local)),
-        (None, false, false) => Some(Subject::Pairs { local, remote }),
-        _ => None,
-    }
 }

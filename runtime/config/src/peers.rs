@@ -2,15 +2,12 @@
 //!
 //! They are counted before ranges are expanded, and looked up by NID, since one change may name hundreds.
 
-use super::SEEDS_MAX;
-use super::change::ChangeError;
+use super::PEERS_AT_ONCE_MAX;
+use super::change_error::ChangeError;
 use super::rails::RailsDocument;
 use muster_fabric::{Address, NIDS_MAX, Nid, NidError, NidList};
 use muster_hostlist::expand;
 use std::collections::BTreeMap;
-
-/// The maximum number of peers in one change: as many as an agent supports.
-pub const PEERS_AT_ONCE_MAX: usize = SEEDS_MAX;
 
 /// The peers of all space-separated lists.
 pub(super) fn all_peers_of(text: &str) -> Result<Vec<NidList>, ChangeError> {

@@ -1,39 +1,13 @@
 //! The answers: what the engine and the fabric know, as JSON with a named schema.
 
 use super::Question;
+use super::member::member;
+use super::sources::Sources;
+use super::words::cause_word;
 use super::{explanation, metrics, rails, rank, unreachable};
-use muster_config::RailsDocument;
-use muster_fabric::{Fabric, Nid};
-use muster_protocol::{
-    CauseKind, Engine, Instant, MemberId, MemberView, NodeState, Observation, ObservationKind,
-    Phase, RankState,
-};
+use muster_protocol::{Engine, Instant, MemberId, Observation, ObservationKind, Phase};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
-
-/// What an agent knows when it is asked.
-pub struct Sources<'a> {
-    /// The membership protocol.
-    pub engine: &'a Engine,
-    /// The rails and peers.
-    pub fabric: &'a Fabric,
-    /// The configuration of the rails that is in force.
-    pub document: &'a RailsDocument,
-    /// Rails of it that are not open, and why.
-    pub rail_retry: &'a [(Nid, String)],
-    /// How the rails were chosen where none are configured, in words.
-    pub choice: &'a [String],
-    /// What neither engine nor fabric counts.
-    pub agent: &'a [(&'static str, u64)],
-    /// Who knocks with another key.
-    pub unauthenticated: &'a [unreachable::UnauthenticatedSender],
-    /// Name of the agent's node.
-    pub node: &'a str,
-    /// Name of the agent's job.
-    pub job: &'a str,
-    /// The time of the answer.
-    pub now: Instant,
-}
 
 /// Answers a question.
 pub fn answer(question: &Question, known: &Sources<'_>) -> Value {
@@ -90,30 +64,6 @@ fn members(known: &Sources<'_>) -> Value {
 /// The others have given this node up, and it does not come back: what it knows of them is old.
 fn is_outcast(engine: &Engine) -> bool {
     engine.phase() == Phase::Stopped && engine.counters().outcasts > 0
-}
-
-pub(super) fn member(engine: &Engine, view: &MemberView<'_>, now: Instant) -> Value {
-    let is_self = view.id() == engine.id();
-    let heard = view.last_heard();
-    let ranks: Vec<Value> = view
-        .ranks()
-        .map(|fact| json!({ "rank": fact.rank, "state": rank_word(fact.state) }))
-        .collect();
-    json!({
-        "name": view.name(),
-        "group": view.group(),
-        "state": state_word(view.state()),
-        "self": is_self,
-        "incarnation": view.version().incarnation,
-        "minor": view.version().minor,
-        "address": String::from_utf8_lossy(view.address()),
-        "ranks": ranks,
-        "cause": cause_word(view.cause()),
-        "reporters": names(engine, view.reporters().iter()),
-        "heard_ms_ago": (!is_self && heard.0 > 0).then(|| now.since(heard) as f64 / 1000.0),
-        "deadline_ms": engine.deadline_us(view.id()) as f64 / 1000.0,
-        "exit_code": (view.state() == NodeState::Left).then(|| view.exit_code()),
-    })
 }
 
 /// What is known of a member, or of a rank and its node, and how. Who is named like a rank goes before it.
@@ -210,47 +160,4 @@ fn stats(known: &Sources<'_>) -> Value {
         "agent": known.agent.iter().copied().collect::<BTreeMap<_, _>>(),
         "fabric": rails::totals(known.fabric),
     })
-}
-
-fn names(engine: &Engine, ids: impl Iterator<Item = MemberId>) -> Vec<String> {
-    ids.map(|id| engine.name_of(id).unwrap_or("?").to_owned())
-        .collect()
-}
-
-/// The name of a state of a node in answers.
-pub fn state_word(state: NodeState) -> &'static str {
-    match state {
-        NodeState::Unknown => "unknown",
-        NodeState::Alive => "alive",
-        NodeState::Degraded => "degraded",
-        NodeState::Suspect => "suspect",
-        NodeState::Failed => "failed",
-        NodeState::Left => "left",
-    }
-}
-
-pub(super) fn rank_word(state: RankState) -> &'static str {
-    match state {
-        RankState::Unknown => "unknown",
-        RankState::Alive => "alive",
-        RankState::Hung => "hung",
-        RankState::Failed => "failed",
-        RankState::Left => "left",
-    }
-}
-
-/// The name of a cause in answers.
-pub fn cause_word(cause: CauseKind) -> &'static str {
-    match cause {
-        CauseKind::Joined => "joined",
-        CauseKind::Silence => "silence on every rail",
-        CauseKind::Unreachable => "unreachable",
-        CauseKind::Unanswered => "no answer to a request",
-        CauseKind::Told => "told",
-        CauseKind::Announced => "announced",
-        CauseKind::Refuted => "refuted",
-        CauseKind::Superseded => "a newer life",
-        CauseKind::Rails => "rails",
-        CauseKind::Claimed => "claimed by others",
-    }
 }

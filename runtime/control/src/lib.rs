@@ -17,20 +17,25 @@ mod events;
 pub mod explanation;
 mod follow;
 mod listen;
+mod member;
 mod metrics;
 pub mod protocol;
 mod question;
 mod rails;
 mod rank;
+mod sources;
 pub mod unreachable;
 mod validator;
+mod words;
 
-pub use answer::{Sources, answer, cause_word, done, state_word};
+pub use answer::{answer, done};
 pub use follow::{Followed, Follower};
 pub use listen::name_for_all;
 pub use question::{GossipCommand, Question, Request, RequestError};
 pub use rank::{MINUS, tell_rank};
+pub use sources::Sources;
 pub use validator::{Made, Validated};
+pub use words::{cause_word, state_word};
 
 use admission::Admission;
 pub use events::{EventRequest, EventSource};
@@ -40,8 +45,8 @@ use muster_fabric::{Nid, NidList};
 use muster_sys::descriptor::EventFd;
 use muster_sys::priority_queue::{Receiver, Sender, queue};
 use muster_sys::process::user_id;
+use muster_sys::socket::Peer;
 use muster_sys::stream::{self, Trust};
-use rustix::net::sockopt::socket_peercred;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::io::{self, Read, Write};
@@ -261,7 +266,7 @@ impl Server {
     }
 
     fn serve_one(&self, client: UnixStream) -> io::Result<()> {
-        let peer = socket_peercred(&client)?.uid.as_raw();
+        let peer = Peer::of(client.as_fd())?.uid;
         let is_trusted = may_ask(peer, user_id());
         let timeout = if is_trusted { TIMEOUT } else { OTHERS_TIMEOUT };
         let _place = match (is_trusted, &self.others) {

@@ -3,9 +3,10 @@
 //! One exposition is one agent: every sample carries its node and its job. Families stand together,
 //! counters end with `_total`, and the text ends with `# EOF`, as the format has it.
 
-use super::answer::{Sources, rank_word, state_word};
 use super::protocol::RELEASE;
 use super::rails;
+use super::sources::Sources;
+use super::words::{rank_word, state_word};
 use muster_protocol::{NodeState, RankState};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

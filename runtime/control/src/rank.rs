@@ -1,6 +1,7 @@
 //! The state of a rank in words: in events, and in the answer to `why`.
 
-use super::answer::{member, rank_word};
+use super::member::member;
+use super::words::{rank_word, state_word};
 use muster_protocol::{Engine, Instant, MemberId, RankFact, RankState as State};
 use muster_shm::Cause;
 use serde_json::{Value, json};
@@ -69,7 +70,7 @@ pub(super) fn find(engine: &Engine, number: u32, now: Instant) -> Option<(Member
     tell_rank(&mut rank, &fact);
     if !is_there && matches!(fact.state, State::Alive | State::Hung) {
         rank["state"] = rank_word(State::Failed).into();
-        rank["cause"] = format!("{} is {}", view.name(), super::state_word(view.state())).into();
+        rank["cause"] = format!("{} is {}", view.name(), state_word(view.state())).into();
     }
     value["rank"] = rank;
     Some((id, value))

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use super::environment;
@@ -197,8 +198,7 @@ impl Ranks {
             if running.status.is_none() {
                 running.status = match try_reap(running.pid) {
                     Ok(status) => {
-                        let killed = status.filter(|status| libc::WIFSIGNALED(*status));
-                        running.signal = killed.map(|status| libc::WTERMSIG(status));
+                        running.signal = status.and_then(|status| status.signal());
                         status.map(shell_status)
                     }
                     // It is no longer a child of this process: its status is unknown.
@@ -299,13 +299,9 @@ fn bit(signal: i32) -> u64 {
 }
 
 /// Converts a wait status to an exit status as a shell does.
-fn shell_status(status: i32) -> u8 {
-    let number = if libc::WIFSIGNALED(status) {
-        128 + libc::WTERMSIG(status)
-    } else {
-        libc::WEXITSTATUS(status)
-    };
-    number as u8
+fn shell_status(status: ExitStatus) -> u8 {
+    let killed = status.signal().map(|signal| 128 + signal);
+    killed.or(status.code()).unwrap_or_default() as u8
 }
 
 impl Killed {

@@ -11,23 +11,10 @@ use std::sync::{Mutex, Once};
 
 use pmix_sys as sys;
 
+use super::error::{Error, Status};
+use super::functions::{Handle, NotifyEvent, functions};
 use super::inbox::{self, Ticket};
-use super::{Error, event_listener, lock};
-
-/// A status of PMIx other than success.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Status(pub i32);
-
-impl Status {
-    /// The key is not known (yet).
-    pub const NOT_FOUND: Self = Self(sys::PMIX_ERR_NOT_FOUND);
-}
-
-impl std::fmt::Display for Status {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "PMIx status {}", self.0)
-    }
-}
+use super::{event_listener, lock};
 
 /// The key that marks events of this process's Muster, so that they are not taken for the launcher's.
 pub(super) const OURS: &CStr = c"muster.event";
@@ -37,71 +24,54 @@ pub(super) const JOB_SIZE: &CStr = sys::PMIX_JOB_SIZE;
 pub(super) const NODE_ID: &CStr = sys::PMIX_NODEID;
 pub(super) const HOST_NAME: &CStr = sys::PMIX_HOSTNAME;
 
-// SAFETY of a call: no requirement; may be called at any time.
-type Initialized = unsafe extern "C" fn() -> c_int;
-// SAFETY of a call: `proc` is writable; the infos are of the given number, or NULL.
-type Init = unsafe extern "C" fn(*mut sys::pmix_proc_t, *mut sys::pmix_info_t, usize) -> c_int;
-// SAFETY of a call: it matches one `Init`; the infos as for `Init`.
-type Finalize = unsafe extern "C" fn(*const sys::pmix_info_t, usize) -> c_int;
-// SAFETY of a call: between `Init` and `Finalize`; key and value are valid for the call, which copies them.
-type Put = unsafe extern "C" fn(sys::pmix_scope_t, *const c_char, *mut sys::pmix_value_t) -> c_int;
-// SAFETY of a call: no requirement; it returns an error before `Init`.
-type Commit = unsafe extern "C" fn() -> c_int;
-// SAFETY of a call: all pointers are valid for the call; the value is the caller's to free.
-type Get = unsafe extern "C" fn(
-    *const sys::pmix_proc_t,
-    *const c_char,
-    *const sys::pmix_info_t,
-    usize,
-    *mut *mut sys::pmix_value_t,
-) -> c_int;
-// SAFETY of a call: process, key and infos are valid until the callback has been called.
-type GetNonblocking = unsafe extern "C" fn(
-    *const sys::pmix_proc_t,
-    *const c_char,
-    *const sys::pmix_info_t,
-    usize,
-    sys::pmix_value_cbfunc_t,
-    *mut c_void,
-) -> c_int;
-// SAFETY of a call: the infos are valid until the callback has been called.
-type NotifyEvent = unsafe extern "C" fn(
-    sys::pmix_status_t,
-    *const sys::pmix_proc_t,
-    sys::pmix_data_range_t,
-    *const sys::pmix_info_t,
-    usize,
-    sys::pmix_op_cbfunc_t,
-    *mut c_void,
-) -> c_int;
-
-// SAFETY of a call: the code is valid until the registration's callback has been called; the handler is a
-// function of a library that is never unloaded.
-type RegisterHandler = unsafe extern "C" fn(
-    *mut sys::pmix_status_t,
-    usize,
-    *mut sys::pmix_info_t,
-    usize,
-    sys::pmix_notification_fn_t,
-    sys::pmix_hdlr_reg_cbfunc_t,
-    *mut c_void,
-) -> c_int;
-// SAFETY of a call: between `Init` and `Finalize`; an invalid reference returns an error.
-type DeregisterHandler = unsafe extern "C" fn(usize, sys::pmix_op_cbfunc_t, *mut c_void) -> c_int;
-
-/// The functions of one loaded libpmix. The library is pinned (never unloaded) once found.
-#[derive(Clone, Copy)]
-pub(super) struct Library {
-    initialized: Initialized,
-    init: Init,
-    finalize: Finalize,
-    put: Put,
-    commit: Commit,
-    get: Get,
-    get_nonblocking: GetNonblocking,
-    notify_event: NotifyEvent,
-    register_handler: RegisterHandler,
-    deregister_handler: DeregisterHandler,
+functions! {
+    /// The functions of one loaded libpmix.
+    pub(super) struct Library {
+        /// SAFETY of a call: no requirement; may be called at any time.
+        initialized = c"PMIx_Initialized": unsafe extern "C" fn() -> c_int,
+        /// SAFETY of a call: the process is writable; the infos are of the given number, or NULL.
+        init = c"PMIx_Init":
+            unsafe extern "C" fn(*mut sys::pmix_proc_t, *mut sys::pmix_info_t, usize) -> c_int,
+        /// SAFETY of a call: it matches one `init`; the infos as for `init`.
+        finalize = c"PMIx_Finalize": unsafe extern "C" fn(*const sys::pmix_info_t, usize) -> c_int,
+        /// SAFETY of a call: between `init` and `finalize`; key and value are valid for the call, which copies them.
+        put = c"PMIx_Put":
+            unsafe extern "C" fn(sys::pmix_scope_t, *const c_char, *mut sys::pmix_value_t) -> c_int,
+        /// SAFETY of a call: no requirement; it returns an error before `init`.
+        commit = c"PMIx_Commit": unsafe extern "C" fn() -> c_int,
+        /// SAFETY of a call: all pointers are valid for the call; the value is the caller's to free.
+        get = c"PMIx_Get": unsafe extern "C" fn(
+            *const sys::pmix_proc_t,
+            *const c_char,
+            *const sys::pmix_info_t,
+            usize,
+            *mut *mut sys::pmix_value_t,
+        ) -> c_int,
+        /// SAFETY of a call: process, key and infos are valid until the callback has been called.
+        get_nonblocking = c"PMIx_Get_nb": unsafe extern "C" fn(
+            *const sys::pmix_proc_t,
+            *const c_char,
+            *const sys::pmix_info_t,
+            usize,
+            sys::pmix_value_cbfunc_t,
+            *mut c_void,
+        ) -> c_int,
+        notify_event = c"PMIx_Notify_event": NotifyEvent,
+        /// SAFETY of a call: the code is valid until the registration's callback has been called; the handler is a
+        /// function of a library that is never unloaded.
+        register_handler = c"PMIx_Register_event_handler": unsafe extern "C" fn(
+            *mut sys::pmix_status_t,
+            usize,
+            *mut sys::pmix_info_t,
+            usize,
+            sys::pmix_notification_fn_t,
+            sys::pmix_hdlr_reg_cbfunc_t,
+            *mut c_void,
+        ) -> c_int,
+        /// SAFETY of a call: between `init` and `finalize`; an invalid reference returns an error.
+        deregister_handler = c"PMIx_Deregister_event_handler":
+            unsafe extern "C" fn(usize, sys::pmix_op_cbfunc_t, *mut c_void) -> c_int,
+    }
 }
 
 impl Library {
@@ -119,44 +89,8 @@ impl Library {
     }
 
     fn open_loaded(path: &CStr) -> Option<Self> {
-        // SAFETY: `path` is zero-terminated; RTLD_NOLOAD runs no initialiser, it only counts a
-        // reference to a loaded library. The handle is never closed, which pins the library.
-        let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_LAZY) };
-        if handle.is_null() {
-            return None;
-        }
-        let look_up = |name: &CStr| {
-            // SAFETY: the handle is open and the name zero-terminated.
-            let address = unsafe { libc::dlsym(handle, name.as_ptr()) };
-            (!address.is_null()).then_some(address)
-        };
-        // SAFETY: each address is that of the PMIx function of this name, whose C declaration (the
-        // same from PMIx 3 on) is the type it is given here; a data pointer and a function pointer
-        // have the same size on every system with dlsym.
-        unsafe {
-            Some(Self {
-                initialized: std::mem::transmute::<*mut c_void, Initialized>(look_up(
-                    c"PMIx_Initialized",
-                )?),
-                init: std::mem::transmute::<*mut c_void, Init>(look_up(c"PMIx_Init")?),
-                finalize: std::mem::transmute::<*mut c_void, Finalize>(look_up(c"PMIx_Finalize")?),
-                put: std::mem::transmute::<*mut c_void, Put>(look_up(c"PMIx_Put")?),
-                commit: std::mem::transmute::<*mut c_void, Commit>(look_up(c"PMIx_Commit")?),
-                get: std::mem::transmute::<*mut c_void, Get>(look_up(c"PMIx_Get")?),
-                get_nonblocking: std::mem::transmute::<*mut c_void, GetNonblocking>(look_up(
-                    c"PMIx_Get_nb",
-                )?),
-                notify_event: std::mem::transmute::<*mut c_void, NotifyEvent>(look_up(
-                    c"PMIx_Notify_event",
-                )?),
-                register_handler: std::mem::transmute::<*mut c_void, RegisterHandler>(look_up(
-                    c"PMIx_Register_event_handler",
-                )?),
-                deregister_handler: std::mem::transmute::<*mut c_void, DeregisterHandler>(look_up(
-                    c"PMIx_Deregister_event_handler",
-                )?),
-            })
-        }
+        let library = Handle::open(path, libc::RTLD_NOLOAD | libc::RTLD_LAZY)?;
+        Self::look_up(&library).ok()
     }
 
     pub(super) fn initialized(&self) -> bool {

@@ -12,7 +12,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 
-use super::ffi::Status;
+use super::error::Status;
 use super::lock;
 
 /// The number of one request. Unique in the process, never used again.

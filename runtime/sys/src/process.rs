@@ -2,6 +2,8 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
 
 use super::check;
 
@@ -98,13 +100,14 @@ pub fn descendants(pid: u32) -> Vec<u32> {
     found.split_off(1)
 }
 
-/// How a child ended, if it has: `Some(status)` is wait(2)'s status. `ECHILD` if it is not a child of this
-/// process, or was reaped elsewhere in this process.
-pub fn try_reap(pid: u32) -> io::Result<Option<i32>> {
+/// How a child ended, if it has. `ECHILD` if it is not a child of this process, or was reaped elsewhere in this
+/// process.
+pub fn try_reap(pid: u32) -> io::Result<Option<ExitStatus>> {
     let mut status = 0;
     // SAFETY: `status` is writable.
     let answer = unsafe { libc::waitpid(pid as libc::pid_t, &raw mut status, libc::WNOHANG) };
-    Ok((check("waitpid", i64::from(answer))? != 0).then_some(status))
+    let has_ended = check("waitpid", i64::from(answer))? != 0;
+    Ok(has_ended.then(|| ExitStatus::from_raw(status)))
 }
 
 /// The effective user id of this process.

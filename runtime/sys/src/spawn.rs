@@ -99,7 +99,7 @@ mod tests {
         let pidfd = open_pidfd(pid).unwrap();
         let ended = super::super::poll::readable(&[pidfd.as_fd()], Some(Duration::from_secs(30)));
         assert!(ended.unwrap()[0]);
-        assert_eq!(libc::WEXITSTATUS(try_reap(pid).unwrap().unwrap()), 7);
+        assert_eq!(try_reap(pid).unwrap().unwrap().code(), Some(7));
         let mut printed = String::new();
         errors.rewind().unwrap();
         errors.read_to_string(&mut printed).unwrap();

@@ -3,8 +3,8 @@
 //! A pid may be reused. So each process is kept with its start time, which is checked before every signal: a command
 //! never signals another process by mistake.
 
+pub use muster_sys::clock::monotonic_ns;
 use rustix::process::{Pid, Signal, kill_process};
-use rustix::time::{ClockId, clock_gettime};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -130,12 +130,6 @@ pub fn named(name: &str) -> Vec<Process> {
         })
         .filter_map(Process::find)
         .collect()
-}
-
-/// Nanoseconds of CLOCK_MONOTONIC, the clock of all time stamps of Muster.
-pub fn monotonic_ns() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 /// Set by SIGINT and SIGTERM after [`notice_interruption`] was called.

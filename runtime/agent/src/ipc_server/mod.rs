@@ -34,6 +34,7 @@ use muster_sys::poll::{Epoll, Ready};
 use muster_sys::process;
 use muster_sys::procfs;
 use muster_sys::socket::{Packets, Peer, Received};
+use rustix::io::Errno;
 
 use muster_ipc::{
     ADDRESS_MAX, AgentDirectory, Attach, Attached, DecodeError, Held, Listener, MESSAGE_MAX,
@@ -371,7 +372,12 @@ impl IpcServer {
             let socket = match self.listener.accept() {
                 Ok(Some(socket)) => socket,
                 Ok(None) => return Ok(()),
-                Err(cause) if matches!(cause.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => {
+                Err(cause)
+                    if matches!(
+                        Errno::from_io_error(&cause),
+                        Some(Errno::MFILE | Errno::NFILE)
+                    ) =>
+                {
                     self.pause_accepting(now);
                     if self.turn_away_one() {
                         continue;

@@ -568,6 +568,6 @@ fn open(pid: u32, start_ticks: u64) -> io::Result<(StatFile, Option<OwnedFd>)> {
     let stat = StatFile::open(pid)?;
     match stat.read()?.start_ticks == start_ticks {
         true => Ok((stat, pidfd.ok())),
-        false => Err(io::Error::from_raw_os_error(libc::ESRCH)),
+        false => Err(rustix::io::Errno::SRCH.into()),
     }
 }

@@ -3,13 +3,14 @@
 //! libpmix waits for all local ranks of a collective and then makes one upcall for the node. The data of all nodes
 //! goes back to all of these ranks with one answer.
 
-use std::ffi::{CStr, c_char, c_void};
+use std::ffi::c_void;
 
 use pmix_sys as sys;
 
 use super::super::ffi::text;
+use super::answer::{Done, InfoAnswer, give};
+use super::arguments::slice;
 use super::infos::Infos;
-use super::upcall::{Upcall, is_rank, queue, slice};
 
 /// The kind of a collective.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,12 +51,12 @@ pub struct Contribution {
     pub data: Vec<u8>,
     /// How long the ranks wait; none for no limit.
     pub timeout_s: Option<u32>,
-    members: Members,
-    answer: Answer,
+    pub(super) members: Members,
+    pub(super) answer: Answer,
 }
 
 /// The processes that take part, in PMIx's own form.
-struct Members(Vec<sys::pmix_proc_t>);
+pub(super) struct Members(pub(super) Vec<sys::pmix_proc_t>);
 
 impl std::fmt::Debug for Members {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -65,32 +66,14 @@ impl std::fmt::Debug for Members {
 
 /// The callback for the answer.
 #[derive(Debug)]
-enum Answer {
+pub(super) enum Answer {
     Data(sys::pmix_modex_cbfunc_t, *mut c_void),
     Done(Done),
     Infos(InfoAnswer),
 }
 
-/// An answer that is only a status.
-#[derive(Debug)]
-pub struct Done {
-    pub(super) function: sys::pmix_op_cbfunc_t,
-    pub(super) data: *mut c_void,
-}
-
-/// An answer with a list.
-#[derive(Debug)]
-pub(super) struct InfoAnswer {
-    pub(super) function: sys::pmix_info_cbfunc_t,
-    pub(super) data: *mut c_void,
-}
-
 // SAFETY: libpmix lets its callbacks be called on any thread; the pointers are its own and only passed back.
 unsafe impl Send for Answer {}
-// SAFETY: as above.
-unsafe impl Send for Done {}
-// SAFETY: as above.
-unsafe impl Send for InfoAnswer {}
 
 impl Contribution {
     /// Lets the ranks continue, with the concatenated data of all nodes; `number` is that of a group.
@@ -133,207 +116,15 @@ impl Contribution {
     }
 }
 
-impl Done {
-    /// Answers that it is done.
-    pub fn succeed(self) {
-        self.answer(sys::PMIX_SUCCESS as i32);
-    }
-
-    /// Answers that there is no room for it.
-    pub fn refuse(self) {
-        self.answer(sys::PMIX_ERR_OUT_OF_RESOURCE);
-    }
-
-    /// Answers that another value is published under this name already.
-    pub fn refuse_duplicate(self) {
-        self.answer(sys::PMIX_ERR_DUPLICATE_KEY);
-    }
-
-    pub(super) fn answer(self, status: i32) {
-        if let Some(function) = self.function {
-            // SAFETY: the callback of an upcall with its own data, called once, since `self` is consumed.
-            unsafe { function(status, self.data) };
-        }
-    }
-}
-
-impl InfoAnswer {
-    pub(super) fn give(self, status: i32, infos: Infos) {
-        let Some(function) = self.function else {
-            return;
-        };
-        // libpmix reads the list later, on its thread, and then calls `release_infos`.
-        let mut infos = Box::new(infos);
-        let (start, count) = (infos.list.as_mut_ptr(), infos.list.len());
-        let list = if count == 0 {
-            std::ptr::null_mut()
-        } else {
-            start
-        };
-        // SAFETY: the callback of an upcall with its own data, called once; the list and what it points to are valid
-        // until `release_infos` is called with the box that holds them.
-        unsafe {
-            function(
-                status,
-                list,
-                count,
-                self.data,
-                Some(release_infos),
-                Box::into_raw(infos).cast(),
-            );
-        }
-    }
-}
-
-extern "C" fn release_infos(data: *mut c_void) {
-    // SAFETY: the box that `InfoAnswer::give` turned into this pointer; libpmix calls this once.
-    drop(unsafe { Box::from_raw(data.cast::<Infos>()) });
-}
-
-pub(super) fn give(
-    function: sys::pmix_modex_cbfunc_t,
-    data: *mut c_void,
-    status: i32,
-    bytes: &[u8],
-) {
-    let Some(function) = function else {
-        return;
-    };
-    // libpmix reads the bytes later, on its thread, and then calls `release`.
-    let copy = Box::new(bytes.to_vec());
-    let (start, length) = (copy.as_ptr(), copy.len());
-    // SAFETY: the callback of an upcall with its own data, called once (the callers consume the contribution);
-    // the bytes are valid until `release` is called with the box that holds them.
-    unsafe {
-        function(
-            status,
-            start.cast(),
-            length,
-            data,
-            Some(release),
-            Box::into_raw(copy).cast(),
-        );
-    }
-}
-
-extern "C" fn release(data: *mut c_void) {
-    // SAFETY: the box that `give` turned into this pointer; libpmix calls this once.
-    drop(unsafe { Box::from_raw(data.cast::<Vec<u8>>()) });
-}
-
-fn queue_contribution(
-    collective: Collective,
-    members: &[sys::pmix_proc_t],
-    infos: &[sys::pmix_info_t],
-    data: Vec<u8>,
-    answer: Answer,
-) -> sys::pmix_status_t {
-    if !members.iter().all(is_rank) {
-        return sys::PMIX_ERR_NOT_SUPPORTED;
-    }
-    let for_all = members
-        .iter()
-        .any(|process| process.rank == sys::PMIX_RANK_WILDCARD);
-    let mut ranks: Vec<u32> = members.iter().map(|process| process.rank).collect();
-    ranks.sort_unstable();
-    ranks.dedup();
-    queue(Upcall::Collective(Contribution {
-        collective,
-        ranks: if for_all { Vec::new() } else { ranks },
-        data,
-        timeout_s: timeout(infos),
-        members: Members(members.to_vec()),
-        answer,
-    }))
-}
-
-pub(super) extern "C" fn fence(
-    processes: *const sys::pmix_proc_t,
-    count: usize,
-    infos: *const sys::pmix_info_t,
-    infos_count: usize,
-    data: *mut c_char,
-    length: usize,
-    answer: sys::pmix_modex_cbfunc_t,
-    answer_data: *mut c_void,
-) -> sys::pmix_status_t {
-    // SAFETY: libpmix passes this number of processes, infos and bytes, or NULL for none, valid for the call; the
-    // bytes were allocated with malloc and are ours to free.
-    let (processes, infos, bytes) = unsafe {
-        let bytes = slice(data.cast::<u8>(), length).to_vec();
-        libc::free(data.cast());
-        (slice(processes, count), slice(infos, infos_count), bytes)
-    };
-    let answer = Answer::Data(answer, answer_data);
-    queue_contribution(Collective::Fence, processes, infos, bytes, answer)
-}
-
-pub(super) extern "C" fn connect(
-    processes: *const sys::pmix_proc_t,
-    count: usize,
-    infos: *const sys::pmix_info_t,
-    infos_count: usize,
-    function: sys::pmix_op_cbfunc_t,
-    data: *mut c_void,
-) -> sys::pmix_status_t {
-    // SAFETY: as in `fence`.
-    let (processes, infos) = unsafe { (slice(processes, count), slice(infos, infos_count)) };
-    let answer = Answer::Done(Done { function, data });
-    queue_contribution(Collective::Connect, processes, infos, Vec::new(), answer)
-}
-
-pub(super) extern "C" fn disconnect(
-    processes: *const sys::pmix_proc_t,
-    count: usize,
-    infos: *const sys::pmix_info_t,
-    infos_count: usize,
-    function: sys::pmix_op_cbfunc_t,
-    data: *mut c_void,
-) -> sys::pmix_status_t {
-    // SAFETY: as in `fence`.
-    let (processes, infos) = unsafe { (slice(processes, count), slice(infos, infos_count)) };
-    let answer = Answer::Done(Done { function, data });
-    queue_contribution(Collective::Disconnect, processes, infos, Vec::new(), answer)
-}
-
-pub(super) extern "C" fn group(
-    operation: sys::pmix_group_operation_t,
-    name: *mut c_char,
-    processes: *const sys::pmix_proc_t,
-    count: usize,
-    infos: *const sys::pmix_info_t,
-    infos_count: usize,
-    function: sys::pmix_info_cbfunc_t,
-    data: *mut c_void,
-) -> sys::pmix_status_t {
-    // SAFETY: as in `fence`; the name is a terminated text or NULL.
-    let (processes, infos, name) = unsafe {
-        let name = (!name.is_null()).then(|| CStr::from_ptr(name).to_string_lossy().into_owned());
-        (slice(processes, count), slice(infos, infos_count), name)
-    };
-    let name = name.unwrap_or_default();
-    let collective = if operation == sys::PMIX_GROUP_CONSTRUCT {
-        Collective::Construct(name)
-    } else if is_local(infos) {
-        // All members are on this node and have arrived. If libpmix 5 has to wait for the answer of such a group, it
-        // makes a second upcall, and uses freed memory when it has two answers.
-        return sys::PMIX_OPERATION_SUCCEEDED;
-    } else {
-        Collective::Destruct(name)
-    };
-    let answer = Answer::Infos(InfoAnswer { function, data });
-    queue_contribution(collective, processes, infos, endpoints(infos), answer)
-}
-
 /// Whether libpmix reports that all members of a group are on this node.
-fn is_local(infos: &[sys::pmix_info_t]) -> bool {
+pub(super) fn is_local(infos: &[sys::pmix_info_t]) -> bool {
     infos
         .iter()
         .any(|info| text(&info.key).as_c_str() == sys::PMIX_GROUP_LOCAL_ONLY)
 }
 
 /// The endpoints that the members of a group exchange.
-fn endpoints(infos: &[sys::pmix_info_t]) -> Vec<u8> {
+pub(super) fn endpoints(infos: &[sys::pmix_info_t]) -> Vec<u8> {
     let mut all = Vec::new();
     for info in infos {
         let is_object = u32::from(info.value.type_) == sys::PMIX_BYTE_OBJECT;
@@ -348,17 +139,4 @@ fn endpoints(infos: &[sys::pmix_info_t]) -> Vec<u8> {
         }
     }
     all
-}
-
-/// How long a rank waits.
-pub(super) fn timeout(infos: &[sys::pmix_info_t]) -> Option<u32> {
-    let info = infos
-        .iter()
-        .find(|info| text(&info.key).as_c_str() == sys::PMIX_TIMEOUT)?;
-    if u32::from(info.value.type_) != sys::PMIX_INT {
-        return None;
-    }
-    // SAFETY: the type tag states which member of the union was written.
-    let seconds = unsafe { info.value.data.integer };
-    u32::try_from(seconds).ok().filter(|seconds| *seconds > 0)
 }

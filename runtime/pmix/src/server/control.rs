@@ -1,13 +1,10 @@
 //! Job control: requests of a rank to signal or end other ranks.
 
-use std::ffi::c_void;
-
 use pmix_sys as sys;
 
 use super::super::ffi::text;
-use super::collective::InfoAnswer;
+use super::answer::InfoAnswer;
 use super::infos::Infos;
-use super::upcall::{Upcall, is_rank, queue, rank, slice};
 
 /// A signal for ranks on any node.
 #[derive(Debug)]
@@ -16,7 +13,7 @@ pub struct Signalling {
     pub ranks: Vec<u32>,
     /// The number of the signal.
     pub signal: i32,
-    answer: InfoAnswer,
+    pub(super) answer: InfoAnswer,
 }
 
 impl Signalling {
@@ -33,7 +30,7 @@ impl Signalling {
 }
 
 /// The signal that a directive requests.
-fn signal_of(info: &sys::pmix_info_t) -> Option<i32> {
+pub(super) fn signal_of(info: &sys::pmix_info_t) -> Option<i32> {
     let key = text(&info.key);
     // SAFETY: the type tag states which member of the union was written.
     let is_true =
@@ -46,38 +43,4 @@ fn signal_of(info: &sys::pmix_info_t) -> Option<i32> {
         return Some(libc::SIGKILL);
     }
     (key.as_c_str() == sys::PMIX_JOB_CTRL_TERMINATE && is_true()).then_some(libc::SIGTERM)
-}
-
-pub(super) extern "C" fn job_control(
-    requester: *const sys::pmix_proc_t,
-    targets: *const sys::pmix_proc_t,
-    targets_count: usize,
-    infos: *const sys::pmix_info_t,
-    infos_count: usize,
-    function: sys::pmix_info_cbfunc_t,
-    data: *mut c_void,
-) -> sys::pmix_status_t {
-    // SAFETY: libpmix passes this number of processes and infos, or NULL for none, valid for the call.
-    let (requester, targets, infos) = unsafe {
-        let targets = slice(targets, targets_count);
-        (rank(requester), targets, slice(infos, infos_count))
-    };
-    if requester.is_none() || !targets.iter().all(is_rank) {
-        return sys::PMIX_ERR_NOT_SUPPORTED;
-    }
-    let Some(signal) = infos.iter().find_map(signal_of) else {
-        return sys::PMIX_ERR_NOT_SUPPORTED;
-    };
-    let for_all = targets
-        .iter()
-        .any(|one| one.rank == sys::PMIX_RANK_WILDCARD);
-    queue(Upcall::Signal(Signalling {
-        ranks: targets
-            .iter()
-            .map(|one| one.rank)
-            .filter(|_| !for_all)
-            .collect(),
-        signal,
-        answer: InfoAnswer { function, data },
-    }))
 }

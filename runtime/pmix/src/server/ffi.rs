@@ -7,69 +7,59 @@ use std::path::Path;
 use pmix_sys as sys;
 
 use super::super::ffi::process;
+use super::super::functions::{Handle, NotifyEvent, functions};
 use super::infos::Infos;
-use super::{ServerError, collective, control, log_message, modex, name_service, tool, upcall};
+use super::{ServerError, callbacks, tool};
 
-// SAFETY of a call: no requirement.
-type Version = unsafe extern "C" fn() -> *const c_char;
-// SAFETY of a call: the module is readable, also beyond its declared end (see `Module`); the infos are of that number.
-type Init =
-    unsafe extern "C" fn(*mut sys::pmix_server_module_t, *mut sys::pmix_info_t, usize) -> c_int;
-// SAFETY of a call: after a successful `Init`.
-type Finalize = unsafe extern "C" fn() -> c_int;
 // SAFETY of a call: a terminated string, and memory for an answer that is the caller's to free.
 type Generate = unsafe extern "C" fn(*const c_char, *mut *mut c_char) -> c_int;
-// SAFETY of a call: a whole pmix_nspace_t and that number of infos, valid for the call, which waits without a callback.
-type RegisterNamespace = unsafe extern "C" fn(
-    *const c_char,
-    c_int,
-    *mut sys::pmix_info_t,
-    usize,
-    sys::pmix_op_cbfunc_t,
-    *mut c_void,
-) -> c_int;
-// SAFETY of a call: a process, valid for the call, which waits without a callback.
-type RegisterClient = unsafe extern "C" fn(
-    *const sys::pmix_proc_t,
-    libc::uid_t,
-    libc::gid_t,
-    *mut c_void,
-    sys::pmix_op_cbfunc_t,
-    *mut c_void,
-) -> c_int;
-// SAFETY of a call: the process is registered; a list of strings to be extended, NULL for an empty one.
-type SetupFork = unsafe extern "C" fn(*const sys::pmix_proc_t, *mut *mut *mut c_char) -> c_int;
-// SAFETY of a call: process and infos are valid for the call, which waits without a callback.
-type NotifyEvent = unsafe extern "C" fn(
-    sys::pmix_status_t,
-    *const sys::pmix_proc_t,
-    sys::pmix_data_range_t,
-    *const sys::pmix_info_t,
-    usize,
-    sys::pmix_op_cbfunc_t,
-    *mut c_void,
-) -> c_int;
 
-// SAFETY of a call: the process is valid for the call; the number is passed back to the callback.
-type Request = unsafe extern "C" fn(
-    *const sys::pmix_proc_t,
-    sys::pmix_dmodex_response_fn_t,
-    *mut c_void,
-) -> c_int;
-
-/// The server functions of one libpmix, which is never unloaded.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Library {
-    version: Version,
-    init: Init,
-    finalize: Finalize,
-    regex: Generate,
-    ppn: Generate,
-    register_namespace: RegisterNamespace,
-    register_client: RegisterClient,
-    setup_fork: SetupFork,
-    notify_event: NotifyEvent,
-    request: Request,
+functions! {
+    /// The server functions of one libpmix, which is never unloaded.
+    pub(super) struct Library {
+        /// SAFETY of a call: no requirement.
+        version = c"PMIx_Get_version": unsafe extern "C" fn() -> *const c_char,
+        /// SAFETY of a call: the module is readable, also beyond its declared end (see `Module`); the infos are of
+        /// that number.
+        init = c"PMIx_server_init": unsafe extern "C" fn(
+            *mut sys::pmix_server_module_t,
+            *mut sys::pmix_info_t,
+            usize,
+        ) -> c_int,
+        /// SAFETY of a call: after a successful `init`.
+        finalize = c"PMIx_server_finalize": unsafe extern "C" fn() -> c_int,
+        regex = c"PMIx_generate_regex": Generate,
+        ppn = c"PMIx_generate_ppn": Generate,
+        /// SAFETY of a call: a whole pmix_nspace_t and that number of infos, valid for the call, which waits without a
+        /// callback.
+        register_namespace = c"PMIx_server_register_nspace": unsafe extern "C" fn(
+            *const c_char,
+            c_int,
+            *mut sys::pmix_info_t,
+            usize,
+            sys::pmix_op_cbfunc_t,
+            *mut c_void,
+        ) -> c_int,
+        /// SAFETY of a call: a process, valid for the call, which waits without a callback.
+        register_client = c"PMIx_server_register_client": unsafe extern "C" fn(
+            *const sys::pmix_proc_t,
+            libc::uid_t,
+            libc::gid_t,
+            *mut c_void,
+            sys::pmix_op_cbfunc_t,
+            *mut c_void,
+        ) -> c_int,
+        /// SAFETY of a call: the process is registered; a list of strings to be extended, NULL for an empty one.
+        setup_fork = c"PMIx_server_setup_fork":
+            unsafe extern "C" fn(*const sys::pmix_proc_t, *mut *mut *mut c_char) -> c_int,
+        notify_event = c"PMIx_Notify_event": NotifyEvent,
+        /// SAFETY of a call: the process is valid for the call; the number is passed back to the callback.
+        request = c"PMIx_server_dmodex_request": unsafe extern "C" fn(
+            *const sys::pmix_proc_t,
+            sys::pmix_dmodex_response_fn_t,
+            *mut c_void,
+        ) -> c_int,
+    }
 }
 
 /// Parameter of libpmix: whether it completes a fence within one node by itself, without an upcall. The launcher must
@@ -88,9 +78,8 @@ impl Library {
     pub(super) fn open(path: &Path) -> Result<Self, ServerError> {
         let name = CString::new(path.as_os_str().as_bytes())
             .map_err(|_| ServerError::BadText(path.display().to_string()))?;
-        // SAFETY: a terminated name. RTLD_GLOBAL: libpmix's own plugins need its symbols.
-        let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
-        if handle.is_null() {
+        // RTLD_GLOBAL: libpmix's own plugins need its symbols.
+        let Some(library) = Handle::open(&name, libc::RTLD_NOW | libc::RTLD_GLOBAL) else {
             // SAFETY: after a failed dlopen this is NULL or a terminated text.
             let why = unsafe {
                 let why = libc::dlerror();
@@ -99,46 +88,11 @@ impl Library {
             return Err(ServerError::Library(
                 why.unwrap_or_else(|| path.display().to_string()),
             ));
-        }
-        let find = |name: &'static CStr| {
-            // SAFETY: the handle is open and the name terminated.
-            let address = unsafe { libc::dlsym(handle, name.as_ptr()) };
-            if address.is_null() {
-                return Err(ServerError::TooOld {
-                    path: path.display().to_string(),
-                    function: name.to_str().unwrap_or_default(),
-                });
-            }
-            Ok(address)
         };
-        // SAFETY: each address is that of the PMIx function of this name, whose C declaration (the same in
-        // PMIx 4 and 5) is the type it is given here.
-        unsafe {
-            Ok(Self {
-                version: std::mem::transmute::<*mut c_void, Version>(find(c"PMIx_Get_version")?),
-                init: std::mem::transmute::<*mut c_void, Init>(find(c"PMIx_server_init")?),
-                finalize: std::mem::transmute::<*mut c_void, Finalize>(find(
-                    c"PMIx_server_finalize",
-                )?),
-                regex: std::mem::transmute::<*mut c_void, Generate>(find(c"PMIx_generate_regex")?),
-                ppn: std::mem::transmute::<*mut c_void, Generate>(find(c"PMIx_generate_ppn")?),
-                register_namespace: std::mem::transmute::<*mut c_void, RegisterNamespace>(find(
-                    c"PMIx_server_register_nspace",
-                )?),
-                register_client: std::mem::transmute::<*mut c_void, RegisterClient>(find(
-                    c"PMIx_server_register_client",
-                )?),
-                setup_fork: std::mem::transmute::<*mut c_void, SetupFork>(find(
-                    c"PMIx_server_setup_fork",
-                )?),
-                notify_event: std::mem::transmute::<*mut c_void, NotifyEvent>(find(
-                    c"PMIx_Notify_event",
-                )?),
-                request: std::mem::transmute::<*mut c_void, Request>(find(
-                    c"PMIx_server_dmodex_request",
-                )?),
-            })
-        }
+        Self::look_up(&library).map_err(|name| ServerError::TooOld {
+            path: path.display().to_string(),
+            function: name.to_str().unwrap_or_default(),
+        })
     }
 
     pub(super) fn version(&self) -> String {
@@ -149,22 +103,22 @@ impl Library {
 
     pub(super) fn init(&self, infos: &Infos) -> Result<(), ServerError> {
         let declared = sys::pmix_server_module_t {
-            client_connected2: Some(upcall::connected),
-            client_finalized: Some(upcall::finalized),
-            abort: Some(upcall::aborted),
-            fence_nb: Some(collective::fence),
-            direct_modex: Some(modex::direct_modex),
-            publish: Some(name_service::publish),
-            lookup: Some(name_service::lookup),
-            unpublish: Some(name_service::unpublish),
-            spawn: Some(upcall::spawn),
-            connect: Some(collective::connect),
-            disconnect: Some(collective::disconnect),
-            query: Some(name_service::query),
+            client_connected2: Some(callbacks::connected),
+            client_finalized: Some(callbacks::finalized),
+            abort: Some(callbacks::aborted),
+            fence_nb: Some(callbacks::fence),
+            direct_modex: Some(callbacks::direct_modex),
+            publish: Some(callbacks::publish),
+            lookup: Some(callbacks::lookup),
+            unpublish: Some(callbacks::unpublish),
+            spawn: Some(callbacks::spawn),
+            connect: Some(callbacks::connect),
+            disconnect: Some(callbacks::disconnect),
+            query: Some(callbacks::query),
             tool_connected: Some(tool::connected),
-            log: Some(log_message::log),
-            job_control: Some(control::job_control),
-            group: Some(collective::group),
+            log: Some(callbacks::log),
+            job_control: Some(callbacks::job_control),
+            group: Some(callbacks::group),
             // SAFETY: a struct of optional functions, all absent.
             ..unsafe { std::mem::zeroed() }
         };
@@ -307,7 +261,7 @@ impl Library {
         let status = unsafe {
             (self.request)(
                 &raw const client,
-                Some(modex::found),
+                Some(callbacks::found),
                 rank as usize as *mut c_void,
             )
         };

@@ -1,14 +1,13 @@
 //! Log messages that a rank passes to its server to be written (`PMIx_Log`). Open MPI 5 does so with all of its error
 //! messages.
 
-use std::ffi::{CStr, c_void};
+use std::ffi::CStr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use pmix_sys as sys;
 
 use super::super::ffi::text;
-use super::collective::Done;
-use super::upcall::{Upcall, note_lost, queue, rank, slice};
+use super::answer::Done;
 
 /// The longest message, in bytes; a longer one is truncated.
 const MESSAGE_MAX: usize = 65_536;
@@ -33,16 +32,16 @@ pub struct LogMessage {
     pub rank: u32,
     /// The texts, in the order of the rank.
     pub texts: Vec<(Stream, Vec<u8>)>,
-    room: Room,
-    answer: Done,
+    pub(super) room: Room,
+    pub(super) answer: Done,
 }
 
 /// The share of messages in the limit of those that wait.
 #[derive(Debug)]
-struct Room(usize);
+pub(super) struct Room(usize);
 
 impl Room {
-    fn take(size: usize) -> Option<Self> {
+    pub(super) fn take(size: usize) -> Option<Self> {
         let fits = |waiting: usize| Some(waiting + size).filter(|all| *all <= WAITING_MAX);
         let order = Ordering::Relaxed;
         WAITING
@@ -67,7 +66,7 @@ impl LogMessage {
 }
 
 /// Text and stream of an entry; none of an entry for another destination, for example a system log.
-fn text_of(info: &sys::pmix_info_t) -> Option<(Stream, Vec<u8>)> {
+pub(super) fn text_of(info: &sys::pmix_info_t) -> Option<(Stream, Vec<u8>)> {
     let key = text(&info.key);
     let stream = match key.as_c_str() {
         key if key == sys::PMIX_LOG_STDERR => Stream::Err,
@@ -88,47 +87,6 @@ fn text_of(info: &sys::pmix_info_t) -> Option<(Stream, Vec<u8>)> {
         kept.extend(format!("\n[{more} more bytes omitted]\n").as_bytes());
     }
     Some((stream, kept))
-}
-
-pub(super) extern "C" fn log(
-    requester: *const sys::pmix_proc_t,
-    infos: *const sys::pmix_info_t,
-    count: usize,
-    _directives: *const sys::pmix_info_t,
-    _directives_count: usize,
-    function: sys::pmix_op_cbfunc_t,
-    data: *mut c_void,
-) {
-    // SAFETY: libpmix passes a process and this number of infos, valid for the call.
-    let (requester, infos) = unsafe { (rank(requester), slice(infos, count)) };
-    let answer = Done { function, data };
-    let texts: Vec<_> = infos.iter().filter_map(text_of).collect();
-    let Some(rank) = requester.filter(|_| !texts.is_empty()) else {
-        return refuse(answer, sys::PMIX_ERR_NOT_SUPPORTED);
-    };
-    let size = texts.iter().map(|(_, string)| string.len()).sum();
-    let Some(room) = Room::take(size) else {
-        note_lost();
-        return refuse(answer, sys::PMIX_ERR_OUT_OF_RESOURCE);
-    };
-    let status = queue(Upcall::LogMessage(LogMessage {
-        rank,
-        texts,
-        room,
-        answer,
-    }));
-    // A server that is ending needs no answer: its requester does not wait, and it may have dropped the request.
-    if status == sys::PMIX_ERR_OUT_OF_RESOURCE {
-        refuse(Done { function, data }, status);
-    }
-}
-
-/// libpmix holds a lock during the upcall, which the answer needs: another thread gives the answer.
-fn refuse(answer: Done, status: i32) {
-    let given = std::thread::Builder::new().spawn(move || answer.answer(status));
-    if given.is_err() {
-        note_lost();
-    }
 }
 
 #[cfg(test)]

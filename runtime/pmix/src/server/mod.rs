@@ -7,6 +7,9 @@
 //! libpmix runs a thread. Upcalls arrive on it, are put into a queue and raise a descriptor; nothing is decided
 //! there. A process has one server at most, which is never restarted: ranks do not reconnect.
 
+mod answer;
+mod arguments;
+mod callbacks;
 mod collective;
 mod control;
 mod ffi;
@@ -14,6 +17,7 @@ mod infos;
 mod log_message;
 mod modex;
 mod name_service;
+mod queue;
 mod tool;
 mod upcall;
 
@@ -24,7 +28,8 @@ use std::time::Duration;
 
 use muster_sys::descriptor::EventFd;
 
-pub use collective::{Collective, Contribution, Done};
+pub use answer::Done;
+pub use collective::{Collective, Contribution};
 pub use control::Signalling;
 pub use log_message::{LogMessage, Stream};
 pub use modex::{Found, Want};
@@ -149,7 +154,7 @@ impl Server {
             return Err(ServerError::OldVersion { path, version });
         }
         let namespace = text(&facts.namespace)?;
-        let upcalls = upcall::open(wake, namespace.clone())?;
+        let upcalls = queue::open(wake, namespace.clone())?;
         library.init(&infos::of_server(facts)?)?;
         let server = Self {
             library,
@@ -202,7 +207,7 @@ impl Server {
     /// Number of requests of ranks that were refused because the queue was full.
     #[must_use]
     pub fn lost(&self) -> u64 {
-        upcall::lost()
+        queue::lost()
     }
 
     /// Stops the server. Ranks that still run lose it, and abort.
@@ -210,7 +215,7 @@ impl Server {
     /// libpmix 4.2.2 waits for ever if a rank was killed while it connected. After a time-out, this does not wait for
     /// it: the process ends.
     pub fn stop(self) {
-        upcall::close();
+        queue::close();
         let (ended, end) = std::sync::mpsc::channel();
         let library = self.library;
         let ending = move || {

@@ -4,13 +4,12 @@
 //! ([`Want`]) to its launcher. On the node of the other rank, the launcher sends the request to the server there,
 //! which answers as soon as that rank has put some data ([`Found`]).
 
-use std::ffi::{CStr, c_char, c_void};
+use std::ffi::{CStr, c_void};
 
 use pmix_sys as sys;
 
 use super::super::ffi::text;
-use super::collective::{give, timeout};
-use super::upcall::{Upcall, queue, slice};
+use super::answer::give;
 
 /// A request for the data of a rank of another node.
 #[derive(Debug)]
@@ -23,8 +22,8 @@ pub struct Want {
     pub key: Option<String>,
     /// How long the requester waits; none leaves it to the launcher.
     pub timeout_s: Option<u32>,
-    function: sys::pmix_modex_cbfunc_t,
-    data: *mut c_void,
+    pub(super) function: sys::pmix_modex_cbfunc_t,
+    pub(super) data: *mut c_void,
 }
 
 // SAFETY: libpmix lets its callbacks be called on any thread; the pointer is its own and only passed back.
@@ -69,29 +68,8 @@ impl Want {
     }
 }
 
-pub(super) extern "C" fn direct_modex(
-    process: *const sys::pmix_proc_t,
-    infos: *const sys::pmix_info_t,
-    count: usize,
-    function: sys::pmix_modex_cbfunc_t,
-    data: *mut c_void,
-) -> sys::pmix_status_t {
-    // SAFETY: libpmix passes a process and this number of infos, or NULL for either, valid for the call.
-    let (process, infos) = unsafe { (process.as_ref(), slice(infos, count)) };
-    let Some(process) = process else {
-        return sys::PMIX_ERR_NOT_FOUND;
-    };
-    queue(Upcall::Want(Want {
-        namespace: text(&process.nspace).to_string_lossy().into_owned(),
-        rank: process.rank,
-        key: infos.iter().find_map(required_key),
-        timeout_s: timeout(infos),
-        function,
-        data,
-    }))
-}
-
-fn required_key(info: &sys::pmix_info_t) -> Option<String> {
+/// The key that an info requires of the data.
+pub(super) fn required_key(info: &sys::pmix_info_t) -> Option<String> {
     let is_text = u32::from(info.value.type_) == sys::PMIX_STRING;
     if !is_text || text(&info.key).as_c_str() != sys::PMIX_REQUIRED_KEY {
         return None;
@@ -102,21 +80,4 @@ fn required_key(info: &sys::pmix_info_t) -> Option<String> {
         (!string.is_null()).then(|| CStr::from_ptr(string))
     };
     string.map(|string| string.to_string_lossy().into_owned())
-}
-
-/// The server's answer to a request for the data of one of its ranks; `rank` is the number that was passed with it.
-pub(super) extern "C" fn found(
-    status: sys::pmix_status_t,
-    data: *mut c_char,
-    size: usize,
-    rank: *mut c_void,
-) {
-    // SAFETY: libpmix passes this number of bytes, or NULL for none, valid for the call.
-    let bytes = unsafe { slice(data.cast::<u8>(), size) };
-    let is_there = status == sys::PMIX_SUCCESS as i32;
-    // The status of the queue has no receiver here; a lost answer is counted.
-    queue(Upcall::Found(Found {
-        rank: rank as usize as u32,
-        data: if is_there { bytes.to_vec() } else { Vec::new() },
-    }));
 }

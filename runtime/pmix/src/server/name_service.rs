@@ -4,13 +4,13 @@ use std::ffi::{CStr, CString, c_char, c_void};
 
 use pmix_sys as sys;
 
-use super::super::ffi::{process, text};
-use super::collective::{Done, InfoAnswer, timeout};
+use super::super::ffi::process;
+use super::answer::{Done, InfoAnswer};
+use super::arguments::slice;
 use super::infos::Infos;
-use super::upcall::{Upcall, is_rank, queue, rank, slice};
 
 /// Prefix of PMIx's own keys.
-const RESERVED: &str = "pmix.";
+pub(super) const RESERVED: &str = "pmix.";
 
 /// A published value of any type.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,23 +45,23 @@ pub struct Lookup {
     pub wait: bool,
     /// The longest wait; none for no limit.
     pub timeout_s: Option<u32>,
-    namespace: CString,
-    function: sys::pmix_lookup_cbfunc_t,
-    data: *mut c_void,
+    pub(super) namespace: CString,
+    pub(super) function: sys::pmix_lookup_cbfunc_t,
+    pub(super) data: *mut c_void,
 }
 
 /// A query of a rank.
 #[derive(Debug)]
 pub struct Query {
-    keys: Vec<String>,
-    answer: InfoAnswer,
+    pub(super) keys: Vec<String>,
+    pub(super) answer: InfoAnswer,
 }
 
 // SAFETY: libpmix lets its callbacks be called on any thread; the pointer is its own and only passed back.
 unsafe impl Send for Lookup {}
 
 impl Value {
-    fn read(value: &sys::pmix_value_t) -> Option<Self> {
+    pub(super) fn read(value: &sys::pmix_value_t) -> Option<Self> {
         let kind = value.type_;
         // SAFETY: the type tag states which member of the union was written: a terminated string or NULL; this number
         // of bytes or NULL; a number, which begins where the union does.
@@ -188,123 +188,4 @@ fn add_answer(infos: &mut Infos, key: &str, namespace: &str, ranks: u32) -> bool
         return false;
     }
     true
-}
-
-pub(super) extern "C" fn publish(
-    requester: *const sys::pmix_proc_t,
-    infos: *const sys::pmix_info_t,
-    count: usize,
-    function: sys::pmix_op_cbfunc_t,
-    data: *mut c_void,
-) -> sys::pmix_status_t {
-    // SAFETY: libpmix passes a process and this number of infos, valid for the call.
-    let (requester, infos) = unsafe { (rank(requester), slice(infos, count)) };
-    let Some(rank) = requester else {
-        return sys::PMIX_ERR_NOT_SUPPORTED;
-    };
-    let mut entries = Vec::new();
-    for info in infos {
-        let key = text(&info.key).to_string_lossy().into_owned();
-        if key.starts_with(RESERVED) {
-            continue;
-        }
-        match Value::read(&info.value) {
-            Some(value) => entries.push((key, value)),
-            None => return sys::PMIX_ERR_NOT_SUPPORTED,
-        }
-    }
-    let is_once = |info: &sys::pmix_info_t| {
-        text(&info.key).as_c_str() == sys::PMIX_PERSISTENCE
-            && u32::from(info.value.type_) == sys::PMIX_PERSIST
-            // SAFETY: the type tag states which member of the union was written.
-            && u32::from(unsafe { info.value.data.persist }) == sys::PMIX_PERSIST_FIRST_READ
-    };
-    queue(Upcall::Publish(Publishing {
-        rank,
-        entries,
-        once: infos.iter().any(is_once),
-        answer: Done { function, data },
-    }))
-}
-
-pub(super) extern "C" fn lookup(
-    requester: *const sys::pmix_proc_t,
-    keys: *mut *mut c_char,
-    infos: *const sys::pmix_info_t,
-    count: usize,
-    function: sys::pmix_lookup_cbfunc_t,
-    data: *mut c_void,
-) -> sys::pmix_status_t {
-    // SAFETY: libpmix passes a process, a list of strings with NULL at its end and this number of infos, all valid for
-    // the call.
-    let (requester, keys, infos) =
-        unsafe { (requester.as_ref(), texts(keys), slice(infos, count)) };
-    let Some(requester) = requester.filter(|requester| is_rank(requester)) else {
-        return sys::PMIX_ERR_NOT_SUPPORTED;
-    };
-    let waits = |info: &sys::pmix_info_t| text(&info.key).as_c_str() == sys::PMIX_WAIT;
-    queue(Upcall::Lookup(Lookup {
-        rank: requester.rank,
-        keys,
-        wait: infos.iter().any(waits),
-        timeout_s: timeout(infos),
-        namespace: text(&requester.nspace),
-        function,
-        data,
-    }))
-}
-
-pub(super) extern "C" fn unpublish(
-    requester: *const sys::pmix_proc_t,
-    keys: *mut *mut c_char,
-    _infos: *const sys::pmix_info_t,
-    _count: usize,
-    function: sys::pmix_op_cbfunc_t,
-    data: *mut c_void,
-) -> sys::pmix_status_t {
-    // SAFETY: as in `lookup`.
-    let (requester, keys) = unsafe { (rank(requester), texts(keys)) };
-    let Some(rank) = requester else {
-        return sys::PMIX_ERR_NOT_SUPPORTED;
-    };
-    queue(Upcall::Unpublish {
-        rank,
-        keys,
-        answer: Done { function, data },
-    })
-}
-
-/// libpmix names its own server as the requester, so a rank and a tool cannot be distinguished.
-pub(super) extern "C" fn query(
-    _who: *mut sys::pmix_proc_t,
-    queries: *mut sys::pmix_query_t,
-    count: usize,
-    function: sys::pmix_info_cbfunc_t,
-    data: *mut c_void,
-) -> sys::pmix_status_t {
-    // SAFETY: libpmix passes this number of queries, each with a list of strings with NULL at its end.
-    let keys = unsafe {
-        let queries = slice(queries, count).iter();
-        queries.flat_map(|one| texts(one.keys)).collect()
-    };
-    let answer = InfoAnswer { function, data };
-    queue(Upcall::Query(Query { keys, answer }))
-}
-
-/// # Safety
-/// NULL, or a list of terminated strings with NULL at its end.
-unsafe fn texts(list: *mut *mut c_char) -> Vec<String> {
-    let mut all = Vec::new();
-    if list.is_null() {
-        return all;
-    }
-    // SAFETY: as the caller promises.
-    unsafe {
-        let mut at = list;
-        while !(*at).is_null() {
-            all.push(CStr::from_ptr(*at).to_string_lossy().into_owned());
-            at = at.add(1);
-        }
-    }
-    all
 }

@@ -10,7 +10,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use pmix_sys as sys;
 
 use super::super::ffi::{process, text};
-use super::upcall::{Upcall, queue, slice};
+use super::arguments::slice;
+use super::queue::queue;
+use super::upcall::Upcall;
 
 /// The namespace of tools without a name of their own; each gets a number in it.
 const NAMESPACE: &std::ffi::CStr = c"muster.tools";
