@@ -15,11 +15,9 @@ const LARGER: [(&str, usize); 2] = [("muster-protocol", 15_300), ("muster-fabric
 
 /// Circles between modules that are still there: the crate's directory, the parent of the modules, the modules. This
 /// list may only shrink.
-const CIRCLES: [(&str, &str, &str); 17] = [
+const CIRCLES: [(&str, &str, &str); 13] = [
     ("runtime/cli", "", "agents jobs show"),
     ("runtime/cli", "report", "page timeline"),
-    ("runtime/config", "", "change line peers rails"),
-    ("runtime/control", "", "answer metrics rank"),
     (
         "runtime/lab",
         "",
@@ -32,12 +30,6 @@ const CIRCLES: [(&str, &str, &str); 17] = [
         "",
         "exit_handling fence fence_data fence_driver loss modex mpich name_service node node_status output \
          output_forwarding peers ranks refusals",
-    ),
-    ("runtime/pmix", "", "ffi inbox"),
-    (
-        "runtime/pmix",
-        "server",
-        "collective control log_message modex name_service upcall",
     ),
     (
         "runtime/protocol",
