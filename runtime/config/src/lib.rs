@@ -15,6 +15,7 @@ mod rails;
 mod refusal;
 mod unknown;
 mod yaml;
+mod zones;
 
 pub use change::{Change, ChangeError, Limit, RuleChoice};
 pub use gossip::{GossipConfig, ParticipantEntry, Teller};
@@ -33,6 +34,7 @@ pub use rails::{RailEntry, RailsDocument};
 pub use refusal::{Refusal, forget_values, refusal};
 pub use unknown::{check_log, strange_settings, unknown_settings};
 pub use yaml::{DOCUMENT_MAX, YamlError};
+pub use zones::{Topology, ZoneSourceError, ZoneSources, parse_topology};
 
 use muster_fabric::{Nid, NidError, NidList};
 use muster_sys::file::{read_text, text_of};
