@@ -108,6 +108,7 @@ impl Cluster {
         mode(&folder.path().join("muster"), 0o1777);
         fs::write(folder.path().join("plugstack.conf"), plugstack).expect("a file");
         fs::write(folder.path().join("slurm.conf"), slurm_conf(folder.path())).expect("a file");
+        fs::write(folder.path().join("topology.conf"), TOPOLOGY_CONF).expect("a file");
         let (first, pids) = hold();
         let mut cluster = Self {
             first,
@@ -626,6 +627,13 @@ fn slurm_conf(lab: &Path) -> String {
     text + &format!("PartitionName=all Nodes=n[1-{NODES}] Default=YES State=UP\n")
 }
 
+/// Two leaf switches of two nodes each.
+const TOPOLOGY_CONF: &str = "\
+SwitchName=leaf1 Nodes=n[1-2]
+SwitchName=leaf2 Nodes=n[3-4]
+SwitchName=top Switches=leaf[1-2]
+";
+
 const SLURM_CONF: &str = "\
 ClusterName=lab
 SlurmctldHost=ctl(10.66.0.254)
@@ -642,6 +650,7 @@ SlurmdDebug=debug
 PlugStackConfig=LAB/plugstack.conf
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
+TopologyPlugin=topology/tree
 JobAcctGatherType=jobacct_gather/none
 MpiDefault=none
 SelectType=select/cons_tres

@@ -6,3 +6,4 @@ mod input;
 mod run;
 mod signals;
 mod steps;
+mod topology;

@@ -38,6 +38,7 @@ mod top;
 mod top_screen;
 mod wait;
 mod yaml;
+mod zones;
 
 use clap::error::ErrorKind;
 use clap::{ArgAction, CommandFactory, Parser, Subcommand};
@@ -104,6 +105,9 @@ enum Command {
     Export(document::ExportArgs),
     /// Replace the configuration by an exported one.
     Import(document::ImportArgs),
+    /// Plan the zones of a large job.
+    #[command(subcommand)]
+    Zones(zones::ZonesCommand),
     /// Launch an MPI job that continues after the loss of ranks and nodes.
     Run(muster_launch::command::RunArgs),
     /// Start a real MPI job on emulated nodes, kill a rank, silence a node, and show which
@@ -163,6 +167,7 @@ pub fn main() -> ExitCode {
         Command::Gossip(args) => gossip::run(&args),
         Command::Export(args) => document::export(&args),
         Command::Import(args) => document::import(&args),
+        Command::Zones(command) => zones::run(&command),
         Command::Run(args) => return muster_launch::command::run(&args),
         Command::Demo(args) => return args.execute("demo"),
         Command::Bench(args) => return args.execute("bench"),

@@ -16,6 +16,7 @@ mod rails;
 mod refusal;
 mod unknown;
 mod yaml;
+mod zones;
 
 pub use change::{Change, Limit, RuleChoice};
 pub use change_error::ChangeError;
@@ -33,6 +34,7 @@ pub use rails::{RailEntry, RailsDocument, SUBJECTS, subject, switch_word};
 pub use refusal::{Refusal, forget_values, refusal};
 pub use unknown::{check_log, strange_settings, unknown_settings};
 pub use yaml::{DOCUMENT_MAX, YamlError};
+pub use zones::{Topology, ZoneSourceError, ZoneSources, parse_topology};
 
 use muster_fabric::{Nid, NidError, NidList};
 use muster_sys::file::{read_text, text_of};

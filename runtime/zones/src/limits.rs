@@ -1,0 +1,10 @@
+//! Limits of zone maps.
+
+/// Most nodes of a directory.
+pub const NODES_MAX: usize = 1 << 22;
+/// Most parts of a zone's path, and so most levels below the highest zone.
+pub const DEPTH_MAX: usize = 3;
+/// Most members of one zone, at any level.
+pub const ZONE_MEMBERS_MAX: usize = 4096;
+/// Zone supervisors of each zone, unless it has fewer nodes.
+pub const SUPERVISORS: usize = 2;

@@ -1,0 +1,124 @@
+//! Roles of nodes: which members of a zone are its delegates and supervisors, and which supervisors guard it.
+//!
+//! All are chosen by rendezvous hashing: each candidate has a weight for the zone and the role, and the highest
+//! weights win. Nodes with equal views choose alike without a message, and the loss of one node moves only its own
+//! roles.
+
+use muster_protocol::MemberId;
+
+/// A role of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Role {
+    /// A member of a zone that reports it to the zone's guards.
+    Delegate = 1,
+    /// A member of a zone that takes part in the zone above.
+    Supervisor = 2,
+    /// A member of the zone above, from another zone, that holds the zone's view.
+    Guard = 3,
+}
+
+/// The candidates with the highest weights for a role in the zone at `path`, the highest first; at most `count`.
+pub fn choose(
+    role: Role,
+    path: &str,
+    candidates: impl IntoIterator<Item = MemberId>,
+    count: usize,
+) -> Vec<MemberId> {
+    // The role is in the highest byte.
+    let zone = MemberId::of(path).0 ^ (role as u64).rotate_right(8);
+    let mut best: Vec<(u64, MemberId)> = Vec::with_capacity(count + 1);
+    for id in candidates {
+        let weight = (mix(zone ^ mix(id.0)), id);
+        let place = best.partition_point(|other| *other > weight);
+        if place < count {
+            best.insert(place, weight);
+            best.truncate(count);
+        }
+    }
+    best.into_iter().map(|(_, id)| id).collect()
+}
+
+/// The guards of the zone at `path`: members of the zone above that are not nodes of it, so that the death of a
+/// zone kills no guard of it. `candidates` are the members of the zone above with whether each is a node of the zone.
+pub fn guards(
+    path: &str,
+    candidates: impl IntoIterator<Item = (MemberId, bool)>,
+    count: usize,
+) -> Vec<MemberId> {
+    let others = candidates.into_iter().filter(|(_, is_inside)| !is_inside);
+    choose(Role::Guard, path, others.map(|(id, _)| id), count)
+}
+
+/// The finalizer of SplitMix64 (Steele, Lea, Flood: "Fast Splittable Pseudorandom Number Generators", 2014).
+const fn mix(mut value: u64) -> u64 {
+    value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ (value >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn nodes(count: usize) -> Vec<MemberId> {
+        (0..count).map(|n| MemberId::of(&format!("n{n}"))).collect()
+    }
+
+    #[test]
+    fn two_roles_of_a_zone_are_chosen_independently() {
+        let nodes = nodes(64);
+        let different = (0..100).filter(|zone| {
+            let path = format!("z{zone}");
+            let of = |role| choose(role, &path, nodes.iter().copied(), 2);
+            let (delegates, supervisors) = (of(Role::Delegate), of(Role::Supervisor));
+            delegates.iter().all(|id| !supervisors.contains(id))
+        });
+        // Two pairs of 64 are disjoint with probability 0.94.
+        assert!(different.count() >= 80);
+    }
+
+    /// ZM-12: the death of a zone kills no guard of it.
+    #[test]
+    fn a_guard_is_never_a_node_of_its_zone() {
+        let nodes = nodes(8);
+        for zone in 0..200 {
+            let inside =
+                |id: &MemberId| nodes.iter().position(|n| n == id).unwrap() % 4 == zone % 4;
+            let candidates = nodes.iter().map(|id| (*id, inside(id)));
+            let chosen = guards(&format!("z{zone}"), candidates, 2);
+            assert_eq!(chosen.len(), 2);
+            assert!(!chosen.iter().any(inside));
+        }
+    }
+
+    /// Guards are spread evenly: 1000 zones over 100 supervisors, two each.
+    #[test]
+    fn no_supervisor_guards_many_more_zones_than_the_others() {
+        let nodes = nodes(100);
+        let mut load = std::collections::BTreeMap::new();
+        for zone in 0..1000 {
+            for id in choose(Role::Guard, &format!("z{zone}"), nodes.iter().copied(), 2) {
+                *load.entry(id).or_insert(0) += 1;
+            }
+        }
+        let most = load.values().max().copied().unwrap_or(0);
+        assert!(most <= 45, "{most} zones for one supervisor; 20 on average");
+    }
+
+    proptest! {
+        /// The loss of a candidate changes nothing unless it was chosen, and then only its own place.
+        #[test]
+        fn a_loss_moves_only_its_own_role(count in 3usize..40, lost in 0usize..40, zone in 0u32..1000) {
+            let nodes = nodes(count);
+            let lost = nodes[lost % count];
+            let path = format!("z{zone}");
+            let before = choose(Role::Delegate, &path, nodes.iter().copied(), 2);
+            let rest = nodes.iter().copied().filter(|id| *id != lost);
+            let after = choose(Role::Delegate, &path, rest, 2);
+            let kept: Vec<_> = before.iter().filter(|id| **id != lost).collect();
+            prop_assert!(kept.iter().all(|id| after.contains(id)));
+        }
+    }
+}
