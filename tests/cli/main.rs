@@ -7,3 +7,4 @@ mod metrics;
 mod musterd_input;
 mod operator;
 mod report;
+mod top;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use muster_control::{AskError, Question, ask, explanation};
 use muster_terminal::CliError;
 use muster_terminal::paint::is_coloured;
-use muster_terminal::process::{is_interrupted, notice_interruption};
+use muster_terminal::process::{is_interrupted, notice_hang_up, notice_interruption};
 use ratatui::Frame;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -18,7 +18,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Cell, Paragraph, Row, Table, TableState, Wrap};
 use serde_json::Value;
 
-use super::show::{array, text};
+use super::answer::{array, text};
 
 /// What the keys do.
 const KEYS: [(&str, &str); 8] = [
@@ -87,6 +87,7 @@ pub(super) fn run(
     look: &mut dyn FnMut() -> Result<Value, CliError>,
 ) -> Result<(), CliError> {
     notice_interruption();
+    notice_hang_up();
     let first = look()?;
     let failed = |cause| CliError::new("top: the terminal", cause);
     let mut terminal = ratatui::try_init().map_err(failed)?;
@@ -115,7 +116,10 @@ pub(super) fn run(
             }
         }
     })();
-    ratatui::restore();
+    // The terminal may be gone. Dropping `terminal` would print that on it, and panic since nothing can be printed.
+    let _ = terminal.show_cursor();
+    let _ = ratatui::try_restore();
+    std::mem::forget(terminal);
     outcome
 }
 

@@ -12,7 +12,6 @@ mod line;
 mod peers;
 mod profile;
 mod rails;
-mod refusal;
 mod unknown;
 mod yaml;
 
@@ -30,7 +29,6 @@ pub use peers::{PEERS_AT_ONCE_MAX, peers_of};
 pub use profile::{ProfileError, parse_profile};
 pub use rails::switch_word;
 pub use rails::{RailEntry, RailsDocument};
-pub use refusal::{Refusal, forget_values, refusal};
 pub use unknown::{check_log, strange_settings, unknown_settings};
 pub use yaml::{DOCUMENT_MAX, YamlError};
 

@@ -1,7 +1,7 @@
 //! The drawing: a lane for each member, with a bar for its state and marks for its events above the bar.
 
+use super::html::{ROWS_MAX, escaped};
 use super::incident::{Explanation, Incident, View};
-use super::page::{ROWS_MAX, escaped};
 use muster_hostlist::by_number;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
