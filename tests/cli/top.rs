@@ -8,14 +8,25 @@ use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::termios::{Winsize, tcgetattr, tcsetwinsize};
 use std::fs::File;
 use std::io::Read;
+use std::num::NonZeroU16;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 use vt100::{Parser, Screen};
 
-/// Rows and columns of the terminal at its start.
-const SIZE: (u16, u16) = (24, 100);
+/// Rows and columns of a terminal.
+type Size = (NonZeroU16, NonZeroU16);
+
+fn size(rows: u16, columns: u16) -> Size {
+    let number = |number| NonZeroU16::new(number).expect("a terminal is not empty");
+    (number(rows), number(columns))
+}
+
+/// The size of the terminal at its start.
+fn usual() -> Size {
+    size(24, 100)
+}
 
 /// Starts members that know each other.
 fn start(directory: &Path, net: u8, count: usize) -> Vec<Member> {
@@ -60,7 +71,7 @@ impl Terminal {
         grantpt(&master).expect("its mode");
         unlockpt(&master).expect("its lock");
         let slave = ioctl_tiocgptpeer(&master, flags).expect("its other end");
-        resize(master.as_fd(), SIZE);
+        resize(master.as_fd(), usual());
         let before = settings(&slave);
         let stdio = || Stdio::from(slave.try_clone().expect("a descriptor"));
         let child = Command::new("setsid")
@@ -78,7 +89,7 @@ impl Terminal {
             master: Some(master.into()),
             slave,
             child,
-            shown: Parser::new(SIZE.0, SIZE.1, 0),
+            shown: Parser::new(usual().0, usual().1, 0),
             settings: before,
         }
     }
@@ -125,7 +136,7 @@ impl Terminal {
     }
 
     /// Changes the size. The kernel sends SIGWINCH.
-    fn resize(&mut self, rows: u16, columns: u16) {
+    fn resize(&mut self, (rows, columns): Size) {
         let master = self.master.as_ref().expect("an open terminal");
         self.shown.screen_mut().set_size(rows, columns);
         resize(master.as_fd(), (rows, columns));
@@ -187,10 +198,10 @@ impl Drop for Terminal {
     }
 }
 
-fn resize(master: BorrowedFd<'_>, (rows, columns): (u16, u16)) {
+fn resize(master: BorrowedFd<'_>, (rows, columns): Size) {
     let size = Winsize {
-        ws_row: rows,
-        ws_col: columns,
+        ws_row: rows.get(),
+        ws_col: columns.get(),
         ws_xpixel: 0,
         ws_ypixel: 0,
     };
@@ -201,8 +212,8 @@ fn resize(master: BorrowedFd<'_>, (rows, columns): (u16, u16)) {
 fn selected(screen: &Screen) -> Option<String> {
     let (rows, columns) = screen.size();
     let is_inverse = |row: &u16| screen.cell(*row, 0).is_some_and(vt100::Cell::inverse);
-    let row = (0..rows).find(is_inverse)?;
-    let text = screen.rows(0, columns).nth(usize::from(row))?;
+    let row = (0..rows.get()).find(is_inverse)?;
+    let text = screen.rows(0, columns.get()).nth(usize::from(row))?;
     text.split_whitespace().next().map(str::to_owned)
 }
 
@@ -239,7 +250,7 @@ fn top_follows_keys_and_the_size_of_the_terminal_and_restores_it() {
     terminal.press("?");
     terminal.await_no_text("Page Up, Page Down");
 
-    terminal.resize(8, 40);
+    terminal.resize(size(8, 40));
     terminal.await_screen("a small screen", |screen| {
         let text = screen.contents();
         text.contains("n3") && text.contains("RANKS") && !text.contains("HOW KNOWN")
@@ -250,7 +261,7 @@ fn top_follows_keys_and_the_size_of_the_terminal_and_restores_it() {
         "{text}"
     );
     assert!(text.lines().count() <= 8, "{text}");
-    terminal.resize(SIZE.0, SIZE.1);
+    terminal.resize(usual());
     terminal.await_text("HOW KNOWN");
     terminal.await_text("127.76.1.1@udp0");
     assert_eq!(selected(terminal.screen()).as_deref(), Some("n2"));

@@ -89,7 +89,11 @@ pub(super) fn run(
     notice_interruption();
     notice_hang_up();
     let first = look()?;
-    let failed = |cause| CliError::new("top: the terminal", cause);
+    // A terminal that is gone fails, and is reported as SIGHUP.
+    let failed = |cause| match is_interrupted() {
+        true => CliError::silent(130),
+        false => CliError::new("top: the terminal", cause),
+    };
     let mut terminal = ratatui::try_init().map_err(failed)?;
     let mut screen = Screen::new(first, is_coloured());
     let outcome = (|| {
