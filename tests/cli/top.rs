@@ -274,7 +274,7 @@ fn top_follows_keys_and_the_size_of_the_terminal_and_restores_it() {
 #[test]
 fn top_restores_the_terminal_when_a_signal_ends_it() {
     let directory = tempfile::tempdir().unwrap();
-    let _members = start(directory.path(), 2, 1);
+    let _members = start(directory.path(), 2, 2);
     for signal in [Signal::TERM, Signal::HUP, Signal::INT] {
         let mut terminal = Terminal::start(&Admin::of(directory.path(), "n1"));
         terminal.await_text("q: end");
@@ -291,7 +291,7 @@ fn top_restores_the_terminal_when_a_signal_ends_it() {
 #[test]
 fn top_ends_when_its_terminal_is_closed() {
     let directory = tempfile::tempdir().unwrap();
-    let _members = start(directory.path(), 3, 1);
+    let _members = start(directory.path(), 3, 2);
     let mut terminal = Terminal::start(&Admin::of(directory.path(), "n1"));
     terminal.await_text("q: end");
     terminal.master = None;
