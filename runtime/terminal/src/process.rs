@@ -5,7 +5,7 @@
 
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::time::{ClockId, clock_gettime};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGINT, SIGTERM};
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
@@ -138,7 +138,7 @@ pub fn monotonic_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// Set by SIGINT and SIGTERM after [`notice_interruption`] was called, by SIGHUP after [`notice_hang_up`].
+/// Set by SIGINT and SIGTERM after [`notice_interruption`] was called.
 static INTERRUPTED: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
 
 /// Makes SIGINT and SIGTERM end every wait instead of the process, so that a command
@@ -150,13 +150,7 @@ pub fn notice_interruption() {
     }
 }
 
-/// The same for SIGHUP, which the kernel sends when the terminal is gone.
-pub fn notice_hang_up() {
-    // Without a handler the signal ends this process, which leaves the terminal as it is.
-    let _ = signal_hook::flag::register(SIGHUP, Arc::clone(&INTERRUPTED));
-}
-
-/// Whether one of these signals was received.
+/// Whether SIGINT or SIGTERM was received.
 pub fn is_interrupted() -> bool {
     INTERRUPTED.load(Ordering::Relaxed)
 }
