@@ -7,4 +7,5 @@ mod metrics;
 mod musterd_input;
 mod operator;
 mod report;
+mod top;
 mod zones;

@@ -108,7 +108,7 @@ fn a_wrong_argument_is_refused_before_an_agent_is_contacted() {
         let text = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {text}");
         assert!(
-            text.starts_with("muster: ") && text.contains("\nhint: "),
+            text.starts_with(&format!("muster {}", arguments[0])) && text.contains("\nhint: "),
             "{arguments:?}: {text}"
         );
         for word in words {
@@ -273,4 +273,75 @@ fn without_an_agent_the_command_reports_it() {
         text.contains("no agent") && text.contains("hint: "),
         "{text}"
     );
+}
+
+/// What the parser of command lines refuses has the form of all other errors, for every program.
+#[test]
+fn a_wrong_command_line_is_reported_with_its_command_the_reason_and_a_remedy() {
+    let cases: [(&str, &[&str], &str); 10] = [
+        (
+            "muster",
+            &["members", "--stat", "alive"],
+            "muster members: \"--stat\": unknown option\nhint: did you mean --state?; \
+             see muster members --help\n",
+        ),
+        (
+            "muster",
+            &["wait", "n1", "--timeout"],
+            "muster wait: --timeout: its value is missing\nhint: give a whole number from 0 to 31536000",
+        ),
+        (
+            "muster",
+            &["members", "-o", "xml"],
+            "muster members: -o \"xml\": unknown value\nhint: give table, json or yaml",
+        ),
+        (
+            "muster",
+            &["why"],
+            "muster why: NAME|RANK: it is missing\nhint: NAME|RANK: The member's name, or a rank's number",
+        ),
+        (
+            "muster",
+            &["membres"],
+            "muster: \"membres\": unknown command\nhint: did you mean members?; see muster --help\n",
+        ),
+        (
+            "muster",
+            &["run", "--nodes", "2", "--hosts", "a", "true"],
+            "muster run: --nodes: it excludes --hosts\nhint: give only one of --nodes and --hosts; \
+             see muster run --help\n",
+        ),
+        (
+            "muster",
+            &["run", "--mca", "btl", "tcp", "true"],
+            "muster run: \"--mca\": it is an option of other launchers\nhint: ",
+        ),
+        (
+            "muster",
+            &["bench", "rails", "--turn", "2"],
+            "muster bench rails: \"--turn\": unknown option\nhint: did you mean --turns?; \
+             see muster bench rails --help\n",
+        ),
+        (
+            "musterd",
+            &["--nam", "n1"],
+            "musterd: \"--nam\": unknown option\nhint: did you mean --name?; see musterd --help\n",
+        ),
+        (
+            "musterd",
+            &["n1"],
+            "musterd: \"n1\": one argument too many\nhint: it takes only options; see musterd --help\n",
+        ),
+    ];
+    for (name, arguments, wanted) in cases {
+        let output = Command::new(program(name))
+            .args(arguments)
+            .output()
+            .expect("a program can be started");
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {text}");
+        assert!(text.starts_with(wanted), "{arguments:?}:\n{text}");
+        assert_eq!(text.lines().count(), 2, "{arguments:?}:\n{text}");
+        assert!(output.stdout.is_empty(), "{arguments:?}: {output:?}");
+    }
 }

@@ -605,7 +605,7 @@ fn the_journal_has_every_event_and_a_bad_directory_costs_nothing_else() {
     let output = command
         .arg("report")
         .arg(&journal)
-        .arg("-o")
+        .arg("--file")
         .arg(&page)
         .output()
         .unwrap();
@@ -625,7 +625,7 @@ fn the_journal_has_every_event_and_a_bad_directory_costs_nothing_else() {
     assert_self_contained(&page);
     // The same page on standard output only; no file is made.
     let mut command = Command::new(program("muster"));
-    command.arg("report").arg(&journal).args(["-o", "-"]);
+    command.arg("report").arg(&journal).args(["--file", "-"]);
     let output = command.current_dir(directory.path()).output().unwrap();
     assert!(
         output.status.success() && output.stderr.is_empty(),
@@ -680,7 +680,7 @@ fn a_full_journal_is_rotated_and_the_report_has_both_parts() {
     assert!(fs::metadata(&file).unwrap().len() <= 4096);
     let page = directory.path().join("report.html");
     let mut report = Command::new(program("muster"));
-    report.arg("report").arg(&file).arg("-o").arg(&page);
+    report.arg("report").arg(&file).arg("--file").arg(&page);
     assert!(report.output().unwrap().status.success());
     let page = fs::read_to_string(page).unwrap();
     for there in [

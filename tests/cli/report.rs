@@ -45,7 +45,7 @@ fn start(job: &Job, hosts: &Hosts, journals: &Path, rank: usize) -> Rank {
 /// The output of `muster report`, and the page that it makes.
 fn report(journals: &Path, page: &Path) -> (String, String) {
     let mut command = Command::new(program("muster"));
-    command.arg("report").arg(journals).arg("-o").arg(page);
+    command.arg("report").arg(journals).arg("--file").arg(page);
     let output = command.output().unwrap();
     assert!(output.status.success(), "{output:?}");
     let printed = String::from_utf8(output.stdout).unwrap();

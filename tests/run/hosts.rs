@@ -609,7 +609,7 @@ fn hosts_that_cannot_be_used_are_refused() {
         (&["--hosts", "n[1-"][..], "n[1-"),
         (&["--hosts", "n1,n1"], "n1 is named twice"),
         (&["--hosts", "me@n1"], "-l USER"),
-        (&["--hosts", "n1", "--nodes", "2"], "cannot be used with"),
+        (&["--hosts", "n1", "--nodes", "2"], "it excludes --"),
         (&["--hostfile", missing], "none"),
         (&["--here"], "--hosts or --hostfile"),
         (&["--hosts", "n1", "--here"], "MUSTER_KEY_FILE"),

@@ -33,7 +33,7 @@ fn a_program_that_no_node_can_start_is_reported_once_with_all_nodes() {
         };
         // A node that detects the error at the start, before it has met the others, may report for itself.
         let nodes = if program == script { "n" } else { "n[1-4]: " };
-        let words = format!("muster: run: {name} cannot be started on {nodes}");
+        let words = format!("muster run: {name} cannot be started on {nodes}");
         assert_eq!(run.count(&words), 1, "{words}: {text}");
         assert!(text.contains(why), "{why}: {text}");
         assert_eq!(text.matches("cannot be started").count(), 1, "{text}");
@@ -50,7 +50,7 @@ fn two_programs_that_cannot_be_started_are_both_reported() {
     let text = run.text();
     assert_eq!(status.code(), Some(127), "{text}");
     for (program, node) in [("./one", "n1"), ("./two", "n2")] {
-        let words = format!("muster: run: {program} cannot be started on {node}: ");
+        let words = format!("muster run: {program} cannot be started on {node}: ");
         assert_eq!(run.count(&words), 1, "{text}");
     }
 }
@@ -117,7 +117,7 @@ fn a_missing_folder_for_output_is_reported_once() {
     let said = [(0, "n1"), (2, "n2")].map(|(rank, node)| {
         let why = "No such file or directory";
         run.count(&format!(
-            "muster: run: rank {rank} on {node}: --output /nonexistent/{rank}: {why}"
+            "muster run: rank {rank} on {node}: --output /nonexistent/{rank}: {why}"
         ))
     });
     assert_eq!(

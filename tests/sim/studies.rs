@@ -42,10 +42,17 @@ fn a_run_prints_the_drawn_scenario_and_its_outcome() {
     let file = given("one-failure-is-reported-once.toml");
     let (code, out, err) = muster(&["run", &file, "--seed", "7"]);
     assert_eq!(code, Some(0), "{err}");
-    assert!(out.starts_with("# drawn from seed 7"), "{out}");
     assert!(
-        out.contains("simulated: 1 runs") && out.ends_with("seed 7: sound\n"),
+        out.contains("\nsimulated: 1 run, ") && out.ends_with("seed 7: sound\n"),
         "{out}"
+    );
+    assert_eq!(out.lines().count(), 3, "{out}");
+    let (_, drawn, _) = muster(&["run", &file, "--seed", "7", "--drawn"]);
+    let scenario = drawn.strip_prefix(&format!("{out}\n# drawn from seed 7\n"));
+    let scenario = scenario.expect("the scenario after the result");
+    assert!(
+        scenario.contains("[zone]") && !scenario.contains("copies_percent"),
+        "a bound that is not set is not printed: {scenario}"
     );
     let (code, report) = json(&["run", &file, "--seed", "7", "-o", "json"]);
     assert_eq!(code, Some(0));

@@ -63,8 +63,8 @@ mod worker;
 
 use args::{Args, Mode};
 use clap::{CommandFactory, FromArgMatches};
-use muster_config::{forget_values, refusal};
 use muster_ipc::{AgentDirectory, DirectoryError, ListenerError};
+use muster_terminal::{print_error, refusal};
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
@@ -97,12 +97,12 @@ pub fn main() -> ExitCode {
     let parsed = parsed.and_then(|matches| Ok((Args::from_arg_matches(&matches)?, matches)));
     let (mut args, matches) = match parsed {
         Ok(parsed) => parsed,
-        Err(mut error) => {
-            forget_values(&mut error);
-            match refusal(&error, command(), &arguments) {
-                Some(refusal) => return refuse(&refusal.to_string(), EXIT_USAGE),
-                None => error.exit(),
-            }
+        Err(error) => {
+            let Some(refusal) = refusal(&error, command(), &arguments) else {
+                error.exit();
+            };
+            print_error(format_args!("{refusal}"));
+            return ExitCode::from(EXIT_USAGE);
         }
     };
     if !args.serve_if_alone() {

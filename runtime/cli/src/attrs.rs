@@ -1,7 +1,8 @@
 //! `muster attrs`: shows the attributes that nodes have published for each other.
 
+use super::answer::{align, array, text};
 use super::names;
-use super::show::{ShowArgs, align, array, show, text};
+use super::show::{ShowArgs, show};
 use clap::Args;
 use muster_control::Question;
 use muster_hostlist::by_number;

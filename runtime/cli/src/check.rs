@@ -1,13 +1,14 @@
 //! `muster check`: one verdict about a job, for operators, schedulers and monitoring.
 
 use super::agents::{self, AgentArgs};
-use super::show::{Shape, array, print_answer, request_error, text};
+use super::answer::{Shape, array, print_answer, text};
+use super::show::request_error;
 use clap::Args;
 use muster_control::explanation::{failed_ranks, ranges};
 use muster_control::{Question, ask};
 use muster_hostlist::fold;
-use muster_terminal::CliError;
 use muster_terminal::paint;
+use muster_terminal::{CliError, Refusal};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -44,14 +45,7 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), CliError> {
     if args.nagios {
         let (code, line) = match &found {
             Ok(found) => (found["code"].as_u64().unwrap_or(3), plugin_line(found)),
-            // A plugin prints one line; a bar would start its performance data.
-            Err(error) => (
-                3,
-                format!(
-                    "MUSTER UNKNOWN - {}",
-                    error.to_string().replace(['\n', '|'], " ")
-                ),
-            ),
+            Err(error) => (3, format!("MUSTER UNKNOWN - {}", one_line(error))),
         };
         println!("{line}");
         return match code {
@@ -93,6 +87,19 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), CliError> {
     }
 }
 
+/// An error on the one line of a plugin: its first line and its remedy, without a list of jobs between them. A bar
+/// would start performance data.
+fn one_line(error: &CliError) -> String {
+    let text = error.to_string().replace('|', " ");
+    let (what, hint) = text.split_once("\nhint: ").unwrap_or((&text, ""));
+    let what = what.lines().next().unwrap_or_default();
+    let what = what.trim_end_matches(':');
+    match hint.is_empty() {
+        true => what.to_owned(),
+        false => format!("{what}; {}", hint.replace('\n', " ")),
+    }
+}
+
 /// Whether this process was started as a monitoring plugin, even if other options are wrong.
 pub(super) fn is_plugin() -> bool {
     let mut words = std::env::args_os().skip(1);
@@ -101,9 +108,8 @@ pub(super) fn is_plugin() -> bool {
 
 /// Reports wrong usage as a plugin must: with UNKNOWN. The usual exit code of wrong usage, 2, means CRITICAL for a
 /// plugin.
-pub(super) fn refuse_as_plugin(text: &str) -> ExitCode {
-    let why = text.lines().next().unwrap_or_default();
-    let why = why.trim_start_matches("error: ").replace('|', " ");
+pub(super) fn refuse_as_plugin(refusal: &Refusal) -> ExitCode {
+    let why = format!("{}: {}", refusal.what, refusal.why).replace(['\n', '|'], " ");
     println!("MUSTER UNKNOWN - wrong usage: {why}");
     ExitCode::from(3)
 }
@@ -233,6 +239,20 @@ mod tests {
     fn judged(members: &Value, least: Option<u64>) -> (u64, String) {
         let found = judge(&json!({ "members": members }), least);
         (found["code"].as_u64().unwrap(), plugin_line(&found))
+    }
+
+    #[test]
+    fn an_error_of_a_plugin_is_one_line_without_the_list_of_jobs() {
+        let several = CliError::new(
+            "several agents run here",
+            "choose one:\n  run-7: a|b\n  run-8",
+        );
+        assert_eq!(one_line(&several), "several agents run here: choose one");
+        let with_hint = several.hint("name one");
+        assert_eq!(
+            one_line(&with_hint),
+            "several agents run here: choose one; name one"
+        );
     }
 
     /// An outcast may see only itself. That is not OK.

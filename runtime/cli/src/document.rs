@@ -1,6 +1,7 @@
 //! `muster export` and `muster import`: the configuration of rails, peers and policy as one document.
 
-use super::show::{Shape, ShowArgs, ask, change, print_answer, text};
+use super::answer::{Shape, print_answer, text};
+use super::show::{ShowArgs, ask, change};
 use clap::Args;
 use muster_config::{Change, ConfigError, RailsDocument, read_document};
 use muster_control::{Question, Request};

@@ -1,15 +1,16 @@
 //! `muster events`: prints the agent's past conclusions and, with --follow, its new ones.
 
 use super::agents;
+use super::answer::{Shape, counted, text};
 use super::names;
-use super::show::{Shape, ShowArgs, TIMEOUT_MAX_S, request_error, text};
+use super::show::{ShowArgs, TIMEOUT_MAX_S, request_error};
 use super::yaml::Yaml;
 use clap::Args;
 use muster_control::explanation::after_failure;
 use muster_control::{Followed, Follower};
 use muster_hostlist::fold;
-use muster_terminal::CliError;
 use muster_terminal::paint;
+use muster_terminal::{CliError, print_error};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -49,9 +50,10 @@ pub(crate) fn run(args: &EventsArgs) -> Result<(), CliError> {
     let mut follower = Follower::open(&path, args.since, args.follow).map_err(request_error)?;
     let lost = follower.head["lost"].as_u64().unwrap_or(0);
     if lost > 0 {
-        eprintln!(
-            "muster: {lost} earlier events are not kept by the agent; its journal may have them"
-        );
+        let lost = counted(usize::try_from(lost).unwrap_or(usize::MAX), "earlier event");
+        print_error(format_args!(
+            "muster events: the agent no longer has {lost}; its journal may have more"
+        ));
     }
     let coloured = paint::is_coloured();
     let mut seen = 0;

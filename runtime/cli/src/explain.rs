@@ -1,8 +1,9 @@
 //! `muster explain`: shows the path that the next message takes, and the reason against each other path.
 
+use super::answer::{align, array, text};
 use super::names;
 use super::rails::{class, credits};
-use super::show::{ShowArgs, align, array, show, text};
+use super::show::{ShowArgs, show};
 use clap::Args;
 use muster_control::Question;
 use muster_terminal::CliError;

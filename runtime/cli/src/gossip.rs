@@ -1,6 +1,7 @@
 //! `muster gossip`: initialises, starts, stops and shows age gossip on an agent that runs it.
 
-use super::show::{ShowArgs, align, array, change, show, text};
+use super::answer::{align, array, text};
+use super::show::{ShowArgs, change, show};
 use clap::{Args, Subcommand};
 use muster_agent::rendezvous::Server;
 use muster_config::{LIST_MAX, read_key_file, standing_key};

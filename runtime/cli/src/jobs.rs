@@ -1,8 +1,8 @@
 //! Chooses one of several agents. Agents are distinguished by their jobs. Of the agents of one job, the agent that
 //! knows the most alive members is preferred: an agent that was declared failed (an outcast) may know only itself.
 
-use super::agents::{no_agent, run_of};
-use super::show::{array, text};
+use super::answer::{array, text};
+use super::sockets::{no_agent, run_of};
 use muster_control::explanation::ranges;
 use muster_control::{Question, ask};
 use muster_hostlist::fold;

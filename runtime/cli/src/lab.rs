@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 use clap::Args;
-use muster_terminal::{CliError, print_cli_error};
+use muster_terminal::{CliError, print_cli_error, set_command};
 
 /// The program, which is installed beside `muster`.
 const PROGRAM: &str = "muster-lab";
@@ -32,7 +32,10 @@ pub(crate) fn hand_over(line: &[OsString]) -> Option<ExitCode> {
     let is_its = |word: &OsString| COMMANDS.iter().any(|command| word == command);
     let first = line.get(1)?;
     let is_help = first == "help" && line.get(2).is_some_and(is_its);
-    (is_its(first) || is_help).then(|| run(&line[1..]))
+    (is_its(first) || is_help).then(|| {
+        set_command(super::command(), line);
+        run(&line[1..])
+    })
 }
 
 /// Executes `muster-lab` with a command and its arguments. Returns only if that fails.

@@ -5,17 +5,11 @@
 //! 7 wrong configuration; 20, 21, 22 a simulated world failed (see `sim`).
 #![forbid(unsafe_code)]
 
-/// Replaces `println!` of the standard library: a closed pipe (`muster members | head`) or a full disk does not panic;
-/// see [`print_out`].
-macro_rules! println {
-    ($($part:tt)*) => { muster_terminal::print_out(format_args!($($part)*), "\n") };
-}
+#[macro_use(print, println)]
+extern crate muster_terminal;
 
-macro_rules! print {
-    ($($part:tt)*) => { muster_terminal::print_out(format_args!($($part)*), "") };
-}
-
-pub(crate) mod agents;
+mod agents;
+mod answer;
 mod attrs;
 mod check;
 mod doctor;
@@ -33,6 +27,7 @@ mod rails;
 mod report;
 mod settings;
 mod show;
+mod sockets;
 mod stats;
 mod top;
 mod top_screen;
@@ -42,8 +37,9 @@ mod zones;
 
 use clap::error::ErrorKind;
 use clap::{ArgAction, CommandFactory, Parser, Subcommand};
-use muster_config::{forget_values, refusal};
-use muster_terminal::{CliError, end_of_output, print_cli_error, warn_of_strange_settings};
+use muster_terminal::{
+    end_of_output, print_cli_error, print_refusal, refusal, set_command, warn_of_strange_settings,
+};
 use std::ffi::OsString;
 use std::process::ExitCode;
 
@@ -137,8 +133,9 @@ pub fn main() -> ExitCode {
     }
     let cli = match Cli::try_parse_from(&words) {
         Ok(cli) => cli,
-        Err(error) => return report_parse_error(error, &words),
+        Err(error) => return report_parse_error(&error, &words),
     };
+    set_command(Cli::command(), &words);
     // `muster run` warns once for all its launchers. Monitoring and packaging parse the output, so they get no warning.
     let warns_elsewhere = matches!(
         cli.command,
@@ -181,20 +178,14 @@ pub fn main() -> ExitCode {
 }
 
 /// Prints what is wrong with the command line, or the text that it requested, such as the help.
-fn report_parse_error(mut error: clap::Error, words: &[OsString]) -> ExitCode {
-    forget_values(&mut error);
-    let foreign = || match error.kind() {
+fn report_parse_error(error: &clap::Error, words: &[OsString]) -> ExitCode {
+    let foreign = match error.kind() {
         ErrorKind::UnknownArgument => muster_launch::command::foreign(words),
         _ => None,
     };
-    let refused = refusal(&error, Cli::command(), words).or_else(foreign);
-    match refused {
-        _ if error.use_stderr() && check::is_plugin() => check::refuse_as_plugin(
-            &refused.map_or_else(|| error.to_string(), |refused| refused.to_string()),
-        ),
-        Some(refused) => {
-            print_cli_error(&CliError::usage(refused.what, refused.why).hint(refused.remedy))
-        }
+    match foreign.or_else(|| refusal(error, Cli::command(), words)) {
+        Some(refusal) if check::is_plugin() => check::refuse_as_plugin(&refusal),
+        Some(refusal) => print_refusal(&refusal),
         None => error.exit(),
     }
 }
@@ -246,12 +237,15 @@ mod tests {
                     let Err(error) = root.clone().try_get_matches_from(&line) else {
                         continue;
                     };
-                    let Some(refusal) = refusal(&error, root.clone(), &line) else {
+                    let refusal = refusal(&error, root.clone(), &line);
+                    let kinds = [ErrorKind::InvalidValue, ErrorKind::ValueValidation];
+                    let Some(refusal) = refusal.filter(|_| kinds.contains(&error.kind())) else {
                         continue;
                     };
                     let message = refusal.to_string();
                     assert!(
-                        refusal.what.ends_with(&format!("{value:?}")),
+                        refusal.what.ends_with(&format!("{value:?}"))
+                            || (value.is_empty() && refusal.why == "its value is missing"),
                         "{line:?}: {message}"
                     );
                     for word in ["invalid", "is not in", "parse", "target type"] {

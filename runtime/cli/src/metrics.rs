@@ -3,7 +3,8 @@
 //! The file has the older text format of Prometheus. The textfile collector of node_exporter reads no other format, and
 //! skips a whole file if it does not know one type in it.
 
-use super::show::{Shape, ShowArgs, ask, print_answer, text};
+use super::answer::{Shape, print_answer, text};
+use super::show::{ShowArgs, ask};
 use clap::Args;
 use muster_control::{Question, Request};
 use muster_terminal::CliError;

@@ -1,8 +1,9 @@
 //! `muster peers`: other members by their NIDs, with state and counters, and peers that were added by hand.
 
+use super::answer::{align, array, print_answer, text};
 use super::names;
 use super::rails::{credits, dropped};
-use super::show::{ShowArgs, align, array, ask, change, print_answer, text};
+use super::show::{ShowArgs, ask, change};
 use clap::{Args, Subcommand};
 use muster_config::{Change, peers_of};
 use muster_control::{Question, Request};

@@ -1,7 +1,8 @@
 //! `muster policy`: the rules that set preferences of nets, interfaces and pairs, and whether members relay for each
 //! other.
 
-use super::show::{ShowArgs, align, array, change, show, text};
+use super::answer::{align, array, text};
+use super::show::{ShowArgs, change, show};
 use clap::{Args, Subcommand, ValueEnum};
 use muster_config::{Change, RuleChoice, SUBJECTS, subject};
 use muster_control::{Question, Request};

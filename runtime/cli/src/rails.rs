@@ -1,6 +1,7 @@
 //! `muster rails`: shows, opens, closes and configures the local interfaces while the agent runs.
 
-use super::show::{ShowArgs, align, array, change, show, text};
+use super::answer::{align, array, text};
+use super::show::{ShowArgs, change, show};
 use clap::{Args, Subcommand};
 use muster_config::{Change, Limit, RailEntry};
 use muster_control::explanation::ranges;
@@ -163,7 +164,7 @@ fn set(args: &SetArgs) -> Result<(), CliError> {
     let of_rail = args.nid.as_ref().zip(args.partitions.as_ref());
     if limits.is_empty() == of_rail.is_none() {
         let why = "give either a rail with --partitions, or limits such as --numa-range";
-        return Err(CliError::usage("rails set", why).hint("muster rails set --help"));
+        return Err(CliError::usage("rails set", why).hint("muster rails set --help shows both"));
     }
     let Some((nid, partitions)) = of_rail else {
         return change(&args.show, &Request::Change(Change::SetLimits(limits)));
@@ -173,8 +174,9 @@ fn set(args: &SetArgs) -> Result<(), CliError> {
         list => list.split(',').map(str::parse).collect(),
     };
     let partitions = numbers.map_err(|_| {
-        let why = "is not a list of partitions; give numbers such as 0,1, or all";
-        CliError::usage(format!("{partitions:?}"), why)
+        let what = format!("rails set --partitions {partitions:?}");
+        CliError::usage(what, "it is not a list of numbers")
+            .hint("give numbers such as 0,1, or all")
     })?;
     let entry = RailEntry {
         nid: nid.clone(),

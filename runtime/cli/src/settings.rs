@@ -1,7 +1,8 @@
 //! `muster config`: shows the settings of an agent and their sources, and checks a configuration file.
 
+use super::answer::{align, array, print_answer, text};
 use super::document::read;
-use super::show::{ShowArgs, align, array, print_answer, show, text};
+use super::show::{ShowArgs, show};
 use clap::{Args, Subcommand};
 use muster_control::Question;
 use muster_terminal::CliError;

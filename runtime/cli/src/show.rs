@@ -1,10 +1,10 @@
-//! `muster members` and `muster why`, and what all commands that ask an agent share: printing its answer as a table,
-//! as JSON or as YAML.
+//! `muster members` and `muster why`, and what all commands that ask an agent share: the request and its errors.
 
 use super::agents::{self, AgentArgs};
+use super::answer::{Shape, align, array, print_answer, text};
 use super::names;
-use super::yaml::Yaml;
-use clap::{Args, ValueEnum};
+use super::sockets::no_agent;
+use clap::Args;
 use muster_control::explanation::{self, ranges};
 use muster_control::unreachable::obstacles;
 use muster_control::{AskError, Question, Request, request};
@@ -13,7 +13,6 @@ use muster_terminal::CliError;
 use muster_terminal::paint;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::io::ErrorKind;
 use std::path::Path;
 
@@ -34,6 +33,7 @@ pub(crate) struct ShowArgs {
 #[derive(Args)]
 pub(crate) struct MembersArgs {
     /// Only these members, such as n[1-4].
+    #[arg(value_name = "NAMES")]
     only: Vec<String>,
     /// Only members in one of these states, separated by commas.
     #[arg(short, long, value_name = "STATES", value_delimiter = ',',
@@ -54,26 +54,6 @@ pub(crate) struct WhyArgs {
     name: String,
     #[command(flatten)]
     show: ShowArgs,
-}
-
-/// Output format of an agent's answer.
-#[derive(Clone, Copy, ValueEnum)]
-pub(super) enum Shape {
-    /// For people.
-    Table,
-    /// For programs; has the name of a schema.
-    Json,
-    /// The JSON answer as YAML.
-    Yaml,
-}
-
-/// Output format of a command that does not ask an agent.
-#[derive(Clone, Copy, ValueEnum)]
-pub(crate) enum Format {
-    /// For people.
-    Table,
-    /// For programs; has the name of a schema.
-    Json,
 }
 
 /// Runs `muster members`.
@@ -103,7 +83,7 @@ impl MembersArgs {
         let unknown: Vec<&str> = unknown.map(String::as_str).collect();
         if !unknown.is_empty() {
             let why = format!("no member named {} is known", fold(unknown));
-            return Err(CliError::new("members", why).hint("muster members"));
+            return Err(CliError::new("members", why).hint("muster members shows all"));
         }
         members.retain(|member| {
             let (name, state) = (text(member, "name"), text(member, "state"));
@@ -182,7 +162,7 @@ pub(super) fn request_error(error: AskError) -> CliError {
         AskError::NoAgent { ref cause, .. } if cause.kind() == ErrorKind::PermissionDenied => {
             CliError::new("not allowed", error).denied()
         }
-        AskError::NoAgent { .. } => agents::no_agent(error.to_string()),
+        AskError::NoAgent { .. } => no_agent(error.to_string()),
         AskError::NoAnswer { .. } => CliError::timed_out("no answer", error),
         AskError::Denied { .. } => CliError::new("not allowed", error).denied(),
         AskError::Skewed { .. } => CliError::new("another release", error),
@@ -198,15 +178,6 @@ pub(super) fn repeated_request_error(path: &Path, error: AskError) -> CliError {
         }
         AskError::NoAgent { .. } | AskError::NoAnswer { .. } => agents::ended(path),
         error => request_error(error),
-    }
-}
-
-/// Prints an answer in the wanted format.
-pub(super) fn print_answer(output: Shape, answer: &Value, table: impl Fn(&Value) -> String) {
-    match output {
-        Shape::Table => print!("{}", table(answer)),
-        Shape::Json => println!("{answer:#}"),
-        Shape::Yaml => print!("{}", Yaml(answer)),
     }
 }
 
@@ -257,38 +228,6 @@ fn members_table(answer: &Value) -> String {
         ]);
     }
     align(&rows)
-}
-
-pub(super) fn text<'a>(value: &'a Value, key: &str) -> &'a str {
-    value[key].as_str().unwrap_or("-")
-}
-
-pub(super) fn array<'a>(value: &'a Value, key: &str) -> &'a [Value] {
-    value[key].as_array().map_or(&[], Vec::as_slice)
-}
-
-/// `1 error`, `2 errors`.
-pub(super) fn counted(count: usize, what: &str) -> String {
-    match count {
-        1 => format!("1 {what}"),
-        count => format!("{count} {what}s"),
-    }
-}
-
-/// Aligns columns: each is as wide as its widest cell, with two blanks between columns.
-pub(super) fn align<const N: usize>(rows: &[[String; N]]) -> String {
-    let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..N).map(width).collect();
-    let mut table = String::new();
-    for row in rows {
-        let mut line = String::new();
-        for (cell, width) in row.iter().zip(&widths) {
-            let _ = write!(line, "{cell:<width$}  ");
-        }
-        table.push_str(line.trim_end());
-        table.push('\n');
-    }
-    table
 }
 
 #[cfg(test)]

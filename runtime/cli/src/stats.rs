@@ -1,8 +1,9 @@
 //! `muster stats`: shows the counters of the agent, or of nets, rails, peers or NIDs, as totals or as rates.
 
+use super::answer::{align, array, print_answer, text};
 use super::peers;
 use super::rails::{self, dropped};
-use super::show::{ShowArgs, align, array, ask, change, print_answer, show, text};
+use super::show::{ShowArgs, ask, change, show};
 use clap::{Args, ValueEnum};
 use muster_control::{Question, Request};
 use muster_terminal::CliError;
@@ -129,7 +130,9 @@ fn rates(args: &StatsArgs, wait: Duration) -> Result<(), CliError> {
         Per::Nid | Per::Peer | Per::Relay => {
             let why =
                 "rates are measured for rails and nets; the load of a peer's NID is its USAGE";
-            return Err(CliError::usage("stats --rate", why).hint("muster stats --per nid"));
+            return Err(
+                CliError::usage("stats --rate", why).hint("muster stats --per nid shows it")
+            );
         }
     };
     let request = Request::Ask(question);

@@ -4,9 +4,8 @@
 //! there is one.
 
 use super::agents::{self, AgentArgs};
-use super::show::{
-    Shape, align, array, note_unwatched, print_answer, repeated_request_error, request_error, text,
-};
+use super::answer::{Shape, align, array, print_answer, text};
+use super::show::{note_unwatched, repeated_request_error, request_error};
 use super::top_screen;
 use clap::Args;
 use muster_control::{AskError, Question, ask, explanation};

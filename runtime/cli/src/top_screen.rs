@@ -11,14 +11,18 @@ use muster_terminal::CliError;
 use muster_terminal::paint::is_coloured;
 use muster_terminal::process::{is_interrupted, notice_interruption};
 use ratatui::Frame;
+use ratatui::crossterm::cursor::Show;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use ratatui::crossterm::execute;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Cell, Paragraph, Row, Table, TableState, Wrap};
 use serde_json::Value;
+use signal_hook::consts::SIGHUP;
+use signal_hook::iterator::Signals;
 
-use super::show::{array, text};
+use super::answer::{array, text};
 
 /// What the keys do.
 const KEYS: [(&str, &str); 8] = [
@@ -89,6 +93,7 @@ pub(super) fn run(
     notice_interruption();
     let first = look()?;
     let failed = |cause| CliError::new("top: the terminal", cause);
+    end_on_hang_up();
     let mut terminal = ratatui::try_init().map_err(failed)?;
     let mut screen = Screen::new(first, is_coloured());
     let outcome = (|| {
@@ -115,8 +120,30 @@ pub(super) fn run(
             }
         }
     })();
-    ratatui::restore();
+    // The terminal may be gone. Dropping `terminal` would print that on it, and panic since nothing can be printed.
+    restore();
+    std::mem::forget(terminal);
     outcome
+}
+
+/// Leaves the screen and shows the cursor. The terminal may be gone, so errors are ignored.
+fn restore() {
+    let _ = execute!(io::stdout(), Show);
+    let _ = ratatui::try_restore();
+}
+
+/// Ends this process on SIGHUP, in a thread of its own: crossterm reads a terminal that was closed without end, and
+/// does not return to a loop that would look at a flag.
+fn end_on_hang_up() {
+    // Without the thread the signal ends this process, which leaves an open terminal as it is.
+    if let Ok(mut signals) = Signals::new([SIGHUP]) {
+        std::thread::spawn(move || {
+            if signals.forever().next().is_some() {
+                restore();
+                std::process::exit(130);
+            }
+        });
+    }
 }
 
 /// Waits for a key up to this time, but not longer than [`KEY_WAIT`].

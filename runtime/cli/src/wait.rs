@@ -1,10 +1,9 @@
 //! `muster wait`: returns when members or ranks are in a state. The agent's events wake it.
 
 use super::agents;
+use super::answer::{Shape, array, text};
 use super::names;
-use super::show::{
-    Shape, ShowArgs, TIMEOUT_MAX_S, array, repeated_request_error, request_error, text,
-};
+use super::show::{ShowArgs, TIMEOUT_MAX_S, repeated_request_error, request_error};
 use super::yaml::Yaml;
 use clap::{Args, ValueEnum};
 use muster_control::{Followed, Follower, Question, ask};
@@ -98,8 +97,8 @@ pub(crate) fn run(args: &WaitArgs) -> Result<(), CliError> {
         if wanted.is_lost(&progress) {
             let why = format!("{} failed or left", wanted.folded(&progress.lost));
             let hint = match wanted.of_ranks {
-                true => "muster members".to_owned(),
-                false => format!("muster why {}", progress.lost[0]),
+                true => "muster members shows the ranks of each member".to_owned(),
+                false => format!("muster why {} shows the reason", progress.lost[0]),
             };
             return Err(CliError::new(wanted.what(), why).exit_code(4).hint(hint));
         }
@@ -124,7 +123,7 @@ impl Wanted {
         names.dedup();
         if names.is_empty() && args.count.is_none() {
             let why = "no members are given; name members, --ranks or --count";
-            return Err(CliError::usage("wait", why).hint("muster wait --count 4"));
+            return Err(CliError::usage("wait", why).hint("for example muster wait --count 4"));
         }
         let count = args.count.unwrap_or(names.len() as u64);
         if !names.is_empty() && count > names.len() as u64 {
@@ -213,7 +212,7 @@ impl Wanted {
                 why += &format!("; {what}: {}", self.folded(names));
             }
         }
-        CliError::timed_out(self.what(), why).hint("muster members")
+        CliError::timed_out(self.what(), why).hint("muster members shows all states")
     }
 }
 

@@ -1,6 +1,6 @@
 //! `muster zones plan`: prints the zones that a job of these nodes would have, and asks no agent.
 
-use super::show::{Format, align};
+use super::answer::{Format, align};
 use clap::{Args, Subcommand};
 use muster_config::{ZoneSourceError, ZoneSources, parse_topology};
 use muster_hostlist::{expand, fold};

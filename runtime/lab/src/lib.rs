@@ -4,30 +4,18 @@
 //! that belongs to laboratory work is part of the agent or of the command line of operators.
 #![forbid(unsafe_code)]
 
-/// As the standard library's, but a reader that has gone (`muster sim ... | head`) or a disk that is full is no
-/// panic; see [`muster_terminal::print_out`].
-macro_rules! println {
-    ($($part:tt)*) => { muster_terminal::print_out(format_args!($($part)*), "\n") };
-}
-
-macro_rules! print {
-    ($($part:tt)*) => { muster_terminal::print_out(format_args!($($part)*), "") };
-}
+#[macro_use(print, println)]
+extern crate muster_terminal;
 
 mod bench;
 mod demo;
 mod manual;
 mod sim;
-mod sim_burns;
-mod sim_compare;
-mod sim_figures;
-mod sim_lamport;
-mod sim_markdown;
-mod sim_plot;
 
 use clap::{ArgAction, CommandFactory, Parser, Subcommand};
-use muster_config::{forget_values, refusal};
-use muster_terminal::{CliError, end_of_output, print_cli_error, warn_of_strange_settings};
+use muster_terminal::{
+    end_of_output, print_cli_error, print_refusal, refusal, set_command, warn_of_strange_settings,
+};
 use std::ffi::OsString;
 use std::process::ExitCode;
 
@@ -50,13 +38,13 @@ struct Lab {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Start a real MPI job on emulated nodes, kill a rank, silence a node, and show who
-    /// was told what, when and why.
+    /// Start a real MPI job on emulated nodes, kill a rank, silence a node, and show which
+    /// rank received which notification, when and why.
     Demo(demo::DemoArgs),
-    /// Measure what Muster costs on this machine.
+    /// Measure the costs of Muster on this machine.
     #[command(subcommand)]
     Bench(bench::BenchCommand),
-    /// Run the protocols in a simulated world, where one seed decides everything.
+    /// Run the protocols in a simulated world that a seed determines.
     #[command(subcommand)]
     Sim(sim::SimCommand),
     /// Write manual pages and shell completions under a directory such as PREFIX/share.
@@ -71,8 +59,12 @@ pub fn main() -> ExitCode {
     let line: Vec<OsString> = std::env::args_os().collect();
     let lab = match Lab::try_parse_from(&line) {
         Ok(lab) => lab,
-        Err(error) => return refuse(error, &line),
+        Err(error) => match refusal(&error, Lab::command(), &line) {
+            Some(refusal) => return print_refusal(&refusal),
+            None => error.exit(),
+        },
     };
+    set_command(Lab::command(), &line);
     if !matches!(lab.command, Command::Demo(_) | Command::Manual(_)) {
         warn_of_strange_settings();
     }
@@ -85,17 +77,6 @@ pub fn main() -> ExitCode {
     match outcome {
         Ok(()) => end_of_output(),
         Err(error) => print_cli_error(&error),
-    }
-}
-
-/// Prints what is wrong with the command line, or what it requests, such as help.
-fn refuse(mut error: clap::Error, line: &[OsString]) -> ExitCode {
-    forget_values(&mut error);
-    match refusal(&error, Lab::command(), line) {
-        Some(refused) => {
-            print_cli_error(&CliError::usage(refused.what, refused.why).hint(refused.remedy))
-        }
-        None => error.exit(),
     }
 }
 

@@ -108,7 +108,7 @@ const EXAMPLES: [(&str, &str); 31] = [
         "a line for monitoring; WARNING below 16 members",
     ),
     (
-        "muster report /var/log/muster -o job.html",
+        "muster report /var/log/muster --file job.html",
         "a page with a timeline, from journals",
     ),
     (
@@ -215,7 +215,12 @@ fn write_pages(directory: &Path, command: &Command, section: &str) -> io::Result
 }
 
 fn page_of(command: &Command, name: &str, section: &str) -> io::Result<Vec<u8>> {
-    let man = Man::new(command.clone().disable_help_subcommand(true))
+    // The page of `help` is not written, so no page refers to it.
+    let mut shown = command.clone();
+    if shown.find_subcommand("help").is_some() {
+        shown = shown.mut_subcommand("help", |help| help.hide(true));
+    }
+    let man = Man::new(shown)
         .title(name)
         .section(section)
         .date(DATE)
@@ -224,7 +229,11 @@ fn page_of(command: &Command, name: &str, section: &str) -> io::Result<Vec<u8>> 
     let mut page = Vec::new();
     man.render_title(&mut page)?;
     man.render_name_section(&mut page)?;
-    man.render_synopsis_section(&mut page)?;
+    let mut synopsis = Roff::new();
+    synopsis.control("SH", ["SYNOPSIS"]);
+    let usage = command.clone().render_usage().to_string();
+    synopsis.text([roman(usage.trim_start_matches("Usage: "))]);
+    synopsis.to_writer(&mut page)?;
     man.render_description_section(&mut page)?;
     if command
         .get_arguments()

@@ -4,11 +4,32 @@
 //! This crate does not know any command.
 #![forbid(unsafe_code)]
 
+/// Replaces `println!` of the standard library: a closed pipe (`muster members | head`) or a full disk does not panic;
+/// see [`print_out`].
+#[macro_export]
+macro_rules! println {
+    ($($part:tt)*) => { $crate::print_out(format_args!($($part)*), "\n") };
+}
+
+/// [`println!`] without the end of the line.
+#[macro_export]
+macro_rules! print {
+    ($($part:tt)*) => { $crate::print_out(format_args!($($part)*), "") };
+}
+
+mod command_line;
 pub mod paint;
 pub mod process;
+mod progress;
+mod refusal;
 
-use clap::ValueEnum;
+pub use command_line::refusal;
+pub use progress::Progress;
+pub use refusal::Refusal;
+
+use clap::{Command, ValueEnum};
 use muster_config::strange_settings;
+use std::ffi::OsString;
 use std::fmt;
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -30,13 +51,31 @@ pub fn warn_of_strange_settings() {
     }
 }
 
-/// Prints an error and returns its exit code.
+/// The command of this process as it was typed, such as `muster rails add`.
+static COMMAND: OnceLock<String> = OnceLock::new();
+
+/// Sets the command that errors name, from the command line of this process.
+pub fn set_command(command: Command, words: &[OsString]) {
+    let _ = COMMAND.set(command_line::typed(command, words));
+}
+
+/// Prints an error with its command and returns its exit code.
 pub fn print_cli_error(error: &CliError) -> ExitCode {
     if !error.is_silent() {
-        print_error(format_args!("muster: {error}"));
+        let command = COMMAND.get().map_or("muster", String::as_str);
+        print_error(format_args!("{}", error.of_command(command)));
     }
     ExitCode::from(error.code)
 }
+
+/// Prints why a command line was refused and returns the exit code of wrong usage.
+pub fn print_refusal(refusal: &Refusal) -> ExitCode {
+    print_error(format_args!("{refusal}"));
+    ExitCode::from(EXIT_USAGE)
+}
+
+/// The exit code of wrong usage.
+const EXIT_USAGE: u8 = 2;
 
 /// Writes a line to standard error with a single write, so that lines of several launchers do not mix.
 pub fn print_error(text: fmt::Arguments<'_>) {
@@ -70,7 +109,9 @@ pub fn is_output_over() -> bool {
 pub fn end_of_output() -> ExitCode {
     match OUTPUT_FAILED.get() {
         Some(cause) if cause.kind() != io::ErrorKind::BrokenPipe => {
-            eprintln!("muster: standard output cannot be written: {cause}");
+            print_error(format_args!(
+                "muster: standard output cannot be written: {cause}"
+            ));
             ExitCode::FAILURE
         }
         _ => ExitCode::SUCCESS,
@@ -130,7 +171,25 @@ impl CliError {
 
     /// An error in the arguments that the parser cannot find.
     pub fn usage(what: impl Into<String>, why: impl fmt::Display) -> Self {
-        Self::new(what, why).exit_code(2)
+        Self::new(what, why).exit_code(EXIT_USAGE)
+    }
+
+    /// The error as a text that begins with the command. Words of the command at the start of the error are not
+    /// repeated.
+    fn of_command(&self, command: &str) -> String {
+        let text = self.to_string();
+        let mut rest = &text[..];
+        for word in command.split(' ').skip(1) {
+            let after = rest.strip_prefix(word);
+            match after.filter(|after| after.starts_with([' ', ':'])) {
+                Some(after) => rest = after.strip_prefix(' ').unwrap_or(after),
+                None => break,
+            }
+        }
+        match rest.starts_with(':') || rest.len() == text.len() {
+            true => format!("{command}: {}", rest.trim_start_matches(": ")),
+            false => format!("{command} {rest}"),
+        }
     }
 
     /// The same error with another exit code.
@@ -153,6 +212,35 @@ impl fmt::Display for CliError {
         match &self.hint {
             Some(hint) => write!(f, "\nhint: {hint}"),
             None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::CliError;
+
+    #[test]
+    fn an_error_names_its_command_once() {
+        for (command, what, text) in [
+            ("muster", "no agent", "muster: no agent: why"),
+            (
+                "muster members",
+                "no agent",
+                "muster members: no agent: why",
+            ),
+            ("muster run", "run", "muster run: why"),
+            ("muster run", "run: signals", "muster run: signals: why"),
+            ("muster bench killed", "bench", "muster bench killed: why"),
+            (
+                "muster gossip init",
+                "gossip init: f",
+                "muster gossip init: f: why",
+            ),
+            ("muster stats", "stats --rate", "muster stats --rate: why"),
+            ("muster run", "running", "muster run: running: why"),
+        ] {
+            assert_eq!(CliError::new(what, "why").of_command(command), text);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Checks of the machine: libfabric and its providers, limits, priority, directories.
 
 use super::{Finding, Level};
-use crate::agents;
+use crate::sockets;
 use muster_fabric::{DefaultRails, Libfabric, NetKind};
 use muster_hostlist::fold;
 use muster_ipc::base_directory;
@@ -207,9 +207,9 @@ fn leftovers(base: &Path) -> Finding {
             .parent()
             .is_some_and(|parent| stale.contains(&parent.to_owned()))
     };
-    let dead = agents::candidates(base)
+    let dead = sockets::candidates(base)
         .into_iter()
-        .filter(|path| path.exists() && !agents::answers(path));
+        .filter(|path| path.exists() && !sockets::answers(path));
     let dead: Vec<PathBuf> = dead.filter(is_socket).collect();
     stale.extend(dead);
     stale.sort();

@@ -7,7 +7,7 @@ mod machine;
 mod running;
 
 use super::agents::AgentArgs;
-use super::show::{Shape, array, counted, print_answer, text};
+use super::answer::{Shape, array, counted, print_answer, text};
 use clap::Args;
 use muster_terminal::CliError;
 use muster_terminal::paint;

@@ -3,12 +3,12 @@
 
 use super::{Finding, Level};
 use crate::agents::{self, AgentArgs};
-use crate::show::{array, text};
+use crate::answer::{array, text};
 use muster_control::explanation::ranges;
 use muster_control::unreachable::{Obstacle, obstacles};
 use muster_control::{AskError, Followed, Follower, Question, ask};
 use muster_hostlist::fold;
-use muster_terminal::CliError;
+use muster_terminal::{CliError, Progress};
 use rustix::process::Pid;
 use rustix::thread::sched_getaffinity;
 use serde_json::{Value, json};
@@ -211,7 +211,10 @@ fn listen(agents: &[(PathBuf, Value)], listen_ms: u64, findings: &mut Vec<Findin
     if before.is_empty() {
         return Vec::new();
     }
+    let progress = Progress::default();
+    progress.show(format_args!("listening for beats, {listen_ms} ms"));
     std::thread::sleep(Duration::from_millis(listen_ms));
+    drop(progress);
     let mut matrix = Vec::new();
     for (path, about, before) in &before {
         let Some(now) = get(path, &Question::peers()) else {

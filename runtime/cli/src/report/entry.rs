@@ -1,6 +1,6 @@
 //! `Entry` is a line of a journal, with the fields that a report uses.
 
-use crate::show::text;
+use crate::answer::text;
 use serde_json::Value;
 use std::collections::BTreeMap;
 

@@ -6,6 +6,7 @@
 
 mod apart;
 mod entry;
+mod html;
 mod incident;
 mod material;
 mod page;
@@ -13,7 +14,7 @@ mod summary;
 mod timeline;
 
 use super::agents::AgentArgs;
-use super::show::counted;
+use super::answer::counted;
 use clap::Args;
 use material::Material;
 use muster_terminal::CliError;
@@ -27,8 +28,8 @@ pub(crate) struct ReportArgs {
     /// events that an agent has in memory.
     journals: Vec<PathBuf>,
     /// HTML file to write; - is standard output.
-    #[arg(short, long, value_name = "FILE", default_value = "report.html", value_parser = page_file)]
-    output: PathBuf,
+    #[arg(long, value_name = "FILE", default_value = "report.html")]
+    file: PathBuf,
     #[command(flatten)]
     agent: AgentArgs,
 }
@@ -54,33 +55,22 @@ pub(crate) fn run(args: &ReportArgs) -> Result<(), CliError> {
     }
     let content = material.content();
     let text = page::page(&content);
-    if args.output.as_os_str() == "-" {
+    if args.file.as_os_str() == "-" {
         print!("{text}");
         return Ok(());
     }
-    fs::write(&args.output, text).map_err(|cause| {
-        CliError::new(format!("write {}", args.output.display()), cause)
-            .hint("name a file in a writable directory with -o FILE")
+    fs::write(&args.file, text).map_err(|cause| {
+        CliError::new(format!("write {}", args.file.display()), cause)
+            .hint("name a file in a writable directory with --file FILE")
     })?;
     println!(
         "{}: {} ({}, {})",
-        args.output.display(),
+        args.file.display(),
         content.summary,
         counted(material.events.len(), "event"),
         counted(content.explanation.incidents.len(), "incident")
     );
     Ok(())
-}
-
-/// Parses -o. Other commands take a format with -o, so a file with the name of a format is probably a mistake.
-fn page_file(text: &str) -> Result<PathBuf, String> {
-    if ["table", "json", "yaml", "html"].contains(&text) {
-        return Err(format!(
-            "the report is an HTML page, and -o names its file (./{text} for a file of that name); for events as data \
-             use muster events -o json"
-        ));
-    }
-    Ok(text.into())
 }
 
 /// The journal files to read, rotated parts first.
@@ -110,21 +100,4 @@ fn files(named: &[PathBuf]) -> Result<Vec<PathBuf>, CliError> {
     files.sort();
     files.dedup();
     Ok(files)
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn the_name_of_a_format_is_refused_as_a_file() {
-        for text in ["json", "yaml", "table"] {
-            let message = super::page_file(text).unwrap_err();
-            assert!(
-                message.contains(&format!("./{text}")) && message.contains("muster events"),
-                "{message}"
-            );
-        }
-        for file in ["-", "report.html", "./json"] {
-            assert_eq!(super::page_file(file), Ok(file.into()));
-        }
-    }
 }

@@ -1,16 +1,14 @@
 //! The page: a summary, the timeline as a drawing, a table of all incidents, and a table of the views of nodes that
 //! were cut off.
 
+use super::html::{ROWS_MAX, escaped};
 use super::incident::{Explanation, Incident, View};
 use super::timeline;
-use crate::show::counted;
+use crate::answer::counted;
 use muster_hostlist::fold;
 use muster_sys::date::rfc3339;
 use serde_json::Value;
 use std::fmt::Write as _;
-
-/// Maximum number of incidents that are drawn and listed. The page states how many more there are.
-pub(super) const ROWS_MAX: usize = 5000;
 
 /// Text wraps anywhere except in times and event names, so that the tables fit a narrow page.
 const STYLE: &str = "body{font:14px/1.45 system-ui,sans-serif;margin:2em auto;max-width:960px;padding:0 1em;\
@@ -186,15 +184,6 @@ fn more(page: &mut String, rows: usize) {
     if rows > ROWS_MAX {
         let _ = write!(page, "<p>{} more are left out.</p>", rows - ROWS_MAX);
     }
-}
-
-/// The text with HTML's special characters escaped. Control characters are replaced by U+FFFD.
-pub(super) fn escaped(text: &str) -> String {
-    text.replace(char::is_control, "\u{fffd}")
-        .replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
-        .replace('"', "&quot;")
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use super::apart::Apart;
 use super::entry::Entry;
 use super::incident::Incident;
-use crate::show::counted;
+use crate::answer::counted;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The kind of loss of a node that was declared failed.

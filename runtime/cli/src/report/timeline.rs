@@ -1,7 +1,7 @@
 //! The drawing: a lane for each member, with a bar for its state and marks for its events above the bar.
 
+use super::html::{ROWS_MAX, escaped};
 use super::incident::{Explanation, Incident, View};
-use super::page::{ROWS_MAX, escaped};
 use muster_hostlist::by_number;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -348,6 +348,29 @@ mod tests {
         let mut page = String::new();
         draw(&mut page, &merge(&entries, &Apart::default(), 120_000));
         page
+    }
+
+    /// A node that is cut off finds all others silent. That is a hollow mark in its lane, and no state of the others.
+    #[test]
+    fn the_view_of_a_node_that_is_cut_off_is_a_hollow_mark_in_its_lane() {
+        let event = |what: &str, node: &str, member: &str, ms: u64| json!({ "event": what, "node": node, "member": member, "unix_us": 1_000_000 + 1_000 * ms });
+        let mut events: Vec<serde_json::Value> = ["n1", "n2", "n3"]
+            .map(|node| event("node-failed", node, "n4", 60))
+            .into();
+        events.extend(["n1", "n2", "n3"].map(|other| event("node-failed", "n4", other, 70)));
+        events.push(event("minority", "n4", "n4", 71));
+        let entries = entries(&events);
+        let mut page = String::new();
+        let apart = Apart::find(&entries, 120_000);
+        draw(&mut page, &merge(&entries, &apart, 120_000));
+        let failed = format!("fill=\"{LOST}\" opacity");
+        assert_eq!(page.matches(&failed).count(), 1, "{page}");
+        let (_, view) = page
+            .split_once("in the view of n4: node-failed n[1-3]</title>")
+            .unwrap_or_else(|| panic!("{page}"));
+        let mark = view.split("</g>").next().unwrap_or_default();
+        assert!(mark.contains("fill=\"#fff\""), "{mark}");
+        assert!(!page.contains(">n1</text>"), "{page}");
     }
 
     /// A failure of 60 ms in an hour has the minimum width, and is above the states before and after it.

@@ -3,8 +3,8 @@
 //! A group checks for them when one of its faults is over, while the members still hold the evidence. The member that
 //! raised an alarm first is asked for the reason.
 
-use super::cost;
 use super::member::{Lines, lock};
+use super::requests;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
@@ -46,9 +46,9 @@ impl Alarm {
             (self.last_ns - self.first_ns) as f64 / 1e6,
             self.first_ns,
         );
-        text += &cost::explanation(directory, by, about).unwrap_or_default();
+        text += &requests::explanation(directory, by, about).unwrap_or_default();
         for name in [about, by] {
-            if let Some(counters) = cost::lateness(directory, name) {
+            if let Some(counters) = requests::lateness(directory, name) {
                 let _ = writeln!(text, "{name}: {counters}");
             }
         }

@@ -11,9 +11,8 @@ use super::launch;
 use super::machine;
 use super::member::{GroupOptions, Network};
 use clap::Args;
-use muster_terminal::CliError;
-use muster_terminal::Format;
 use muster_terminal::process::{is_interrupted, notice_interruption, wait_until};
+use muster_terminal::{CliError, Format, Progress};
 use serde_json::{Value, json};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
@@ -66,16 +65,19 @@ pub(super) fn run(args: &CalmArgs) -> Result<(), CliError> {
     let real_time = processes.filter(|p| p.is_real_time()).count();
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let busy = Busy::start(args.busy_per_core as usize * cores)?;
+    let progress = Progress::default();
+    progress.show(format_args!("{} quiet minutes", args.minutes));
     let start = Instant::now();
     wait_until(Duration::from_secs_f64(args.minutes * 60.0), || false);
     let quiet = start.elapsed();
     let mut outcome = Ok(());
     for at in (1..args.members as usize).cycle().take(args.stops as usize) {
         if outcome.is_ok() && !is_interrupted() {
+            progress.show(format_args!("n{} is stopped", at + 1));
             outcome = group.stop(at, Duration::ZERO);
         }
     }
-    drop(busy);
+    drop((busy, progress));
     if is_interrupted() {
         return Err(interrupted());
     }

@@ -9,9 +9,8 @@ use super::job::{EventRankArgs, Job, RankProcess, await_ready};
 use super::machine;
 use clap::Args;
 use muster_client::Client;
-use muster_terminal::CliError;
-use muster_terminal::Format;
 use muster_terminal::process::{is_interrupted, notice_interruption, wait_until};
+use muster_terminal::{CliError, Format, Progress};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
@@ -73,6 +72,8 @@ pub(super) fn run(args: &ClientArgs) -> Result<(), CliError> {
     };
     let other = RankProcess::start(&job, (1, 0), args_of_rank, 0, &sender)?;
     await_ready(&reports, 1)?;
+    let progress = Progress::default();
+    progress.show(format_args!("{} attaches", args.attaches));
     let mut attach_ms = Vec::new();
     for _ in 0..args.attaches {
         let begun = Instant::now();
@@ -91,11 +92,13 @@ pub(super) fn run(args: &ClientArgs) -> Result<(), CliError> {
         .collect();
     let count = |now: BTreeMap<u32, u64>| ours.iter().filter_map(|id| now.get(id)).sum::<u64>();
     let begun = count(threads());
+    progress.show(format_args!("{} s in which nothing happens", args.seconds));
     wait_until(Duration::from_secs(args.seconds), || false);
     let wakeups = count(threads()) - begun;
     if is_interrupted() {
         return Err(interrupted());
     }
+    drop(progress);
     leave(&client)?;
     other.end();
     job.await_end()?;

@@ -14,9 +14,8 @@ use super::member::{GroupOptions, Network, System};
 use super::table::table;
 use super::wiring::Wiring;
 use clap::Args;
-use muster_terminal::CliError;
-use muster_terminal::Format;
 use muster_terminal::process::{is_interrupted, notice_interruption, wait_until};
+use muster_terminal::{CliError, Format, Progress};
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -85,8 +84,15 @@ pub(super) fn run(args: &DetectArgs) -> Result<(), CliError> {
         );
     }
     let mut figures: Vec<Figures> = systems.iter().map(|_| Figures::default()).collect();
+    let progress = Progress::default();
     for round in 0..args.rounds {
         for (index, system) in systems.iter().enumerate() {
+            progress.show(format_args!(
+                "round {} of {}: {}",
+                round + 1,
+                args.rounds,
+                system.name
+            ));
             let turn = Turn {
                 args,
                 system,
@@ -100,6 +106,7 @@ pub(super) fn run(args: &DetectArgs) -> Result<(), CliError> {
             }
         }
     }
+    drop(progress);
     let rails_alone_kb = cost::rails_alone_kb(&GroupOptions {
         network: Network::Loopback(79),
         ..options(args, directory.path())

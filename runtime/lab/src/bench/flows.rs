@@ -1,6 +1,6 @@
 //! Streams between two ends in one process, at full speed or at the limit of the rails.
 
-use super::rails::{Ends, now_us, open};
+use super::ends::{Ends, now_us, open};
 use super::trips::connection;
 use muster_fabric::{BULK_MESSAGE_MAX, Class, FabricEvent, FaultPlan, Faulty, Route, Transport};
 use muster_terminal::CliError;

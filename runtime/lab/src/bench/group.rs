@@ -5,9 +5,9 @@
 //! is averaged away: a member that did not print what it must is counted as missing.
 
 use super::alarms::{Output, new_alarms};
-use super::cost;
 use super::figures::{Count, Figures, Metric};
 use super::member::{GroupOptions, Member, Network, System, lock};
+use super::requests;
 use super::wiring::Wiring;
 use muster_terminal::CliError;
 use muster_terminal::process::{is_interrupted, monotonic_ns, wait_until};
@@ -165,7 +165,7 @@ impl<'a> Group<'a> {
     /// The version of this member in the view of the next member, if that can be requested.
     fn version_seen(&self, at: usize) -> Option<(u64, u64)> {
         let witness = &self.members[(at + 1) % self.members.len()].name;
-        cost::version_seen(self.directory(), witness, &self.members[at].name)
+        requests::version_seen(self.directory(), witness, &self.members[at].name)
     }
 
     fn begin_absence(&mut self, at: usize, is_cut: bool) -> (String, u64) {
@@ -274,7 +274,7 @@ impl<'a> Group<'a> {
         figures.count(Count::FalseDowns, downs);
         figures.count(Count::Suspected, suspected);
         let directory = self.directory();
-        let demotions = |member: &Member| cost::demotions(directory, &member.name);
+        let demotions = |member: &Member| requests::demotions(directory, &member.name);
         let demoted: u64 = self.members.iter().map(demotions).sum();
         figures.count(Count::Demoted, demoted as usize);
         figures

@@ -11,9 +11,8 @@ use super::group::interrupted;
 use super::job::{EventRankArgs, Job, READY_DEADLINE, RankProcess, RankReport, await_ready};
 use super::machine;
 use clap::Args;
-use muster_terminal::CliError;
-use muster_terminal::Format;
 use muster_terminal::process::{is_interrupted, monotonic_ns, notice_interruption, wait_until};
+use muster_terminal::{CliError, Format, Progress};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -123,12 +122,14 @@ pub(super) fn run(args: &KilledArgs) -> Result<(), CliError> {
     let busy = Busy::start(args.busy_per_core as usize * cores)?;
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let mut deaths: Vec<Deaths> = args.resident_mb.iter().map(|_| Deaths::default()).collect();
-    for _ in 0..args.rounds {
+    let progress = Progress::default();
+    for round in 1..=args.rounds {
+        progress.show(format_args!("round {round} of {}", args.rounds));
         for (size, deaths) in args.resident_mb.iter().zip(&mut deaths) {
             test_job.kill_one(*size, &mut random, deaths)?;
         }
     }
-    drop(busy);
+    drop((busy, progress));
     test_job.close()?;
     report(args, &machine, seed, &deaths);
     Ok(())

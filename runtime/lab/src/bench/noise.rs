@@ -12,9 +12,8 @@ use super::group::interrupted;
 use super::job::{EventRankArgs, Job, RankProcess, await_ready};
 use super::machine;
 use clap::Args;
-use muster_terminal::CliError;
-use muster_terminal::Format;
 use muster_terminal::process::{is_interrupted, notice_interruption, wait_until};
+use muster_terminal::{CliError, Format, Progress};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde_json::{Value, json};
 use std::hint::black_box;
@@ -188,7 +187,9 @@ pub(super) fn run(args: &NoiseArgs) -> Result<(), CliError> {
         })
         .collect();
     let work = calibrated();
+    let progress = Progress::default();
     for round in 0..args.rounds {
+        progress.show(format_args!("round {} of {}", round + 1, args.rounds));
         // The order alternates, so that a drift of the machine does not look like an effect.
         for with in [round % 2 == 0, round % 2 != 0] {
             let ranks = if with {
@@ -213,6 +214,7 @@ pub(super) fn run(args: &NoiseArgs) -> Result<(), CliError> {
             }
         }
     }
+    drop(progress);
     report(args, &machine, &cores);
     Ok(())
 }

@@ -7,20 +7,18 @@
 //! each rail has a limit of bytes per second (a token bucket in the fault wrapper).
 //! Failover: two rails, heartbeats as in profile `standard`, and a stream of messages in turn over both. One rail
 //! stops carrying data, and neither end is notified. The bench measures the time until the stream has left that rail,
-//! and until it is shown as DEGRADED.
+//! and until it is shown as degraded.
 
+use super::ends::{Ends, now_us, open};
 use super::figures::quantile;
 use super::flows::{Flow, bulk_flow, rail_flow, tcp_flow, udp_flow};
 use super::machine;
 use super::trips::{rail_trips, raw_trips, tcp_trips, udp_trips};
 use clap::Args;
 use muster_fabric::{
-    Class, Cut, Direction, Fabric, FabricConfig, FabricEvent, FaultPlan, Faulty, Nid, Pace,
-    PeerHandle, Route, Transport,
+    Class, Cut, Direction, FabricEvent, FaultPlan, Faulty, Pace, Route, Transport,
 };
-use muster_sys::clock::monotonic_ns;
-use muster_terminal::CliError;
-use muster_terminal::Format;
+use muster_terminal::{CliError, Format, Progress};
 use serde_json::{Value, json};
 use std::io;
 
@@ -67,7 +65,9 @@ pub(super) fn run(args: &RailsArgs) -> Result<(), CliError> {
     let rounds = args.rounds;
     let sockets = |e: io::Error| CliError::new("bench rails: plain sockets", e);
     let mut trips: [Vec<f64>; SYSTEMS.len()] = Default::default();
-    for _ in 0..args.turns {
+    let progress = Progress::default();
+    for turn in 1..=args.turns {
+        progress.show(format_args!("round trips: turn {turn} of {}", args.turns));
         let turn = [
             udp_trips(rounds).map_err(sockets)?,
             tcp_trips(rounds).map_err(sockets)?,
@@ -80,6 +80,7 @@ pub(super) fn run(args: &RailsArgs) -> Result<(), CliError> {
             .zip(turn)
             .for_each(|(all, some)| all.extend(some));
     }
+    progress.show(format_args!("streams"));
     let flows = [
         ("udp sockets", udp_flow().map_err(sockets)?),
         ("tcp sockets", tcp_flow().map_err(sockets)?),
@@ -93,8 +94,12 @@ pub(super) fn run(args: &RailsArgs) -> Result<(), CliError> {
         ("one rail, bulk messages", bulk_flow(1, limit)?),
         ("two rails, bulk messages", bulk_flow(2, limit)?),
     ];
-    let failovers = (0..args.turns).map(|_| failover());
+    let failovers = (1..=args.turns).map(|turn| {
+        progress.show(format_args!("failover: turn {turn} of {}", args.turns));
+        failover()
+    });
     let failovers: Vec<Failover> = failovers.collect::<Result<_, _>>()?;
+    drop(progress);
     let result = report(args, &machine, &trips, &flows, &streams, &failovers);
     match args.output {
         Format::Json => println!("{result:#}"),
@@ -193,7 +198,7 @@ fn table(result: &Value) -> String {
     for name in ["median", "longest"] {
         lines.push(format!("{name:<34}{:>10}", number(&failover[name])));
     }
-    lines.push("\nfrom the cut until the rail is shown as DEGRADED, ms".into());
+    lines.push("\nfrom the cut until the rail is shown as degraded, ms".into());
     for name in ["median", "longest"] {
         let shown = &result["degraded_ms"][name];
         lines.push(format!(
@@ -226,7 +231,7 @@ fn verdict(name: &str, ratio: &Value) -> String {
     format!("   {limit}: {result}")
 }
 
-/// The limit of the time until a rail is shown as DEGRADED, and whether this run met it.
+/// The limit of the time until a rail is shown as degraded, and whether this run met it.
 fn shown_verdict(name: &str, shown: &Value) -> String {
     if name != "longest" {
         return String::new();
@@ -237,49 +242,12 @@ fn shown_verdict(name: &str, shown: &Value) -> String {
     format!("   at most two deadlines, {limit_ms}: {result}")
 }
 
-pub(super) fn now_us() -> u64 {
-    monotonic_ns() / 1000
-}
-
-/// Two fabrics that know each other as peers.
-pub(super) struct Ends {
-    pub(super) near: Fabric,
-    pub(super) far: Fabric,
-    pub(super) to_far: PeerHandle,
-    pub(super) to_near: PeerHandle,
-}
-
-pub(super) fn open(rails: usize) -> Result<Ends, CliError> {
-    let library = muster_fabric::load().map_err(|e| CliError::new("bench rails", e))?;
-    let fabric = |end: u8| {
-        let nids: Vec<Nid> = (0..rails)
-            .filter_map(|rail| {
-                format!("127.92.{end}.{}:0@udp{rail}", rail + 1)
-                    .parse()
-                    .ok()
-            })
-            .collect();
-        Fabric::open(&FabricConfig::new(library, nids))
-            .map_err(|e| CliError::new("bench rails: opening rails on loopback", e))
-    };
-    let (mut near, mut far) = (fabric(1)?, fabric(2)?);
-    let known = |e| CliError::new("bench rails", e);
-    let to_far = near.peer(&far.local_nids()).map_err(known)?;
-    let to_near = far.peer(&near.local_nids()).map_err(known)?;
-    Ok(Ends {
-        near,
-        far,
-        to_far,
-        to_near,
-    })
-}
-
 /// The course after one of two rails stops carrying data in both directions without notice.
 struct Failover {
     /// From the cut to the sending of the last message that was lost, in milliseconds.
     lost_ms: f64,
     /// From the cut until the fabric reports that the peer is silent on the rail, which makes an agent show the member
-    /// as DEGRADED; infinite if it never does. In milliseconds.
+    /// as degraded; infinite if it never does. In milliseconds.
     shown_ms: f64,
 }
 

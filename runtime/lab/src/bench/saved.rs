@@ -12,9 +12,8 @@ use super::machine;
 use clap::Args;
 use muster_client::Client;
 use muster_shm::{EventKind, NodeState};
-use muster_terminal::CliError;
-use muster_terminal::Format;
 use muster_terminal::process::{is_interrupted, monotonic_ns, notice_interruption, wait_until};
+use muster_terminal::{CliError, Format, Progress};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::net::{Ipv4Addr, UdpSocket};
@@ -84,11 +83,14 @@ pub(super) fn run(args: &SavedArgs) -> Result<(), CliError> {
     let test_job = TestJob::open(job)?;
     let intervals = std::iter::once(None).chain(args.every_ms.iter().copied().map(Some));
     let mut rows: Vec<Row> = intervals.map(Row::new).collect();
-    for _ in 0..args.rounds {
+    let progress = Progress::default();
+    for round in 1..=args.rounds {
+        progress.show(format_args!("round {round} of {}", args.rounds));
         for row in &mut rows {
             test_job.turn(row, Duration::from_secs(args.seconds))?;
         }
     }
+    drop(progress);
     test_job.close()?;
     report(args, &machine, &rows);
     Ok(())

@@ -1,6 +1,6 @@
 //! Round trips of a datagram between two ends of one process. Each end has a thread, which polls without sleeping.
 
-use super::rails::{Ends, now_us, open};
+use super::ends::{Ends, now_us, open};
 use muster_fabric::{Class, RawEndpoint, Route, Transport};
 use muster_terminal::CliError;
 use std::io::{self, Read, Write};

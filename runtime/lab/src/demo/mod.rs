@@ -42,7 +42,7 @@ pub(crate) struct DemoArgs {
     /// Number of rails (network interfaces) of each node.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=8))]
     rails: u32,
-    /// Timing profile of the agents: fast, standard or quiet.
+    /// Timing profile of the agents.
     #[arg(long, default_value = "standard", value_parser = ["fast", "standard", "quiet"])]
     profile: String,
     /// Seed that selects the ranks and the node of the faults [default: random].

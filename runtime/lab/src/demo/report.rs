@@ -52,7 +52,7 @@ pub(crate) struct Report {
     seed: u64,
     faults: Vec<FaultReport>,
     false_failures: usize,
-    /// Ranks that died without an injected fault: Open MPI crashed in them.
+    /// Ranks that failed without an injected fault: Open MPI crashed in them.
     crashed: Vec<u32>,
     survivors_finished: bool,
     shrunk_with_mpi: bool,
@@ -196,7 +196,7 @@ impl Report {
             "NOT complete"
         };
         for rank in &self.crashed {
-            let _ = writeln!(timeline, "rank {rank} died without an injected fault");
+            let _ = writeln!(timeline, "rank {rank} failed without an injected fault");
         }
         let _ = writeln!(
             timeline,

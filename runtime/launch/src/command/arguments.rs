@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use clap::{ArgAction, Args, Command};
 
 use super::RunArgs;
-use muster_config::Refusal;
+use muster_terminal::Refusal;
 
 /// Options of mpirun and srun that users try here too, each with the replacement.
 const FOREIGN: [(&[&str], &str); 16] = [
@@ -116,7 +116,8 @@ pub fn foreign(arguments: &[OsString]) -> Option<Refusal> {
         let known = FOREIGN.iter().find(|(names, _)| names.contains(&name));
         if let Some((_, remedy)) = known {
             return Some(Refusal {
-                what: format!("run {name:?}"),
+                command: "muster run".into(),
+                what: format!("{name:?}"),
                 why: "it is an option of other launchers".into(),
                 remedy: format!("{remedy}; see muster run --help"),
             });
@@ -198,22 +199,22 @@ mod tests {
             assert!(!own(name), "{name} is an option of muster run");
         }
         for (line, what) in [
-            ("muster run -n 2 --mca btl tcp ./a", Some("run \"--mca\"")),
+            ("muster run -n 2 --mca btl tcp ./a", Some("\"--mca\"")),
             (
                 "muster run --bind core --timeout=9 ./a",
-                Some("run \"--timeout\""),
+                Some("\"--timeout\""),
             ),
             (
                 "muster run --initial-errhandler mpi_errors_return ./a",
-                Some("run \"--initial-errhandler\""),
+                Some("\"--initial-errhandler\""),
             ),
-            ("muster run --display bind ./a", Some("run \"--display\"")),
+            ("muster run --display bind ./a", Some("\"--display\"")),
             (
                 "muster run --report-bindings ./a",
-                Some("run \"--report-bindings\""),
+                Some("\"--report-bindings\""),
             ),
-            ("muster run --rankfile f ./a", Some("run \"--rankfile\"")),
-            ("muster run --app f", Some("run \"--app\"")),
+            ("muster run --rankfile f ./a", Some("\"--rankfile\"")),
+            ("muster run --app f", Some("\"--app\"")),
             ("muster run -n 2 ./a -N 3", None),
             ("muster run -x -N -n 2 ./a", None),
             ("muster run -n 2 -- -N", None),

@@ -160,6 +160,7 @@ pub struct Expect {
     pub storm_bytes: Span,
     /// How many copies of a piece of news a member may receive in the phase of faults, on average over all
     /// news, in hundredths.
+    #[serde(skip_serializing_if = "is_unbounded")]
     pub copies_percent: u32,
     /// Whether no running member may be declared failed, whatever the faults excuse.
     pub no_false_failure: bool,
@@ -230,6 +231,11 @@ impl Default for Liveness {
             calm_ms: Span::just(500),
         }
     }
+}
+
+/// Whether a bound is the largest number of its type, which means none and is not written.
+fn is_unbounded(bound: &u32) -> bool {
+    *bound == u32::MAX
 }
 
 impl Default for Expect {

@@ -2,19 +2,26 @@
 //!
 //! `run` runs one seed and, if it fails, prints the course of events and shrinks the scenario. `sweep` runs many seeds
 //! on all cores. `figures` measures zones of full size, `compare` compares the two engines, `lamport` studies the
-//! clocks of age gossip. The drawn scenario is printed before the run. Exit codes distinguish the failures: 0 no
-//! failure, 20 a checked property is violated (correctness), 21 the world did not become quiet in time (liveness), 22
-//! the code panicked (crash). All figures are simulated.
+//! clocks of age gossip. Exit codes distinguish the failures: 0 no failure, 20 a checked property is violated
+//! (correctness), 21 the world did not become quiet in time (liveness), 22 the code panicked (crash). All figures are
+//! simulated.
 
-use super::sim_compare::{self, CompareArgs};
-use super::sim_figures::{self, FiguresArgs};
-use super::sim_lamport::{self, LamportArgs};
+mod burns;
+mod compare;
+mod figures;
+mod lamport;
+mod markdown;
+mod plot;
+mod study;
+
 use clap::{Args, Subcommand, ValueEnum};
+use compare::CompareArgs;
+use figures::FiguresArgs;
+use lamport::LamportArgs;
 use muster_sim::{Figures, Outcome, Report, Scenario, run, shrink, story, sweep};
 use muster_sys::file::read_text;
-use muster_terminal::CliError;
+use muster_terminal::{CliError, Progress};
 use serde::Serialize;
-use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 /// Maximum size of a scenario file in bytes.
@@ -84,6 +91,9 @@ pub(crate) struct RunArgs {
     /// Print the course for all members, not only for the member that the failure is about.
     #[arg(long = "all-members")]
     all_members: bool,
+    /// Print the scenario that the seed draws, even if the run does not fail.
+    #[arg(long)]
+    drawn: bool,
     /// Do not shrink a failing scenario.
     #[arg(long)]
     no_shrink: bool,
@@ -113,9 +123,9 @@ pub(crate) fn main(command: &SimCommand) -> Result<(), CliError> {
     match command {
         SimCommand::Run(args) => run_one(args),
         SimCommand::Sweep(args) => run_many(args),
-        SimCommand::Figures(args) => sim_figures::main(args),
-        SimCommand::Compare(args) => sim_compare::main(args),
-        SimCommand::Lamport(args) => sim_lamport::main(args),
+        SimCommand::Figures(args) => figures::main(args),
+        SimCommand::Compare(args) => compare::main(args),
+        SimCommand::Lamport(args) => lamport::main(args),
     }
 }
 
@@ -207,7 +217,12 @@ impl<'a> RunReport<'a> {
     }
 }
 
-pub(super) fn print_json(value: &impl Serialize) -> Result<(), CliError> {
+/// The number of worlds that run in parallel by default.
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+fn print_json(value: &impl Serialize) -> Result<(), CliError> {
     let text =
         serde_json::to_string_pretty(value).map_err(|error| CliError::new("sim: JSON", error))?;
     println!("{text}");
@@ -218,11 +233,11 @@ fn run_one(args: &RunArgs) -> Result<(), CliError> {
     let scenario = read(args.scenario.path())?;
     let seed = args.seed.or(scenario.seed).unwrap_or_else(new_seed);
     if scenario.study.is_some() {
-        return sim_figures::run_plan(&scenario, seed, args.output);
+        return figures::run_plan(&scenario, seed, args.output);
     }
     let is_text = args.output == Output::Text;
     if is_text {
-        println!("# drawn from seed {seed}\n{}", scenario.draw(seed).write());
+        println!("{}: seed {seed}", scenario.name);
     }
     let report = run(&scenario, seed);
     if is_text {
@@ -231,7 +246,11 @@ fn run_one(args: &RunArgs) -> Result<(), CliError> {
     } else {
         print_json(&RunReport::of(&report))?;
     }
-    if report.outcome != Outcome::Sound && is_text {
+    let is_failed = report.outcome != Outcome::Sound;
+    if is_text && (args.drawn || is_failed) {
+        println!("\n# drawn from seed {seed}\n{}", report.drawn.write());
+    }
+    if is_failed && is_text {
         println!("\n{}", story(&report.drawn, args.lines, args.all_members));
         if !args.no_shrink {
             let shrunk = shrink(&report.drawn);
@@ -250,8 +269,9 @@ fn run_one(args: &RunArgs) -> Result<(), CliError> {
 
 fn print_figures(figures: &Figures, runs: u64) {
     println!(
-        "simulated: {runs} runs, {:.1} s virtual, {} datagrams, {} events, boot at most {:.1} ms, \
+        "simulated: {runs} run{}, {:.1} s virtual, {} datagrams, {} events, boot at most {:.1} ms, \
          at rest at most {:.1} ms after the faults",
+        if runs == 1 { "" } else { "s" },
         figures.virtual_us as f64 / 1e6,
         figures.frames,
         figures.events,
@@ -278,23 +298,17 @@ struct SweepReport<'a> {
 fn run_many(args: &SweepArgs) -> Result<(), CliError> {
     let scenario = read(args.scenario.path())?;
     let first = args.first.unwrap_or_else(new_seed);
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let threads = args.threads.map_or(cores, |threads| threads as usize);
+    let threads = args.threads.map_or_else(cores, |threads| threads as usize);
     let is_text = args.output == Output::Text;
     if is_text {
         let last = first.saturating_add(args.seeds - 1);
         println!("{}: seeds {first} to {last}", scenario.name);
     }
-    let is_terminal = std::io::stderr().is_terminal();
+    let progress = Progress::default();
     let found = sweep(&scenario, first, args.seeds, threads, |done| {
-        if is_terminal {
-            eprint!("\r{done} of {} ", args.seeds);
-            std::io::stderr().flush().ok();
-        }
+        progress.show(format_args!("{done} of {} seeds", args.seeds));
     });
-    if is_terminal {
-        eprint!("\r\x1b[K");
-    }
+    drop(progress);
     if is_text {
         print_figures(&found.figures, found.runs);
         println!("{} of {} seeds failed", found.failed.len(), found.runs);

@@ -3,26 +3,17 @@
 //! Each combination of timing, size and seed is a world of its own. Worlds run in parallel; the result does not depend
 //! on the number of threads.
 
-use super::sim::{Output, print_json};
-use super::sim_plot::{self, Axis, Scale, Series};
-use super::{sim_burns, sim_markdown};
+use super::plot::{self, Axis, Scale, Series};
+use super::study::{Memory, PAPER_BOOT, PAPER_MONITOR_MS, Study, ZoneFigures};
+use super::{Output, burns, cores, markdown, print_json};
 use clap::{Args, ValueEnum};
 use muster_sim::{Cpus, Measured, Network, Scenario, Timing, ZoneSetting, engine_memory, study};
-use muster_terminal::CliError;
-use serde::Serialize;
+use muster_terminal::{CliError, print_error};
 use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::Instant;
-
-/// The paper's boot of 2048 members in one zone, in milliseconds (two processes per machine, tau 200 ms, Theta 1, Kr 3,
-/// Ks 1).
-pub(super) const PAPER_BOOT: (usize, f64) = (2048, 5_700.0);
-/// The paper's time at the high priority monitor, in milliseconds; approximate, for any size.
-pub(super) const PAPER_MONITOR_MS: f64 = 30.0;
-/// Bytes that the headers of IPv4 and UDP add to a datagram.
-const HEADERS: u64 = 28;
 
 /// Output format of the study.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -82,128 +73,11 @@ pub(crate) struct FiguresArgs {
     memory: bool,
 }
 
-/// The measurements of one zone, over all seeds.
-#[derive(Serialize)]
-pub(super) struct ZoneFigures {
-    pub(super) timing: &'static str,
-    heartbeat_ms: u64,
-    deadline_ms: u64,
-    tau_ms: u64,
-    theta: usize,
-    successors: usize,
-    neighbours: usize,
-    pub(super) members: usize,
-    pub(super) measured: Vec<Figure>,
-}
-
-/// One measurement: medians over the seeds.
-#[derive(Serialize)]
-pub(super) struct Figure {
-    pub(super) what: &'static str,
-    pub(super) at_once: usize,
-    /// Time until all views were correct; none if one seed took more than two minutes.
-    pub(super) all_views_right_ms: Option<f64>,
-    /// Minimum and maximum over the seeds.
-    pub(super) range_ms: Option<(f64, f64)>,
-    pub(super) half_of_views_right_ms: f64,
-    pub(super) most_views_right_ms: f64,
-    /// Time until the monitor's view was correct.
-    pub(super) monitor_ms: Option<f64>,
-    counted_ms: f64,
-    pub(super) datagrams_per_member: u64,
-    pub(super) bytes_per_member: u64,
-    /// Including the headers of IPv4 and UDP.
-    pub(super) wire_bytes_per_member: u64,
-    copies_per_fact: f64,
-    false_failures: u64,
-    datagrams_lost_in_full_sockets: u64,
-}
-
-/// The whole study.
-#[derive(Serialize)]
-pub(super) struct Study {
-    simulated: bool,
-    pub(super) seed: u64,
-    pub(super) seeds: u64,
-    pub(super) round_trip_us: u64,
-    pub(super) service_us: u64,
-    pub(super) members_per_cpu: usize,
-    pub(super) counts: Vec<usize>,
-    paper_boot_2048_ms: f64,
-    paper_monitor_ms: f64,
-    pub(super) zones: Vec<ZoneFigures>,
-}
-
-/// Heap of one engine.
-#[derive(Serialize)]
-pub(super) struct Memory {
-    pub(super) members: usize,
-    pub(super) engine_bytes: u64,
-    pub(super) bytes_per_member: u64,
-}
-
-impl Figure {
-    /// The medians of one measurement over several seeds.
-    fn of(seeds: &[&Measured]) -> Self {
-        let median = |of: &dyn Fn(&Measured) -> u64| {
-            let mut values: Vec<u64> = seeds.iter().map(|one| of(one)).collect();
-            values.sort_unstable();
-            values[values.len() / 2]
-        };
-        let ms = |us: u64| us as f64 / 1e3;
-        let took: Option<Vec<u64>> = seeds.iter().map(|one| one.took_us).collect();
-        let extremes = took.as_deref().map(|took| {
-            let (least, most) = (took.iter().min(), took.iter().max());
-            (ms(*least.unwrap_or(&0)), ms(*most.unwrap_or(&0)))
-        });
-        let copies: f64 = seeds.iter().map(|one| one.copies()).sum();
-        Self {
-            what: seeds[0].what,
-            at_once: seeds[0].count,
-            all_views_right_ms: took.map(|_| ms(median(&|one| one.took_us.unwrap_or(0)))),
-            range_ms: extremes,
-            half_of_views_right_ms: ms(median(&|one| one.half_us)),
-            most_views_right_ms: ms(median(&|one| one.most_us)),
-            monitor_ms: seeds[0]
-                .monitor_us
-                .map(|_| ms(median(&|one| one.monitor_us.unwrap_or(0)))),
-            counted_ms: ms(median(&|one| one.counted_us)),
-            datagrams_per_member: median(&|one| one.datagrams_each),
-            bytes_per_member: median(&|one| one.bytes_each),
-            wire_bytes_per_member: median(&|one| one.bytes_each + HEADERS * one.datagrams_each),
-            copies_per_fact: (copies / seeds.len() as f64 * 100.0).round() / 100.0,
-            false_failures: seeds.iter().map(|one| one.false_failures).sum(),
-            datagrams_lost_in_full_sockets: seeds.iter().map(|one| one.overrun).sum(),
-        }
-    }
-}
-
-impl ZoneFigures {
-    fn of(setting: &ZoneSetting, seeds: &[Vec<Measured>]) -> Self {
-        let timing = &setting.timing;
-        let figures = (0..seeds[0].len()).map(|index| {
-            let same: Vec<&Measured> = seeds.iter().map(|measured| &measured[index]).collect();
-            Figure::of(&same)
-        });
-        Self {
-            timing: timing.name,
-            heartbeat_ms: timing.profile.heartbeat_us() / 1000,
-            deadline_ms: timing.profile.deadline_us() / 1000,
-            tau_ms: timing.mode.tau_us() / 1000,
-            theta: timing.theta,
-            successors: timing.successors,
-            neighbours: timing.neighbours,
-            members: setting.members,
-            measured: figures.collect(),
-        }
-    }
-}
-
 /// Measures, prints and draws.
 pub(crate) fn main(args: &FiguresArgs) -> Result<(), CliError> {
     if let Some(directory) = &args.out {
         let threads = args.threads.map_or_else(cores, |threads| threads as usize);
-        return sim_burns::main(directory, args.runs, args.seed, threads);
+        return burns::main(directory, args.runs, args.seed, threads);
     }
     let counts: Vec<usize> = args.counts.iter().map(|count| *count as usize).collect();
     let network = Network::with_round_trip(args.round_trip_us);
@@ -231,7 +105,9 @@ pub(crate) fn main(args: &FiguresArgs) -> Result<(), CliError> {
     }
     let ended = counts.iter().sum::<usize>() * 3;
     if let Some(few) = args.members.iter().find(|few| (**few as usize) < ended + 2) {
-        let why = format!("--counts {counts:?} would end {ended} members of a zone of {few}");
+        let list: Vec<String> = counts.iter().map(ToString::to_string).collect();
+        let list = list.join(",");
+        let why = format!("--counts {list} would end {ended} members of a zone of {few}");
         return Err(CliError::usage("sim figures", why).hint("use larger zones or smaller counts"));
     }
     let threads = args.threads.map_or_else(cores, |threads| threads as usize);
@@ -252,7 +128,7 @@ pub(crate) fn main(args: &FiguresArgs) -> Result<(), CliError> {
     };
     match args.output {
         Form::Json => print_json(&study)?,
-        Form::Markdown => print!("{}", sim_markdown::study(&study)),
+        Form::Markdown => print!("{}", markdown::study(&study)),
     }
     match &args.plot {
         Some(path) => draw_boot(&study, path)
@@ -288,7 +164,7 @@ fn draw_boot(study: &Study, path: &Path) -> Result<(), Box<dyn Error>> {
     let axis = |label, scale, span| Axis { label, scale, span };
     let x = axis("members", Scale::Log2, (64.0, 4096.0));
     let y = axis("seconds", Scale::Log10, (0.001, 100.0));
-    sim_plot::draw(path, &title, (&x, &y), &series, None)
+    plot::draw(path, &title, (&x, &y), &series, None)
 }
 
 /// Members, seconds, minimum and maximum seconds.
@@ -332,7 +208,7 @@ pub(super) fn run_plan(scenario: &Scenario, seed: u64, output: Output) -> Result
     };
     match output {
         Output::Json => print_json(&study)?,
-        Output::Text => print!("{}", sim_markdown::study(&study)),
+        Output::Text => print!("{}", markdown::study(&study)),
     }
     let figures = study.zones.iter().flat_map(|zone| &zone.measured);
     for figure in figures.filter(|figure| figure.what != "idle") {
@@ -351,10 +227,6 @@ pub(super) fn run_plan(scenario: &Scenario, seed: u64, output: Output) -> Result
         }
     }
     Ok(())
-}
-
-pub(super) fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// Measures all zones with all seeds, the largest zones first. The result is in the order of the settings.
@@ -405,12 +277,12 @@ fn measure_one(setting: &ZoneSetting, seed: u64, counts: &[usize]) -> Vec<Measur
         let right = one
             .took_us
             .map_or_else(String::new, |us| format!(" {} ms,", us as f64 / 1e3));
-        eprintln!(
+        print_error(format_args!(
             "{timing} {members} seed {seed}: {} {}:{right} took {:.1} s to simulate",
             one.what,
             one.count,
             since.elapsed().as_secs_f64()
-        );
+        ));
         since = Instant::now();
     })
 }
@@ -437,7 +309,7 @@ fn memory(args: &FiguresArgs, settings: &[ZoneSetting]) -> Result<(), CliError> 
     match args.output {
         Form::Json => print_json(&taken),
         Form::Markdown => {
-            print!("{}", sim_markdown::memory(&taken));
+            print!("{}", markdown::memory(&taken));
             Ok(())
         }
     }

@@ -1,12 +1,12 @@
 //! `muster sim lamport`: studies the drift of Lamport clocks, and which thresholds of age gossip are safe. All figures
 //! are simulated.
 
-use super::sim_figures::cores;
-use super::sim_plot::{self, Axis, Scale, Series as Line};
+use super::cores;
+use super::plot::{self, Axis, Scale, Series as Line};
 use clap::Args;
 use muster_protocol::age::config::log2;
 use muster_sim::{LamportFound, LamportSetting, study_lamport};
-use muster_terminal::CliError;
+use muster_terminal::{CliError, print_error};
 use std::error::Error;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -161,6 +161,10 @@ fn measure(sizes: &[usize], seeds: &[u64]) -> Found {
     let (next, results) = (AtomicUsize::new(0), Mutex::new(&mut found));
     // For the progress messages, since a study takes minutes.
     let done = AtomicUsize::new(0);
+    print_error(format_args!(
+        "{} parts, the largest first; the first may take a minute",
+        jobs.len()
+    ));
     std::thread::scope(|scope| {
         for _ in 0..cores() {
             scope.spawn(|| {
@@ -175,7 +179,9 @@ fn measure(sizes: &[usize], seeds: &[u64]) -> Found {
                         found[size][at] = all;
                         let count = done.fetch_add(1, Ordering::Relaxed) + 1;
                         let (of, members, what) = (jobs.len(), sizes[size], CONDITIONS[at].name);
-                        eprintln!("{count} of {of} parts done: {members} participants, {what}");
+                        print_error(format_args!(
+                            "{count} of {of} parts done: {members} participants, {what}"
+                        ));
                     }
                 }
             });
@@ -290,7 +296,7 @@ fn draw_tails(
     let x = axis(label, Scale::Linear, (0.0, right));
     let y = axis("part of all", Scale::Log10, (LEAST, 1.0));
     let title = format!("{title} (simulated)");
-    sim_plot::draw(path, &title, (&x, &y), &lines, None)
+    plot::draw(path, &title, (&x, &y), &lines, None)
 }
 
 /// Draws ages by size, and the thresholds that they must not reach.
@@ -339,5 +345,5 @@ fn draw_sizes(
     let x = axis("N", Scale::Log2, (first.min(last), last));
     let y = axis("cycles", Scale::Linear, (0.0, top * 1.1));
     let title = "Ages of alive members, 10 % lost (simulated)";
-    sim_plot::draw(path, title, (&x, &y), &lines, None)
+    plot::draw(path, title, (&x, &y), &lines, None)
 }

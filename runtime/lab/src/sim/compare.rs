@@ -1,13 +1,13 @@
 //! `muster sim compare`: compares both engines on the same network with the same faults. All figures are simulated.
 
-use super::sim::{Output, print_json};
-use super::sim_plot::{self, Axis, Scale, Series};
+use super::plot::{self, Axis, Scale, Series};
+use super::{Output, print_json};
 use clap::Args;
 use muster_protocol::Profile;
 use muster_protocol::age::config::log2;
 use muster_sim::{CompareSetting, Compared, Contender, Network, compare};
 use muster_sys::clock::thread_cpu_ns;
-use muster_terminal::CliError;
+use muster_terminal::{CliError, print_error};
 use serde::Serialize;
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -215,7 +215,9 @@ fn measure(
         let since = Instant::now();
         let found = compare(&setting, seed, thread_cpu_ns);
         let took = since.elapsed().as_secs_f64();
-        eprintln!("{name}, {members} members, loss {loss} %, seed {seed}: {took:.1} s to simulate");
+        print_error(format_args!(
+            "{name}, {members} members, loss {loss} %, seed {seed}: {took:.1} s to simulate"
+        ));
         found
     });
     found.collect()
@@ -281,5 +283,5 @@ fn draw(
     let series: Vec<Series> = contenders
         .map(|(name, ..)| Series::marked(*name, points(name)))
         .collect();
-    sim_plot::draw(path, title, (&x, &y), &series, None)
+    plot::draw(path, title, (&x, &y), &series, None)
 }

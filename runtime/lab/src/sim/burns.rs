@@ -1,6 +1,6 @@
 //! `muster sim figures --out DIR`: the figures of the gossip simulation paper, with the points of the paper.
 
-use super::sim_plot::{self, Axis, Scale, Series};
+use super::plot::{self, Axis, Scale, Series};
 use muster_sim::{ClusterFigure, PointFound};
 use muster_terminal::CliError;
 use std::error::Error;
@@ -11,19 +11,19 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The scenarios, in the order of the paper's figures.
 const FIGURES: [&str; 13] = [
-    include_str!("../../../tests/scenarios/burns-07-interval.toml"),
-    include_str!("../../../tests/scenarios/burns-08-cleanup.toml"),
-    include_str!("../../../tests/scenarios/burns-09-local.toml"),
-    include_str!("../../../tests/scenarios/burns-10-piggyback.toml"),
-    include_str!("../../../tests/scenarios/burns-11-basic.toml"),
-    include_str!("../../../tests/scenarios/burns-12-hierarchical.toml"),
-    include_str!("../../../tests/scenarios/burns-13-piggyback.toml"),
-    include_str!("../../../tests/scenarios/burns-14-partitions.toml"),
-    include_str!("../../../tests/scenarios/burns-death.toml"),
-    include_str!("../../../tests/scenarios/burns-ports.toml"),
-    include_str!("../../../tests/scenarios/burns-hybrids.toml"),
-    include_str!("../../../tests/scenarios/burns-processors.toml"),
-    include_str!("../../../tests/scenarios/burns-assumptions.toml"),
+    include_str!("../../../../tests/scenarios/burns-07-interval.toml"),
+    include_str!("../../../../tests/scenarios/burns-08-cleanup.toml"),
+    include_str!("../../../../tests/scenarios/burns-09-local.toml"),
+    include_str!("../../../../tests/scenarios/burns-10-piggyback.toml"),
+    include_str!("../../../../tests/scenarios/burns-11-basic.toml"),
+    include_str!("../../../../tests/scenarios/burns-12-hierarchical.toml"),
+    include_str!("../../../../tests/scenarios/burns-13-piggyback.toml"),
+    include_str!("../../../../tests/scenarios/burns-14-partitions.toml"),
+    include_str!("../../../../tests/scenarios/burns-death.toml"),
+    include_str!("../../../../tests/scenarios/burns-ports.toml"),
+    include_str!("../../../../tests/scenarios/burns-hybrids.toml"),
+    include_str!("../../../../tests/scenarios/burns-processors.toml"),
+    include_str!("../../../../tests/scenarios/burns-assumptions.toml"),
 ];
 
 /// Measures all figures, and writes plots and a table into a directory.
@@ -214,5 +214,5 @@ fn draw(
     let y = axis("ms to agreement (no point where a run failed to)", top);
     let title = format!("{} (simulated)", figure.title);
     let crosses = is_compared.then_some("the paper, in the line's colour");
-    sim_plot::draw(path, &title, (&x, &y), &series, crosses)
+    plot::draw(path, &title, (&x, &y), &series, crosses)
 }

@@ -1,6 +1,6 @@
 //! The tables of a zone study as Markdown.
 
-use super::sim_figures::{Figure, Memory, PAPER_BOOT, PAPER_MONITOR_MS, Study, ZoneFigures};
+use super::study::{Figure, Memory, PAPER_BOOT, PAPER_MONITOR_MS, Study, ZoneFigures};
 use std::fmt::Write;
 
 /// The changes that are measured.
