@@ -211,8 +211,8 @@ fn draw(
         span: (0.0, end),
     };
     let x = axis(figure.axis.label(), right);
-    let y = axis("ms to agreement (no point where a run failed to)", top);
+    let y = axis("mean ms until all agree; no point if a run did not", top);
     let title = format!("{} (simulated)", figure.title);
-    let crosses = is_compared.then_some("the paper, in the line's colour");
+    let crosses = is_compared.then_some("the paper's point, same colour");
     sim_plot::draw(path, &title, (&x, &y), &series, crosses)
 }

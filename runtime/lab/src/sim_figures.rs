@@ -40,9 +40,9 @@ pub(crate) struct FiguresArgs {
     #[arg(long, value_delimiter = ',', default_value = "128,256,512,1024,2048",
           value_parser = clap::value_parser!(u32).range(4..=4096))]
     members: Vec<u32>,
-    /// Numbers of members that leave, join, crash or fall silent at once.
+    /// Numbers of members that leave, join, crash or fall silent at once; 0 measures only the boot.
     #[arg(long, value_delimiter = ',', default_value = "1,4,16",
-          value_parser = clap::value_parser!(u32).range(1..=512))]
+          value_parser = clap::value_parser!(u32).range(0..=512))]
     counts: Vec<u32>,
     /// The first seed.
     #[arg(long, default_value_t = 1)]
@@ -205,7 +205,8 @@ pub(crate) fn main(args: &FiguresArgs) -> Result<(), CliError> {
         let threads = args.threads.map_or_else(cores, |threads| threads as usize);
         return sim_burns::main(directory, args.runs, args.seed, threads);
     }
-    let counts: Vec<usize> = args.counts.iter().map(|count| *count as usize).collect();
+    let counts = args.counts.iter().map(|count| *count as usize);
+    let counts: Vec<usize> = counts.filter(|count| *count > 0).collect();
     let network = Network::with_round_trip(args.round_trip_us);
     let cpus = Cpus {
         service_us: args.service_us,
@@ -269,7 +270,7 @@ fn draw_boot(study: &Study, path: &Path) -> Result<(), Box<dyn Error>> {
     );
     let timings = [
         ("ours", "ours: 20/60 ms, tau 1 ms, two observers"),
-        ("paper", "the plain algorithm, tau 200 ms, one"),
+        ("paper", "the plain algorithm, tau 200 ms, one observer"),
     ];
     let mut series: Vec<Series> = timings
         .into_iter()
@@ -283,12 +284,15 @@ fn draw_boot(study: &Study, path: &Path) -> Result<(), Box<dyn Error>> {
             }
         })
         .collect();
-    let paper = vec![(PAPER_BOOT.0 as f64, PAPER_BOOT.1 / 1e3)];
-    series.push(Series::marked("measured by the paper", paper));
+    // The paper's machine ran the plain algorithm: its point has that line's colour.
+    if let Some(plain) = series.last_mut() {
+        plain.crosses = vec![(PAPER_BOOT.0 as f64, PAPER_BOOT.1 / 1e3)];
+    }
     let axis = |label, scale, span| Axis { label, scale, span };
-    let x = axis("members", Scale::Log2, (64.0, 4096.0));
-    let y = axis("seconds", Scale::Log10, (0.001, 100.0));
-    sim_plot::draw(path, &title, (&x, &y), &series, None)
+    let x = axis("members", Scale::Log2, (64.0, 3072.0));
+    let y = axis("seconds", Scale::Log10, (0.01, 10.0));
+    let crosses = Some("measured by the paper");
+    sim_plot::draw(path, &title, (&x, &y), &series, crosses)
 }
 
 /// Members, seconds, minimum and maximum seconds.
