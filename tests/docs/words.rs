@@ -7,13 +7,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// What is written in plain English: files, and folders with all below them.
-const PLAIN: [&str; 13] = [
+const PLAIN: [&str; 12] = [
     "README.md",
     "CONTRIBUTING.md",
     "CHANGELOG.md",
     "ARCHITECTURE.md",
-    "docs/guide/src",
-    "docs/man",
+    "docs",
     "runtime",
     "fabric",
     "bindings-c",

@@ -427,6 +427,8 @@ fn keys() -> Paragraph<'static> {
 }
 
 #[cfg(test)]
+mod picture;
+#[cfg(test)]
 mod tests {
     use super::*;
     use ratatui::Terminal;

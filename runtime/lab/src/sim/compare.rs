@@ -228,7 +228,7 @@ fn print_head(args: &CompareArgs) {
     let dead_after = |members: usize| 3 * u32::from(log2(members)) + 4;
     println!(
         "Simulated: round trip {} us, first seed {}, medians. Detection: milliseconds from the moment at \
-         which a member falls silent until half, 99 in a hundred and all of the others hold it failed; age \
+         which a member falls silent until half, 99 % and all of the other members have declared it failed; age \
          gossip does so after 3 log2 N + 4 cycles ({} of 16 members, {} of 4096). Datagrams, kilobytes \
          (headers of IPv4 and UDP included) and microseconds of the engine's CPU time are those of one \
          member in a second of a quiet job.\n\n\

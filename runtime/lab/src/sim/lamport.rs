@@ -13,9 +13,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The smallest fraction that a plot shows.
-const LEAST: f64 = 1e-9;
-
 /// Options of `muster sim lamport`.
 #[derive(Args)]
 pub(crate) struct LamportArgs {
@@ -48,7 +45,7 @@ struct Conditions {
 }
 
 const PLAIN: Conditions = Conditions {
-    name: "nothing",
+    name: "no fault",
     loss_permille: 0,
     delay_permille: 500,
     stops_ppm: 0,
@@ -79,7 +76,7 @@ const CONDITIONS: [Conditions; 8] = [
         ..LOSSY
     },
     Conditions {
-        name: "10 % lost, stops, thrown away",
+        name: "10 % lost, stops, obsolete dropped",
         stops_ppm: 1000,
         drops_obsolete: true,
         ..LOSSY
@@ -90,7 +87,7 @@ const CONDITIONS: [Conditions; 8] = [
         ..LOSSY
     },
     Conditions {
-        name: "10 % lost, jitter, thrown away",
+        name: "10 % lost, jitter, obsolete dropped",
         delay_permille: 3000,
         drops_obsolete: true,
         ..LOSSY
@@ -192,9 +189,9 @@ fn measure(sizes: &[usize], seeds: &[u64]) -> Found {
 
 fn table(sizes: &[usize], found: &Found, seeds: &[u64]) -> String {
     let mut text = format!(
-        "Simulated, {} seeds from {} (one above 4096 participants), counted together: parts of all ages \
-         that alive members hold of alive members, and of all messages; log is log2 N.\n\n\
-         | N | what happens | mean age | oldest | older than log | 1.5 log | 2 log | 2 log + 4 | 3 log + 4 | steps a \
+        "Simulated, {} seeds from {} (one above 4096 participants), counted together: fractions of all ages \
+         that alive members hold of alive members, and of all messages. N is the number of members, log is log2 N.\n\n\
+         | N | condition | mean age | oldest | older than log | 1.5 log | 2 log | 2 log + 4 | 3 log + 4 | steps a \
          cycle | further behind than log | log + 4 | 2 log | furthest | obsolete | entries a reply |\n\
          |---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
         seeds.len(),
@@ -247,17 +244,19 @@ fn draw_all(sizes: &[usize], found: &Found, directory: &Path) -> Result<(), Box<
     let ages = sizes.iter().zip(found).map(|(members, found)| {
         let log = usize::from(log2(*members));
         let points = (0..=4 * log + 4).map(|age| (age, found[lossy].older_than(age)));
-        let points = points.filter(|(_, part)| *part > LEAST);
+        let points = points.filter(|(_, part)| *part > 0.0);
         let points = points.map(|(age, part)| (age as f64 / log as f64, part));
-        (format!("N = {members}"), points.collect())
+        (format!("{members} members"), points.collect())
     });
     draw_tails(
         &ages.collect::<Vec<Series>>(),
         &directory.join("lamport-ages.svg"),
         (
             "Living members older than a threshold, 10 % lost",
-            "threshold / log2 N",
+            "threshold in cycles, divided by log2 of the members",
+            "fraction of all ages",
             5.0,
+            0.5,
         ),
     )?;
     let size = sizes.iter().position(|members| *members >= 96).unwrap_or(0);
@@ -267,25 +266,33 @@ fn draw_all(sizes: &[usize], found: &Found, directory: &Path) -> Result<(), Box<
         .filter(|(one, _)| !one.drops_obsolete);
     let behind = behind.map(|(conditions, one)| {
         let points = (0..=one.furthest()).map(|steps| (steps as f64, one.further_behind(steps)));
-        let points = points.filter(|(_, part)| *part > LEAST);
+        let points = points.filter(|(_, part)| *part > 0.0);
         (conditions.name.to_owned(), points.collect())
     });
     let title = format!(
-        "Messages whose clock is further behind, N = {}",
+        "Messages whose clock is further behind, {} members",
         sizes[size]
     );
     draw_tails(
         &behind.collect::<Vec<Series>>(),
         &directory.join("lamport-behind.svg"),
-        (&title, "steps", 60.0),
+        (
+            &title,
+            "steps of the clock",
+            "fraction of all messages",
+            60.0,
+            10.0,
+        ),
     )?;
     draw_sizes(sizes, found, lossy, &directory.join("lamport-sizes.svg"))
 }
 
+/// Draws fractions, over axes that end where the points do: on the left at 0, on the right at a multiple of `step` that
+/// is at most `right`, below at a power of ten.
 fn draw_tails(
     series: &[Series],
     path: &Path,
-    (title, label, right): (&str, &str, f64),
+    (title, label, of, right, step): (&str, &str, &str, f64, f64),
 ) -> Result<(), Box<dyn Error>> {
     let lines = series.iter().map(|(name, points)| {
         let points = points.iter().copied().filter(|(x, _)| *x <= right);
@@ -293,8 +300,14 @@ fn draw_tails(
     });
     let lines: Vec<Line> = lines.collect();
     let axis = |label, scale, span| Axis { label, scale, span };
-    let x = axis(label, Scale::Linear, (0.0, right));
-    let y = axis("part of all", Scale::Log10, (LEAST, 1.0));
+    let points = lines.iter().flat_map(|line| &line.points);
+    let (last, least) = points.fold((0.0_f64, 0.1_f64), |(last, least), (x, y)| {
+        (last.max(*x), least.min(*y))
+    });
+    let last = (last / step).ceil().max(1.0) * step;
+    let least = 10_f64.powf(least.log10().floor());
+    let x = axis(label, Scale::Linear, (0.0, last));
+    let y = axis(of, Scale::Log10, (least, 1.0));
     let title = format!("{title} (simulated)");
     plot::draw(path, &title, (&x, &y), &lines, None)
 }
@@ -319,16 +332,16 @@ fn draw_sizes(
             by_size(&|at| found[at][lossy].mean_age()),
         ),
         (
-            "oldest".into(),
+            "oldest age".into(),
             by_size(&|at| found[at][lossy].oldest() as f64),
         ),
-        ("log2 N".into(), by_size(&log)),
+        ("log2 of the members".into(), by_size(&log)),
         (
-            "suspect: 2 log2 N + 4".into(),
+            "suspected: 2 log2 + 4".into(),
             by_size(&|at| 2.0 * log(at) + 4.0),
         ),
         (
-            "failed: 3 log2 N + 4".into(),
+            "failed: 3 log2 + 4".into(),
             by_size(&|at| 3.0 * log(at) + 4.0),
         ),
     ];
@@ -342,8 +355,8 @@ fn draw_sizes(
         .map(|(name, points)| Line::marked(name, points));
     let lines: Vec<Line> = lines.collect();
     let axis = |label, scale, span| Axis { label, scale, span };
-    let x = axis("N", Scale::Log2, (first.min(last), last));
-    let y = axis("cycles", Scale::Linear, (0.0, top * 1.1));
+    let x = axis("members", Scale::Log2, (first.min(last), last));
+    let y = axis("age in cycles", Scale::Linear, (0.0, top * 1.1));
     let title = "Ages of alive members, 10 % lost (simulated)";
     plot::draw(path, title, (&x, &y), &lines, None)
 }

@@ -21,6 +21,11 @@ const COLOURS: [RGBColor; 6] = [
 const CHART: (u32, u32) = (680, 480);
 const CHARACTER: u32 = 7;
 const ROW: i32 = 20;
+/// Width of a line in pixels, and how much wider it is for each later line that runs over it.
+const STROKE: u32 = 2;
+const BORDER: u32 = 4;
+/// Two points that are no further apart, in pixels, hide each other.
+const HIDES: f64 = 3.0;
 
 /// How values are mapped to positions on an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,6 +120,34 @@ impl Axis<'_> {
             self.scale.position(self.span.1),
         )
     }
+
+    /// The distance from the start of an axis of this length, in pixels.
+    fn pixels(&self, value: f64, length: u32) -> f64 {
+        let (first, last) = self.positions();
+        (self.scale.position(value) - first) / (last - first) * f64::from(length)
+    }
+}
+
+/// For each series, how many later ones run over at least half of its points. Its line is that many borders wider, so
+/// that it is visible on both sides of the others.
+fn covers((x, y): (&Axis<'_>, &Axis<'_>), series: &[Series]) -> Vec<u32> {
+    let pixel = |(at, value): (f64, f64)| (x.pixels(at, CHART.0), y.pixels(value, CHART.1));
+    let hides = |one: (f64, f64), other: (f64, f64)| {
+        (one.0 - other.0).abs() <= HIDES && (one.1 - other.1).abs() <= HIDES
+    };
+    let pixels = series
+        .iter()
+        .map(|one| one.points.iter().map(|at| pixel(*at)).collect());
+    let pixels: Vec<Vec<(f64, f64)>> = pixels.collect();
+    let over = |below: &[(f64, f64)], above: &[(f64, f64)]| {
+        let is_hidden = |at: &&(f64, f64)| above.iter().any(|other| hides(**at, *other));
+        !below.is_empty() && below.iter().filter(is_hidden).count() * 2 >= below.len()
+    };
+    let covers = pixels.iter().enumerate().map(|(number, below)| {
+        let later = pixels[number + 1..].iter();
+        later.filter(|above| over(below, above)).count() as u32
+    });
+    covers.collect()
 }
 
 /// Draws an SVG file. `crosses` is the label of the crosses, if there are any.
@@ -149,31 +182,36 @@ pub(super) fn draw(
         .light_line_style(TRANSPARENT)
         .draw()?;
     let position = |(at, value): (f64, f64)| (x.scale.position(at), y.scale.position(value));
-    for (number, one) in series.iter().enumerate() {
+    let covers = covers((x, y), series);
+    for (number, (one, covers)) in series.iter().zip(&covers).enumerate() {
         let colour = COLOURS[number % COLOURS.len()];
         let points: Vec<(f64, f64)> = one.points.iter().map(|at| position(*at)).collect();
-        chart.draw_series(LineSeries::new(points.clone(), colour.stroke_width(2)))?;
+        let stroke = colour.stroke_width(STROKE + BORDER * covers);
+        chart.draw_series(LineSeries::new(points.clone(), stroke))?;
         let spans = one.spans.iter();
         chart.draw_series(spans.map(|(at, (low, high))| {
             PathElement::new(vec![position((*at, *low)), position((*at, *high))], colour)
         }))?;
         let marks = points.into_iter().filter(|_| one.is_marked);
+        let wider = covers * BORDER / 2;
         match number / COLOURS.len() {
             0 => {
-                chart.draw_series(marks.map(|at| Circle::new(at, 4, colour.filled())))?;
+                chart.draw_series(marks.map(|at| Circle::new(at, 4 + wider, colour.filled())))?;
             }
             1 => {
-                chart.draw_series(marks.map(|at| TriangleMarker::new(at, 6, colour.filled())))?;
+                chart.draw_series(
+                    marks.map(|at| TriangleMarker::new(at, 6 + wider, colour.filled())),
+                )?;
             }
             _ => {
-                chart.draw_series(marks.map(|at| Circle::new(at, 6, colour)))?;
+                chart.draw_series(marks.map(|at| Circle::new(at, 6 + wider, colour)))?;
             }
         }
         let crosses = one.crosses.iter();
         chart
             .draw_series(crosses.map(|at| Cross::new(position(*at), 7, colour.stroke_width(2))))?;
     }
-    legend(&right, series, crosses)?;
+    legend(&right, series, &covers, crosses)?;
     area.present()?;
     Ok(())
 }
@@ -182,17 +220,19 @@ pub(super) fn draw(
 fn legend(
     area: &DrawingArea<SVGBackend<'_>, Shift>,
     series: &[Series],
+    covers: &[u32],
     crosses: Option<&str>,
 ) -> Result<(), Box<dyn Error>> {
     let label_at = |row: usize, label_at: &str| {
         let font = ("sans-serif", 13).into_font().color(&BLACK);
         Text::new(label_at.to_owned(), (34, 48 + row as i32 * ROW), font)
     };
-    for (row, one) in series.iter().enumerate() {
+    for (row, (one, covers)) in series.iter().zip(covers).enumerate() {
         let colour = COLOURS[row % COLOURS.len()];
         let middle = 54 + row as i32 * ROW;
         let line = vec![(4, middle), (28, middle)];
-        area.draw(&PathElement::new(line, colour.stroke_width(2)))?;
+        let stroke = colour.stroke_width(STROKE + BORDER * covers);
+        area.draw(&PathElement::new(line, stroke))?;
         if one.is_marked {
             let at = (16, middle);
             match row / COLOURS.len() {
@@ -210,4 +250,28 @@ fn legend(
         area.draw(&label_at(row, label))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_wider_for_each_later_line_that_runs_over_it() {
+        let axis = |scale, span| Axis {
+            label: "",
+            scale,
+            span,
+        };
+        let x = axis(Scale::Log2, (16.0, 1024.0));
+        let y = axis(Scale::Linear, (0.0, 10.0));
+        let line = |rise: f64| {
+            let points = [16.0, 64.0, 256.0, 1024.0].map(|at: f64| (at, at.log2() * rise));
+            Series::line("", points.to_vec())
+        };
+        let series = [line(1.0), line(0.5), line(1.0), line(1.001)];
+        assert_eq!(covers((&x, &y), &series), [2, 0, 1, 0]);
+        let none = [Series::line("", Vec::new()), line(1.0)];
+        assert_eq!(covers((&x, &y), &none), [0, 0]);
+    }
 }

@@ -162,7 +162,7 @@ fn processors_fail_at_a_rate() {
 #[test]
 fn a_short_interval_fills_the_network() {
     let figure = read("burns-07-interval.toml");
-    let crowded = point(&figure, "basic, lining up", 0.02);
+    let crowded = point(&figure, "basic, gossips queue", 0.02);
     assert!(crowded.received < 0.7 * crowded.sent, "{crowded:?}");
     let waiting = point(&figure, "basic", 0.02);
     assert!(waiting.received > 0.9 * waiting.sent, "{waiting:?}");
@@ -173,7 +173,7 @@ fn a_short_interval_fills_the_network() {
 #[test]
 fn the_interval_has_an_optimum() {
     let figure = read("burns-07-interval.toml");
-    let ms = |x| mean_ms(&figure, "basic, lining up for 5 ms before", x);
+    let ms = |x| mean_ms(&figure, "basic, gossips queue, after 5 ms", x);
     let [short, best, long, longer] = [0.01, 0.02, 0.1, 0.2].map(ms);
     assert!(short > 2.0 * best, "{short} {best}");
     assert!(best < 0.8 * long && long < longer, "{best} {long} {longer}");
