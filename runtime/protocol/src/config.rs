@@ -7,6 +7,8 @@ use thiserror::Error;
 
 use crate::frame::FRAME_OVERHEAD;
 use crate::identity::{ADDRESS_MAX, GROUP_MAX, INCARNATION_MAX, NAME_MAX};
+use crate::member_info::MemberInfo;
+use crate::reporters::REPORTERS_MAX;
 
 /// Smallest size of a body, in bytes: room for the longest fact after the sender's own record, or after a
 /// failure claim.
@@ -188,6 +190,11 @@ impl Config {
         }
     }
 
+    /// The name, group and address of the local member.
+    pub(crate) fn info(&self) -> MemberInfo {
+        MemberInfo::new(&self.name, &self.group, &self.address)
+    }
+
     /// Checks every value.
     ///
     /// # Errors
@@ -309,7 +316,7 @@ impl Config {
     }
 
     fn check_sizes(&self) -> Result<(), ConfigError> {
-        if self.theta == 0 || self.theta > crate::table::REPORTERS_MAX {
+        if self.theta == 0 || self.theta > REPORTERS_MAX {
             return refuse_number(
                 "theta",
                 &self.theta,

@@ -10,7 +10,8 @@ use crate::counters::Counters;
 use crate::event::Event;
 use crate::evidence::Observation;
 use crate::identity::{MemberId, Version};
-use crate::overlay::{GroupFailure, Input, MemberView, Overlay, Phase, Target, Transmit};
+use crate::interface::{Input, MemberView, Phase, Target, Transmit};
+use crate::overlay::{GroupFailure, Overlay};
 use crate::reject::Reject;
 use crate::time::Instant;
 

@@ -3,7 +3,7 @@
 //! Evidence explains a verdict (`muster why`). Verdicts are not computed from it, so dropping the oldest
 //! never changes a decision.
 
-use crate::event::CauseKind;
+use crate::cause::CauseKind;
 use crate::identity::{MemberId, Version};
 use crate::time::Instant;
 

@@ -21,9 +21,9 @@
 
 use crate::codec::{Full, Malformed, Reader, Writer};
 use crate::identity::{INCARNATION_MAX, MemberId};
+use crate::mix::mix;
 use crate::planted::{self, Fault};
 use crate::reject::Reject;
-use crate::table::mix;
 
 const MAGIC: u16 = 0x754d;
 /// Version of the wire format; frames of any other version are rejected.

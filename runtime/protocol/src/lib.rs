@@ -25,8 +25,19 @@
 //! Waiting datagrams must be handled before the wake-up, since only a wake-up judges silences. Beats may
 //! wait for it, news may not ([`Class`]). A host that wakes late is measured ([`Overlay::lateness_us`]).
 //!
+//! The modules in layers, from bottom to top. None refers to a module of a layer above its own:
+//!
+//! 1. Values: `time`, `identity`, `state`, `reject`, `codec`, `mix`, `planted`.
+//! 2. Made of them: `reporters`, `cause`, `evidence`, `subjects`, `ranks`, `member_info`, `counters`.
+//! 3. Measured: `arrivals`, `ack_rtt`, `lateness`, `replay`.
+//! 4. Frames without their bodies, and attributes: `frame`, `attributes`.
+//! 5. Settings and events: `config`, `parameters`, `event`.
+//! 6. Bodies of frames: `wire`, `unverified`, `describe`.
+//! 7. What a member holds, and its rules: `table`, `link`, `verdict`.
+//! 8. The interface to the host: `interface`.
+//! 9. The engines: `overlay`, `age`; above both, `engine`.
+//!
 //! The crate does not know rails (a member has one opaque address), PMIx, Slurm, files, or wall-clock time.
-//! Slurm, files, wall-clock time.
 #![forbid(unsafe_code)]
 // Decisions do not depend on how a machine rounds.
 #![deny(clippy::float_arithmetic)]
@@ -35,6 +46,7 @@ mod ack_rtt;
 pub mod age;
 mod arrivals;
 mod attributes;
+mod cause;
 mod codec;
 mod config;
 mod counters;
@@ -44,15 +56,18 @@ mod event;
 mod evidence;
 pub mod frame;
 mod identity;
+mod interface;
 mod lateness;
 mod link;
 mod member_info;
+mod mix;
 mod overlay;
 mod parameters;
 pub mod planted;
 mod ranks;
 mod reject;
 mod replay;
+mod reporters;
 mod state;
 mod subjects;
 mod table;
@@ -65,22 +80,22 @@ pub use age::carried::{GOSSIP_AHEAD_MAX, GOSSIP_AHEAD_MEMBERS_MAX};
 pub use age::{Age, AgeConfig};
 pub use arrivals::Arrivals;
 pub use attributes::{ENTRY_COST, KEY_MAX, KeyHandle, MAP_BYTES_MAX, MONITOR_KEY, VALUE_MAX};
+pub use cause::{Cause, CauseKind};
 pub use config::{
     Config, ConfigError, MTU_MAX, MTU_MIN, Minority, Mode, Policy, Profile, SEEDS_MAX,
 };
 pub use counters::Counters;
 pub use engine::Engine;
-pub use event::{Cause, CauseKind, Event, EventKind};
+pub use event::{Event, EventKind};
 pub use evidence::{EVIDENCE_MAX, Observation, ObservationKind};
 pub use identity::{ADDRESS_MAX, GROUP_MAX, INCARNATION_MAX, MemberId, NAME_MAX, Version};
+pub use interface::{Class, Input, MemberView, Phase, Route, Target, Told, Transmit};
 pub use lateness::LATE_MAX_US;
-pub use overlay::{
-    BEAT_AHEAD_MAX, Class, GroupFailure, Input, MemberView, Overlay, Phase, ResumeError, Route,
-    Sizes, Target, Told, Transmit,
-};
+pub use overlay::{BEAT_AHEAD_MAX, GroupFailure, Overlay, ResumeError, Sizes};
 pub use parameters::Parameter;
 pub use reject::Reject;
+pub use reporters::{REPORTERS_MAX, Reporters};
 pub use state::{NodeState, RankDetail, RankFact, RankState};
-pub use table::{RANKS_MAX, REPORTERS_MAX, Reporters};
+pub use table::RANKS_MAX;
 pub use time::Instant;
 pub use unverified::{UnverifiedSender, unverified_sender};

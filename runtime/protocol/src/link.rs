@@ -18,8 +18,8 @@ use crate::ack_rtt::AckRtt;
 use crate::arrivals::Arrivals;
 use crate::identity::{MemberId, Version};
 use crate::planted::{self, Fault};
-use crate::subjects::Subjects;
-use crate::table::Reporters;
+use crate::reporters::Reporters;
+use crate::subjects::{Subject, Subjects};
 use crate::time::Instant;
 use crate::wire::{ROLE_NEIGHBOUR, ROLE_OBSERVE};
 
@@ -29,33 +29,6 @@ pub(crate) const FLIGHTS_MAX: usize = 16;
 const BACKOFF_MAX: u32 = 5;
 /// News frames in a row without new facts after which a link becomes lazy.
 const USELESS_MAX: u32 = 2;
-
-/// The subject of a fact. Nodes sort before ranks and maps, so they are sent first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Subject {
-    Node(MemberId),
-    Rank(MemberId, u32),
-    /// One report, in paper mode. It outlives its suspect's record.
-    Suspicion {
-        suspect: MemberId,
-        reporter: MemberId,
-        version: Version,
-    },
-    /// The version of a member's attributes.
-    Map(MemberId),
-}
-
-impl Subject {
-    /// The member that it is about.
-    pub(crate) fn member(self) -> MemberId {
-        match self {
-            Self::Node(id)
-            | Self::Rank(id, _)
-            | Self::Map(id)
-            | Self::Suspicion { suspect: id, .. } => id,
-        }
-    }
-}
 
 /// The timeout for acknowledgements.
 #[derive(Clone, Copy, Debug)]

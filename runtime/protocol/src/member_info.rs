@@ -3,10 +3,6 @@
 //! Every member stores this for every other member; three allocations would cost more than the text in
 //! them.
 
-use crate::age::Participant;
-use crate::config::Config;
-use crate::wire::NodeFact;
-
 #[derive(Clone, Debug)]
 pub(crate) struct MemberInfo {
     text: Box<[u8]>,
@@ -16,7 +12,7 @@ pub(crate) struct MemberInfo {
 
 impl MemberInfo {
     /// Texts are cut at 255 bytes; the bounds of names and groups are far below.
-    fn new(name: &str, group: &str, address: &[u8]) -> Self {
+    pub(crate) fn new(name: &str, group: &str, address: &[u8]) -> Self {
         let cut = |text: &str| text.len().min(usize::from(u8::MAX)) as u8;
         let (name_size, group_size) = (cut(name), cut(group));
         let (name, group) = (name.as_bytes(), group.as_bytes());
@@ -30,27 +26,6 @@ impl MemberInfo {
             name_size,
             group_size,
         }
-    }
-
-    /// From a record received.
-    pub(crate) fn of(fact: &NodeFact<'_>) -> Self {
-        Self::new(fact.name, fact.group, fact.address)
-    }
-
-    /// From the participant list of age gossip.
-    pub(crate) fn of_participant(participant: &Participant) -> Self {
-        let Participant {
-            name,
-            address,
-            group,
-            ..
-        } = participant;
-        Self::new(name, group, address.as_bytes())
-    }
-
-    /// Of the local member.
-    pub(crate) fn own(config: &Config) -> Self {
-        Self::new(&config.name, &config.group, &config.address)
     }
 
     pub(crate) fn name(&self) -> &str {

@@ -1,12 +1,38 @@
-//! A set of subjects, in order: the dirty list of a link.
+//! Subjects: what facts are about, and a set of them in order, such as the dirty list of a link.
 //!
 //! Nearly all facts are about nodes, and a new peer is sent all of them. So node subjects are stored as
 //! bare ids, a fifth of the size of a subject.
 
 use std::collections::BTreeSet;
 
-use crate::identity::MemberId;
-use crate::link::Subject;
+use crate::identity::{MemberId, Version};
+
+/// The subject of a fact. Nodes sort before ranks and maps, so they are sent first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Subject {
+    Node(MemberId),
+    Rank(MemberId, u32),
+    /// One report, in paper mode. It outlives its suspect's record.
+    Suspicion {
+        suspect: MemberId,
+        reporter: MemberId,
+        version: Version,
+    },
+    /// The version of a member's attributes.
+    Map(MemberId),
+}
+
+impl Subject {
+    /// The member that it is about.
+    pub(crate) fn member(self) -> MemberId {
+        match self {
+            Self::Node(id)
+            | Self::Rank(id, _)
+            | Self::Map(id)
+            | Self::Suspicion { suspect: id, .. } => id,
+        }
+    }
+}
 
 /// Subjects in their order: nodes, then the rest.
 #[derive(Clone, Debug, Default)]

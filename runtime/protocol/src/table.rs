@@ -11,74 +11,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::event::CauseKind;
+use crate::cause::CauseKind;
 use crate::evidence::Evidence;
 use crate::identity::{MemberId, Version};
 use crate::member_info::MemberInfo;
+use crate::mix::mix;
 use crate::planted::{self, Fault};
 use crate::ranks::Ranks;
+use crate::reporters::Reporters;
 use crate::state::{NodeState, RankFact};
 use crate::time::Instant;
+use crate::wire::NodeFact;
 
-/// Most distinct reporters kept against one version of a member; also the largest Theta.
-pub const REPORTERS_MAX: usize = 4;
 /// Most rank facts of one node.
 pub const RANKS_MAX: usize = 4096;
-
-/// Distinct reporters of a member, at most four.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Reporters {
-    count: u8,
-    ids: [u64; REPORTERS_MAX],
-}
-
-impl Reporters {
-    /// Adds a reporter. Returns false, and changes nothing, if it is there already or there is no room.
-    pub fn add(&mut self, reporter: MemberId) -> bool {
-        if self.contains(reporter) || usize::from(self.count) == REPORTERS_MAX {
-            return false;
-        }
-        self.ids[usize::from(self.count)] = reporter.0;
-        self.count += 1;
-        true
-    }
-
-    /// Whether this member is a reporter.
-    #[must_use]
-    pub fn contains(&self, reporter: MemberId) -> bool {
-        self.iter().any(|id| id == reporter)
-    }
-
-    /// Number of reporters.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        usize::from(self.count)
-    }
-
-    /// Whether there are none.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.count == 0
-    }
-
-    /// The reporters in the order in which they were added.
-    pub fn iter(&self) -> impl Iterator<Item = MemberId> {
-        self.ids
-            .into_iter()
-            .take(usize::from(self.count))
-            .map(MemberId)
-    }
-}
-
-impl FromIterator<MemberId> for Reporters {
-    fn from_iter<I: IntoIterator<Item = MemberId>>(ids: I) -> Self {
-        let mut reporters = Self::default();
-        for id in ids {
-            reporters.add(id);
-        }
-        reporters
-    }
-}
 
 /// One member's record.
 #[derive(Clone, Debug)]
@@ -196,6 +142,22 @@ impl Member {
         self.last_heard.max(self.vouched_at)
     }
 
+    /// Its record as it is sent. `degraded` is what the local fabric sees, and is not sent.
+    pub(crate) fn fact(&self) -> NodeFact<'_> {
+        NodeFact {
+            id: self.id,
+            version: self.version,
+            state: self.state,
+            exit_code: self.exit_code,
+            cause: self.cause,
+            silent_us: self.silent_us,
+            name: self.name(),
+            group: self.group(),
+            address: self.address(),
+            reporters: self.reporters,
+        }
+    }
+
     fn compute_digest(&self) -> u64 {
         if !self.in_view() {
             return 0;
@@ -216,14 +178,6 @@ impl Member {
         });
         ranks.fold(digest, u64::wrapping_add)
     }
-}
-
-/// A fixed 64-bit mix (the finalizer of splitmix64). Not for authentication; frames have a tag.
-pub(crate) fn mix(value: u64) -> u64 {
-    let mut z = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 /// All records, and counts over them.
@@ -405,7 +359,7 @@ mod tests {
     use crate::config::{Config, Profile};
 
     fn member(id: u64) -> Member {
-        let info = MemberInfo::own(&Config::new("n", b"a", Profile::Standard));
+        let info = Config::new("n", b"a", Profile::Standard).info();
         Member::new(MemberId(id), info, Version::first(1))
     }
 

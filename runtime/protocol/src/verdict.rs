@@ -47,7 +47,7 @@
 //! at once, the dead do not keep each other alive. Each member applies the rule to the reports it holds. A
 //! received verdict with too few reporters counts as those reports, and is checked by a probe.
 
-use crate::event::CauseKind;
+use crate::cause::CauseKind;
 use crate::identity::Version;
 use crate::planted::{self, Fault};
 use crate::state::NodeState;

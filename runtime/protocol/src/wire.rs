@@ -5,14 +5,15 @@
 //! harmless.
 
 use crate::attributes::message::{self, Ask, Section};
+use crate::cause::CauseKind;
 use crate::codec::{Full, Malformed, Reader, Writer};
-use crate::event::CauseKind;
 use crate::frame::{FrameName, Kind};
 use crate::identity::{ADDRESS_MAX, GROUP_MAX, INCARNATION_MAX, MemberId, NAME_MAX, Version};
-use crate::link::Subject;
+use crate::member_info::MemberInfo;
 use crate::parameters::Parameters;
+use crate::reporters::{REPORTERS_MAX, Reporters};
 use crate::state::{NodeState, RankDetail, RankFact, RankState};
-use crate::table::{Member, REPORTERS_MAX, Reporters};
+use crate::subjects::Subject;
 
 /// Most acknowledgements in one frame.
 pub(crate) const ACKS_MAX: usize = 24;
@@ -489,20 +490,9 @@ fn read_rank(reader: &mut Reader<'_>) -> Result<RankFact, Malformed> {
 }
 
 impl<'a> NodeFact<'a> {
-    /// The record as the table holds it. `Degraded` is local knowledge, and is not sent.
-    pub(crate) fn of(member: &'a Member) -> Self {
-        Self {
-            id: member.id,
-            version: member.version,
-            state: member.state,
-            exit_code: member.exit_code,
-            cause: member.cause,
-            silent_us: member.silent_us,
-            name: member.name(),
-            group: member.group(),
-            address: member.address(),
-            reporters: member.reporters,
-        }
+    /// The name, group and address in it.
+    pub(crate) fn info(&self) -> MemberInfo {
+        MemberInfo::new(self.name, self.group, self.address)
     }
 
     fn read(reader: &mut Reader<'a>) -> Result<Self, Malformed> {

@@ -16,6 +16,7 @@ mod checker;
 mod clock;
 mod cluster;
 mod compare;
+mod inspection;
 mod lamport;
 mod network;
 mod run;
@@ -28,12 +29,13 @@ mod trace;
 mod world;
 
 pub use chance::Chance;
-pub use checker::{Bounds, Checker, Violation};
+pub use checker::{Checker, Violation};
 pub use cluster::{
     Agreement, Axis, CLUSTER, ClusterFigure, ClusterSetting, Gossiping, Line, PaperPoint,
     PointFound, Start, run_cluster,
 };
 pub use compare::{CompareSetting, Compared, Contender, compare};
+pub use inspection::Bounds;
 pub use lamport::{LamportFound, LamportSetting, study_lamport};
 pub use network::Network;
 pub use run::{Figures, Outcome, Report, run};

@@ -5,7 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use muster_protocol::{EventKind, Input, Instant, MemberId, RankState};
 
-use crate::checker::{Violation, bounds, end};
+use crate::checker::Violation;
+use crate::inspection::{bounds, end};
 use crate::scenario::{Fault, FaultKind, Scenario, Span};
 use crate::world::{Record, World};
 

@@ -27,7 +27,7 @@ use super::{Age, Exchange, vector};
 use crate::codec::{Full, Malformed, Reader, Writer};
 use crate::frame::{self, FRAME_OVERHEAD, HEADER_SIZE, Header, Kind, Receiver, TAG_SIZE};
 use crate::identity::{MemberId, is_plausible};
-use crate::overlay::Phase;
+use crate::interface::Phase;
 use crate::reject::Reject;
 use crate::time::Instant;
 

@@ -13,6 +13,7 @@ use super::gossip::Rules;
 use crate::config::{ConfigError, MTU_MAX, MTU_MIN};
 use crate::frame::FRAME_OVERHEAD;
 use crate::identity::{ADDRESS_MAX, GROUP_MAX, INCARNATION_MAX, NAME_MAX};
+use crate::member_info::MemberInfo;
 
 /// Least interval, in microseconds, unless faster ones are allowed.
 pub const INTERVAL_FLOOR_US: u64 = 200_000;
@@ -43,6 +44,11 @@ impl Participant {
             group: String::new(),
             name: nid.to_owned(),
         }
+    }
+
+    /// Its name, group and address, as the table has them.
+    pub(crate) fn info(&self) -> MemberInfo {
+        MemberInfo::new(&self.name, &self.group, self.address.as_bytes())
     }
 
     /// The net of its first NID.

@@ -5,7 +5,7 @@ use super::tests::{INTERVAL_US, World, config, nid};
 use super::{Age, AgeConfig};
 use crate::event::EventKind;
 use crate::identity::MemberId;
-use crate::overlay::Input;
+use crate::interface::Input;
 use crate::parameters::Parameter;
 use crate::reject::Reject;
 use crate::time::Instant;

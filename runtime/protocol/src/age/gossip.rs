@@ -253,7 +253,7 @@ mod tests {
             shuffled.extend(again.iter().map(|index| index.get(&messages).clone()));
             let mut random = key;
             shuffled.sort_by_cached_key(|_| {
-                random = crate::table::mix(random);
+                random = crate::mix::mix(random);
                 random
             });
             for (gossip, messages) in [(&mut first, &messages), (&mut second, &shuffled)] {

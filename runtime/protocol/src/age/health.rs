@@ -6,12 +6,13 @@
 //! then no member becomes suspect until it had time to be heard of again.
 
 use super::Age;
-use crate::event::{Cause, CauseKind, Event, EventKind};
+use crate::cause::{Cause, CauseKind};
+use crate::event::{Event, EventKind};
 use crate::evidence::{Observation, ObservationKind};
 use crate::identity::{MemberId, Version};
-use crate::member_info::MemberInfo;
+use crate::reporters::Reporters;
 use crate::state::NodeState;
-use crate::table::{Member, Reporters};
+use crate::table::Member;
 
 /// Most events waiting for the host.
 const EVENTS_MAX: usize = 65_536;
@@ -92,7 +93,7 @@ impl Age {
         }
         self.health[index] = Health::Suspect;
         self.gossip.expect(index, self.config.suspect_after);
-        let info = MemberInfo::of_participant(&self.config.participants[index]);
+        let info = self.config.participants[index].info();
         let mut member = Member::new(id, info, Version::first(1));
         member.joined_at = self.now;
         member.state = NodeState::Suspect;
@@ -124,7 +125,7 @@ impl Age {
         let (kind, cause) = match before {
             Health::Unknown => {
                 let participant = &self.config.participants[index];
-                let info = MemberInfo::of_participant(participant);
+                let info = participant.info();
                 let mut member =
                     Member::new(id, info, Version::first(self.incarnations[index].max(1)));
                 member.joined_at = now;

@@ -5,7 +5,7 @@ use super::{Age, AgeConfig, Participant};
 use crate::counters::Counters;
 use crate::evidence::Observation;
 use crate::identity::{MemberId, Version};
-use crate::overlay::{MemberView, Phase, Target};
+use crate::interface::{MemberView, Phase, Target};
 use crate::parameters::Parameter;
 
 impl Age {

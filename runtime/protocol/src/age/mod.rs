@@ -36,13 +36,13 @@ use std::collections::{BTreeMap, VecDeque};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
+use crate::cause::CauseKind;
 use crate::config::ConfigError;
 use crate::counters::Counters;
-use crate::event::{CauseKind, Event, EventKind};
+use crate::event::{Event, EventKind};
 use crate::evidence::ObservationKind;
 use crate::identity::{MemberId, Version};
-use crate::member_info::MemberInfo;
-use crate::overlay::{Input, Phase, Told};
+use crate::interface::{Input, Phase, Told};
 use crate::parameters::Parameter;
 use crate::reject::Reject;
 use crate::replay::ReplayGuard;
@@ -150,7 +150,7 @@ impl Age {
             .filter(|at| *at as usize != place)
             .partition(|at| !group.is_empty() && participants[*at as usize].group == *group);
         let mut table = Table::default();
-        let info = MemberInfo::of_participant(&participants[place]);
+        let info = participants[place].info();
         table.insert(Member::new(own, info, Version::first(config.incarnation)));
         let mut health = vec![Health::Unknown; count];
         health[place] = Health::Alive;

@@ -10,13 +10,14 @@
 use super::message::{Joined, Part, entries};
 use super::send::{Outgoing, REPLIES_MAX};
 use super::{Age, Exchange};
+use crate::cause::{Cause, CauseKind};
 use crate::config::MTU_MAX;
-use crate::event::{Cause, CauseKind, Event, EventKind};
+use crate::event::{Event, EventKind};
 use crate::frame::{self, Header, Kind, Receiver};
 use crate::identity::{MemberId, Version, is_plausible};
 use crate::parameters::Parameter;
 use crate::reject::Reject;
-use crate::table::Reporters;
+use crate::reporters::Reporters;
 
 use super::gossip::{Freshness, NEVER};
 

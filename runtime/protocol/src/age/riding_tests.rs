@@ -7,7 +7,7 @@ use super::{Age, AgeConfig};
 use crate::event::EventKind;
 use crate::frame::{self, Kind};
 use crate::identity::MemberId;
-use crate::overlay::Input;
+use crate::interface::Input;
 use crate::reject::Reject;
 
 use std::collections::VecDeque;

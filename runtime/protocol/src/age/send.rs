@@ -5,7 +5,7 @@ use super::{Age, Choice};
 use crate::codec::Writer;
 use crate::frame::{self, FRAME_OVERHEAD, HEADER_SIZE, Header, Kind, Receiver, TAG_SIZE};
 use crate::identity::MemberId;
-use crate::overlay::{Class, Route, Target, Transmit};
+use crate::interface::{Class, Route, Target, Transmit};
 use crate::time::Instant;
 
 use super::health::Health;

@@ -9,11 +9,11 @@ use super::{Age, AgeConfig, Choice, Exchange, Participant};
 use crate::event::EventKind;
 use crate::frame;
 use crate::identity::MemberId;
-use crate::overlay::{Input, Target};
+use crate::interface::{Input, Target};
+use crate::mix::mix;
 use crate::parameters::Parameter;
 use crate::reject::Reject;
 use crate::state::NodeState;
-use crate::table::mix;
 use crate::time::Instant;
 
 pub(super) const KEY: [u8; 32] = [5; 32];

@@ -14,17 +14,18 @@ use crate::attributes::message::{Ask, Section};
 use crate::attributes::{
     KEY_MAX, KeyHandle, MAP_BYTES_MAX, MAP_VERSION_MAX, MONITORS_MAX, Taken, VALUE_MAX,
 };
+use crate::cause::CauseKind;
 use crate::codec::Writer;
-use crate::event::{CauseKind, EventKind};
+use crate::event::EventKind;
 use crate::frame::Kind;
 use crate::identity::MemberId;
-use crate::link::Subject;
+use crate::interface::{Class, Phase, Route, Target};
 use crate::overlay::Overlay;
-use crate::overlay::interface::{Class, Phase, Route, Target};
 use crate::overlay::outbox::Intent;
 use crate::overlay::send::Written;
 use crate::reject::Reject;
-use crate::table::Reporters;
+use crate::reporters::Reporters;
+use crate::subjects::Subject;
 use crate::time::Instant;
 use crate::wire::Fact;
 

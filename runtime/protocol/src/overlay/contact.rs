@@ -15,8 +15,8 @@
 
 use crate::frame::{FrameName, Header, Receiver};
 use crate::identity::MemberId;
+use crate::interface::{Phase, Target};
 use crate::overlay::Overlay;
-use crate::overlay::interface::{Phase, Target};
 use crate::overlay::outbox::{Intent, Verify};
 use crate::reject::Reject;
 use crate::state::NodeState;

@@ -7,12 +7,13 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::event::{Cause, CauseKind, Event, EventKind};
+use crate::cause::{Cause, CauseKind};
+use crate::event::{Event, EventKind};
 use crate::identity::{MemberId, Version};
 use crate::overlay::Overlay;
 use crate::planted::{self, Fault};
+use crate::reporters::Reporters;
 use crate::state::NodeState;
-use crate::table::Reporters;
 use crate::time::Instant;
 
 /// Length of a window, in deadlines.

@@ -18,7 +18,7 @@ use crate::overlay::outbox::Intent;
 use crate::state::NodeState;
 use crate::time::Instant;
 use crate::verdict;
-use crate::wire::{FailureClaim, Message, NodeFact, Strength};
+use crate::wire::{FailureClaim, Message, Strength};
 
 /// Own frames that are too old to be answered: those sent between one and two deadlines ago, or earlier.
 #[derive(Clone, Copy, Debug)]
@@ -142,7 +142,7 @@ impl Overlay {
             .table
             .get(id)
             .filter(|member| member.state == NodeState::Failed)?;
-        let about = NodeFact::of(member);
+        let about = member.fact();
         Some(FailureClaim {
             strength: self.asserted_strength(),
             about,

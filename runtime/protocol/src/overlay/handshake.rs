@@ -4,12 +4,13 @@
 //! be reordered: the last request counts, and a reply counts only if it answers the present request.
 
 use crate::identity::MemberId;
-use crate::link::{Link, Subject};
+use crate::interface::Route;
+use crate::link::Link;
 use crate::overlay::Overlay;
-use crate::overlay::interface::Route;
 use crate::overlay::outbox::Intent;
 use crate::planted::{self, Fault};
 use crate::state::NodeState;
+use crate::subjects::Subject;
 use crate::wire::{ROLE_NEIGHBOUR, ROLE_OBSERVE};
 
 /// Most links of one member; further requests to be a neighbour are declined.

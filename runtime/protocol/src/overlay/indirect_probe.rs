@@ -8,15 +8,15 @@
 //! takes three quarters of a heartbeat longer: a prober that heard the suspect just before the fabric lost
 //! it replies *alive* at first.
 
-use crate::event::CauseKind;
+use crate::cause::CauseKind;
 use crate::evidence::ObservationKind;
 use crate::identity::{MemberId, Version};
+use crate::interface::Route;
 use crate::lateness::LATE_MAX_US;
-use crate::link::Subject;
 use crate::overlay::Overlay;
-use crate::overlay::interface::Route;
 use crate::overlay::outbox::Intent;
 use crate::state::NodeState;
+use crate::subjects::Subject;
 use crate::table::Member;
 use crate::time::Instant;
 

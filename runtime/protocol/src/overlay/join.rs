@@ -15,8 +15,8 @@ use std::collections::BTreeSet;
 
 use crate::config::{Config, Mode};
 use crate::identity::MemberId;
+use crate::interface::Target;
 use crate::overlay::Overlay;
-use crate::overlay::interface::Target;
 use crate::overlay::outbox::Intent;
 use crate::state::NodeState;
 use crate::time::Instant;

@@ -3,17 +3,18 @@
 //! All changes of records are made here and spread from here. A new fact goes on the list of every link
 //! except the one it came from. The sender of an old fact gets the present record.
 
-use crate::event::{CauseKind, EventKind};
+use crate::cause::CauseKind;
+use crate::event::EventKind;
 use crate::evidence::ObservationKind;
 use crate::identity::{MemberId, is_plausible};
-use crate::link::Subject;
-use crate::member_info::MemberInfo;
+use crate::interface::Target;
 use crate::overlay::Overlay;
-use crate::overlay::interface::Target;
 use crate::overlay::outbox::Intent;
 use crate::planted::{self, Fault};
+use crate::reporters::Reporters;
 use crate::state::{NodeState, RankFact};
-use crate::table::{Member, RANKS_MAX, Reporters};
+use crate::subjects::Subject;
+use crate::table::{Member, RANKS_MAX};
 use crate::time::Instant;
 use crate::verdict::{self, Order};
 use crate::wire::NodeFact;
@@ -77,7 +78,7 @@ impl Overlay {
             self.counters.facts_refused += 1;
             return;
         }
-        let mut member = Member::new(fact.id, MemberInfo::of(fact), fact.version);
+        let mut member = Member::new(fact.id, fact.info(), fact.version);
         member.vouched_at = self.now;
         if !fact.state.in_view() {
             // Gone before the local member joined: kept, so that late news of it is known to be late.
@@ -235,7 +236,7 @@ impl Overlay {
         self.table.change(fact.id, |member| {
             member.enter(fact.version);
             member.state = NodeState::Alive;
-            member.info = MemberInfo::of(fact);
+            member.info = fact.info();
             if !planted::on(Fault::SuspicionLeaks) {
                 member.reporters = Reporters::default();
             }
@@ -495,5 +496,5 @@ fn take_end(member: &mut Member, fact: &NodeFact<'_>, now: Instant) {
     member.silent_us = fact.silent_us;
     member.reporters = fact.reporters;
     member.removed_at = now;
-    member.info = MemberInfo::of(fact);
+    member.info = fact.info();
 }

@@ -20,14 +20,16 @@
 
 use std::collections::BTreeSet;
 
+use crate::cause::CauseKind;
 use crate::config::Minority;
-use crate::event::{CauseKind, EventKind};
+use crate::event::EventKind;
 use crate::identity::MemberId;
 use crate::overlay::Overlay;
 use crate::overlay::correlation::WINDOW_DEADLINES;
 use crate::overlay::outbox::Intent;
 use crate::planted::{self, Fault};
-use crate::table::{Member, Reporters};
+use crate::reporters::Reporters;
+use crate::table::Member;
 use crate::time::Instant;
 use crate::verdict;
 use crate::wire::Strength;

@@ -3,7 +3,7 @@
 //! This file holds the engine's state, its inputs and its timers. The rest, one file each:
 //!
 //! - frames: `receive` (checks, then dispatch), `contact` (first contact), `parameter_check` (equal
-//!   parameters), `send` (writing), `outbox` (intents), `interface` (inputs and outputs)
+//!   parameters), `send` (writing), `outbox` (intents), `interface` (getters)
 //! - links: `handshake` (made, changed, ended), `topology` (ring successors), `neighbours` (random links),
 //!   `join` (finding members, healing splits), `views` (whole views for joining members)
 //! - news: `merge` (into the table), `push` (dissemination), `attributes` (what members publish)
@@ -62,20 +62,22 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
 use crate::attributes::Store;
+use crate::cause::{Cause, CauseKind};
 use crate::config::{Config, ConfigError, SEEDS_MAX};
 use crate::counters::Counters;
-use crate::event::{Cause, CauseKind, Event, EventKind};
+use crate::event::{Event, EventKind};
 use crate::evidence::{Observation, ObservationKind};
 use crate::identity::{ADDRESS_MAX, MemberId, Version};
-use crate::link::{AckWait, Link, Subject};
-use crate::member_info::MemberInfo;
+use crate::interface::{Input, Phase, Route, Told};
+use crate::link::{AckWait, Link};
 use crate::reject::Reject;
+use crate::reporters::Reporters;
 use crate::state::{NodeState, RankFact, RankState};
-use crate::table::{Member, RANKS_MAX, Reporters, Table};
+use crate::subjects::Subject;
+use crate::table::{Member, RANKS_MAX, Table};
 use crate::time::Instant;
 
 pub use correlation::GroupFailure;
-pub use interface::{Class, Input, MemberView, Phase, Route, Target, Told, Transmit};
 use outbox::{Intent, Outbox};
 use parts::{Dissemination, JoinState, TopologyState, WatchState};
 use rules::Rules;
@@ -125,7 +127,7 @@ impl Overlay {
         let restart_inquiry = restart_inquiry::RestartInquiry::of(&config);
         let version = Version::first(restart_inquiry.incarnation().unwrap_or(config.incarnation));
         let mut table = Table::default();
-        table.insert(Member::new(own, MemberInfo::own(&config), version));
+        table.insert(Member::new(own, config.info(), version));
         let mut seed = [0; 32];
         seed[..8].copy_from_slice(&config.random_seed.to_le_bytes());
         seed[8..16].copy_from_slice(&own.0.to_le_bytes());

@@ -14,13 +14,14 @@
 //! node may be wrong. Two members that started within one deadline of each other both stop. Two members
 //! with the same name and the same incarnation cannot be told apart.
 
-use crate::event::{CauseKind, EventKind};
+use crate::cause::CauseKind;
+use crate::event::EventKind;
 use crate::frame::{Header, Receiver};
+use crate::interface::Phase;
 use crate::overlay::Overlay;
-use crate::overlay::interface::Phase;
 use crate::overlay::outbox::Intent;
 use crate::reject::Reject;
-use crate::table::Reporters;
+use crate::reporters::Reporters;
 use crate::time::Instant;
 use crate::wire::{Message, NodeFact};
 

@@ -10,9 +10,9 @@
 //! the view.
 
 use crate::identity::MemberId;
+use crate::interface::Route;
 use crate::link::Link;
 use crate::overlay::Overlay;
-use crate::overlay::interface::Route;
 use crate::overlay::outbox::Intent;
 use crate::overlay::topology::ask_again;
 

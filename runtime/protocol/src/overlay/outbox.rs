@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::frame::{FrameName, Receiver};
 use crate::identity::{MemberId, Version};
-use crate::link::Subject;
-use crate::overlay::interface::{Route, Target};
+use crate::interface::{Route, Target};
+use crate::subjects::Subject;
 
 /// Most intents in the queue.
 pub(super) const OUTBOX_MAX: usize = 8192;

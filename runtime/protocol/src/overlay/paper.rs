@@ -14,13 +14,16 @@
 //! time when the frame is written; only a member itself decides over its own record; the local lateness is
 //! not held against others.
 
-use crate::event::{CauseKind, EventKind};
+use crate::cause::CauseKind;
+use crate::event::EventKind;
 use crate::evidence::ObservationKind;
 use crate::identity::{MemberId, Version};
-use crate::link::{AckWait, Subject};
+use crate::link::AckWait;
 use crate::overlay::Overlay;
+use crate::reporters::Reporters;
 use crate::state::NodeState;
-use crate::table::{Member, Reporters};
+use crate::subjects::Subject;
+use crate::table::Member;
 use crate::wire::NodeFact;
 
 impl Overlay {
@@ -175,7 +178,7 @@ impl Overlay {
 
     /// A record as it is sent; `None` if it is not sent.
     pub(super) fn record_of<'a>(&self, member: &'a Member) -> Option<NodeFact<'a>> {
-        let mut record = NodeFact::of(member);
+        let mut record = member.fact();
         if !self.rules.sends_verdicts {
             match record.state {
                 NodeState::Failed => return None,

@@ -2,14 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use crate::event::{Cause, CauseKind, Event, EventKind};
+use crate::cause::{Cause, CauseKind};
+use crate::event::{Event, EventKind};
 use crate::frame::{Header, Receiver};
 use crate::identity::{MemberId, Version};
 use crate::overlay::Overlay;
 use crate::overlay::outbox::Intent;
 use crate::parameters::{Parameter, Parameters};
 use crate::reject::Reject;
-use crate::table::Reporters;
+use crate::reporters::Reporters;
 use crate::time::Instant;
 use crate::wire::{Message, NodeFact};
 

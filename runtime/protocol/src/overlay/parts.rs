@@ -9,13 +9,13 @@ use crate::ack_rtt::AckRtt;
 use crate::config::Config;
 use crate::identity::{MemberId, Version};
 use crate::lateness::Lateness;
-use crate::link::Subject;
 use crate::overlay::indirect_probe::IndirectProbe;
 use crate::overlay::join::{self, Rejoin};
 use crate::overlay::restart_inquiry::RestartInquiry;
 use crate::overlay::views::Views;
 use crate::overlay::{correlation, failure_claim, minority, name_conflict, parameter_check};
 use crate::replay::ReplayGuard;
+use crate::subjects::Subject;
 use crate::time::Instant;
 use crate::wire::Acks;
 

@@ -22,14 +22,14 @@
 use crate::codec::Writer;
 use crate::frame::Kind;
 use crate::identity::MemberId;
-use crate::link::Subject;
+use crate::interface::{Class, Route, Target};
+use crate::mix::mix;
 use crate::overlay::Overlay;
-use crate::overlay::interface::{Class, Route, Target};
 use crate::overlay::outbox::Intent;
 use crate::overlay::send::Written;
 use crate::planted::{self, Fault};
 use crate::state::{NodeState, RankState};
-use crate::table::mix;
+use crate::subjects::Subject;
 use crate::wire::{HINT_SIZE, Hint};
 
 /// In views up to this size the origin of a death tells all members directly.

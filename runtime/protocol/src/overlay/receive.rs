@@ -12,9 +12,8 @@
 use crate::config::MTU_MAX;
 use crate::frame::{self, Header, Kind, Receiver};
 use crate::identity::{MemberId, Version, is_plausible};
-use crate::member_info::MemberInfo;
+use crate::interface::{Phase, Route, Target};
 use crate::overlay::Overlay;
-use crate::overlay::interface::{Phase, Route};
 use crate::overlay::outbox::Intent;
 use crate::reject::Reject;
 use crate::state::NodeState;
@@ -211,7 +210,7 @@ impl Overlay {
             && self.news.replay.is_latest(header.sender, header.sequence)
         {
             self.table
-                .change(header.sender, |member| member.info = MemberInfo::of(own));
+                .change(header.sender, |member| member.info = own.info());
         }
     }
 
@@ -436,7 +435,7 @@ impl Overlay {
 
     pub(super) fn introduce_to(&mut self, to: MemberId) {
         self.enqueue(Intent::Join {
-            target: super::Target::Member(to),
+            target: Target::Member(to),
             boot: true,
         });
     }

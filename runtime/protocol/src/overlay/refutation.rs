@@ -3,19 +3,19 @@
 //! A suspicion is refuted with a higher minor. A verdict that stands makes the local member an outcast: the
 //! engine tells the application, and then rejoins with a higher incarnation or stops, by policy.
 
+use crate::cause::CauseKind;
 use crate::config::Policy;
-use crate::event::{CauseKind, EventKind};
+use crate::event::EventKind;
 use crate::identity::{ADDRESS_MAX, INCARNATION_MAX, MemberId, Version};
-use crate::link::Subject;
-use crate::member_info::MemberInfo;
+use crate::interface::Phase;
 use crate::overlay::Overlay;
-use crate::overlay::interface::Phase;
 use crate::overlay::outbox::Outbox;
 use crate::overlay::views::Views;
 use crate::planted::{self, Fault};
 use crate::reject::Reject;
+use crate::reporters::Reporters;
 use crate::state::NodeState;
-use crate::table::Reporters;
+use crate::subjects::Subject;
 use crate::verdict;
 use crate::wire::NodeFact;
 
@@ -92,7 +92,7 @@ impl Overlay {
             return Ok(());
         }
         self.config.address = address.to_vec();
-        let info = MemberInfo::own(&self.config);
+        let info = self.config.info();
         self.table.change(self.own, |own| own.info = info);
         if self.phase == Phase::Running {
             self.renew_own(self.own_version().raised());

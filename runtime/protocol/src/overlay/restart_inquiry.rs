@@ -12,8 +12,8 @@
 
 use crate::config::Config;
 use crate::identity::Version;
+use crate::interface::Phase;
 use crate::overlay::Overlay;
-use crate::overlay::interface::Phase;
 use crate::overlay::rules::Rules;
 use crate::state::NodeState;
 use crate::time::Instant;

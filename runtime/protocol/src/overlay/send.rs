@@ -8,14 +8,14 @@
 use crate::codec::{Full, Writer};
 use crate::frame::{FRAME_OVERHEAD, HEADER_SIZE, Header, Kind, Receiver, TAG_SIZE, seal};
 use crate::identity::MemberId;
-use crate::link::Subject;
+use crate::interface::{Class, Phase, Route, Target, Transmit};
 use crate::overlay::Overlay;
-use crate::overlay::interface::{Class, Phase, Route, Target, Transmit};
 use crate::overlay::outbox::{Intent, Verify};
 use crate::overlay::views::View;
 use crate::parameters::Parameters;
+use crate::subjects::Subject;
 use crate::time::Instant;
-use crate::wire::{ASKED_SHIFT, Acks, Fact, NodeFact, write_version};
+use crate::wire::{ASKED_SHIFT, Acks, Fact, write_version};
 
 impl Overlay {
     /// Writes the next frame into `buffer` and returns its receiver; `None` when there is nothing to send.
@@ -282,7 +282,7 @@ impl Overlay {
 
     fn write_own(&self, writer: &mut Writer<'_>) -> Result<(), Full> {
         match self.table.get(self.own) {
-            Some(own) => NodeFact::of(own).write(writer),
+            Some(own) => own.fact().write(writer),
             None => Err(Full),
         }
     }

@@ -14,11 +14,11 @@ use crate::codec::{Full, Malformed, Reader, Writer};
 use crate::config::{Config, ConfigError};
 use crate::identity::MemberId;
 use crate::link::Link;
-use crate::member_info::MemberInfo;
 use crate::overlay::Overlay;
+use crate::subjects::Subject;
 use crate::table::Member;
 use crate::time::Instant;
-use crate::wire::{Fact, NodeFact};
+use crate::wire::Fact;
 
 const SNAPSHOT_VERSION: u8 = 3;
 /// Added to the attribute version of the predecessor, whose last writes may be in no snapshot.
@@ -63,7 +63,7 @@ impl Overlay {
         let own = self.table.get(self.own).into_iter();
         let others = self.table.iter().filter(|member| member.id != self.own);
         for member in own.chain(others) {
-            append(bytes, &Fact::Node(NodeFact::of(member)));
+            append(bytes, &Fact::Node(member.fact()));
             let incarnation = member.version.incarnation;
             for fact in member.ranks.values() {
                 append(
@@ -131,8 +131,8 @@ impl Overlay {
                 let mut link = Link::new(now);
                 link.observed = true;
                 link.beat_due = true;
-                link.mark(crate::link::Subject::Node(engine.own));
-                link.mark(crate::link::Subject::Map(engine.own));
+                link.mark(Subject::Node(engine.own));
+                link.mark(Subject::Map(engine.own));
                 engine.links.insert(id, link);
             }
         }
@@ -171,7 +171,7 @@ impl Overlay {
     fn restore(&mut self, fact: Fact<'_>) -> Result<(), ResumeError> {
         match fact {
             Fact::Node(fact) if fact.id != self.own => {
-                let mut member = Member::new(fact.id, MemberInfo::of(&fact), fact.version);
+                let mut member = Member::new(fact.id, fact.info(), fact.version);
                 member.state = fact.state;
                 member.cause = fact.cause;
                 member.exit_code = fact.exit_code;

@@ -8,9 +8,9 @@ use std::collections::BTreeSet;
 
 use crate::arrivals::Arrivals;
 use crate::identity::MemberId;
+use crate::interface::Route;
 use crate::link::Link;
 use crate::overlay::Overlay;
-use crate::overlay::interface::Route;
 use crate::overlay::outbox::Intent;
 use crate::planted::{self, Fault};
 use crate::time::Instant;

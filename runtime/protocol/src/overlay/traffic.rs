@@ -16,8 +16,8 @@
 
 use crate::frame::{self, FRAME_OVERHEAD, HEADER_SIZE, Header, Kind, TAG_SIZE};
 use crate::identity::MemberId;
+use crate::interface::Phase;
 use crate::overlay::Overlay;
-use crate::overlay::interface::Phase;
 use crate::reject::Reject;
 use crate::time::Instant;
 use crate::wire::{Acks, Message};

@@ -6,17 +6,19 @@
 //! *alive* (with the time since the last frame) or *silent*. *Silent* counts as a report of the prober when
 //! the local deadline is over.
 
-use crate::event::{CauseKind, EventKind};
+use crate::cause::CauseKind;
+use crate::event::EventKind;
 use crate::evidence::ObservationKind;
 use crate::identity::{MemberId, Version};
-use crate::link::Subject;
+use crate::interface::Route;
 use crate::overlay::Overlay;
-use crate::overlay::interface::Route;
 use crate::overlay::outbox::Intent;
 use crate::planted::{self, Fault};
 use crate::reject::Reject;
+use crate::reporters::Reporters;
 use crate::state::{NodeState, RankState};
-use crate::table::{Member, Reporters};
+use crate::subjects::Subject;
+use crate::table::Member;
 use crate::time::Instant;
 use crate::verdict::{self, Silence};
 

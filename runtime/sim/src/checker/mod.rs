@@ -1,6 +1,8 @@
 //! Checkers of what must hold. They see all members from outside; each checker has a name.
 //!
-//! These examine every event:
+//! The checkers in this module examine every event, and `world` calls them. Those that examine the whole world
+//! are in `inspection`.
+//!
 //! - `alternation`: up and down alternate, for each observer and member.
 //! - `resurrection`: no member comes back with a version that was gone.
 //! - `accuracy`: no running member is declared failed unless a fault excuses it; `world::excuses` lists the
@@ -11,18 +13,15 @@
 //! - `rank-order`: the facts that an observer reports of a rank only get newer.
 //! - `attribute-order`: a node's writes are reported in the order of writing.
 //!
-//! These examine the world at intervals: `memory` and `traffic` ([`bounds`]). After each wake-up, `rest`
-//! checks that an engine with nothing to send does not request an immediate wake-up again. These examine the
-//! end: `equality`, `completeness`, `ranks`, `rank-ends`, `news`, `attributes` ([`end`]). In the calm after
-//! the end, `attribute-traffic` checks that no frames with attributes are sent.
+//! Two more are elsewhere: after each wake-up, `rest` checks that an engine with nothing to send does not
+//! request an immediate wake-up again (`world::cpu`). In the calm after the end, `attribute-traffic` checks that
+//! no frames with attributes are sent (`run`).
 //!
 //! Checkers only collect violations. No member takes part in checking itself, and no checker influences the
 //! run. An observer that was itself declared failed starts over with the view of the others: what it reported
 //! before does not bind it.
 
 mod always;
-pub(crate) mod bounds;
-pub(crate) mod end;
 
 use std::fmt;
 
@@ -31,7 +30,6 @@ use muster_protocol::{Event, EventKind, Instant, MemberId};
 use always::{
     Accuracy, Alternation, AttributeOrder, Groups, Hold, Incarnations, RankOrder, Resurrection,
 };
-pub use bounds::Bounds;
 
 /// Most violations kept: the first ones show the cause.
 const VIOLATIONS_MAX: usize = 64;

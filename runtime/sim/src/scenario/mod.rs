@@ -15,7 +15,7 @@ use muster_protocol::{Config, Minority, Profile};
 use serde::{Deserialize, Serialize};
 
 use crate::chance::Chance;
-use crate::checker::Bounds;
+use crate::inspection::Bounds;
 use crate::network::Network;
 
 pub use error::ScenarioError;

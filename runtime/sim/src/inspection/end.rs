@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use muster_protocol::{EventKind, NodeState};
 
-use super::Violation;
+use crate::checker::Violation;
 use crate::world::World;
 
 /// `completeness`: every view contains exactly the running members, in their present versions.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use muster_protocol::{Overlay, Sizes};
 
-use super::Violation;
+use crate::checker::Violation;
 use crate::world::{FactsHeard, NodeIndex, World};
 
 /// The resources that a member may use.
