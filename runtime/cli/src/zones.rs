@@ -1,11 +1,11 @@
 //! `muster zones plan`: prints the zones that a job of these nodes would have, and asks no agent.
 
-use super::answer::{Format, align};
+use super::answer::align;
 use clap::{Args, Subcommand};
 use muster_config::{ZoneSourceError, ZoneSources, parse_topology};
 use muster_hostlist::{expand, fold};
 use muster_sys::file::read_text;
-use muster_terminal::CliError;
+use muster_terminal::{CliError, Format};
 use muster_zones::{Aim, Assignment, Directory, NODES_MAX, NodeIndex, ZoneId, ZoneMap};
 use serde_json::{Value, json};
 use std::fmt::Write as _;

@@ -89,24 +89,29 @@ pub enum MapError {
         children_max: usize,
     },
     /// Two sources put nodes into different zones.
-    #[error(
-        "{one_source} puts {one} and {other} into {one_says}, {other_source} into {other_says}: remove one of the two \
-         sources, or make them agree"
-    )]
-    Contradiction {
-        /// The source that is asked first.
-        one_source: String,
-        /// The other source.
-        other_source: String,
-        /// A node.
-        one: String,
-        /// Another node.
-        other: String,
-        /// `one zone` or `two zones`: the first source.
-        one_says: &'static str,
-        /// The other source.
-        other_says: &'static str,
-    },
+    #[error(transparent)]
+    Contradiction(Box<Contradiction>),
+}
+
+/// Two sources of zones that contradict each other, and two nodes that show it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{one_source} puts {one} and {other} into {one_says}, {other_source} into {other_says}: remove one of the two \
+     sources, or make them agree"
+)]
+pub struct Contradiction {
+    /// The source that is asked first.
+    pub one_source: String,
+    /// The other source.
+    pub other_source: String,
+    /// A node.
+    pub one: String,
+    /// Another node.
+    pub other: String,
+    /// `one zone` or `two zones`: the first source.
+    pub one_says: &'static str,
+    /// The other source.
+    pub other_says: &'static str,
 }
 
 fn are(count: usize) -> &'static str {

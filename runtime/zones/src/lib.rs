@@ -24,7 +24,7 @@ mod roles;
 
 pub use assignment::{Assignment, DELEGATES, GUARDS, ZoneRoles};
 pub use directory::{Directory, NodeIndex};
-pub use error::MapError;
+pub use error::{Contradiction, MapError};
 pub use limits::{DEPTH_MAX, NODES_MAX, SUPERVISORS, ZONE_MEMBERS_MAX};
 pub use map::{Merged, ROOT, ZoneEntry, ZoneId, ZoneMap};
 pub use plan::{Aim, Switch, plan};

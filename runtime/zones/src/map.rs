@@ -13,7 +13,7 @@ use std::ops::Range;
 use muster_hostlist::{by_number, fold};
 
 use crate::directory::{Directory, NodeIndex};
-use crate::error::MapError;
+use crate::error::{Contradiction, MapError};
 use crate::limits::{DEPTH_MAX, SUPERVISORS, ZONE_MEMBERS_MAX};
 
 /// The path of the zone above all others, if no zone of the map is that.
@@ -253,14 +253,14 @@ impl ZoneMap {
                 true => "one zone",
                 false => "two zones",
             };
-            MapError::Contradiction {
+            MapError::Contradiction(Box::new(Contradiction {
                 one_source: source.to_owned(),
                 other_source: other_source.to_owned(),
                 one: self.directory.name(one).unwrap_or_default(),
                 other: self.directory.name(two).unwrap_or_default(),
                 one_says: says(self),
                 other_says: says(other),
-            }
+            }))
         };
         // The first node seen of each zone of one map with that of the other.
         let (mut forth, mut back) = (BTreeMap::new(), BTreeMap::new());

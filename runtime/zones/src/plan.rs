@@ -71,9 +71,9 @@ fn cut(switches: &[Switch], zone: usize) -> Vec<Vec<NodeIndex>> {
     let mut open: Vec<NodeIndex> = Vec::new();
     let mut above = "";
     for switch in switches {
-        let fits = open.len() + switch.nodes.len() <= zone + zone / 4;
-        let is_sibling = switch.above == above || open.len() < zone / 4;
-        if !open.is_empty() && !(fits && is_sibling) {
+        let is_too_large = open.len() + switch.nodes.len() > zone + zone / 4;
+        let is_elsewhere = switch.above != above && open.len() >= zone / 4;
+        if !open.is_empty() && (is_too_large || is_elsewhere) {
             zones.push(std::mem::take(&mut open));
         }
         above = &switch.above;

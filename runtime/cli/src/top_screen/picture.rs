@@ -11,7 +11,7 @@ use std::fs;
 use std::path::Path;
 
 /// Size of the terminal in characters.
-const SCREEN: (u16, u16) = (104, 14);
+const SCREEN: (u16, u16) = (130, 14);
 /// Size of a character, and of the edges of the window, in pixels.
 const CHARACTER: (f64, f64) = (7.8, 18.0);
 const EDGE: (f64, f64) = (20.0, 34.0);
@@ -69,7 +69,7 @@ fn svg(screen: &Buffer) -> String {
             draw_run(
                 &mut text,
                 first,
-                run,
+                &run,
                 (place(start, row), place(column, row).0),
             );
         }
@@ -78,7 +78,7 @@ fn svg(screen: &Buffer) -> String {
 }
 
 /// Draws cells of one style, from a position up to another one of the same row.
-fn draw_run(text: &mut String, style: &Cell, run: String, ((x, y), end): ((f64, f64), f64)) {
+fn draw_run(text: &mut String, style: &Cell, run: &str, ((x, y), end): ((f64, f64), f64)) {
     let (colour, behind) = colours(style);
     if behind != BACKGROUND {
         let (width, height) = (end - x, CHARACTER.1);

@@ -95,7 +95,7 @@ fn parse_line(number: usize, text: &str) -> Result<Line, String> {
         match key.to_ascii_lowercase().as_str() {
             "switchname" => line.name = value.to_owned(),
             "nodes" if !value.is_empty() && value != "(null)" => {
-                line.nodes = Some(value.to_owned())
+                line.nodes = Some(value.to_owned());
             }
             "switches" if !value.is_empty() && value != "(null)" => {
                 line.switches = expand(value, SWITCHES_MAX).map_err(|error| error.to_string())?;
