@@ -1,6 +1,7 @@
 //! `muster zones plan`: wrong input names the value, the reason and the remedy.
 
 use muster_tests::program;
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 fn plan(arguments: &[&str]) -> (Option<i32>, String, String) {
@@ -32,6 +33,41 @@ fn a_plan_of_a_million_nodes_is_printed_on_one_screen() {
         "{table}"
     );
     assert!(table.lines().count() < 50, "{table}");
+}
+
+/// The commands of the guide, with what scontrol prints for a Slurm of two switches.
+#[test]
+fn the_commands_of_the_guide_work() {
+    let commands = [
+        "muster zones plan --nodes 'n[0001-4096]'",
+        "scontrol show topology | muster zones plan --nodes 'n[1-4]' --topology - --each-switch",
+    ];
+    let folder = tempfile::tempdir().unwrap();
+    let scontrol = folder.path().join("scontrol");
+    let lines = "SwitchName=s1 Level=0 Nodes=n[1-2]\\nSwitchName=s2 Level=0 Nodes=n[3-4]\\n";
+    std::fs::write(&scontrol, format!("#!/bin/sh\nprintf '{lines}'\n")).unwrap();
+    std::fs::set_permissions(&scontrol, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let programs = program("muster");
+    let path = format!(
+        "{}:{}:/usr/bin:/bin",
+        folder.path().display(),
+        programs.parent().unwrap().display()
+    );
+    for (command, begins) in commands.iter().zip([
+        "4096 nodes by the node list: 16 zones of 256",
+        "4 nodes by standard input: 2 zones of 2",
+    ]) {
+        let output = Command::new("sh")
+            .args(["-c", command])
+            .env("PATH", &path)
+            .output()
+            .unwrap();
+        let table = String::from_utf8_lossy(&output.stdout);
+        assert!(
+            output.status.success() && table.starts_with(begins),
+            "{command}: {output:?}"
+        );
+    }
 }
 
 #[test]
