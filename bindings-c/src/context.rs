@@ -7,20 +7,14 @@ use std::cell::{Cell, RefCell};
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock};
-use std::time::Duration;
 
-use muster_client::bootstrap;
 use muster_client::{Client, Error, Options, shared};
 use muster_ipc::{DirectoryError, RefusalCode};
 use muster_shm::TableView;
 use muster_sys::cancel::Shield;
 use muster_sys::fork;
 
-use crate::boundary::enter;
-use crate::callback;
-use crate::config::{Settings, muster_config_t};
 use crate::error::{Code, Failure};
-use crate::event::refuse_in_callback;
 
 /// The type that C holds a pointer to.
 #[derive(Debug)]
@@ -44,71 +38,9 @@ static CHANGES: AtomicU64 = AtomicU64::new(1);
 static OWNER: AtomicU64 = AtomicU64::new(0);
 static CONNECTS: AtomicU32 = AtomicU32::new(0);
 
-/// Connects this process.
-///
-/// # Safety
-/// `config` is NULL or points to a struct whose `struct_size` is right; `context` is NULL or
-/// points to a writable pointer.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn muster_init(
-    config: *const muster_config_t,
-    context: *mut *mut muster_ctx_t,
-) -> c_int {
-    enter(|| {
-        if context.is_null() {
-            return Err(Failure::new(Code::Argument, "context is NULL"));
-        }
-        // SAFETY: not NULL, and the caller's to write to.
-        unsafe { context.write(std::ptr::null_mut()) };
-        let settings = Settings::read(config)?;
-        refuse_forked()?;
-        refuse_in_callback("muster_init")?;
-        connect(settings)?;
-        // SAFETY: as above.
-        unsafe { context.write(handle()) };
-        Ok(0)
-    })
-}
-
-/// Undoes one init.
-#[unsafe(no_mangle)]
-pub extern "C" fn muster_finalize(context: *mut muster_ctx_t) -> c_int {
-    enter(|| leave(context, 0, "muster_finalize"))
-}
-
-/// Undoes one init. The last one announces the exit code of this process.
-#[unsafe(no_mangle)]
-pub extern "C" fn muster_leave(context: *mut muster_ctx_t, exit_code: c_int) -> c_int {
-    enter(|| {
-        if !(0..=255).contains(&exit_code) {
-            return Err(Failure::new(
-                Code::Argument,
-                format!("exit_code is {exit_code}; it must be 0 to 255"),
-            ));
-        }
-        leave(context, exit_code, "muster_leave")
-    })
-}
-
-fn leave(context: *const muster_ctx_t, exit_code: c_int, call: &str) -> Result<c_int, Failure> {
-    check(context)?;
-    refuse_in_callback(call)?;
-    let leaving = client(context)?;
-    // A running callback returns before the connection is closed, so that its calls find the connection. If it does
-    // not return in time, its later calls fail. The caller gets the time-out, since it must not free yet what the
-    // callback uses.
-    let mut stopped = Ok(0);
-    let remaining =
-        shared::finalize_after(exit_code, |client| stopped = callback::stop(Some(client)))?;
-    if remaining == 0 {
-        forget_client(&leaving);
-        return stopped;
-    }
-    Ok(0)
-}
-
-fn connect(settings: Settings) -> Result<(), Failure> {
-    let client = shared::init(options(settings))?;
+/// Connects this process, or counts one more init.
+pub(crate) fn connect(options: Options) -> Result<(), Failure> {
+    let client = shared::init(options)?;
     note_owner();
     set_client(client);
     Ok(())
@@ -130,7 +62,7 @@ fn set_client(client: Client) {
 }
 
 /// Removes a client that has left, unless another thread has connected again since.
-fn forget_client(left: &Client) {
+pub(crate) fn forget_client(left: &Client) {
     let mut client = CLIENT.write().unwrap_or_else(PoisonError::into_inner);
     let owner = OWNER.load(Ordering::Acquire);
     let forgotten = client.as_ref().is_some_and(|client| client.is_same(left));
@@ -146,25 +78,6 @@ fn forget_client(left: &Client) {
     CHANGES.fetch_add(1, Ordering::AcqRel);
 }
 
-fn options(settings: Settings) -> Options {
-    let defaults = Options::default();
-    let ulfm = settings.feed_ulfm || defaults.ulfm;
-    Options {
-        job: settings.job,
-        node: settings.node,
-        directory: settings.directory.map(Into::into),
-        rank: settings.rank,
-        job_size: settings.ranks.unwrap_or(0),
-        thread: !settings.no_thread,
-        ulfm,
-        deadline: settings.timeout_ms.map_or(defaults.deadline, |timeout_ms| {
-            Duration::from_millis(timeout_ms.into())
-        }),
-        pmix_integration: bootstrap::pmix_integration(ulfm),
-        ..defaults
-    }
-}
-
 pub(crate) fn handle() -> *mut muster_ctx_t {
     (&raw const HANDLE).cast_mut()
 }
@@ -176,7 +89,8 @@ fn not_initialized() -> Failure {
     )
 }
 
-fn refuse_forked() -> Result<(), Failure> {
+/// Refuses a forked child of the process that is connected.
+pub(crate) fn refuse_forked() -> Result<(), Failure> {
     let owner = OWNER.load(Ordering::Acquire) as u32;
     if owner != 0 && owner != fork::current() + 1 {
         return Err(Failure::new(

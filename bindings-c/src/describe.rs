@@ -3,10 +3,12 @@
 use std::ffi::{c_char, c_int};
 
 use muster_client::describe;
+use muster_shm::TableView;
 use muster_shm::names::{CAUSES, KINDS, NODE_STATES, RANK_STATES, name};
-use muster_shm::{Cause, Event, EventKind, TableView};
 
-use crate::event::muster_event_t;
+use crate::boundary::{enter, write_text};
+use crate::context::{self, muster_ctx_t};
+use crate::event::{checked, muster_event_t};
 
 /// The name of an event.
 #[unsafe(no_mangle)]
@@ -33,32 +35,30 @@ pub extern "C" fn muster_rank_state_name(state: c_int) -> *const c_char {
 }
 
 /// One line about an event, with the names in a state table.
-pub(crate) fn line(event: &muster_event_t, table: &TableView) -> String {
+fn line(event: &muster_event_t, table: &TableView) -> String {
     match event.known() {
         Some(known) => describe::on_table(&known, event.delivered_ns, table),
         None => format!("an event of the unknown kind {}", event.kind),
     }
 }
 
-impl muster_event_t {
-    /// The runtime's event; none if the kind is unknown.
-    pub(crate) fn known(&self) -> Option<Event> {
-        let kind = EventKind::from_number(u16::try_from(self.kind).ok()?)?;
-        let cause = u16::try_from(self.cause).ok().and_then(Cause::from_number);
-        Some(Event {
-            sequence: self.sequence,
-            at_ns: self.verdict_ns,
-            node: self.node,
-            rank: self.rank,
-            code: self.code,
-            silent_us: self.silent_us,
-            reporter_count: self.reporter_count,
-            reporters: self.reporters,
-            lost: self.lost,
-            key_hash: self.key_hash,
-            count: self.count,
-            total: self.total,
-            ..Event::new(kind, cause.unwrap_or(Cause::Unspecified))
+/// Describes an event in one line of text.
+///
+/// # Safety
+/// `event` is NULL or points to an event; `buffer` has room for `size` bytes, or is NULL if `size`
+/// is 0.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn muster_event_describe(
+    context: *mut muster_ctx_t,
+    event: *const muster_event_t,
+    buffer: *mut c_char,
+    size: usize,
+) -> c_int {
+    enter(|| {
+        let event = checked(event)?;
+        context::with_table(context, |table| {
+            let text = line(event, table);
+            write_text(&text, buffer, size)
         })
-    }
+    })
 }

@@ -1,20 +1,13 @@
-//! Events: the C struct, and the calls that return events or pass them to a callback.
-//!
-//! Callbacks run on the thread that calls `muster_dispatch`. The module `callback` has those on a thread of the
-//! library.
+//! Events: the C struct, and the call of a callback with one.
 
 use std::cell::Cell;
-use std::ffi::{c_char, c_int, c_void};
-use std::os::fd::AsRawFd;
+use std::ffi::{c_int, c_void};
 
-use muster_shm::{Event, TableView};
+use muster_shm::{Cause, Event, EventKind, TableView};
 use muster_sys::clock;
-use std::time::Duration;
 
-use crate::boundary::{count, enter, write_text};
-use crate::callback;
+use crate::boundary::{count, enter};
 use crate::context::{self, muster_ctx_t};
-use crate::describe;
 use crate::error::{Code, Failure};
 
 /// One event, as in `muster.h`.
@@ -71,9 +64,6 @@ pub type muster_event_fn = Option<
     ),
 >;
 
-/// Most events of one dispatch, so that it ends even if events arrive without a pause.
-const DISPATCH_MAX: usize = 1024;
-
 thread_local! {
     static IN_CALLBACK: Cell<bool> = const { Cell::new(false) };
 }
@@ -107,7 +97,8 @@ pub(crate) unsafe fn call_back(
 }
 
 impl muster_event_t {
-    fn of(event: &Event) -> Self {
+    /// The event as the C struct, delivered now.
+    pub(crate) fn of(event: &Event) -> Self {
         Self {
             struct_size: FIRST_SIZE,
             sequence: event.sequence,
@@ -128,6 +119,27 @@ impl muster_event_t {
         }
     }
 
+    /// The runtime's event; none if the kind is unknown.
+    pub(crate) fn known(&self) -> Option<Event> {
+        let kind = EventKind::from_number(u16::try_from(self.kind).ok()?)?;
+        let cause = u16::try_from(self.cause).ok().and_then(Cause::from_number);
+        Some(Event {
+            sequence: self.sequence,
+            at_ns: self.verdict_ns,
+            node: self.node,
+            rank: self.rank,
+            code: self.code,
+            silent_us: self.silent_us,
+            reporter_count: self.reporter_count,
+            reporters: self.reporters,
+            lost: self.lost,
+            key_hash: self.key_hash,
+            count: self.count,
+            total: self.total,
+            ..Event::new(kind, cause.unwrap_or(Cause::Unspecified))
+        })
+    }
+
     /// The nodes that the event is about, as far as the state table still has them.
     fn nodes(&self, table: &TableView) -> Vec<u32> {
         self.known()
@@ -136,7 +148,7 @@ impl muster_event_t {
 }
 
 /// The caller's event, checked to have at least the first version's size.
-fn checked<'a>(event: *const muster_event_t) -> Result<&'a muster_event_t, Failure> {
+pub(crate) fn checked<'a>(event: *const muster_event_t) -> Result<&'a muster_event_t, Failure> {
     if event.is_null() {
         return Err(Failure::new(Code::Argument, "event is NULL"));
     }
@@ -152,145 +164,6 @@ fn checked<'a>(event: *const muster_event_t) -> Result<&'a muster_event_t, Failu
     }
     // SAFETY: the caller's struct has all members of this version, by its size.
     Ok(unsafe { &*event })
-}
-
-/// The descriptor that is readable while there are events.
-#[unsafe(no_mangle)]
-pub extern "C" fn muster_get_fd(context: *mut muster_ctx_t) -> c_int {
-    enter(|| {
-        let client = context::client(context)?;
-        Ok(client.descriptor()?.as_raw_fd())
-    })
-}
-
-/// Takes the next event.
-///
-/// # Safety
-/// `event` is NULL or points to a struct whose `struct_size` is right.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn muster_next_event(
-    context: *mut muster_ctx_t,
-    event: *mut muster_event_t,
-) -> c_int {
-    enter(|| {
-        let size = checked(event)?.struct_size;
-        let client = context::client(context)?;
-        callback::refuse_takers("muster_next_event")?;
-        let Some(next) = client.next_event()? else {
-            return Ok(0);
-        };
-        let mut taken = muster_event_t::of(&next);
-        taken.struct_size = size;
-        // SAFETY: the size was checked: the caller's struct holds all members of this version.
-        unsafe { event.write(taken) };
-        Ok(1)
-    })
-}
-
-/// Takes up to `most` events, and waits for the first.
-///
-/// # Safety
-/// `events` is NULL or points to `most` structs; the `struct_size` of the first one is right.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn muster_poll_events(
-    context: *mut muster_ctx_t,
-    events: *mut muster_event_t,
-    most: usize,
-    timeout_ms: u32,
-) -> c_int {
-    enter(|| {
-        if most == 0 {
-            return Err(Failure::new(
-                Code::Argument,
-                "most is 0: the array has no room for an event",
-            ));
-        }
-        let size = checked(events)?.struct_size;
-        if size % align_of::<muster_event_t>() != 0 {
-            return Err(Failure::new(
-                Code::StructSize,
-                format!(
-                    "events->struct_size is {size}, larger than in any version; use MUSTER_EVENT_INIT"
-                ),
-            ));
-        }
-        let client = context::client(context)?;
-        let deadline = Duration::from_millis(timeout_ms.into());
-        let may_take = || callback::refuse_takers("muster_poll_events").is_ok();
-        let mut next = client.wait_event_while(deadline, may_take)?;
-        if next.is_none() {
-            callback::refuse_takers("muster_poll_events")?;
-        }
-        let mut taken = 0;
-        while let Some(found) = next {
-            let mut event = muster_event_t::of(&found);
-            event.struct_size = size;
-            // SAFETY: the caller's array holds `most` structs of that size, and this is one of them.
-            unsafe { events.byte_add(taken * size).write(event) };
-            taken += 1;
-            // An error from now on is returned by the next call.
-            let wanted = taken < most && may_take();
-            next = if wanted {
-                client.next_event().unwrap_or(None)
-            } else {
-                None
-            };
-        }
-        Ok(count(taken))
-    })
-}
-
-/// Calls the callback with each event that waits.
-///
-/// # Safety
-/// `callback` is NULL or a function that may be called with `argument`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn muster_dispatch(
-    context: *mut muster_ctx_t,
-    callback: muster_event_fn,
-    argument: *mut c_void,
-) -> c_int {
-    enter(|| {
-        let Some(callback) = callback else {
-            return Err(Failure::new(Code::Argument, "callback is NULL"));
-        };
-        refuse_in_callback("muster_dispatch")?;
-        let client = context::client(context)?;
-        callback::refuse_takers("muster_dispatch")?;
-        // If the agent is lost, its earlier events are delivered first; then next_event returns the error.
-        let _ = client.dispatch();
-        let mut called = 0;
-        while called < DISPATCH_MAX {
-            let Some(event) = client.next_event()? else {
-                break;
-            };
-            // SAFETY: the caller gives a function of this signature.
-            unsafe { call_back(callback, &event, argument) };
-            called += 1;
-        }
-        Ok(count(called))
-    })
-}
-
-/// Describes an event in one line of text.
-///
-/// # Safety
-/// `event` is NULL or points to an event; `buffer` has room for `size` bytes, or is NULL if `size`
-/// is 0.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn muster_event_describe(
-    context: *mut muster_ctx_t,
-    event: *const muster_event_t,
-    buffer: *mut c_char,
-    size: usize,
-) -> c_int {
-    enter(|| {
-        let event = checked(event)?;
-        context::with_table(context, |table| {
-            let text = describe::line(event, table);
-            write_text(&text, buffer, size)
-        })
-    })
 }
 
 /// The nodes that an event is about.
@@ -327,7 +200,6 @@ pub unsafe extern "C" fn muster_event_nodes(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use muster_shm::{Cause, EventKind};
 
     #[test]
     fn an_event_without_its_size_is_refused() {

@@ -4,6 +4,16 @@
 //! client, convert the result. There is no logic here: the crate `muster` defines what an event means and when an
 //! agent is started. `link.sh` makes `libmuster.so` and `libmuster.a` of this crate.
 //!
+//! Layers, from bottom to top; a module uses only modules that are listed before it:
+//!
+//! - `error`: codes and messages
+//! - `boundary`: the entry of each call
+//! - `config`: the settings that `muster_init` takes
+//! - `context`: the connection of this process
+//! - `event`: the C struct of an event
+//! - `callback`: callbacks on a thread of the library
+//! - `lifecycle`, `delivery`, `describe`, `view`, `wait` and the others: the calls
+//!
 //! Architecture invariant: only the C library is linked, since all this lives in the address space of applications.
 
 mod attribute;
@@ -14,9 +24,11 @@ mod config;
 mod context;
 mod control;
 mod counter;
+mod delivery;
 mod describe;
 mod error;
 mod event;
+mod lifecycle;
 mod progress;
 mod traffic;
 mod view;
@@ -29,17 +41,17 @@ pub use attribute::{
 pub use bootstrap_exchange::{muster_bootstrap_record, muster_take_bootstrap_records};
 pub use callback::muster_set_callback;
 pub use config::muster_config_t;
-pub use context::{muster_ctx_t, muster_finalize, muster_init, muster_leave};
+pub use context::muster_ctx_t;
 pub use control::{muster_control, muster_why};
 pub use counter::muster_counter;
+pub use delivery::{muster_dispatch, muster_get_fd, muster_next_event, muster_poll_events};
 pub use describe::{
-    muster_cause_name, muster_event_name, muster_node_state_name, muster_rank_state_name,
+    muster_cause_name, muster_event_describe, muster_event_name, muster_node_state_name,
+    muster_rank_state_name,
 };
 pub use error::{CODES, Code, muster_error_name, muster_last_error_message, muster_strerror};
-pub use event::{
-    muster_dispatch, muster_event_describe, muster_event_fn, muster_event_nodes, muster_event_t,
-    muster_get_fd, muster_next_event, muster_poll_events,
-};
+pub use event::{muster_event_fn, muster_event_nodes, muster_event_t};
+pub use lifecycle::{muster_finalize, muster_init, muster_leave};
 pub use progress::{muster_tick, muster_tick_every};
 pub use traffic::{
     muster_heard_from, muster_piggyback_deliver, muster_piggyback_fill, muster_sent_to,

@@ -2,10 +2,9 @@
 
 use crate::health::HealthConfig;
 use crate::liveness_connection::LivenessConnection;
-use crate::nid::Nid;
 use crate::policy::Policy;
-use crate::provider::Libfabric;
 use crate::timeouts::Timeouts;
+use muster_provider::{Libfabric, Nid};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 

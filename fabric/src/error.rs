@@ -5,75 +5,7 @@
 //! before. Failures while messages flow are not errors: they are counted ([`DropReason`](crate::DropReason)) or
 //! reported as events ([`FabricEvent`](crate::FabricEvent)).
 
-use crate::nid::NIDS_MAX;
-
-/// A text that is not a NID or not a list of NIDs.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NidError {
-    /// The text has no `@`.
-    #[error("{nid:?} is no NID: it has no net; write address@net, such as 192.0.2.7@udp0")]
-    NoNet {
-        /// The text.
-        nid: String,
-    },
-    /// The text after `@` is not a net.
-    #[error(
-        "{net:?} is no net; nets are {} and a number, such as udp0",
-        known_nets()
-    )]
-    UnknownNet {
-        /// The text.
-        net: String,
-    },
-    /// The text before the net is neither an address nor the name of an interface.
-    #[error(
-        "{nid:?} is no NID: what stands before the net is neither an IPv4 address nor the name of \
-         an interface; write 192.0.2.7@udp0 or eth0@udp0"
-    )]
-    BadAddress {
-        /// The text.
-        nid: String,
-    },
-    /// The port is not a 16-bit number.
-    #[error("{nid:?} is no NID: the port is not a number from 0 to 65535")]
-    BadPort {
-        /// The text.
-        nid: String,
-    },
-    /// An IPv6 address.
-    #[error("{nid:?} is an IPv6 address, which no net of this build can use; give an IPv4 address")]
-    Ipv6 {
-        /// The text.
-        nid: String,
-    },
-    /// A list without NIDs.
-    #[error("the list of NIDs is empty; give at least one, such as 192.0.2.7@udp0")]
-    EmptyList,
-    /// A list that is too long.
-    #[error("the list has {given} NIDs; at most {NIDS_MAX} are allowed")]
-    LongList {
-        /// The number of NIDs given.
-        given: usize,
-    },
-    /// A list that names a NID twice.
-    #[error("the NID {nid} is in the list twice; name each interface once")]
-    Twice {
-        /// The NID.
-        nid: String,
-    },
-}
-
-/// A call into libfabric that failed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{call} failed: {text} ({code})")]
-pub struct CallError {
-    /// libfabric's name of the function.
-    pub call: &'static str,
-    /// libfabric's error number, positive; below 256 it is an errno.
-    pub code: i32,
-    /// libfabric's text for that number.
-    pub text: String,
-}
+use muster_provider::{CallError, NIDS_MAX};
 
 /// Why a fabric could not be opened.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -341,7 +273,7 @@ pub enum PeerError {
         /// The other peer's NIDs.
         other: String,
         /// The other peer.
-        by: crate::peer::PeerHandle,
+        by: crate::peer_handle::PeerHandle,
     },
     /// The handle is not valid any more.
     #[error("the peer was forgotten; add it again")]
@@ -370,7 +302,7 @@ pub enum PolicyError {
     /// Too many rules.
     #[error(
         "{given} rules were given; a policy has at most {}",
-        crate::policy::RULES_MAX
+        crate::limits::RULES_MAX
     )]
     ManyRules {
         /// The number of rules given.
@@ -380,7 +312,7 @@ pub enum PolicyError {
     #[error(
         "the rule about {rule:?} has {given} patterns on one side; at most {} are allowed, and a \
          pattern may hold ranges",
-        crate::policy::PATTERNS_MAX
+        crate::limits::PATTERNS_MAX
     )]
     ManyPatterns {
         /// The rule's subject.
@@ -399,7 +331,7 @@ pub enum PolicyError {
     /// An invalid count of messages.
     #[error(
         "the rule about {rule:?} asks for {given} messages in a row; give 1 to {}",
-        crate::policy::MESSAGES_MAX
+        crate::limits::MESSAGES_MAX
     )]
     Messages {
         /// The rule's subject.
@@ -419,18 +351,10 @@ pub enum PolicyError {
 
 /// The remedy that is offered for nets on which the system can choose ports.
 fn or_any(nid: &str) -> &'static str {
-    use crate::net::NetKind::{O2ib, Tcp, Udp};
-    let kind = nid.parse().map(|nid: crate::nid::Nid| nid.net.kind);
+    use muster_provider::NetKind::{O2ib, Tcp, Udp};
+    let kind = nid.parse().map(|nid: muster_provider::Nid| nid.net.kind);
     match kind {
         Ok(Udp | Tcp | O2ib) => ", or port 0 to let the system choose",
         _ => "",
     }
-}
-
-fn known_nets() -> String {
-    let words: Vec<&str> = crate::net::NetKind::ALL
-        .iter()
-        .map(|kind| kind.word())
-        .collect();
-    words.join(", ")
 }

@@ -26,35 +26,44 @@
 //! carrier receives a copy in an envelope and forwards it at once. Such messages arrive with [`Arrival::relayed`]
 //! set; the host reports them with [`heard_through`](Transport::heard_through).
 //!
-//! Not in this crate: clocks (`now_us` is an argument, in microseconds of any monotonic clock), threads (except for
-//! provider calls that would block, see `provider/names.rs`, and for reading interface speeds, see `speeds.rs`),
-//! membership, and trust. Datagrams that arrive may come from any process. Bulk messages come from a process that has
-//! the key.
+//! Layers, from bottom to top; a module uses only modules that are listed before it:
+//!
+//! - `muster-provider`: NIDs, nets, lanes of libfabric, and what the machine reports about its interfaces
+//! - `limits`, `peer_handle`, `stats`, `timeouts`, `bucket`, `window`: numbers, names and counters
+//! - `error`: errors of this crate
+//! - `policy`, `health`: the administrator's preference, and the judgement of paths and rails
+//! - `select`: the choice of a path, a pure function of both
+//! - `bulk`, `relay`: the protocols of long messages and of relayed ones, as state machines
+//! - `peer`, `liveness_connection`: what is known about a peer
+//! - `message`, `view`, `lane`: messages, figures to show, and lanes whose sends have tags
+//! - `config`: rails and limits of one fabric
+//! - `rail`: an open rail
+//! - `transport`: the interface of a fabric
+//! - `fault`, `fabric`: the wrapper that injects faults, and the fabric itself
+//!
+//! Not in this crate: clocks (`now_us` is an argument, in microseconds of any monotonic clock), threads (except those
+//! of `muster-provider`, for provider calls that would block and for reading interface speeds), membership, and trust.
+//! Datagrams that arrive may come from any process. Bulk messages come from a process that has the key.
 
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
 mod bucket;
 mod bulk;
-mod choice;
 mod config;
 mod error;
 mod fabric;
 mod fault;
 mod health;
-mod link;
+mod lane;
+mod limits;
 mod liveness_connection;
-pub mod locality;
-mod net;
-mod nid;
+mod message;
 mod peer;
+mod peer_handle;
 mod policy;
-#[allow(unsafe_code)]
-mod provider;
 mod rail;
-mod raw_endpoint;
 mod relay;
 mod select;
-mod speeds;
 mod stats;
 mod timeouts;
 mod transport;
@@ -62,22 +71,23 @@ mod view;
 mod window;
 
 pub use bulk::BULK_MESSAGE_MAX;
-pub use choice::DefaultRails;
 pub use config::FabricConfig;
-pub use error::{CallError, NidError, OpenError, PeerError, PolicyError, RemoveError};
+pub use error::{OpenError, PeerError, PolicyError, RemoveError};
 pub use fabric::{Fabric, OpenedRail, QUESTION_MAX, RailOpener};
 pub use fault::{Cut, Direction, FaultCounters, FaultPlan, Faulty};
 pub use health::{
     Blame, Finding, HEALTH_MAX, HealthConfig, HealthState, Lack, Outcome, Pace, PairReport, infer,
 };
-pub use libfabric_sys::LoadError;
+pub use limits::{MESSAGES_MAX, PATTERNS_MAX, RULES_MAX};
 pub use liveness_connection::LivenessConnection;
-pub use net::{Net, NetKind};
-pub use nid::{Address, BEAT_PORT_OFFSET, NIDS_MAX, Nid, NidList, PORT_DEFAULT};
-pub use peer::PeerHandle;
-pub use policy::{MESSAGES_MAX, NidPattern, PATTERNS_MAX, Policy, RULES_MAX, Ranks, Rule, Subject};
-pub use provider::{Interface, Libfabric, TrafficClass, load, load_from};
-pub use raw_endpoint::RawEndpoint;
+pub use message::{Arrival, Class, PutOptions, Question, Relayed, Route, Sent};
+pub use muster_provider::{
+    Address, BEAT_PORT_OFFSET, CallError, DefaultRails, Interface, Libfabric, LoadError, NIDS_MAX,
+    Net, NetKind, Nid, NidError, NidList, PORT_DEFAULT, RawEndpoint, TrafficClass, load, load_from,
+    locality,
+};
+pub use peer_handle::PeerHandle;
+pub use policy::{NidPattern, Policy, Ranks, Rule, Subject};
 pub use relay::{ENVELOPE_BYTES, Tally};
 pub use select::{
     Candidate, CarrierInput, Choice, Explanation, Loss, PATHS_MAX, PathInput, RailInput, Request,
@@ -85,9 +95,7 @@ pub use select::{
 };
 pub use stats::{Counters, DropReason, USAGE_HALF_LIFE_US};
 pub use timeouts::Timeouts;
-pub use transport::{
-    Arrival, Class, FabricEvent, PutOptions, Question, Relayed, Route, Sent, Transport,
-};
+pub use transport::{FabricEvent, Transport};
 pub use view::{
     Credits, NetView, PathState, PathView, PeerNidView, PeerView, RailView, RelayView, Through,
     Why, by_net, by_nid,

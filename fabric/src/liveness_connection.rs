@@ -11,11 +11,10 @@
 //! A break is evidence that a process was there and has ended. So is a refusal by a peer that offered a liveness
 //! connection before. This module only reports the evidence. A peer that cannot be reached at all breaks nothing.
 
-use crate::nid::NIDS_MAX;
+use crate::peer_handle::PeerHandle;
 #[cfg(doc)]
-use crate::nid::Nid;
-use crate::peer::PeerHandle;
-use crate::provider::waiting;
+use muster_provider::Nid;
+use muster_provider::{NIDS_MAX, waiting};
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};

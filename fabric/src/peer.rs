@@ -10,20 +10,13 @@
 //! A NID that has the address of a rail of this node (`docker0` has 172.17.0.1 on every machine) makes no path,
 //! unless all of the peer's NIDs are like that.
 
-use crate::fabric::PeerBulk;
+use crate::bulk::PeerBulk;
 use crate::health::{Health, RailLiveness};
-use crate::nid::{NIDS_MAX, Nid, NidList};
+use crate::peer_handle::PeerHandle;
 use crate::policy::Ranks;
-use crate::provider::Subnet;
 use crate::relay::PeerRelay;
 use crate::stats::{Counters, UsageRate};
-
-/// The handle of a known peer. It is invalid once the peer is forgotten.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PeerHandle {
-    pub(crate) index: u32,
-    pub(crate) generation: u32,
-}
+use muster_provider::{NIDS_MAX, Nid, NidList, Subnet};
 
 /// One path: a local rail and a remote NID.
 #[derive(Debug)]

@@ -10,21 +10,12 @@
 //! selection compares those. A policy does not decide which paths work: it chooses among working ones.
 
 use crate::error::PolicyError;
-use crate::net::Net;
-use crate::nid::{Address, Nid};
+use crate::limits::{MESSAGES_MAX, PATTERNS_MAX, RULES_MAX};
 use muster_hostlist::{RangeError, Span};
+use muster_provider::{Address, Net, Nid};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
-
-/// The maximum number of rules in a policy.
-pub const RULES_MAX: usize = 64;
-
-/// The maximum number of patterns on one side of a rule.
-pub const PATTERNS_MAX: usize = 64;
-
-/// The maximum of messages in a row that a rule may set.
-pub const MESSAGES_MAX: u32 = 1_000_000;
 
 /// The rank of whatever no rule names. It is behind every priority.
 const UNNAMED: u16 = 256;
@@ -523,7 +514,7 @@ mod tests {
         assert!(refusal(vec![Rule::new(pairs(&[], &["*@udp"]))]).contains("no pattern"));
         let numbers = 0..=u16::try_from(RULES_MAX).unwrap();
         let net = |number| Net {
-            kind: crate::net::NetKind::Udp,
+            kind: muster_provider::NetKind::Udp,
             number,
         };
         let many = numbers

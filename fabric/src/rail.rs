@@ -6,21 +6,25 @@
 use crate::bucket::Bucket;
 use crate::bulk::{FRAGMENT_BYTES, FRAME_BYTES};
 use crate::config::FabricConfig;
-use crate::error::{CallError, OpenError};
+use crate::error::OpenError;
 use crate::health::{Blame, Health, HealthChange, HealthConfig, HealthState, Outcome};
-use crate::net::NetKind;
-use crate::nid::{Address, BEAT_PORT_OFFSET, Nid};
-use crate::peer::PeerHandle;
-use crate::provider::class::LOW_LATENCY;
-use crate::provider::table::{self, Addressing, Row};
-use crate::provider::{
-    Interface, Lane, Libfabric, Limits, Subnet, has_provider, interface_of, offers, subnet_of,
-};
+use crate::lane::Lane;
+use crate::message::Class;
+use crate::peer_handle::PeerHandle;
 use crate::relay::ENVELOPE_BYTES;
 use crate::stats::{Counters, UsageRate};
-use crate::transport::Class;
 use crate::view::{Credits, RailView};
+use muster_provider::{
+    Address, BEAT_PORT_OFFSET, CallError, Interface, LOW_LATENCY, Libfabric, Limits, NetKind, Nid,
+    Subnet, has_provider, interface_of, offers, subnet_of,
+    table::{self, Addressing, Row},
+};
+use rustix::io::Errno;
 use std::net::{Ipv4Addr, SocketAddrV4};
+
+const EACCES: i32 = Errno::ACCESS.raw_os_error();
+const EADDRINUSE: i32 = Errno::ADDRINUSE.raw_os_error();
+const EADDRNOTAVAIL: i32 = Errno::ADDRNOTAVAIL.raw_os_error();
 
 /// Sends that may be under way on a rail's bulk lane, and receives that are posted there.
 const BULK_SLOTS: usize = 32;
@@ -579,17 +583,17 @@ fn explain(
             version: library.version_text(),
             reason,
         },
-        (_, libc::EADDRNOTAVAIL) => OpenError::ForeignAddress {
+        (_, EADDRNOTAVAIL) => OpenError::ForeignAddress {
             nid,
             address,
             known: library.known_interfaces(),
         },
-        (_, libc::EADDRINUSE) => OpenError::PortInUse {
+        (_, EADDRINUSE) => OpenError::PortInUse {
             nid,
             address,
             port: source.port(),
         },
-        (_, libc::EACCES) => OpenError::PortForbidden {
+        (_, EACCES) => OpenError::PortForbidden {
             nid,
             port: source.port(),
         },
@@ -605,17 +609,18 @@ mod tests {
     fn errors_of_libfabric_are_explained() {
         let library = crate::load().expect("libfabric is installed where tests run");
         let nid: Nid = "192.0.2.7:80@udp".parse().unwrap();
-        let text = |code| {
+        let text = |errno: Errno| {
+            let code = -i64::from(errno.raw_os_error());
             let reason = library.error("fi_endpoint", code);
             let source = nid.socket_address().unwrap();
             explain(&library, &nid, source, "udp", reason).to_string()
         };
         assert_eq!(
-            text(-i64::from(libc::EACCES)),
+            text(Errno::ACCESS),
             "rail 192.0.2.7:80@udp0: this user may not use port 80; give a port above 1023"
         );
         assert_eq!(
-            text(-i64::from(libc::ENOMEM)),
+            text(Errno::NOMEM),
             "rail 192.0.2.7:80@udp0: fi_endpoint failed: Cannot allocate memory (12)"
         );
     }

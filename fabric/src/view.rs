@@ -3,11 +3,9 @@
 //! Rails and paths have figures of their own; those of nets and remote NIDs are sums.
 
 use crate::health::HealthState;
-use crate::net::Net;
-use crate::nid::Nid;
-use crate::provider::TrafficClass;
 use crate::relay::Tally;
 use crate::stats::Counters;
+use muster_provider::{Net, Nid, TrafficClass};
 use std::fmt;
 
 /// A local rail.

@@ -5,7 +5,7 @@
 //! `dlopen` in [`Exports::load`]. So a program that is built with this crate does not depend on
 //! `libfabric.so.1` until it loads it, and can report clearly what is missing.
 //!
-//! This crate only declares the interface. The safe wrapper is the `provider` module of `muster-fabric`.
+//! This crate only declares the interface. The safe wrapper is `muster-provider`.
 
 mod exports;
 

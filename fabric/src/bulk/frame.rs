@@ -51,6 +51,16 @@ pub(crate) enum Kind {
     Probe,
 }
 
+/// The fragment field of a frame that carries none.
+pub(crate) const NO_FRAGMENT: Fragment = Fragment {
+    message: 0,
+    length: 0,
+    index: 0,
+};
+
+/// A placeholder for the sender of a frame whose rail is not known yet.
+pub(crate) const NO_SENDER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
+
 /// A header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Frame {

@@ -13,11 +13,16 @@
 //! anything is kept.
 
 mod frame;
+mod gets;
+mod peer;
 mod receiver;
 mod sender;
 mod session;
 
-pub(crate) use frame::{FRAME_BYTES, Frame, Key, Kind, is_same};
+pub(crate) use frame::{FRAME_BYTES, Frame, Key, Kind, NO_FRAGMENT, NO_SENDER, is_same};
+#[cfg(test)]
+pub(crate) use peer::PendingAck;
+pub(crate) use peer::{Back, FrameTaken, PeerBulk, STREAMS, Stream};
 pub(crate) use receiver::{Receiver, Taken};
 pub(crate) use sender::{Due, Fragment, Sender};
 pub(crate) use session::{Session, Stamp, Standing};

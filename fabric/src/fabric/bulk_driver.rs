@@ -6,18 +6,20 @@
 //! message waits for its timer and starts again with all paths.
 
 use super::Fabric;
-use super::bulk::{Back, NO_FRAGMENT, STREAMS, Stream};
 use super::bulk_route::{BulkRoute, bulk_input};
-use super::relay_bulk::NO_SENDER;
 use super::send::choice as choice_of;
-use crate::bulk::{Fragment, Frame, Key, Kind, Operation, Stamp, WINDOW};
-use crate::error::CallError;
+use crate::bulk::{
+    Back, Fragment, Frame, Key, Kind, NO_FRAGMENT, NO_SENDER, Operation, STREAMS, Stamp, Stream,
+    WINDOW,
+};
 use crate::health::Outcome;
-use crate::peer::{Path, Peer, PeerHandle};
-use crate::provider::{Posted, Refused, SendTag};
+use crate::lane::{SendTag, drop_reason};
+use crate::peer::{Path, Peer};
+use crate::peer_handle::PeerHandle;
 use crate::rail::Rail;
 use crate::select::{Choice, Standing, Tried};
 use crate::stats::DropReason;
+use muster_provider::{CallError, Posted};
 use std::net::SocketAddrV4;
 
 /// An acknowledgement that is not taken for this long is dropped and counted: by then the sender has repeated its
@@ -497,7 +499,7 @@ pub(super) fn post_message(
         bytes: message.len() as u32,
         tried: Tried::default(),
     };
-    match lane.send(address, tag, message).map_err(Refused::reason) {
+    match lane.send(address, tag, message).map_err(drop_reason) {
         Ok(Posted::Done) => Ok(()),
         Ok(Posted::UnderWay) => {
             path.bulk_sends += 1;

@@ -10,10 +10,11 @@
 use super::Fabric;
 use super::send::{input, load, rail_inputs};
 use crate::health::HealthConfig;
-use crate::nid::NIDS_MAX;
-use crate::peer::{Path, Peer, PeerHandle};
+use crate::peer::{Path, Peer};
+use crate::peer_handle::PeerHandle;
 use crate::rail::Rail;
 use crate::select::{self, Choice, PathInput, RailInput, Request, Standing, Tried};
+use muster_provider::NIDS_MAX;
 
 /// The route of a fragment.
 pub(super) enum BulkRoute {

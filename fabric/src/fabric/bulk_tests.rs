@@ -1,13 +1,12 @@
 //! Tests of the bulk lane with access to its state: sends under way, queued acknowledgements, and timers.
 
 use super::Fabric;
-use super::bulk::{Back, NO_FRAGMENT, PeerBulk, PendingAck, take_frame};
 use crate::bulk::{
-    BULK_MESSAGE_MAX, FRAGMENT_BYTES, Fragment, Frame, HELD_BYTES_MAX, Kind, Operation, Session,
-    WINDOW,
+    BULK_MESSAGE_MAX, Back, FRAGMENT_BYTES, Fragment, Frame, HELD_BYTES_MAX, Kind, NO_FRAGMENT,
+    Operation, PeerBulk, PendingAck, Session, WINDOW,
 };
 use crate::health::Outcome;
-use crate::peer::PeerHandle;
+use crate::peer_handle::PeerHandle;
 use crate::rail::Rail;
 use crate::select::Tried;
 use crate::{Arrival, DropReason, FabricConfig, FabricEvent, HealthState, PutOptions, Transport};
@@ -42,9 +41,13 @@ fn bulk_with(fabric: &mut Fabric, peer: PeerHandle) -> &mut PeerBulk {
 fn take(fabric: &mut Fabric, peer: PeerHandle, frame: Frame, bytes: &[u8]) -> Option<Vec<u8>> {
     bulk_with(fabric, peer);
     let known = fabric.peers.get_mut(peer).unwrap();
-    let (path, bulk) = (known.paths.first_mut(), known.bulk.as_mut().unwrap());
-    let back = Back::Path(path.as_ref().unwrap().id);
-    let taken = take_frame(&fabric.config, 1, bulk, path, back, frame, bytes);
+    let (path, bulk) = (&mut known.paths[0], known.bulk.as_mut().unwrap());
+    let back = Back::Path(path.id);
+    let FabricConfig {
+        timeouts, health, ..
+    } = &fabric.config;
+    let health = Some((&mut path.bulk_health, health));
+    let taken = bulk.take_frame(1, timeouts, health, back, frame, bytes);
     fabric.frame_taken(0, peer, taken)
 }
 
@@ -630,7 +633,8 @@ fn an_acknowledgement_that_a_busy_carrier_never_takes_is_counted() {
         urgent: false,
     };
     let bulk = a.peers.get_mut(peer).unwrap().bulk.as_mut().unwrap();
-    let taken = take_frame(&a.config, 1, bulk, None, Back::Through(by), frame, b"x");
+    let timeouts = &a.config.timeouts;
+    let taken = bulk.take_frame(1, timeouts, None, Back::Through(by), frame, b"x");
     a.frame_taken(0, peer, taken);
     let busy = |a: &Fabric| {
         let rail = a.rails[0].as_ref().unwrap();

@@ -1,7 +1,7 @@
 //! The fabric: rails, peers, and the messages between them.
 //!
 //! This folder connects the other modules: `rail` opens, `peer` pairs, `policy` ranks, `select` chooses, `health`
-//! scores, and the lanes of `provider` carry. This file has the fabric and its rails, `paths` the peers and the paths
+//! scores, and lanes carry. This file has the fabric and its rails, `paths` the peers and the paths
 //! to them, `send` outgoing messages, `receive` incoming ones, `relay` messages through other members, `bulk` and its
 //! neighbours bulk messages, and `show` the views. The crate page has the order of calls.
 
@@ -19,7 +19,6 @@ mod request;
 mod send;
 mod show;
 
-pub(crate) use bulk::PeerBulk;
 pub use opener::{OpenedRail, RailOpener};
 use relay::RelayState;
 pub use request::QUESTION_MAX;
@@ -27,21 +26,21 @@ pub use request::QUESTION_MAX;
 use crate::config::FabricConfig;
 use crate::error::{OpenError, PeerError, RemoveError};
 use crate::health::{HealthConfig, Pace};
-use crate::link::Links;
+use crate::lane::Lane;
 use crate::liveness_connection::{LivenessConnection, LivenessObserver};
-use crate::locality::Machine;
-use crate::nid::{NIDS_MAX, Nid, NidList};
-use crate::peer::{PeerHandle, PeerTable};
+use crate::message::{Arrival, Class, Relayed, Route};
+use crate::peer::PeerTable;
+use crate::peer_handle::PeerHandle;
 use crate::policy::Policy;
-use crate::provider::Lane;
 use crate::rail::{self, Rail};
 use crate::relay::ENVELOPE_BYTES;
 use crate::select::{Choice, PathInput, Selection, Tried};
-use crate::speeds::{self, Speeds};
 use crate::stats::DropReason;
 use crate::timeouts::Timeouts;
-use crate::transport::{Arrival, Class, FabricEvent, Relayed, Route, Transport};
+use crate::transport::{FabricEvent, Transport};
 use crate::view::{PathView, RailView, Why};
+use muster_provider::locality::Machine;
+use muster_provider::{Links, NIDS_MAX, Nid, NidList, SPEEDS_DIRECTORY, Speeds};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddrV4;
@@ -163,7 +162,7 @@ impl Fabric {
             bulk_unfinished: 0,
             rails_in_doubt: false,
             links: Links::open(),
-            speeds: Speeds::start(speeds::DIRECTORY.into()).ok(),
+            speeds: Speeds::start(SPEEDS_DIRECTORY.into()).ok(),
             observer: LivenessObserver::new().ok(),
             relay_state: RelayState::default(),
             queue_check_us: 0,

@@ -6,9 +6,8 @@
 use super::Fabric;
 use crate::config::FabricConfig;
 use crate::error::OpenError;
-use crate::link::Links;
-use crate::nid::{NIDS_MAX, Nid};
 use crate::rail::{self, Rail};
+use muster_provider::{Links, NIDS_MAX, Nid};
 
 /// Opens a rail, in any thread.
 #[derive(Debug)]

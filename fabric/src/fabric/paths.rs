@@ -6,13 +6,14 @@
 
 use super::Fabric;
 use crate::error::PeerError;
-use crate::nid::{Nid, NidList};
-use crate::peer::{self, Pair, Path, Peer, PeerHandle};
+use crate::peer::{self, Pair, Path, Peer};
+use crate::peer_handle::PeerHandle;
 use crate::policy::Policy;
 use crate::rail::{self, Rail};
 use crate::select::Choice;
 use crate::stats::DropReason;
 use crate::transport::FabricEvent;
+use muster_provider::{Nid, NidList};
 use std::net::SocketAddrV4;
 
 impl Fabric {

@@ -2,15 +2,16 @@
 
 use super::Fabric;
 use crate::health::{Finding, LivenessChange, Outcome, PAIRS_MAX, PairReport, infer, local_faults};
-use crate::link::Link;
+use crate::lane::envelope;
 use crate::liveness_connection::{LivenessObserver, QUEUE_CHECK_US};
-use crate::peer::{Path, Peer, PeerHandle};
-use crate::provider::Done;
+use crate::message::{Arrival, Class};
+use crate::peer::{Path, Peer};
+use crate::peer_handle::PeerHandle;
 use crate::rail::{READING_ORDER, Rail};
 use crate::select::Choice;
-use crate::speeds::Speeds;
 use crate::stats::DropReason;
-use crate::transport::{Arrival, Class, FabricEvent};
+use crate::transport::FabricEvent;
+use muster_provider::{Done, Link, Speeds};
 
 /// Completions of one lane that one call of `poll` handles at most, so that a flooded lane does not delay the others.
 const POLL_BUDGET: usize = 64;
@@ -83,12 +84,12 @@ impl Fabric {
             let Some(open) = &mut self.rails[rail] else {
                 return false;
             };
-            let Some(done) = open.lanes.of(class).next() else {
+            let Some(done) = open.lanes.of(class).next_done() else {
                 return false;
             };
             match done {
                 Done::Received { slot, length } => {
-                    if let Some(envelope) = open.lanes.of(class).envelope(slot, length) {
+                    if let Some(envelope) = envelope(open.lanes.of(class), slot, length) {
                         open.lanes.of(class).repost(slot);
                         open.counters.count_receive(length);
                         self.handle_envelope(now_us, rail, envelope, deliver);

@@ -2,16 +2,17 @@
 
 use super::Fabric;
 use super::send::input;
-use crate::net::Net;
-use crate::nid::{Nid, NidList};
-use crate::peer::{Peer, PeerHandle};
+use crate::message::{Arrival, Class, Relayed};
+use crate::peer::Peer;
+use crate::peer_handle::PeerHandle;
 use crate::relay::{
-    Allowance, Carried, ENVELOPE_BYTES, Envelope, Need, Owner, Verdict, WAYS_MAX, Way, is_proven,
-    judge, mark_carried,
+    Allowance, Carried, ENVELOPE_BYTES, Envelope, Late, Need, Owner, Verdict, WAYS_MAX, Way,
+    is_proven, judge, mark_carried,
 };
 use crate::select::{CarrierInput, Tried, choose_carriers, compare};
 use crate::stats::DropReason;
-use crate::transport::{Arrival, Class, FabricEvent, Relayed};
+use crate::transport::FabricEvent;
+use muster_provider::{Net, Nid, NidList};
 use std::collections::VecDeque;
 
 /// A peer that was heard within this time counts as alive when carriers are chosen.
@@ -31,7 +32,7 @@ pub(crate) struct RelayState {
     turn: u64,
     /// The number of envelopes that were made.
     made: u64,
-    pub(super) late: VecDeque<super::relay_bulk::Late>,
+    pub(super) late: VecDeque<Late>,
     unknown_nid_us: Option<u64>,
 }
 

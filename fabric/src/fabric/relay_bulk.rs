@@ -5,34 +5,17 @@
 //! here for a short time, since an unused connection takes that long to be made.
 
 use super::Fabric;
-use super::bulk::{Back, PeerBulk, STREAMS, take_frame};
 use super::bulk_driver::{fragment_or_probe, own_address, post_message};
 use super::relay::Outcome;
-use crate::bulk::Frame;
-use crate::peer::PeerHandle;
-use crate::relay::{ENVELOPE_BYTES, Envelope, LATE_MAX, LATE_US, mark_carried};
+use crate::bulk::{Back, Frame, PeerBulk, STREAMS};
+use crate::message::Relayed;
+use crate::peer_handle::PeerHandle;
+use crate::relay::{ENVELOPE_BYTES, Envelope, LATE_MAX, LATE_US, Late, mark_carried};
 use crate::select::Tried;
 use crate::stats::DropReason;
-use crate::transport::Relayed;
-use std::net::{Ipv4Addr, SocketAddrV4};
 
 /// The pause before a busy lane is tried again.
 const PAUSE_US: u64 = 1_000;
-
-/// A placeholder, replaced when the rail is known.
-pub(super) const NO_SENDER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
-
-/// An envelope that waits for the lane on which it is to be forwarded.
-#[derive(Debug)]
-pub(crate) struct Late {
-    /// The rail that it arrived on.
-    rail: usize,
-    from: PeerHandle,
-    to: PeerHandle,
-    bytes: Vec<u8>,
-    next_us: u64,
-    until_us: u64,
-}
 
 impl Fabric {
     /// A member that can carry bulk messages to a peer, except those that were tried.
@@ -179,7 +162,8 @@ impl Fabric {
                 let new = || Box::new(PeerBulk::new(last_session));
                 let bulk = peer.bulk.get_or_insert_with(new);
                 let back = Back::Through(by);
-                let done = take_frame(&self.config, now_us, bulk, None, back, frame, rest);
+                let timeouts = &self.config.timeouts;
+                let done = bulk.take_frame(now_us, timeouts, None, back, frame, rest);
                 if done.is_new {
                     // As far as is known, the carrier works in both directions.
                     peer.relay.heard_through(now_us, by, false);
@@ -291,8 +275,7 @@ impl Fabric {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bulk::{Kind, Operation, Stamp};
-    use crate::fabric::bulk::{NO_FRAGMENT, PendingAck};
+    use crate::bulk::{Kind, NO_FRAGMENT, NO_SENDER, Operation, PendingAck, Stamp};
     use crate::{FabricConfig, Transport};
 
     /// Switching relaying off applies to bulk messages too: messages under way, acknowledgements, and envelopes.

@@ -2,20 +2,21 @@
 
 use super::Fabric;
 use super::receive::RECEIVE_FAILING;
-use crate::error::CallError;
 use crate::health::{Blame, HealthChange, HealthConfig, Outcome};
-use crate::nid::{NIDS_MAX, Nid};
-use crate::peer::{Path, Peer, PeerHandle};
-use crate::provider::{Posted, Refused, SendTag};
+use crate::lane::{SendTag, drop_reason};
+use crate::message::{Class, Route};
+use crate::peer::{Path, Peer};
+use crate::peer_handle::PeerHandle;
 use crate::rail::Rail;
 use crate::relay::{ENVELOPE_BYTES, is_envelope};
 use crate::select::{
     self, Choice, PathInput, RailInput, Request, Selection, Standing, TRIES_MAX, Tried,
 };
 use crate::stats::DropReason;
-use crate::transport::{Class, FabricEvent, Route};
+use crate::transport::FabricEvent;
 use crate::view::serves;
-use libc::ETIMEDOUT;
+use muster_provider::{CallError, NIDS_MAX, Nid, Posted};
+use rustix::io::Errno;
 
 impl Fabric {
     /// The paths of a message, and avoided paths that are probed with a copy of it.
@@ -149,7 +150,7 @@ impl Fabric {
             };
             let lane = rail.lanes.of(class);
             lane.send(addresses[class as usize], tag, bytes)
-                .map_err(Refused::reason)
+                .map_err(drop_reason)
         } else {
             Err((DropReason::NoPath, None))
         };
@@ -221,7 +222,7 @@ impl Fabric {
     ) {
         let handle = tag.peer();
         let health = self.config.health;
-        let timed_out = error.is_some_and(|error| error.code == ETIMEDOUT);
+        let timed_out = error.is_some_and(|error| error.code == Errno::TIMEDOUT.raw_os_error());
         if let Some(path) = self.peers.path_by_id(handle, tag.path) {
             path.sends[class as usize] -= 1;
             path.queued_bytes -= u64::from(tag.bytes);
@@ -575,7 +576,7 @@ mod tests {
         let error = a
             .config
             .library
-            .error("fi_cq_readerr", libc::ENETDOWN.into());
+            .error("fi_cq_readerr", Errno::NETDOWN.raw_os_error().into());
         let fail = |a: &mut Fabric, class: Class, tried: Tried| {
             // As if the first path had taken it before.
             let path = &mut a.peers.get_mut(to_b).unwrap().paths[0];

@@ -3,14 +3,15 @@
 use super::Fabric;
 use super::send::{input, rail_inputs};
 use crate::health::{Finding, HealthState};
-use crate::nid::Nid;
-use crate::peer::{Path, Peer, PeerHandle};
+use crate::peer::{Path, Peer};
+use crate::peer_handle::PeerHandle;
 use crate::select::{self, CarrierInput, Loss, Request};
 use crate::stats::Counters;
 use crate::transport::Transport;
 use crate::view::{
     Credits, NetView, PathState, PathView, PeerView, RelayView, Through, Why, by_net,
 };
+use muster_provider::Nid;
 
 /// The maximum of carriers that an explanation names.
 const CARRIERS_SHOWN: usize = 16;

@@ -5,7 +5,7 @@
 
 use super::plan::{Direction, FaultCounters, FaultPlan};
 use crate::bucket::Bucket;
-use crate::transport::{Arrival, Relayed};
+use crate::message::{Arrival, Relayed};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 

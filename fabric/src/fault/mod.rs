@@ -13,13 +13,14 @@ pub use plan::{Cut, Direction, FaultCounters, FaultPlan};
 
 use crate::error::PeerError;
 use crate::health::Pace;
-use crate::nid::NidList;
-use crate::peer::PeerHandle;
+use crate::message::{Arrival, Class, Relayed, Route};
+use crate::peer_handle::PeerHandle;
 use crate::select::{Choice, Selection, Tried};
 use crate::stats::DropReason;
-use crate::transport::{Arrival, Class, FabricEvent, Relayed, Route, Transport};
+use crate::transport::{FabricEvent, Transport};
 use crate::view::{PathView, RailView, Why};
 use faults::Faults;
+use muster_provider::NidList;
 use std::os::fd::BorrowedFd;
 
 /// A transport with injected faults.

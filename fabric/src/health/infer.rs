@@ -16,7 +16,7 @@
 //!
 //! There is no clock here: the caller reports the pairs of a recent period.
 
-use crate::net::Net;
+use muster_provider::Net;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The recent state of one pair. A pair that was not tried recently has no report.
@@ -290,7 +290,7 @@ mod tests {
     }
 
     const UDP: Net = Net {
-        kind: crate::net::NetKind::Udp,
+        kind: muster_provider::NetKind::Udp,
         number: 0,
     };
 

@@ -3,6 +3,20 @@
 //! The list follows the resiliency document for network interfaces; libfabric's error numbers are mapped to it.
 //! An unknown number counts against the path to the peer, which is tried again soon.
 
+use rustix::io::Errno;
+
+const ENETDOWN: i32 = Errno::NETDOWN.raw_os_error();
+const ENODEV: i32 = Errno::NODEV.raw_os_error();
+const ENXIO: i32 = Errno::NXIO.raw_os_error();
+const ENOBUFS: i32 = Errno::NOBUFS.raw_os_error();
+const EAFNOSUPPORT: i32 = Errno::AFNOSUPPORT.raw_os_error();
+const EDESTADDRREQ: i32 = Errno::DESTADDRREQ.raw_os_error();
+const ENOTCONN: i32 = Errno::NOTCONN.raw_os_error();
+const EPIPE: i32 = Errno::PIPE.raw_os_error();
+const ECONNREFUSED: i32 = Errno::CONNREFUSED.raw_os_error();
+const ECONNRESET: i32 = Errno::CONNRESET.raw_os_error();
+const ECONNABORTED: i32 = Errno::CONNABORTED.raw_os_error();
+
 /// An outcome that a provider, a link event or a missing acknowledgement shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Outcome {
@@ -51,11 +65,11 @@ impl Outcome {
     #[must_use]
     pub fn of_code(code: i32) -> Outcome {
         match code {
-            libc::ENETDOWN | libc::ENODEV | libc::ENXIO => Outcome::LocalDown,
-            libc::ENOBUFS => Outcome::SendTimeout,
-            libc::EAFNOSUPPORT | libc::EDESTADDRREQ => Outcome::AddressError,
-            libc::ENOTCONN | libc::EPIPE => Outcome::ConnectError,
-            libc::ECONNREFUSED | libc::ECONNRESET | libc::ECONNABORTED => Outcome::Rejected,
+            ENETDOWN | ENODEV | ENXIO => Outcome::LocalDown,
+            ENOBUFS => Outcome::SendTimeout,
+            EAFNOSUPPORT | EDESTADDRREQ => Outcome::AddressError,
+            ENOTCONN | EPIPE => Outcome::ConnectError,
+            ECONNREFUSED | ECONNRESET | ECONNABORTED => Outcome::Rejected,
             _ => Outcome::Unreachable,
         }
     }
@@ -82,10 +96,12 @@ mod tests {
     /// remote one.
     #[test]
     fn a_missing_answer_does_not_count_against_the_local_rail() {
-        for code in [libc::ETIMEDOUT, libc::ECONNREFUSED, libc::EHOSTUNREACH] {
+        for errno in [Errno::TIMEDOUT, Errno::CONNREFUSED, Errno::HOSTUNREACH] {
+            let code = errno.raw_os_error();
             assert_eq!(Outcome::of_code(code).blame(), Blame::Remote, "{code}");
         }
-        for code in [libc::ENOBUFS, libc::ENETDOWN, libc::ENODEV] {
+        for errno in [Errno::NOBUFS, Errno::NETDOWN, Errno::NODEV] {
+            let code = errno.raw_os_error();
             assert_eq!(Outcome::of_code(code).blame(), Blame::Local, "{code}");
         }
     }

@@ -17,9 +17,8 @@
 //! each number of a sender's incarnation once (see `replay_filter`).
 
 use crate::bulk::{Key, is_same};
-use crate::net::{Net, NetKind};
-use crate::nid::{Address, Nid};
 use crate::stats::DropReason;
+use muster_provider::{Address, Net, NetKind, Nid};
 use std::net::Ipv4Addr;
 
 /// No text and no frame of members begins with these bytes.

@@ -20,12 +20,14 @@
 
 mod allowance;
 mod envelope;
+mod late;
 mod replay_filter;
 mod way;
 
 pub(crate) use allowance::Allowance;
 pub use envelope::ENVELOPE_BYTES;
 pub(crate) use envelope::{Envelope, Owner, Verdict, is_envelope, is_proven, judge, mark_carried};
+pub(crate) use late::Late;
 pub(crate) use replay_filter::ReplayFilter;
 pub(crate) use way::{Carried, Need, PeerRelay, Way};
 

@@ -4,7 +4,7 @@ use super::{
     Allowance, NO_CONTACT_US, PAIRS_MAX, PROVED_US, ReplayFilter, SEEK_US, Tally,
     UNANSWERED_FOR_US, UNANSWERED_MAX, UNANSWERED_US, WAYS_MAX,
 };
-use crate::peer::PeerHandle;
+use crate::peer_handle::PeerHandle;
 use std::collections::BTreeMap;
 
 /// Why messages go to a peer through carriers.

@@ -20,9 +20,9 @@ pub use explain::{Candidate, Explanation, Loss, explain};
 pub(crate) use relay::compare;
 pub use relay::{CarrierInput, choose_carriers};
 
-use crate::nid::NIDS_MAX;
 use crate::policy::Ranks;
 use crate::stats::DropReason;
+use muster_provider::NIDS_MAX;
 use std::cmp::Reverse;
 
 /// Pairs of a local rail and a remote NID, at most.

@@ -242,4 +242,5 @@ class CargoBuilder(BuiltinCargoBuilder):
 
     def check(self):
         """What needs no launcher and no other libfabric."""
-        self._cargo("test", "-p", "muster-protocol", "-p", "muster-fabric")
+        crates = ["-p", "muster-protocol", "-p", "muster-provider", "-p", "muster-fabric"]
+        self._cargo("test", *crates)

@@ -12,7 +12,9 @@
 //! The text form is also the wire form: members exchange what [`NidList`] displays, and it parses to an equal list.
 
 use crate::error::NidError;
-use crate::net::{Net, NetKind};
+use crate::limits::NIDS_MAX;
+use crate::net::Net;
+use crate::net_kind::NetKind;
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::str::FromStr;
@@ -23,9 +25,6 @@ pub const PORT_DEFAULT: u16 = 7741;
 /// The port for beats is the NID's port plus this offset. Beats have a lane of their own, so that their arrival need
 /// not wake the host.
 pub const BEAT_PORT_OFFSET: u16 = 1;
-
-/// The maximum number of NIDs in one list, and of rails on one node.
-pub const NIDS_MAX: usize = 8;
 
 /// Longest name of a network interface (the kernel's IFNAMSIZ, without its terminator).
 const INTERFACE_NAME_MAX: usize = 15;
@@ -71,7 +70,8 @@ impl Nid {
 
     /// The address of its bulk lane. The port is the NID's own on udp nets, where TCP does not use that port
     /// otherwise; else the port after the port for beats.
-    pub(crate) fn bulk_address(&self) -> Option<SocketAddrV4> {
+    #[must_use]
+    pub fn bulk_address(&self) -> Option<SocketAddrV4> {
         let port = match self.net.kind {
             NetKind::Udp => self.port,
             _ => self.beat_port()?.checked_add(1)?,
@@ -84,7 +84,8 @@ impl Nid {
     /// The TCP address of its liveness connection. The port is the port for beats on udp nets, and the port after
     /// that of the bulk lane on other nets with IP addresses. None on nets without IP addresses (psm) or within one
     /// machine (shm).
-    pub(crate) fn liveness_address(&self) -> Option<SocketAddrV4> {
+    #[must_use]
+    pub fn liveness_address(&self) -> Option<SocketAddrV4> {
         let offset = match self.net.kind {
             NetKind::Udp => 0,
             NetKind::Tcp | NetKind::O2ib | NetKind::O2ud => 2,

@@ -1,17 +1,19 @@
 //! A library that was loaded before a fork works in the child.
 //!
 //! The supervisor loads libfabric once and forks workers. If each worker had to initialise the providers again,
-//! or if they did not survive the fork, a worker's restart would cause a false failure report. The test is in
-//! this folder because a fork is `unsafe`.
+//! or if they did not survive the fork, a worker's restart would cause a false failure report.
 
-use crate::{Arrival, Class, Fabric, FabricConfig, Route, Transport};
+use super::table;
+use super::{Done, Lane, Libfabric, Limits};
+use crate::NetKind;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::AsRawFd;
 
 /// Longest time that the child waits for its own message, milliseconds.
 const DEADLINE_MS: i32 = 20_000;
 
 #[test]
-fn a_forked_child_opens_rails_and_receives_its_own_message() {
+fn a_forked_child_opens_lanes_and_receives_its_own_message() {
     let library = crate::load().expect("libfabric is installed where tests run");
     // SAFETY: the child runs only `child`, which uses its own memory and objects that it opens itself. It ends
     // without running the parent's destructors.
@@ -28,31 +30,43 @@ fn a_forked_child_opens_rails_and_receives_its_own_message() {
 }
 
 /// Returns the step that failed, or `None`.
-fn child(library: crate::Libfabric) -> Option<&'static str> {
-    let Ok(rail) = "127.41.9.1:0@udp".parse() else {
-        return Some("NID");
+fn child(library: Libfabric) -> Option<&'static str> {
+    let limits = Limits {
+        receives: 8,
+        sends: 8,
+        inject: true,
+        wakes: true,
+        message_max: 64,
+        class: None,
     };
-    let Ok(mut fabric) = Fabric::open(&FabricConfig::new(library, vec![rail])) else {
+    let row = table::datagram(NetKind::Udp)[0];
+    let source = SocketAddrV4::new(Ipv4Addr::new(127, 41, 9, 1), 0);
+    let Ok(mut lane) = Lane::open(&library, row, source, limits) else {
         return Some("open");
     };
-    let Ok(own) = fabric.peer(&fabric.local_nids()) else {
-        return Some("peer");
+    let Ok(Some(own)) = lane.local_address().and_then(|own| lane.insert(own)) else {
+        return Some("address");
     };
-    fabric.send(0, own, Class::News, Route::Next, b"to myself");
-    let mut received = false;
-    while !received {
-        fabric.poll(0, &mut |arrival: Arrival<'_>| {
-            received |= arrival.bytes == b"to myself";
-        });
-        if !received && fabric.may_sleep() && !wait(&fabric) {
+    if lane.send(own, (), b"to myself").is_err() {
+        return Some("send");
+    }
+    loop {
+        while let Some(done) = lane.next_done() {
+            if let Done::Received { slot, length } = done {
+                let is_whole = lane.message(slot, length) == b"to myself";
+                return (!is_whole).then_some("another message");
+            }
+        }
+        if lane.may_sleep() && !wait(&lane) {
             return Some("no message arrived");
         }
     }
-    None
 }
 
-fn wait(fabric: &Fabric) -> bool {
-    let fd = fabric.wait_fds()[0].as_raw_fd();
+fn wait(lane: &Lane<()>) -> bool {
+    let Some(fd) = lane.wait_fds().next().map(|fd| fd.as_raw_fd()) else {
+        return false;
+    };
     let mut readable = libc::pollfd {
         fd,
         events: libc::POLLIN,

@@ -1,7 +1,7 @@
 //! Connections of foreign processes to a lane over TCP.
 
 use super::*;
-use crate::provider::table;
+use crate::libfabric::table;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ const EACH: usize = 8;
 /// `errno`.
 #[test]
 fn a_connection_that_sends_something_else_is_closed() {
-    let library = crate::provider::load().expect("libfabric is installed where tests run");
+    let library = crate::load().expect("libfabric is installed where tests run");
     let row = table::datagram(crate::NetKind::Tcp)[0];
     let limits = Limits {
         receives: 4,
@@ -27,7 +27,7 @@ fn a_connection_that_sends_something_else_is_closed() {
         class: None,
     };
     let source = "127.41.97.1:0".parse().unwrap();
-    let mut lane = Lane::open(&library, row, source, limits).unwrap();
+    let mut lane = Lane::<()>::open(&library, row, source, limits).unwrap();
     let address = lane.local_address().unwrap();
     let connect = |length| {
         let mut stream = TcpStream::connect(address).unwrap();
@@ -48,7 +48,7 @@ fn a_connection_that_sends_something_else_is_closed() {
         });
         let nothing = silent.recv(&mut [0]).unwrap_err();
         assert_eq!(nothing.kind(), ErrorKind::WouldBlock);
-        assert_eq!(lane.next(), None);
+        assert_eq!(lane.next_done(), None);
         let lengths: Vec<_> = open.iter().map(|(length, _)| length).collect();
         assert!(start.elapsed() < DEADLINE, "still open: {lengths:?}");
     }

@@ -52,7 +52,7 @@ const READS_MAX: usize = 16;
 
 /// A socket that receives link changes.
 #[derive(Debug)]
-pub(crate) struct Links {
+pub struct Links {
     socket: OwnedFd,
     bytes: Box<[u8]>,
     /// The last request was refused. It is repeated at the next read.
@@ -61,15 +61,15 @@ pub(crate) struct Links {
 
 /// The state of one link, as a change or as an answer to a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Link {
+pub struct Link {
     /// The interface.
-    pub(crate) name: String,
+    pub name: String,
     /// Whether the interface is switched on and has a carrier.
-    pub(crate) up: bool,
+    pub up: bool,
     /// Whether the link is a point-to-point link.
-    pub(crate) point_to_point: bool,
+    pub point_to_point: bool,
     /// The kind of a virtual interface, as the kernel names it; none for most physical ones.
-    pub(crate) kind: Option<String>,
+    pub kind: Option<String>,
 }
 
 /// All interfaces, in their current state.
@@ -100,7 +100,10 @@ pub(crate) fn all() -> Result<Vec<Link>, Errno> {
 
 impl Links {
     /// Opens the socket and requests the current state.
-    pub(crate) fn open() -> Result<Links, Errno> {
+    ///
+    /// # Errors
+    /// The system gives no such socket.
+    pub fn open() -> Result<Links, Errno> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
         bind(&socket, &SocketAddrNetlink::new(0, LINK_GROUP))?;
@@ -115,12 +118,12 @@ impl Links {
     }
 
     /// The descriptor that becomes readable when there is something to read.
-    pub(crate) fn wait_fd(&self) -> BorrowedFd<'_> {
+    pub fn wait_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 
     /// Appends the changes since the last call, in order. Returns true if there may be more.
-    pub(crate) fn read(&mut self, links: &mut Vec<Link>) -> bool {
+    pub fn read(&mut self, links: &mut Vec<Link>) -> bool {
         if self.refused {
             self.request_again();
         }
@@ -142,7 +145,7 @@ impl Links {
     }
 
     /// Requests the current state again. The answer is read together with later changes.
-    pub(crate) fn request_again(&mut self) {
+    pub fn request_again(&mut self) {
         self.refused = request_all(&self.socket).is_err();
     }
 }

@@ -8,12 +8,12 @@
 //! `FI_EP_MSG`"), and beats need none. On a net `o2ud`, beats are such datagrams, and all other messages go as
 //! on `o2ib`. Shared memory has no descriptor either; its lanes have a doorbell.
 
-use crate::net::NetKind;
+use crate::net_kind::NetKind;
 use libfabric_sys as sys;
 
 /// How to communicate over a net.
 #[derive(Debug)]
-pub(crate) struct Row {
+pub struct Row {
     /// The net.
     pub(crate) net: NetKind,
     /// Names of the provider, each with the first version that has it, oldest first.
@@ -23,14 +23,14 @@ pub(crate) struct Row {
     /// libfabric's address format.
     pub(crate) address_format: u32,
     /// How a peer's address is obtained.
-    pub(crate) addressing: Addressing,
+    pub addressing: Addressing,
     /// The provider drives a device, which may fail and reports errors on an event queue.
-    pub(crate) has_device: bool,
+    pub has_device: bool,
 }
 
 /// How a peer's address is obtained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Addressing {
+pub enum Addressing {
     /// The address is the IPv4 address and port.
     Ip,
     /// The provider derives its own kind of address from the node's address and a service number.
@@ -40,7 +40,7 @@ pub(crate) enum Addressing {
 }
 
 /// A version of libfabric: major, minor.
-pub(crate) type Version = (u32, u32);
+pub type Version = (u32, u32);
 
 /// Connections over TCP. Before 1.18, `tcp` had no such endpoints. Of its two substitutes, `net` is the one
 /// whose peers do not share one pool of sends.
@@ -86,7 +86,7 @@ const PSM2: Row = psm(&[((1, 0), "psm2")], sys::FI_ADDR_PSMX2);
 /// The first version whose shared memory provider is usable. In libfabric 1.x a sender takes a lock in the
 /// receiver's memory. If it is killed while it holds the lock, the lock is never released, and `fi_send` waits
 /// for it forever. From this version on, no process locks another process's memory.
-pub(crate) const SHM_SINCE: Version = (2, 5);
+pub const SHM_SINCE: Version = (2, 5);
 
 /// Shared memory, for processes of one machine.
 const SHM: Row = Row {
@@ -145,24 +145,28 @@ const BULK: &[Row] = &[
 
 impl Row {
     /// The provider's name in this version of libfabric.
-    pub(crate) fn provider(&self, version: Version) -> &'static str {
+    #[must_use]
+    pub fn provider(&self, version: Version) -> &'static str {
         let valid = self.names.iter().rev().find(|(since, _)| *since <= version);
         valid.unwrap_or(&self.names[0]).1
     }
 }
 
 /// The datagram lanes for this kind of net, best first; empty if this build has none.
-pub(crate) fn datagram(net: NetKind) -> Vec<&'static Row> {
+#[must_use]
+pub fn datagram(net: NetKind) -> Vec<&'static Row> {
     DATAGRAM.iter().filter(|row| row.net == net).collect()
 }
 
 /// The lane of beats that belongs to this lane of news.
-pub(crate) fn beats(news: &'static Row) -> &'static Row {
+#[must_use]
+pub fn beats(news: &'static Row) -> &'static Row {
     BEATS.iter().find(|row| row.net == news.net).unwrap_or(news)
 }
 
 /// The bulk lanes for this kind of net, best first; empty if this build has none.
-pub(crate) fn bulk(net: NetKind) -> Vec<&'static Row> {
+#[must_use]
+pub fn bulk(net: NetKind) -> Vec<&'static Row> {
     BULK.iter().filter(|row| row.net == net).collect()
 }
 

@@ -4,7 +4,7 @@
 use super::Lane;
 use libfabric_sys as sys;
 
-impl Lane {
+impl<T: Copy + Default> Lane<T> {
     /// Sends a short datagram by copy (`fi_inject`). Returns whether the provider accepted it.
     pub(crate) fn raw_send(&mut self, to: u64, bytes: &[u8]) -> bool {
         let (endpoint, from) = (self.endpoint.as_ptr(), bytes.as_ptr().cast());

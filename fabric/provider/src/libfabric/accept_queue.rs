@@ -6,7 +6,8 @@ use std::mem;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// How many connections wait to be accepted, and the limit; `None` if the socket does not listen.
-pub(crate) fn waiting(socket: BorrowedFd<'_>) -> Option<(u32, u32)> {
+#[must_use]
+pub fn waiting(socket: BorrowedFd<'_>) -> Option<(u32, u32)> {
     let mut length = size_of::<libc::tcp_info>() as libc::socklen_t;
     // SAFETY: all zeros is a valid tcp_info, and the kernel writes at most `length` bytes to it.
     let (returned, info) = unsafe {

@@ -1,7 +1,7 @@
 //! AG-12: for each received message, another buffer is posted before the caller gets the message.
 
 use super::*;
-use crate::provider::table;
+use crate::libfabric::table;
 use std::time::Instant;
 
 const DEADLINE: std::time::Duration = std::time::Duration::from_secs(20);
@@ -9,7 +9,7 @@ const DEADLINE: std::time::Duration = std::time::Duration::from_secs(20);
 /// AG-12: while the caller holds a message, the only configured buffer is posted and receives the next message.
 #[test]
 fn a_buffer_is_posted_while_the_caller_holds_a_message() {
-    let library = crate::provider::load().expect("libfabric is installed where tests run");
+    let library = crate::load().expect("libfabric is installed where tests run");
     let row = table::datagram(crate::NetKind::Udp)[0];
     let limits = Limits {
         receives: 1,
@@ -30,10 +30,10 @@ fn a_buffer_is_posted_while_the_caller_holds_a_message() {
     let mut held = Vec::new();
     for round in 0..SPARE {
         let text = format!("message {round}");
-        lane.send(to, SendTag::default(), text.as_bytes()).unwrap();
+        lane.send(to, (), text.as_bytes()).unwrap();
         let (slot, length) = loop {
             lane.repost_late();
-            if let Some(Done::Received { slot, length }) = lane.next() {
+            if let Some(Done::Received { slot, length }) = lane.next_done() {
                 break (slot, length);
             }
             assert!(start.elapsed() < DEADLINE, "{text} did not arrive");
@@ -52,9 +52,9 @@ fn a_buffer_is_posted_while_the_caller_holds_a_message() {
         lane.repost(slot);
     }
     for _ in 0..3 * SPARE {
-        lane.send(to, SendTag::default(), b"more").unwrap();
+        lane.send(to, (), b"more").unwrap();
         loop {
-            if let Some(Done::Received { slot, length }) = lane.next() {
+            if let Some(Done::Received { slot, length }) = lane.next_done() {
                 assert_eq!(lane.message(slot, length), b"more");
                 lane.repost(slot);
                 break;

@@ -9,14 +9,15 @@ use std::ptr::{self, NonNull};
 
 /// The prefix that all addresses of a subnet share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Subnet {
+pub struct Subnet {
     network: u32,
     mask: u32,
 }
 
 impl Subnet {
     /// The subnet of this address with this mask.
-    pub(crate) fn of(address: Ipv4Addr, mask: Ipv4Addr) -> Subnet {
+    #[must_use]
+    pub fn of(address: Ipv4Addr, mask: Ipv4Addr) -> Subnet {
         let mask = u32::from(mask);
         Subnet {
             network: u32::from(address) & mask,
@@ -24,19 +25,23 @@ impl Subnet {
         }
     }
 
-    pub(crate) fn contains(self, address: Ipv4Addr) -> bool {
+    /// Whether the address is in the subnet.
+    #[must_use]
+    pub fn contains(self, address: Ipv4Addr) -> bool {
         u32::from(address) & self.mask == self.network
     }
 
     /// The length of the prefix, bits.
-    pub(crate) fn prefix(self) -> u32 {
+    #[must_use]
+    pub fn prefix(self) -> u32 {
         self.mask.leading_ones()
     }
 }
 
 /// The subnet of a local address, as its interface is configured. None on loopback: its addresses stand for
 /// nodes that are emulated on one machine and are paired by index.
-pub(crate) fn subnet_of(address: Ipv4Addr) -> Option<Subnet> {
+#[must_use]
+pub fn subnet_of(address: Ipv4Addr) -> Option<Subnet> {
     if address.is_loopback() {
         return None;
     }
@@ -47,7 +52,8 @@ pub(crate) fn subnet_of(address: Ipv4Addr) -> Option<Subnet> {
 
 /// The name of the interface with this address. A loopback address that no interface has belongs to the
 /// loopback interface.
-pub(crate) fn interface_of(address: Ipv4Addr) -> Option<String> {
+#[must_use]
+pub fn interface_of(address: Ipv4Addr) -> Option<String> {
     let all = addresses();
     let exact = all.iter().find(|one| one.address == address);
     let loopback = |one: &&Local| one.address.is_loopback() && address.is_loopback();

@@ -5,9 +5,9 @@
 //! carrier. If all interfaces are of these kinds, the interfaces of the first kind present are used, in this order:
 //! bridges, tunnels, interfaces without a carrier, loopback.
 
+use crate::libfabric::{Interface, Libfabric};
+use crate::limits::NIDS_MAX;
 use crate::link::{self, Link};
-use crate::nid::NIDS_MAX;
-use crate::provider::{Interface, Libfabric};
 
 /// Kinds of interfaces that connect interfaces of the same machine.
 const BRIDGES: [&str; 2] = ["bridge", "openvswitch"];

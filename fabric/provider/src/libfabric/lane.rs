@@ -26,10 +26,6 @@ use super::names::Names;
 use super::open;
 use super::table::{Addressing, Row};
 use crate::error::CallError;
-use crate::peer::PeerHandle;
-use crate::relay;
-use crate::select::Tried;
-use crate::stats::DropReason;
 use libfabric_sys as sys;
 use std::collections::VecDeque;
 use std::ffi::c_void;
@@ -52,44 +48,24 @@ const SLOT_ALIGNMENT: usize = 64;
 
 /// Sizes and options of a lane.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Limits {
-    pub(crate) receives: usize,
-    pub(crate) sends: usize,
+pub struct Limits {
+    /// Receives that are posted at once, at least 1.
+    pub receives: usize,
+    /// Sends that may be under way at once, at least 1.
+    pub sends: usize,
     /// Use `fi_inject` for messages that are short enough.
-    pub(crate) inject: bool,
+    pub inject: bool,
     /// Have a descriptor that becomes readable on completions.
-    pub(crate) wakes: bool,
+    pub wakes: bool,
     /// Longest message required; the limit is lower if the provider's is.
-    pub(crate) message_max: usize,
+    pub message_max: usize,
     /// The traffic class to request, in libfabric's numbers.
-    pub(crate) class: Option<u32>,
-}
-
-/// What the fabric needs to know about a send when it completes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct SendTag {
-    /// Paths that were tried for this message before.
-    pub(crate) tried: Tried,
-    pub(crate) peer: u32,
-    pub(crate) generation: u32,
-    /// The path's index in the fabric.
-    pub(crate) path: u32,
-    pub(crate) bytes: u32,
-}
-
-impl SendTag {
-    /// The peer that the send is addressed to.
-    pub(crate) fn peer(&self) -> PeerHandle {
-        PeerHandle {
-            index: self.peer,
-            generation: self.generation,
-        }
-    }
+    pub class: Option<u32>,
 }
 
 /// A send that the provider accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Posted {
+pub enum Posted {
     /// The send is complete; no completion follows.
     Done,
     /// The send is in progress; a completion follows.
@@ -98,41 +74,36 @@ pub(crate) enum Posted {
 
 /// A send that was not accepted. The lane keeps nothing of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Refused {
+pub enum Refused {
     /// There is no free slot, or the provider's queue is full.
     Busy,
     /// The provider returned an error.
     Error(CallError),
 }
 
-impl Refused {
-    /// The drop reason to count, and the error if there is one.
-    pub(crate) fn reason(self) -> (DropReason, Option<CallError>) {
-        match self {
-            Refused::Busy => (DropReason::RailBusy, None),
-            Refused::Error(error) => (DropReason::ProviderError, Some(error)),
-        }
-    }
-}
-
 /// A completion.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Done {
+pub enum Done<T> {
     /// A message was received in this slot. The caller owns the slot until [`Lane::repost`].
-    Received { slot: usize, length: usize },
+    Received {
+        /// The slot.
+        slot: usize,
+        /// The length of the message, which may exceed [`Lane::message_max`] by one: then it was cut off.
+        length: usize,
+    },
     /// A receive failed; its slot was posted again.
     ReceiveFailed,
     /// The send is complete; its buffer is free.
-    Sent(SendTag),
+    Sent(T),
     /// The send failed. Its message is in this slot, which the caller owns until [`Lane::free_send`].
-    SendFailed(usize, SendTag, CallError),
+    SendFailed(usize, T, CallError),
     /// The completion queue itself failed.
     QueueFailed(CallError),
 }
 
-/// An open endpoint with its buffers.
+/// An open endpoint with its buffers. `T` is the caller's note of a send, which its completion returns.
 #[derive(Debug)]
-pub(crate) struct Lane {
+pub struct Lane<T> {
     // libfabric's objects, in the order in which they must be closed; then the memory that they point to. The
     // endpoint is closed first.
     endpoint: Handle<sys::fid_ep>,
@@ -166,28 +137,32 @@ pub(crate) struct Lane {
     inject: bool,
     receives: usize,
     slot_bytes: usize,
-    tags: Vec<SendTag>,
+    /// The note and the length of each send, by its slot.
+    sends: Vec<(T, usize)>,
     free_sends: Vec<usize>,
     /// Receive slots that are posted when messages have been received.
     spare: Vec<usize>,
     /// Receives that could not be posted because the caller holds all spare slots.
     owed: usize,
     unposted: Vec<usize>,
-    read: VecDeque<Done>,
+    read: VecDeque<Done<T>>,
 }
 
 // SAFETY: libfabric's objects may be used by one thread at a time (FI_THREAD_DOMAIN), and all methods that use
 // them take `&mut self` or change nothing; only the lane has pointers to the arrays.
-unsafe impl Send for Lane {}
+unsafe impl<T: Send> Send for Lane<T> {}
 
-impl Lane {
+impl<T: Copy + Default> Lane<T> {
     /// Opens an endpoint that is bound to this address, and posts its receive buffers.
-    pub(crate) fn open(
+    ///
+    /// # Errors
+    /// The call of libfabric that failed, and its error.
+    pub fn open(
         library: &Libfabric,
         row: &'static Row,
         source: SocketAddrV4,
         limits: Limits,
-    ) -> Result<Lane, CallError> {
+    ) -> Result<Lane<T>, CallError> {
         let (mut info, has_class) = match limits.class {
             Some(class) => Info::query_class(library, row, source, class)?,
             None => (Info::query(library, row, Some(source))?, true),
@@ -263,7 +238,7 @@ impl Lane {
             inject: limits.inject,
             receives,
             slot_bytes,
-            tags: vec![SendTag::default(); sends],
+            sends: vec![Default::default(); sends],
             free_sends: (receives..receives + sends).rev().collect(),
             spare: (posted..receives).collect(),
             owed: 0,
@@ -277,34 +252,30 @@ impl Lane {
     }
 
     /// Longest message, bytes.
-    pub(crate) fn message_max(&self) -> usize {
+    pub fn message_max(&self) -> usize {
         self.offer.message_max
     }
 
     /// The provider's answer to the requested traffic class.
-    pub(crate) fn class(&self) -> TrafficClass {
+    pub fn class(&self) -> TrafficClass {
         self.class
     }
 
-    /// The message in a slot, if it is a relay envelope of another member.
-    pub(crate) fn envelope(&self, slot: usize, length: usize) -> Option<Vec<u8>> {
-        let bytes = self.message(slot, length.min(self.message_max()));
-        let whole = length <= self.message_max() && relay::is_envelope(bytes);
-        whole.then(|| bytes.to_vec())
-    }
-
     /// Sends that the lane can accept now.
-    pub(crate) fn credits(&self) -> usize {
+    pub fn credits(&self) -> usize {
         self.free_sends.len()
     }
 
     /// Sends that the lane can accept when none is in progress.
-    pub(crate) fn credits_most(&self) -> usize {
-        self.tags.len()
+    pub fn credits_most(&self) -> usize {
+        self.sends.len()
     }
 
     /// The address that the endpoint is bound to, with its port.
-    pub(crate) fn local_address(&self) -> Result<SocketAddrV4, CallError> {
+    ///
+    /// # Errors
+    /// libfabric does not return it.
+    pub fn local_address(&self) -> Result<SocketAddrV4, CallError> {
         if self.row.addressing != Addressing::Ip {
             // Only the provider knows its own kind of address.
             return Ok(self.source);
@@ -326,7 +297,7 @@ impl Lane {
 
     /// The descriptors that become readable when there is a completion or an event; none if the lane does not
     /// wake the host.
-    pub(crate) fn wait_fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+    pub fn wait_fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let fds = [self.wait_fd, self.event_fd].into_iter().flatten();
         // SAFETY: the queues and the doorbell keep their descriptors open until they are closed, that is,
         // longer than `self` is borrowed.
@@ -335,7 +306,7 @@ impl Lane {
 
     /// Whether the host may sleep: the descriptors will signal everything that arrives from now on. Always true
     /// for a lane without a descriptor.
-    pub(crate) fn may_sleep(&mut self) -> bool {
+    pub fn may_sleep(&mut self) -> bool {
         if self.wait_fd.is_none() {
             return true;
         }
@@ -366,7 +337,7 @@ impl Lane {
     }
 
     /// The error of the device or of the last wait, if there is one.
-    pub(crate) fn device_error(&mut self) -> Option<CallError> {
+    pub fn device_error(&mut self) -> Option<CallError> {
         if let Some(error) = self.wait_error.take() {
             return Some(error);
         }
@@ -403,7 +374,10 @@ impl Lane {
 
     /// Inserts an address; returns the handle to use in [`Lane::send`]. `None` means that the provider does not
     /// know the address yet, and that the caller should try again later.
-    pub(crate) fn insert(&mut self, address: SocketAddrV4) -> Result<Option<u64>, CallError> {
+    ///
+    /// # Errors
+    /// The provider refuses the address.
+    pub fn insert(&mut self, address: SocketAddrV4) -> Result<Option<u64>, CallError> {
         if let Some(doorbell) = &mut self.doorbell {
             // The provider gets the address only when the peer is found to be running.
             return Ok(Some(doorbell.learn(address)));
@@ -446,7 +420,7 @@ impl Lane {
     }
 
     /// Removes an address.
-    pub(crate) fn remove(&mut self, handle: u64) {
+    pub fn remove(&mut self, handle: u64) {
         match &mut self.doorbell {
             None => self.remove_name(handle),
             Some(doorbell) => {
@@ -461,8 +435,14 @@ impl Lane {
         unsafe { sys::fi_av_remove(self.addresses.as_ptr(), &raw mut handle, 1, 0) };
     }
 
-    /// Sends a message no longer than [`Lane::message_max`].
-    pub(crate) fn send(&mut self, to: u64, tag: SendTag, bytes: &[u8]) -> Result<Posted, Refused> {
+    /// Sends a message no longer than [`Lane::message_max`]. The completion returns the tag.
+    ///
+    /// # Errors
+    /// The provider did not accept it.
+    ///
+    /// # Panics
+    /// The message is too long.
+    pub fn send(&mut self, to: u64, tag: T, bytes: &[u8]) -> Result<Posted, Refused> {
         assert!(
             bytes.len() <= self.offer.message_max,
             "the message is longer than Lane::message_max, which the caller must check"
@@ -498,7 +478,7 @@ impl Lane {
         Ok(address)
     }
 
-    fn post_send(&mut self, to: u64, tag: SendTag, bytes: &[u8]) -> Result<Posted, Refused> {
+    fn post_send(&mut self, to: u64, tag: T, bytes: &[u8]) -> Result<Posted, Refused> {
         // Over a connection, copied messages would queue without bound or count behind a stuck peer.
         let is_plain_datagram = self.row.endpoint == sys::FI_EP_DGRAM && self.offer.prefix == 0;
         let by_copy = self.inject && is_plain_datagram;
@@ -537,12 +517,12 @@ impl Lane {
             self.free_sends.push(slot);
             return Err(refused);
         }
-        self.tags[slot - self.receives] = tag;
+        self.sends[slot - self.receives] = (tag, bytes.len());
         Ok(Posted::UnderWay)
     }
 
     /// The next completion.
-    pub(crate) fn next(&mut self) -> Option<Done> {
+    pub fn next_done(&mut self) -> Option<Done<T>> {
         if self.read.is_empty() {
             self.read_queue();
         }
@@ -550,7 +530,10 @@ impl Lane {
     }
 
     /// The message in a slot that was received, is being sent, or failed to be sent.
-    pub(crate) fn message(&self, slot: usize, length: usize) -> &[u8] {
+    ///
+    /// # Panics
+    /// There is no such slot, or the length exceeds it.
+    pub fn message(&self, slot: usize, length: usize) -> &[u8] {
         let prefix = self.offer.prefix;
         assert!(slot < self.contexts.length() && prefix + length <= self.slot_bytes);
         // SAFETY: the range is within the slot. A received slot is not posted, so the provider does not write
@@ -560,22 +543,22 @@ impl Lane {
     }
 
     /// The sends that have not completed.
-    pub(crate) fn under_way(&self) -> impl Iterator<Item = (SendTag, &[u8])> {
-        let sends = self.receives..self.receives + self.tags.len();
+    pub fn under_way(&self) -> impl Iterator<Item = (T, &[u8])> {
+        let sends = self.receives..self.receives + self.sends.len();
         let busy = sends.filter(|slot| !self.free_sends.contains(slot));
         busy.map(|slot| {
-            let tag = self.tags[slot - self.receives];
-            (tag, self.message(slot, tag.bytes as usize))
+            let (tag, length) = self.sends[slot - self.receives];
+            (tag, self.message(slot, length))
         })
     }
 
     /// Frees the slot of a send that has ended.
-    pub(crate) fn free_send(&mut self, slot: usize) {
+    pub fn free_send(&mut self, slot: usize) {
         self.free_sends.push(slot);
     }
 
     /// Returns a received slot to the lane: it becomes a spare one, or is posted if a receive is owed.
-    pub(crate) fn repost(&mut self, slot: usize) {
+    pub fn repost(&mut self, slot: usize) {
         if self.owed == 0 {
             self.spare.push(slot);
         } else {
@@ -585,7 +568,7 @@ impl Lane {
     }
 
     /// Posts the slots that could not be posted before.
-    pub(crate) fn repost_late(&mut self) {
+    pub fn repost_late(&mut self) {
         for slot in mem::take(&mut self.unposted) {
             self.post(slot);
         }
@@ -657,7 +640,7 @@ impl Lane {
                 }
                 Some(slot) => {
                     self.free_send(slot);
-                    Done::Sent(self.tags[slot - self.receives])
+                    Done::Sent(self.sends[slot - self.receives].0)
                 }
                 None => Done::QueueFailed(self.library.error("fi_cq_read", libc::EINVAL.into())),
             };
@@ -665,7 +648,7 @@ impl Lane {
         }
     }
 
-    fn read_error(&mut self) -> Done {
+    fn read_error(&mut self) -> Done<T> {
         let mut entry = sys::fi_cq_err_entry::default();
         // SAFETY: there is room for one entry; no room for error data is offered (its size is zero).
         let count = unsafe { sys::fi_cq_readerr(self.queue.as_ptr(), &raw mut entry, 0) };
@@ -678,7 +661,7 @@ impl Lane {
                 self.post(slot);
                 Done::ReceiveFailed
             }
-            Some(slot) => Done::SendFailed(slot, self.tags[slot - self.receives], error),
+            Some(slot) => Done::SendFailed(slot, self.sends[slot - self.receives].0, error),
             None => Done::QueueFailed(error),
         }
     }
@@ -721,7 +704,7 @@ fn clear_errno() {
     unsafe { *libc::__errno_location() = 0 };
 }
 
-impl Drop for Lane {
+impl<T> Drop for Lane<T> {
     fn drop(&mut self) {
         // An endpoint that stays open goes on writing to posted buffers.
         if !self.endpoint.close() {

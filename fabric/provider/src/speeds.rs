@@ -10,17 +10,17 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
 /// The directory in which the kernel shows the speed of each interface.
-pub(crate) const DIRECTORY: &str = "/sys/class/net";
+pub const SPEEDS_DIRECTORY: &str = "/sys/class/net";
 
 /// Enough stack to read short files.
 const STACK_BYTES: usize = 64 << 10;
 
 /// Interfaces, each with its speed in Mbit/s. An interface that is down or has no known speed is left out.
-pub(crate) type InterfaceSpeeds = Vec<(String, u32)>;
+pub type InterfaceSpeeds = Vec<(String, u32)>;
 
 /// The reader thread, which ends when this is dropped. It handles one request at a time.
 #[derive(Debug)]
-pub(crate) struct Speeds {
+pub struct Speeds {
     requests: SyncSender<Vec<String>>,
     answers: Receiver<InterfaceSpeeds>,
     busy: bool,
@@ -28,7 +28,10 @@ pub(crate) struct Speeds {
 
 impl Speeds {
     /// Starts the thread. Signals of the process may be handled on it.
-    pub(crate) fn start(directory: PathBuf) -> io::Result<Speeds> {
+    ///
+    /// # Errors
+    /// The system gives no thread.
+    pub fn start(directory: PathBuf) -> io::Result<Speeds> {
         let (requests, received) = sync_channel::<Vec<String>>(1);
         let (answer, answers) = sync_channel(1);
         let builder = thread::Builder::new().name("muster-speeds".into());
@@ -51,14 +54,14 @@ impl Speeds {
     }
 
     /// Requests the speeds of these interfaces. Returns false if the answer to the last request was not fetched yet.
-    pub(crate) fn request(&mut self, names: Vec<String>) -> bool {
+    pub fn request(&mut self, names: Vec<String>) -> bool {
         let sent = !self.busy && self.requests.try_send(names).is_ok();
         self.busy |= sent;
         sent
     }
 
     /// The answer, once.
-    pub(crate) fn take(&mut self) -> Option<InterfaceSpeeds> {
+    pub fn take(&mut self) -> Option<InterfaceSpeeds> {
         if !self.busy {
             return None;
         }

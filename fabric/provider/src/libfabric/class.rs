@@ -14,7 +14,7 @@ use libfabric_sys as sys;
 use std::fmt;
 
 /// The class that datagram lanes request.
-pub(crate) const LOW_LATENCY: u32 = sys::FI_TC_LOW_LATENCY;
+pub const LOW_LATENCY: u32 = sys::FI_TC_LOW_LATENCY;
 
 /// The result of requesting a traffic class of low latency.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,9 +1,9 @@
 //! Two raw endpoints of libfabric, to measure the overhead that the fabric adds.
 
 use crate::error::CallError;
-use crate::net::NetKind;
-use crate::provider::table;
-use crate::provider::{Lane, Libfabric, Limits};
+use crate::libfabric::table;
+use crate::libfabric::{Lane, Libfabric, Limits};
+use crate::net_kind::NetKind;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 /// Buffers of each endpoint. At most this many datagrams may be under way.
@@ -12,7 +12,7 @@ const SLOTS: usize = 64;
 /// One endpoint. It sends and receives datagrams of the `udp` provider over loopback with libfabric's calls alone.
 #[derive(Debug)]
 pub struct RawEndpoint {
-    lane: Lane,
+    lane: Lane<()>,
     to: u64,
 }
 

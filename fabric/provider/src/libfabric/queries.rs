@@ -1,0 +1,86 @@
+//! Queries that need no open object: what libfabric offers on this machine.
+
+use super::info::Info;
+use super::library::{Interface, Libfabric};
+use super::table::{self, Row};
+use crate::error::CallError;
+use crate::net_kind::NetKind;
+use libfabric_sys::{Exports, LoadError};
+use std::ffi::OsStr;
+use std::net::SocketAddrV4;
+
+/// Loads libfabric: the library that `MUSTER_LIBFABRIC` names, else `libfabric.so.1`.
+///
+/// This also initialises its providers, which takes 0.1 to 0.3 s. A process that forks workers calls this
+/// before it forks, so that the workers start at once.
+///
+/// # Errors
+/// See [`LoadError`].
+pub fn load() -> Result<Libfabric, LoadError> {
+    Exports::load().map(initialised)
+}
+
+/// Loads the libfabric of this name or path; see [`load`].
+///
+/// # Errors
+/// See [`LoadError`].
+pub fn load_from(library: &OsStr) -> Result<Libfabric, LoadError> {
+    Exports::load_from(library).map(initialised)
+}
+
+/// The library after its first query, which initialises the providers. An empty result is an error only for a caller
+/// that opens a rail.
+fn initialised(exports: Exports) -> Libfabric {
+    let library = Libfabric::from_exports(exports);
+    let _ = library.interfaces();
+    library
+}
+
+/// Asks the provider of `row` for an endpoint at this address.
+///
+/// # Errors
+/// The provider offers none.
+pub fn offers(library: &Libfabric, row: &Row, source: SocketAddrV4) -> Result<(), CallError> {
+    Info::query(library, row, Some(source)).map(drop)
+}
+
+/// Whether a provider of this name is built in, with or without a device.
+#[must_use]
+pub fn has_provider(library: &Libfabric, name: &str) -> bool {
+    Info::has_provider(library, name)
+}
+
+impl Libfabric {
+    /// The interfaces that a rail can be on, loopback last. Empty if there is none, or if libfabric has no
+    /// provider for IP.
+    #[must_use]
+    pub fn interfaces(&self) -> Vec<Interface> {
+        let row = table::datagram(NetKind::Udp)[0];
+        let Ok(info) = Info::query(self, row, None) else {
+            return Vec::new();
+        };
+        let mut interfaces: Vec<Interface> = info.interfaces();
+        interfaces.sort_by_key(|interface| interface.address.is_loopback());
+        interfaces
+    }
+
+    /// Whether this machine has providers for rails of this kind: for news, for beats, and for bulk messages.
+    #[must_use]
+    pub fn serves(&self, kind: NetKind) -> bool {
+        let any = |rows: &[&Row]| rows.iter().any(|row| Info::query(self, row, None).is_ok());
+        let news = table::datagram(kind);
+        let beats: Vec<&Row> = news.iter().map(|row| table::beats(row)).collect();
+        any(&news) && any(&beats) && any(&table::bulk(kind))
+    }
+
+    /// The interfaces as text for error messages.
+    #[must_use]
+    pub fn known_interfaces(&self) -> String {
+        let names: Vec<String> = self.interfaces().iter().map(Interface::to_string).collect();
+        if names.is_empty() {
+            "none".to_owned()
+        } else {
+            names.join(", ")
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! Lanes of this crate: the provider's endpoints, with a [`SendTag`] for each send.
+
+use crate::peer_handle::PeerHandle;
+use crate::relay;
+use crate::select::Tried;
+use crate::stats::DropReason;
+use muster_provider::{CallError, Refused};
+
+/// A lane whose sends have tags.
+pub(crate) type Lane = muster_provider::Lane<SendTag>;
+
+/// What the fabric needs to know about a send when it completes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct SendTag {
+    /// Paths that were tried for this message before.
+    pub(crate) tried: Tried,
+    pub(crate) peer: u32,
+    pub(crate) generation: u32,
+    /// The path's index in the fabric.
+    pub(crate) path: u32,
+    pub(crate) bytes: u32,
+}
+
+impl SendTag {
+    /// The peer that the send is addressed to.
+    pub(crate) fn peer(&self) -> PeerHandle {
+        PeerHandle {
+            index: self.peer,
+            generation: self.generation,
+        }
+    }
+}
+
+/// Why a lane has not accepted a send: the reason to count, and the error if there is one.
+pub(crate) fn drop_reason(refused: Refused) -> (DropReason, Option<CallError>) {
+    match refused {
+        Refused::Busy => (DropReason::RailBusy, None),
+        Refused::Error(error) => (DropReason::ProviderError, Some(error)),
+    }
+}
+
+/// The message in a slot, if it is a relay envelope of another member.
+pub(crate) fn envelope(lane: &Lane, slot: usize, length: usize) -> Option<Vec<u8>> {
+    let bytes = lane.message(slot, length.min(lane.message_max()));
+    let whole = length <= lane.message_max() && relay::is_envelope(bytes);
+    whole.then(|| bytes.to_vec())
+}
