@@ -266,7 +266,9 @@ mod tests {
     proptest! {
         /// Any distinct names: each is found at its place.
         #[test]
-        fn every_name_is_found_at_its_place(names in proptest::collection::hash_set("[a-c]{0,2}[0-9]{1,3}[x]{0,1}", 1..60)) {
+        fn every_name_is_found_at_its_place(
+            names in proptest::collection::hash_set("[a-c]{0,2}[0-9]{1,3}[x]{0,1}", 1..60)
+        ) {
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
             let directory = of(&names).unwrap();
             for (place, name) in names.iter().enumerate() {

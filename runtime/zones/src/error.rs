@@ -39,7 +39,7 @@ pub enum MapError {
     },
     /// A zone's name that is not valid.
     #[error(
-        "{0:?} is no name of a zone: each part of the path must be 1 to 63 letters, digits, '.', '_' or '-', \
+        "{0:?} is no name of a zone: each part of the path must be 1 to 63 of a-z, A-Z, 0-9, '.', '_' or '-', \
          with '/' between the parts"
     )]
     ZoneName(String),

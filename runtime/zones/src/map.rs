@@ -322,8 +322,8 @@ fn by_path(directory: &Directory, entries: Vec<ZoneEntry>) -> Result<Zones, MapE
 
 fn parse_path(path: &str) -> Result<Vec<String>, MapError> {
     let is_valid = |part: &str| {
-        let is_letter = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
-        (1..=63).contains(&part.len()) && part.chars().all(is_letter)
+        let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+        (1..=63).contains(&part.len()) && part.chars().all(is_allowed)
     };
     let parts: Vec<&str> = path.split('/').collect();
     if !parts.iter().all(|part| is_valid(part)) {

@@ -100,7 +100,7 @@ fn equal_parts(nodes: &[NodeIndex], most: usize) -> impl Iterator<Item = Vec<Nod
 
 /// Paths for so many zones, with at most `children_max` zones directly below another.
 fn paths(zones: usize, children_max: usize) -> Result<Vec<String>, MapError> {
-    const LETTERS: [&str; DEPTH_MAX] = ["z", "g", "h"];
+    const NAMES: [&str; DEPTH_MAX] = ["z", "g", "h"];
     let children_max = children_max.max(2);
     // Number of zones at each level, the highest left out.
     let mut counts = vec![zones];
@@ -117,7 +117,7 @@ fn paths(zones: usize, children_max: usize) -> Result<Vec<String>, MapError> {
         let mut number = zone;
         let mut parts = Vec::new();
         for (level, count) in counts.iter().enumerate() {
-            parts.push(format!("{}{}", LETTERS[level], number + 1));
+            parts.push(format!("{}{}", NAMES[level], number + 1));
             // Groups differ by at most one in size.
             let groups = counts.get(level + 1).copied().unwrap_or(1);
             number = number * groups / count;

@@ -353,7 +353,10 @@ mod tests {
     /// A node that is cut off finds all others silent. That is a hollow mark in its lane, and no state of the others.
     #[test]
     fn the_view_of_a_node_that_is_cut_off_is_a_hollow_mark_in_its_lane() {
-        let event = |what: &str, node: &str, member: &str, ms: u64| json!({ "event": what, "node": node, "member": member, "unix_us": 1_000_000 + 1_000 * ms });
+        let event = |what: &str, node: &str, member: &str, ms: u64| {
+            let unix_us = 1_000_000 + 1_000 * ms;
+            json!({ "event": what, "node": node, "member": member, "unix_us": unix_us })
+        };
         let mut events: Vec<serde_json::Value> = ["n1", "n2", "n3"]
             .map(|node| event("node-failed", node, "n4", 60))
             .into();

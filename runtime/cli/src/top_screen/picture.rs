@@ -104,7 +104,7 @@ fn draw_run(text: &mut String, style: &Cell, run: &str, ((x, y), end): ((f64, f6
     );
 }
 
-/// `MUSTER_README=write` draws the picture again.
+/// `REDRAW=1` draws the picture again.
 #[test]
 fn the_picture_of_the_guide_is_the_screen() {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
@@ -115,12 +115,12 @@ fn the_picture_of_the_guide_is_the_screen() {
     terminal.draw(|frame| screen.draw(frame)).unwrap();
     let picture = svg(terminal.backend().buffer());
     let path = docs.join("top.svg");
-    if std::env::var_os("MUSTER_README").is_some_and(|value| value == "write") {
+    if std::env::var_os("REDRAW").is_some() {
         fs::write(&path, &picture).expect("docs/top.svg");
     }
     let stored = fs::read_to_string(&path).expect("docs/top.svg");
     assert!(
         stored == picture,
-        "draw it again: MUSTER_README=write cargo test -p muster-cli picture"
+        "draw it again: REDRAW=1 cargo test -p muster-cli picture"
     );
 }

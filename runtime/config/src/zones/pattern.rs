@@ -12,7 +12,7 @@ enum Part {
     Open,
     Close,
     Number,
-    Letter(char),
+    Other(char),
 }
 
 pub(super) fn entries(text: &str, directory: &Directory) -> Entries {
@@ -37,8 +37,8 @@ pub(super) fn entries(text: &str, directory: &Directory) -> Entries {
 
 fn parse(text: &str) -> Result<Vec<Part>, String> {
     let (mut parts, mut open, mut groups) = (Vec::new(), false, 0);
-    for letter in text.chars() {
-        let part = match letter {
+    for character in text.chars() {
+        let part = match character {
             '(' if open => return Err("'(' within '('; close the first one before".to_owned()),
             ')' if !open => return Err("')' without '('; add the '(' or remove it".to_owned()),
             '(' => Part::Open,
@@ -47,12 +47,12 @@ fn parse(text: &str) -> Result<Vec<Part>, String> {
                 return Err("two '*' in a row; one stands for a whole number".to_owned());
             }
             '*' => Part::Number,
-            letter => Part::Letter(letter),
+            character => Part::Other(character),
         };
         match part {
             Part::Open => (open, groups) = (true, groups + 1),
             Part::Close => open = false,
-            Part::Number | Part::Letter(_) => {}
+            Part::Number | Part::Other(_) => {}
         }
         parts.push(part);
     }
@@ -72,7 +72,7 @@ fn zone_of(parts: &[Part], name: &str) -> Option<String> {
         match part {
             Part::Open => group = rest,
             Part::Close => path.push(&group[..group.len() - rest.len()]),
-            Part::Letter(letter) => rest = rest.strip_prefix(*letter)?,
+            Part::Other(character) => rest = rest.strip_prefix(*character)?,
             Part::Number => {
                 let end = rest
                     .find(|c: char| !c.is_ascii_digit())
