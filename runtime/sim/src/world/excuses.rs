@@ -65,7 +65,7 @@ fn pair(one: NodeIndex, other: NodeIndex) -> (NodeIndex, NodeIndex) {
 }
 
 impl World {
-    fn deadline_us(&self, node: NodeIndex) -> u64 {
+    pub(super) fn deadline_us(&self, node: NodeIndex) -> u64 {
         self.nodes[node].config.deadline_us
     }
 
@@ -211,6 +211,12 @@ impl World {
             self.is_long(*one, until.since(cut.since)) && self.now.since(until) <= meet_us
         };
         self.now <= self.excuses.storm_until || self.excuses.cuts.iter().any(apart)
+    }
+
+    /// How long ago the path between two nodes was cut, in microseconds; 0 if it never was.
+    pub(super) fn cut_for_us(&self, one: NodeIndex, other: NodeIndex) -> u64 {
+        let cut = self.excuses.cuts.get(&pair(one, other));
+        cut.map_or(0, |cut| self.now.since(cut.since))
     }
 
     /// Whether the reporters that the node was cut from were enough without the others.

@@ -161,7 +161,8 @@ impl World {
     }
 
     /// All members that news from a node can reach, or whose news can reach it, over any path; `None` if
-    /// nothing is cut or the node's policy is not `hold`.
+    /// nothing is cut or the node's policy is not `hold`. A cut that is younger than a deadline makes no sides: a
+    /// poll counts answers for one deadline, so some of them may be from before the cut.
     pub(super) fn side_of(&self, node: NodeIndex) -> Option<Vec<MemberId>> {
         let holds = self.nodes[node].config.minority == Minority::Hold;
         if !holds || !self.network.has_cuts() {
@@ -172,6 +173,7 @@ impl World {
         while let Some(from) = open.pop() {
             for to in 0..self.nodes.len() {
                 let cut = self.network.is_cut(from, to) && self.network.is_cut(to, from);
+                let cut = cut && self.cut_for_us(from, to) > self.deadline_us(node);
                 if !cut && self.nodes[to].engine.is_some() && side.insert(to) {
                     open.push(to);
                 }
