@@ -19,7 +19,7 @@ pub struct Sources<'a> {
     pub choice: &'a [String],
     /// What neither engine nor fabric counts.
     pub agent: &'a [(&'static str, u64)],
-    /// Who knocks with another key.
+    /// The senders with another key.
     pub unauthenticated: &'a [unreachable::UnauthenticatedSender],
     /// Name of the agent's node.
     pub node: &'a str,

@@ -1,7 +1,7 @@
 //! Time: a number of microseconds, given by the host.
 //!
 //! Its origin is not defined. The host uses its monotonic clock, the simulator its virtual one, and a test
-//! a constant. `std::time::Instant` cannot be constructed from a number, and wall-clock time jumps.
+//! a constant. The clocks of the standard library serve neither: they cannot be set to a number, or they jump.
 
 /// A point in time, in microseconds since an origin that only the host knows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

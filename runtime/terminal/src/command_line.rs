@@ -4,6 +4,7 @@ use crate::refusal::{Refusal, either, name, no_text, placeholders, purpose, text
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Command, Error};
 use std::ffi::OsString;
+use strsim::osa_distance;
 
 /// Most commands that an error lists.
 const COMMANDS_MAX: usize = 12;
@@ -72,7 +73,10 @@ type Parts = (String, String, String);
 fn unknown_argument(error: &Error, command: &Command) -> Option<Parts> {
     let given = text(error, ContextKind::InvalidArg)?;
     let is_option = given.starts_with('-');
-    let remedy = match text(error, ContextKind::SuggestedArg) {
+    let similar = text(error, ContextKind::SuggestedArg);
+    // clap suggests --fanout for --tag-ouput: a name that is mostly different helps nobody.
+    let is_close = |similar: &String| osa_distance(&given, similar) * 3 <= given.len();
+    let remedy = match similar.filter(is_close) {
         Some(similar) => format!("did you mean {}?", argument(&similar, command)),
         None if is_option => String::new(),
         None => match command.get_positionals().last() {
@@ -230,6 +234,11 @@ mod tests {
             (
                 "muster wait n1 --cuont 3",
                 "muster wait: \"--cuont\": unknown option\nhint: did you mean --count?; see muster wait --help",
+            ),
+            // Similar to --count for clap, and mostly different.
+            (
+                "muster wait n1 --outlast",
+                "muster wait: \"--outlast\": unknown option\nhint: see muster wait --help",
             ),
             (
                 "muster wait n1 --nonsense",
