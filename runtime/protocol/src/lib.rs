@@ -27,13 +27,13 @@
 //!
 //! The modules in layers, from bottom to top. None refers to a module of a layer above its own:
 //!
-//! 1. Values: `time`, `identity`, `state`, `reject`, `codec`, `mix`, `planted`.
-//! 2. Made of them: `reporters`, `cause`, `evidence`, `subjects`, `ranks`, `member_info`, `counters`.
+//! 1. Values: `time`, `identity`, `state`, `reject`, `codec`, `mix`, `planted`, `work`.
+//! 2. Made of them: `reporters`, `cause`, `evidence`, `subjects`, `ranks`, `member_info`, `counters`, `timers`.
 //! 3. Measured: `arrivals`, `ack_rtt`, `lateness`, `replay`.
 //! 4. Frames without their bodies, and attributes: `frame`, `attributes`.
 //! 5. Settings and events: `config`, `parameters`, `event`.
 //! 6. Bodies of frames: `wire`, `unverified`, `describe`.
-//! 7. What a member holds, and its rules: `table`, `link`, `verdict`.
+//! 7. What a member holds, and its rules: `table`, `link`, `resends`, `links`, `verdict`.
 //! 8. The interface to the host: `interface`.
 //! 9. The engines: `overlay`, `age`; above both, `engine`.
 //!
@@ -59,6 +59,7 @@ mod identity;
 mod interface;
 mod lateness;
 mod link;
+mod links;
 mod member_info;
 mod mix;
 mod overlay;
@@ -68,13 +69,16 @@ mod ranks;
 mod reject;
 mod replay;
 mod reporters;
+mod resends;
 mod state;
 mod subjects;
 mod table;
 mod time;
+mod timers;
 mod unverified;
 mod verdict;
 mod wire;
+mod work;
 
 pub use age::carried::{GOSSIP_AHEAD_MAX, GOSSIP_AHEAD_MEMBERS_MAX};
 pub use age::{Age, AgeConfig};

@@ -26,7 +26,7 @@ use crate::wire::{ROLE_NEIGHBOUR, ROLE_OBSERVE};
 /// Most news frames in flight on one link.
 pub(crate) const FLIGHTS_MAX: usize = 16;
 /// Most times that the timeout for an acknowledgement doubles.
-const BACKOFF_MAX: u32 = 5;
+pub(crate) const BACKOFF_MAX: u32 = 5;
 /// News frames in a row without new facts after which a link becomes lazy.
 const USELESS_MAX: u32 = 2;
 
@@ -37,6 +37,15 @@ pub(crate) struct AckWait {
     pub(crate) least_us: u64,
     /// Measured over all links.
     pub(crate) others: AckRtt,
+}
+
+impl AckWait {
+    /// The timeout of a link with these measurements, after it has doubled `backoff` times; at most the longest
+    /// one without measurements.
+    pub(crate) fn timeout_us(self, own: AckRtt, backoff: u32) -> u64 {
+        let rto_us = own.rto_or(self.others);
+        (self.least_us.max(rto_us) << backoff).min(self.least_us << BACKOFF_MAX)
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -180,6 +189,15 @@ impl Link {
     /// A request must be sent or repeated.
     pub(crate) fn wants_request(&self) -> bool {
         self.want_view || (self.roles() != 0 && self.confirmed != Some(self.roles()))
+    }
+
+    /// When to send or repeat the request; never if none is wanted.
+    pub(crate) fn wanted_request_at(&self) -> Instant {
+        if self.wants_request() {
+            self.request_at
+        } else {
+            Instant::NEVER
+        }
     }
 
     /// The peer was heard: its silence is over.
@@ -412,15 +430,20 @@ impl Link {
         }
     }
 
-    /// The timeout for an acknowledgement, bounded by the timeout after losses.
-    fn ack_wait_us(&self, wait: AckWait) -> u64 {
-        let rto_us = self.ack_rtt.rto_or(wait.others);
-        (wait.least_us.max(rto_us) << self.backoff).min(wait.least_us << BACKOFF_MAX)
+    /// Whether the timeout is the link's own: an acknowledgement came on it.
+    pub(crate) fn is_measured(&self) -> bool {
+        self.ack_rtt != AckRtt::NONE
+    }
+
+    /// How often the timeout has doubled, and when the oldest frame in flight was sent.
+    pub(crate) fn oldest_flight(&self) -> Option<(u32, Instant)> {
+        let flight = self.flights.front()?;
+        Some((self.backoff, flight.sent_at))
     }
 
     /// When the oldest frame in flight counts as lost.
     pub(crate) fn resend_at(&self, wait: AckWait) -> Instant {
-        let wait_us = self.ack_wait_us(wait);
+        let wait_us = wait.timeout_us(self.ack_rtt, self.backoff);
         self.flights
             .front()
             .map_or(Instant::NEVER, |flight| flight.sent_at.after(wait_us))
@@ -429,7 +452,7 @@ impl Link {
     /// Puts the subjects of lost frames back on the list; returns how many frames were lost.
     pub(crate) fn resend(&mut self, now: Instant, wait: AckWait) -> u64 {
         let mut lost = 0;
-        let wait_us = self.ack_wait_us(wait);
+        let wait_us = wait.timeout_us(self.ack_rtt, self.backoff);
         while let Some(flight) = self.flights.front()
             && now >= flight.sent_at.after(wait_us)
         {

@@ -22,6 +22,7 @@ use crate::reporters::Reporters;
 use crate::state::{NodeState, RankFact};
 use crate::time::Instant;
 use crate::wire::NodeFact;
+use crate::work::visited;
 
 /// Most rank facts of one node.
 pub const RANKS_MAX: usize = 4096;
@@ -186,6 +187,10 @@ pub(crate) struct Table {
     members: BTreeMap<MemberId, Box<Member>>,
     /// Members in the view that have ranks or attributes.
     with_more: BTreeSet<MemberId>,
+    /// The removed members, by the time of their removal.
+    removed: BTreeSet<(Instant, MemberId)>,
+    /// How many members of each group are in the view.
+    groups: BTreeMap<Box<str>, usize>,
     live: usize,
     suspects: usize,
     digest: u64,
@@ -201,7 +206,7 @@ impl Table {
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Member> {
-        self.members.values().map(|member| &**member)
+        self.members.values().map(|member| looked_at(member))
     }
 
     /// All ids, in order.
@@ -222,7 +227,7 @@ impl Table {
         let begin = if is_around { id } else { MemberId(0) };
         to_the_end
             .chain(self.members.range(begin..start))
-            .map(|(_, member)| &**member)
+            .map(|(_, member)| looked_at(member))
     }
 
     pub(crate) fn iter_live(&self) -> impl Iterator<Item = &Member> {
@@ -239,7 +244,7 @@ impl Table {
         self.members
             .range(after)
             .chain(self.members.range(..id))
-            .map(|(_, member)| &**member)
+            .map(|(_, member)| looked_at(member))
             .filter(|member| member.in_view())
     }
 
@@ -250,8 +255,13 @@ impl Table {
             .range(..id)
             .rev()
             .chain(self.members.range(after).rev())
-            .map(|(_, member)| &**member)
+            .map(|(_, member)| looked_at(member))
             .filter(|member| member.in_view())
+    }
+
+    /// Number of members of this group in the view.
+    pub(crate) fn live_in(&self, group: &str) -> usize {
+        self.groups.get(group).copied().unwrap_or_default()
     }
 
     /// Number of members in the view.
@@ -278,7 +288,7 @@ impl Table {
     }
 
     pub(crate) fn removed(&self) -> usize {
-        self.members.len() - self.live
+        self.removed.len()
     }
 
     pub(crate) fn digest(&self) -> u64 {
@@ -311,7 +321,7 @@ impl Table {
         }
     }
 
-    /// Changes fields that no count covers: times, evidence, the degraded mark.
+    /// Changes fields that no count covers: times but that of the removal, evidence, the degraded mark.
     pub(crate) fn note(&mut self, id: MemberId, note: impl FnOnce(&mut Member)) {
         if let Some(member) = self.members.get_mut(&id) {
             note(member);
@@ -320,13 +330,15 @@ impl Table {
 
     /// The same for every member.
     pub(crate) fn note_all(&mut self, mut note: impl FnMut(&mut Member)) {
-        self.members.values_mut().for_each(|member| note(member));
+        self.members.values_mut().for_each(|member| {
+            visited();
+            note(member);
+        });
     }
 
     /// Drops the member that was removed longest ago.
     pub(crate) fn forget_oldest_removed(&mut self) {
-        let oldest = self.iter_removed().min_by_key(|member| member.removed_at);
-        if let Some(id) = oldest.map(|member| member.id) {
+        if let Some((_, id)) = self.removed.first().copied() {
             self.remove(id);
         }
     }
@@ -345,12 +357,34 @@ impl Table {
             } else {
                 self.with_more.remove(&id);
             }
+            if !member.in_view() {
+                self.removed.insert((member.removed_at, id));
+            } else if !member.group().is_empty() {
+                match self.groups.get_mut(member.group()) {
+                    Some(live) => *live += 1,
+                    None => _ = self.groups.insert(member.group().into(), 1),
+                }
+            }
         } else {
             self.digest = self.digest.wrapping_sub(member.digest);
             self.live -= usize::from(member.in_view());
             self.suspects -= usize::from(member.state == NodeState::Suspect);
+            if !member.in_view() {
+                self.removed.remove(&(member.removed_at, id));
+            } else if let Some(live) = self.groups.get_mut(member.group()) {
+                *live -= 1;
+                if *live == 0 {
+                    self.groups.remove(member.group());
+                }
+            }
         }
     }
+}
+
+/// A member that a walk looks at.
+fn looked_at(member: &Member) -> &Member {
+    visited();
+    member
 }
 
 #[cfg(test)]
@@ -378,6 +412,39 @@ mod tests {
         right.remove(MemberId(3));
         assert_eq!(left.digest(), right.digest());
         assert_eq!((left.live(), left.removed(), left.suspects()), (19, 1, 0));
+    }
+
+    /// The members of a group in the view are counted whatever changes, and the history is in order of time.
+    #[test]
+    fn groups_and_removals_are_counted() {
+        let mut table = Table::default();
+        let of_group = |id, group| {
+            let mut config = Config::new("n", b"a", Profile::Standard);
+            config.group = group;
+            Member::new(MemberId(id), config.info(), Version::first(1))
+        };
+        for id in 0..6 {
+            table.insert(of_group(id, String::from(if id < 4 { "left" } else { "" })));
+        }
+        table.insert(member(3));
+        let counts = |table: &Table| ["left", "right", ""].map(|group| table.live_in(group));
+        assert_eq!(counts(&table), [3, 0, 0]);
+        let info = of_group(2, String::from("right")).info;
+        table.change(MemberId(2), |member| member.info = info);
+        for (id, at) in [(0, 30), (4, 20), (1, 20)] {
+            table.change(MemberId(id), |member| {
+                member.state = NodeState::Failed;
+                member.removed_at = Instant(at);
+            });
+        }
+        assert_eq!((counts(&table), table.removed()), ([0, 1, 0], 3));
+        table.change(MemberId(1), |member| member.state = NodeState::Alive);
+        table.forget_oldest_removed();
+        let gone: Vec<u64> = table.iter_removed().map(|member| member.id.0).collect();
+        assert_eq!((counts(&table), gone), ([1, 1, 0], vec![0]));
+        table.remove(MemberId(1));
+        table.remove(MemberId(0));
+        assert_eq!((counts(&table), table.removed()), ([0, 1, 0], 0));
     }
 
     /// ZM-05: each member stores one of these for every other member: check its size before it grows.

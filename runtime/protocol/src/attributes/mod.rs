@@ -5,8 +5,9 @@
 //!
 //! Files: `map` (the keys of one member, in the order of writes), `replica` (a map that is built from
 //! frames that may be lost, duplicated or reordered), `store` (all replicas of an engine, and its requests
-//! and replies), `message` (the two messages). The update stage needs no message of its own: the version of
-//! a map is news (`Subject::Map`), acknowledged and repaired as such. `overlay::attributes` connects them.
+//! and replies), `pending` (its requests without a reply), `message` (the two messages). The update stage
+//! needs no message of its own: the version of a map is news (`Subject::Map`), acknowledged and repaired as
+//! such. `overlay::attributes` connects them.
 //!
 //! Guarantees:
 //!
@@ -19,6 +20,7 @@
 
 mod map;
 pub(crate) mod message;
+mod pending;
 mod replica;
 mod store;
 

@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::attributes::message::{Ask, PIECE_SIZE, Piece, SECTION_SIZE, Section};
+use crate::attributes::pending::{Pending, PendingRequests};
 use crate::attributes::replica::Replica;
 use crate::attributes::{KeyHandle, MONITOR_KEY, Map};
 use crate::codec::{Full, Writer};
@@ -27,17 +28,6 @@ const TRIES_MAX: u32 = 2;
 /// Smallest part of a value, in bytes.
 const PART_MIN: usize = 64;
 
-/// A request without a reply.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Pending {
-    /// The wanted version.
-    pub(crate) version: u64,
-    /// The member asked; `None` if all neighbours were.
-    pub(crate) target: Option<MemberId>,
-    pub(crate) due: Instant,
-    pub(crate) tries: u32,
-}
-
 /// What one requester still lacks of one map.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Answer {
@@ -56,7 +46,7 @@ struct Answers {
 #[derive(Clone, Debug)]
 pub(crate) struct Store {
     replicas: BTreeMap<MemberId, Replica>,
-    pub(crate) pending: BTreeMap<MemberId, Pending>,
+    pub(crate) pending: PendingRequests,
     /// Maps to request, by the member to ask; with whether all neighbours are asked.
     asks: BTreeMap<MemberId, BTreeMap<MemberId, bool>>,
     answers: BTreeMap<MemberId, Answers>,
@@ -64,6 +54,8 @@ pub(crate) struct Store {
     pub(crate) monitors: BTreeSet<MemberId>,
     keys: VecDeque<Box<[u8]>>,
     keys_end: u64,
+    /// Maps that were refused for lack of room.
+    refused: BTreeSet<MemberId>,
     /// Maps with certificates, each once, by the time of the oldest.
     expiring: BTreeSet<(Instant, MemberId)>,
     bytes: usize,
@@ -75,13 +67,14 @@ impl Store {
     pub(crate) fn new(limit: usize) -> Self {
         Self {
             replicas: BTreeMap::new(),
-            pending: BTreeMap::new(),
+            pending: PendingRequests::default(),
             asks: BTreeMap::new(),
             answers: BTreeMap::new(),
             served: MemberId(0),
             monitors: BTreeSet::new(),
             keys: VecDeque::new(),
             keys_end: 0,
+            refused: BTreeSet::new(),
             expiring: BTreeSet::new(),
             bytes: 0,
             limit,
@@ -113,8 +106,8 @@ impl Store {
         }
     }
 
-    /// Changes a replica, and updates the count of bytes, the monitors and the certificates. `change` gets
-    /// the replica and the bytes that it may use.
+    /// Changes a replica, and updates the count of bytes, the monitors, the refused maps and the certificates.
+    /// `change` gets the replica and the bytes that it may use.
     pub(crate) fn change<T>(
         &mut self,
         owner: MemberId,
@@ -136,6 +129,11 @@ impl Store {
         } else {
             self.monitors.remove(&owner);
         }
+        if replica.refused {
+            self.refused.insert(owner);
+        } else {
+            self.refused.remove(&owner);
+        }
         Some(result)
     }
 
@@ -147,18 +145,20 @@ impl Store {
             since.map(|since| self.expiring.remove(&(since, owner)));
         }
         self.monitors.remove(&owner);
-        self.pending.remove(&owner);
+        self.refused.remove(&owner);
+        self.pending.remove(owner);
         self.answers.remove(&owner);
         self.asks.remove(&owner);
     }
 
     /// Maps that were refused for lack of room, if there may be some now.
     pub(crate) fn take_refused(&mut self) -> Vec<(MemberId, u64)> {
-        let refused = self.replicas.iter_mut().filter(|(_, held)| held.refused);
+        let refused = core::mem::take(&mut self.refused).into_iter();
         refused
-            .map(|(owner, replica)| {
+            .filter_map(|owner| {
+                let replica = self.replicas.get_mut(&owner)?;
                 replica.refused = false;
-                (*owner, replica.known)
+                Some((owner, replica.known))
             })
             .collect()
     }
@@ -213,7 +213,7 @@ impl Store {
         due: Instant,
     ) {
         self.asks.entry(target).or_default().insert(owner, false);
-        self.pending.insert(
+        self.pending.set(
             owner,
             Pending {
                 version,
@@ -232,12 +232,13 @@ impl Store {
         now: Instant,
         wait_us: u64,
     ) {
-        let Some(pending) = self.pending.get_mut(&owner) else {
+        let Some(mut pending) = self.pending.get(owner) else {
             return;
         };
         pending.target = None;
         pending.due = now.after(wait_us << pending.tries.min(BACKOFF_MAX));
         pending.tries += 1;
+        self.pending.set(owner, pending);
         for target in targets {
             self.asks.entry(target).or_default().insert(owner, true);
         }
@@ -245,7 +246,7 @@ impl Store {
 
     /// The member asked did not reply in time: ask again. Returns false if it was asked often enough.
     pub(crate) fn request_again(&mut self, owner: MemberId, now: Instant, wait_us: u64) -> bool {
-        let Some(pending) = self.pending.get_mut(&owner) else {
+        let Some(mut pending) = self.pending.get(owner) else {
             return true;
         };
         let Some(target) = pending.target.filter(|_| pending.tries < TRIES_MAX) else {
@@ -253,34 +254,27 @@ impl Store {
         };
         pending.tries += 1;
         pending.due = now.after(wait_us << pending.tries);
+        self.pending.set(owner, pending);
         self.asks.entry(target).or_default().insert(owner, false);
         true
     }
 
     /// This member has sent something: it is working on all requests.
     pub(crate) fn heard(&mut self, from: MemberId, due: Instant) {
-        for pending in self.pending.values_mut() {
-            if pending.target == Some(from) {
-                (pending.due, pending.tries) = (due, 0);
-            }
-        }
+        self.pending.heard(from, due);
     }
 
     /// The member's window is over, and some of it is late or lost: ask again soon.
     pub(crate) fn hurry(&mut self, from: MemberId, due: Instant) {
-        for pending in self.pending.values_mut() {
-            if pending.target == Some(from) {
-                pending.due = pending.due.min(due);
-            }
-        }
+        self.pending.hurry(from, due);
     }
 
     /// The member's window is over: repeat all requests to it.
     pub(crate) fn ask_on(&mut self, from: MemberId) {
-        for (owner, pending) in &self.pending {
-            if pending.target == Some(from) {
-                self.asks.entry(from).or_default().insert(*owner, false);
-            }
+        let mut owners = self.pending.asked_of(from).peekable();
+        if owners.peek().is_some() {
+            let asks = self.asks.entry(from).or_default();
+            asks.extend(owners.map(|owner| (owner, false)));
         }
     }
 

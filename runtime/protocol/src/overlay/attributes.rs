@@ -161,7 +161,7 @@ impl Overlay {
             replica.known = replica.known.max(version);
         });
         self.note_version(owner, version);
-        let pending = self.attributes.pending.get(&owner);
+        let pending = self.attributes.pending.get(owner);
         let asked = pending.is_some_and(|pending| {
             let waiting = pending
                 .target
@@ -259,7 +259,7 @@ impl Overlay {
         let now = self.now;
         if taken.refused {
             self.counters.attributes_refused += 1;
-            self.attributes.pending.remove(&owner);
+            self.attributes.pending.remove(owner);
             self.attributes.change(owner, |replica, _| {
                 replica.refused = true;
                 replica.drop_unfinished();
@@ -268,11 +268,11 @@ impl Overlay {
         }
         let due = now.after(self.ack_wait_us());
         let version = self.attributes.version(owner);
-        let Some(pending) = self.attributes.pending.get_mut(&owner) else {
+        let Some(mut pending) = self.attributes.pending.get(owner) else {
             return;
         };
         if version >= pending.version {
-            self.attributes.pending.remove(&owner);
+            self.attributes.pending.remove(owner);
         } else if taken.exhausted && pending.target == Some(from) {
             self.push_request(owner);
         } else if taken.restart || (taken.progress && pending.target.is_none()) {
@@ -282,6 +282,7 @@ impl Overlay {
             } else {
                 pending.target = Some(from);
                 (pending.due, pending.tries) = (due, 0);
+                self.attributes.pending.set(owner, pending);
             }
         }
     }
@@ -290,7 +291,7 @@ impl Overlay {
     fn push_request(&mut self, owner: MemberId) {
         self.counters.attribute_requests_pushed += 1;
         let wait_us = self.ack_wait_us();
-        let links = self.links.keys().copied();
+        let links = self.links.ids();
         self.attributes.request_all(owner, links, self.now, wait_us);
     }
 
@@ -298,17 +299,9 @@ impl Overlay {
     pub(super) fn run_attributes(&mut self) {
         let now = self.now;
         let wait_us = self.ack_wait_us();
-        let late: Vec<(MemberId, bool)> = self
-            .attributes
-            .pending
-            .iter()
-            .filter_map(|(owner, pending)| {
-                let gone = pending
-                    .target
-                    .is_some_and(|target| !self.links.contains_key(&target));
-                (gone || now >= pending.due).then_some((*owner, gone))
-            })
-            .collect();
+        let links = &self.links;
+        let is_gone = |target: MemberId| !links.contains_key(&target);
+        let late = self.attributes.pending.late(now, is_gone);
         for (owner, gone) in late {
             self.counters.attribute_requests_repeated += 1;
             if gone || !self.attributes.request_again(owner, now, wait_us) {
@@ -318,9 +311,7 @@ impl Overlay {
     }
 
     pub(super) fn next_attribute_timer(&self) -> Instant {
-        let pending = self.attributes.pending.values();
-        let due = pending.map(|pending| pending.due).min();
-        due.unwrap_or(Instant::NEVER)
+        self.attributes.pending.next()
     }
 
     /// Drops the map of a member that has left the view or has a new incarnation.

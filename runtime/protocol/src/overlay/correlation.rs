@@ -44,6 +44,8 @@ struct Window {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Correlation {
     windows: BTreeMap<Box<str>, Window>,
+    /// When the first of them closes.
+    next_at: Instant,
     told: VecDeque<GroupFailure>,
     count: u32,
 }
@@ -73,11 +75,13 @@ impl Overlay {
             return;
         }
         let until = self.now.after(WINDOW_DEADLINES * self.config.deadline_us);
-        let is_last = !self
-            .table
-            .iter_live()
-            .any(|member| *member.group() == *group);
-        let windows = &mut self.watch.correlation.windows;
+        let is_last = self.table.live_in(&group) == 0;
+        let Correlation {
+            windows, next_at, ..
+        } = &mut self.watch.correlation;
+        if windows.is_empty() {
+            *next_at = until;
+        }
         let window = windows.entry(group.clone()).or_insert_with(|| Window {
             until,
             cause,
@@ -91,6 +95,9 @@ impl Overlay {
 
     pub(super) fn run_correlation(&mut self) {
         let now = self.now;
+        if now < self.next_correlation_timer() {
+            return;
+        }
         let due = |window: &Window| now >= window.until;
         while let Some(group) = self
             .watch
@@ -104,13 +111,10 @@ impl Overlay {
     }
 
     pub(super) fn next_correlation_timer(&self) -> Instant {
-        let until = self
-            .watch
-            .correlation
-            .windows
-            .values()
-            .map(|window| window.until);
-        until.min().unwrap_or(Instant::NEVER)
+        match self.watch.correlation.windows.is_empty() {
+            true => Instant::NEVER,
+            false => self.watch.correlation.next_at,
+        }
     }
 
     /// Closes the window of a group, and reports its failures if they are correlated.
@@ -118,6 +122,9 @@ impl Overlay {
         let Some(mut window) = self.watch.correlation.windows.remove(group) else {
             return;
         };
+        let left_open = self.watch.correlation.windows.values();
+        let until = left_open.map(|window| window.until).min();
+        self.watch.correlation.next_at = until.unwrap_or(Instant::NEVER);
         // The history may have dropped it.
         let is_gone = |id: MemberId| {
             let member = self.table.get(id);
@@ -126,11 +133,7 @@ impl Overlay {
         };
         window.failed.retain(|id, _| is_gone(*id));
         let failed = window.failed.len();
-        let left = self
-            .table
-            .iter_live()
-            .filter(|m| m.group() == group)
-            .count();
+        let left = self.table.live_in(group);
         let Some((member, version)) = window.failed.first_key_value() else {
             return;
         };

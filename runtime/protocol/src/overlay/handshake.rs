@@ -94,7 +94,7 @@ impl Overlay {
             });
         }
         let now = self.now;
-        let link = self.links.entry(from).or_insert_with(|| Link::new(now));
+        let link = self.links.open(from, now);
         link.observed = roles & ROLE_OBSERVE != 0;
         link.chosen = roles & ROLE_NEIGHBOUR != 0 && (was_chosen || !crowded);
         self.topology.dirty |= was_chosen && !link.is_neighbour();

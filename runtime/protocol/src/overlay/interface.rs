@@ -135,14 +135,14 @@ impl Overlay {
         match self.links.get(&id) {
             Some(link) if link.observes && self.rules.adapts_deadlines => {
                 let joining_us = self.joining_us(id, link);
-                let known = link.arrivals.is_known();
-                let judged = self
-                    .links
-                    .iter()
-                    .filter(|(other, _)| !known || **other == id)
-                    .filter(|(_, link)| link.observes && link.arrivals.is_known())
-                    .map(|(_, link)| link.arrivals.deadline_us(least_us, most_us));
-                let judged_us = judged.max().unwrap_or(least_us) + (fixed_us - least_us);
+                let judged = |link: &Link| {
+                    let known = link.arrivals.is_known();
+                    known.then(|| link.arrivals.deadline_us(least_us, most_us))
+                };
+                // The beats of other members stand for those that did not come yet.
+                let others = || self.links.observed().filter_map(|(_, link)| judged(link));
+                let judged_us = judged(link).or_else(|| others().max());
+                let judged_us = judged_us.unwrap_or(least_us) + (fixed_us - least_us);
                 judged_us.max(joining_us)
             }
             _ => fixed_us,
@@ -174,10 +174,7 @@ impl Overlay {
 
     /// The observed members: they send beats to this one.
     pub fn observing(&self) -> impl Iterator<Item = MemberId> {
-        self.links
-            .iter()
-            .filter(|(_, link)| link.observes)
-            .map(|(id, _)| *id)
+        self.links.observed().map(|(id, _)| id)
     }
 
     /// The observers: this member sends beats to them.
@@ -185,6 +182,6 @@ impl Overlay {
         self.links
             .iter()
             .filter(|(_, link)| link.observed)
-            .map(|(id, _)| *id)
+            .map(|(id, _)| id)
     }
 }

@@ -94,7 +94,7 @@ impl Overlay {
 
     pub(super) fn joined(&mut self, from: MemberId, fact: &NodeFact<'_>) {
         self.topology.dirty = true;
-        self.watch.minority.view_changed();
+        self.watch.minority.entered(fact.id);
         let now = self.now;
         self.table.note(fact.id, |member| member.joined_at = now);
         self.observe(fact.id, from, ObservationKind::Joined);
@@ -396,7 +396,7 @@ impl Overlay {
         self.watch.indirect_probes.remove(&id);
         self.news.acks.remove(&id);
         self.news.views.forget(id);
-        self.watch.minority.view_changed();
+        self.watch.minority.removed();
         self.topology.dirty = true;
         self.prune_history();
         self.spread(Subject::Node(id), from);

@@ -61,6 +61,8 @@ pub(super) struct Side {
     told: Option<u32>,
     /// The members of one loss, when it ends, and whether it was reported.
     lost: BTreeSet<MemberId>,
+    /// Those of them that have entered the view since the last one was lost.
+    returned: BTreeSet<MemberId>,
     lost_until: Instant,
     lost_told: bool,
 }
@@ -80,8 +82,16 @@ impl Side {
         }
     }
 
-    /// A member entered or left the view.
-    pub(super) fn view_changed(&mut self) {
+    /// A member entered the view.
+    pub(super) fn entered(&mut self, id: MemberId) {
+        self.here = None;
+        if self.lost.contains(&id) {
+            self.returned.insert(id);
+        }
+    }
+
+    /// A member left the view.
+    pub(super) fn removed(&mut self) {
         self.here = None;
     }
 }
@@ -222,12 +232,12 @@ impl Overlay {
             self.watch.minority.lost_told = false;
         }
         self.watch.minority.lost_until = self.window();
-        let table = &self.table;
         self.watch.minority.lost.insert(id);
-        self.watch
-            .minority
-            .lost
-            .retain(|id| table.in_view(*id).is_none());
+        for id in core::mem::take(&mut self.watch.minority.returned) {
+            if self.table.in_view(id).is_some() {
+                self.watch.minority.lost.remove(&id);
+            }
+        }
         let lost = Strength {
             live: self.watch.minority.lost.len() as u32,
             root: *self.watch.minority.lost.first().unwrap_or(&id),

@@ -55,8 +55,10 @@ mod topology;
 mod traffic;
 mod views;
 mod watch;
+#[cfg(test)]
+mod work_tests;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
@@ -70,6 +72,7 @@ use crate::evidence::{Observation, ObservationKind};
 use crate::identity::{ADDRESS_MAX, MemberId, Version};
 use crate::interface::{Input, Phase, Route, Told};
 use crate::link::{AckWait, Link};
+use crate::links::Links;
 use crate::reject::Reject;
 use crate::reporters::Reporters;
 use crate::state::{NodeState, RankFact, RankState};
@@ -89,6 +92,10 @@ use views::Views;
 /// Most events waiting for the host.
 const EVENTS_MAX: usize = 65_536;
 
+fn ack_wait_us(config: &Config) -> u64 {
+    config.heartbeat_us / 2
+}
+
 /// The overlay engine of one member.
 ///
 /// Four families of methods: `handle` for inputs, `poll_*` for their results (drained in the order of the
@@ -100,7 +107,7 @@ pub struct Overlay {
     own: MemberId,
     phase: Phase,
     table: Table,
-    links: BTreeMap<MemberId, Link>,
+    links: Links,
     rng: ChaCha8Rng,
     outbox: Outbox,
     events: VecDeque<Event>,
@@ -137,7 +144,7 @@ impl Overlay {
             own,
             phase: Phase::Running,
             table,
-            links: BTreeMap::new(),
+            links: Links::new(ack_wait_us(&config)),
             rng: ChaCha8Rng::from_seed(seed),
             outbox: Outbox::default(),
             events: VecDeque::new(),
@@ -174,6 +181,7 @@ impl Overlay {
             input,
             Input::TrafficFrom { .. } | Input::TrafficTo { .. } | Input::Carried { .. }
         );
+        self.links.settle(self.now);
         if is_traffic {
             return result;
         }
@@ -249,6 +257,7 @@ impl Overlay {
 
     /// Computes the next timeout, and tells `lateness` to expect the host then.
     fn plan(&mut self) {
+        self.links.settle(self.now);
         let timeout = self.next_timeout();
         self.timeout = Some(timeout);
         self.watch.lateness.ask(timeout.max(self.now));
@@ -296,10 +305,8 @@ impl Overlay {
         match self.phase {
             Phase::Stopped => return,
             Phase::Leaving => {
-                let wait = self.ack_wait();
-                for link in self.links.values_mut() {
-                    self.counters.news_resent += link.resend(self.now, wait);
-                }
+                self.resend_news();
+                self.links.settle(self.now);
                 let said = self.links.values().all(Link::is_idle) && !self.wants_to_send();
                 if said || self.now >= self.leave_until {
                     self.stop();
@@ -371,7 +378,7 @@ impl Overlay {
 
     /// How long a news frame waits for its acknowledgement the first time.
     fn ack_wait_us(&self) -> u64 {
-        self.config.heartbeat_us / 2
+        ack_wait_us(&self.config)
     }
 
     /// The same for each link: longer where acknowledgements take longer.

@@ -46,7 +46,7 @@ impl Overlay {
         for _ in 0..missing.min(candidates.len()) {
             let index = self.random(candidates.len() as u64) as usize;
             let id = candidates.swap_remove(index);
-            let link = self.links.entry(id).or_insert_with(|| Link::new(now));
+            let link = self.links.open(id, now);
             link.chose = true;
             link.chose_among = live;
             ask_again(link, now);
@@ -56,16 +56,18 @@ impl Overlay {
     /// Replaces one choice that was made when the view had less than half of its present size.
     pub(super) fn renew_neighbours(&mut self) {
         let live = self.table.live();
-        let confirmed = |link: &&mut Link| link.confirmed.is_some();
         let outgrown = self
             .links
-            .iter_mut()
+            .iter()
             .filter(|(_, link)| link.chose && 2 * link.chose_among < live)
-            .find(|(_, link)| confirmed(link));
-        let Some((id, link)) = outgrown else {
+            .find(|(_, link)| link.confirmed.is_some())
+            .map(|(id, _)| id);
+        let Some(id) = outgrown else {
             return;
         };
-        let id = *id;
+        let Some(link) = self.links.get_mut(&id) else {
+            return;
+        };
         link.chose = false;
         ask_again(link, self.now);
         if link.roles() == 0 {
@@ -75,7 +77,7 @@ impl Overlay {
                 route: Route::Next,
             });
         }
-        if !link_has_role(&self.links, id) {
+        if !self.links.get(&id).is_some_and(Link::has_role) {
             self.links.remove(&id);
         }
         self.topology.dirty = true;
@@ -86,10 +88,6 @@ impl Overlay {
         self.links
             .iter()
             .filter(|(_, link)| link.is_neighbour())
-            .map(|(id, _)| *id)
+            .map(|(id, _)| id)
     }
-}
-
-fn link_has_role(links: &std::collections::BTreeMap<MemberId, Link>, id: MemberId) -> bool {
-    links.get(&id).is_some_and(Link::has_role)
 }

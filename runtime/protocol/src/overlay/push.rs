@@ -59,13 +59,13 @@ impl Overlay {
         let widely = except.is_none() || (origin && large);
         let told_all = except.is_some() && origin && self.is_told_to_all(subject);
         let (now, own) = (self.now, self.own);
-        for (id, link) in &mut self.links {
-            if Some(*id) == except {
+        for (id, link) in self.links.iter_mut() {
+            if Some(id) == except {
                 link.unmark(subject);
             } else if widely || (link.eager && !told_all) {
                 link.mark(subject);
             } else {
-                let pause_us = HINT_PAUSE_US << u32::from(own > *id);
+                let pause_us = HINT_PAUSE_US << u32::from(own > id);
                 link.mark_lazily(subject, now.after(pause_us));
             }
         }
@@ -183,13 +183,11 @@ impl Overlay {
 
     /// Writes hints for the next link that has some.
     pub(super) fn write_hints(&mut self, body: &mut [u8]) -> Option<Written> {
-        let now = self.now;
-        let (to, link) = self
+        let to = self.links.first_hints()?;
+        let hints = self
             .links
-            .iter_mut()
-            .find(|(_, link)| now >= link.hint_at())?;
-        let hints = link.take_hints((body.len() - 2) / HINT_SIZE);
-        let to = *to;
+            .get_mut(&to)?
+            .take_hints((body.len() - 2) / HINT_SIZE);
         let mut writer = Writer::new(body);
         writer.u16(hints.len() as u16).ok()?;
         for (subject, wanted) in hints {

@@ -30,6 +30,7 @@ impl Overlay {
         match &transmit {
             Some(transmit) => {
                 self.timeout = None;
+                self.links.settle(self.now);
                 self.watch.lateness.ask(self.now);
                 self.counters.frames_sent += 1;
                 self.counters.bytes_sent += transmit.size as u64;
@@ -46,10 +47,7 @@ impl Overlay {
                 || self.now >= self.news.views.rest_at()
                 || self.attributes.has_asks()
                 || self.attributes.has_answers()
-                || self
-                    .links
-                    .values()
-                    .any(|link| link.beat_due || self.now >= link.send_at().min(link.hint_at())))
+                || self.links.want_to_send(self.now))
     }
 
     pub(super) fn enqueue(&mut self, intent: Intent) {
@@ -80,6 +78,7 @@ impl Overlay {
         debug_assert!(limit > FRAME_OVERHEAD);
         let body_end = limit - TAG_SIZE;
         loop {
+            self.links.settle(self.now);
             let body = &mut buffer[HEADER_SIZE..body_end];
             let Some((size, kind, target, class, route)) = self.write_next(body)? else {
                 continue;
@@ -385,11 +384,7 @@ impl Overlay {
 
     /// Writes news for the next link that has some.
     fn write_news(&mut self, body: &mut [u8]) -> Option<Written> {
-        let to = self
-            .links
-            .iter()
-            .find(|(_, link)| link.can_send(self.now))
-            .map(|(id, _)| *id)?;
+        let to = self.links.first_news()?;
         let mut writer = Writer::new(body);
         writer.u8(1).ok()?;
         self.news
@@ -437,11 +432,7 @@ impl Overlay {
     }
 
     fn write_beat(&mut self, body: &mut [u8]) -> Option<Written> {
-        let to = self
-            .links
-            .iter()
-            .find(|(_, link)| link.beat_due)
-            .map(|(id, _)| *id)?;
+        let to = self.links.first_beat()?;
         self.links.get_mut(&to)?.beat_due = false;
         let acks = self.news.acks.remove(&to).unwrap_or_default();
         let size = self.beat_body(body, &acks)?;

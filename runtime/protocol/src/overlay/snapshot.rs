@@ -13,7 +13,6 @@ use crate::attributes::message::read_version;
 use crate::codec::{Full, Malformed, Reader, Writer};
 use crate::config::{Config, ConfigError};
 use crate::identity::MemberId;
-use crate::link::Link;
 use crate::overlay::Overlay;
 use crate::subjects::Subject;
 use crate::table::Member;
@@ -128,14 +127,14 @@ impl Overlay {
         }
         for id in observers {
             if engine.table.in_view(id).is_some() {
-                let mut link = Link::new(now);
+                let link = engine.links.open(id, now);
                 link.observed = true;
                 link.beat_due = true;
                 link.mark(Subject::Node(engine.own));
                 link.mark(Subject::Map(engine.own));
-                engine.links.insert(id, link);
             }
         }
+        engine.links.settle(now);
         Ok(engine)
     }
 

@@ -36,22 +36,24 @@ impl Overlay {
             self.renew_neighbours();
             self.choose_neighbours();
         }
-        let wait = self.ack_wait();
         let now = self.now;
+        self.links.settle(now);
+        let due = self.links.due_requests();
+        if judges {
+            self.resend_news();
+        }
         let mut requests = Vec::new();
         let mut silent_neighbours = Vec::new();
-        for (id, link) in &mut self.links {
-            if judges {
-                self.counters.news_resent += link.resend(now, wait);
-            }
-            if link.wants_request() && now >= link.request_at {
-                link.request_at = now.after(self.config.heartbeat_us);
-                link.requests += 1;
-                if link.requests > REQUESTS_MAX && !link.observes && !link.observed {
-                    silent_neighbours.push(*id);
-                } else {
-                    requests.push((*id, link.requests));
-                }
+        for id in due {
+            let Some(link) = self.links.get_mut(&id) else {
+                continue;
+            };
+            link.request_at = now.after(self.config.heartbeat_us);
+            link.requests += 1;
+            if link.requests > REQUESTS_MAX && !link.observes && !link.observed {
+                silent_neighbours.push(id);
+            } else {
+                requests.push((id, link.requests));
             }
         }
         for (to, tries) in requests {
@@ -68,19 +70,22 @@ impl Overlay {
         }
     }
 
+    /// Puts the subjects of lost news frames back on the lists of their links.
+    pub(super) fn resend_news(&mut self) {
+        let wait = self.ack_wait();
+        for id in self.links.due_resends(self.now, wait) {
+            if let Some(link) = self.links.get_mut(&id) {
+                self.counters.news_resent += link.resend(self.now, wait);
+            }
+        }
+    }
+
     /// When a link has news to send or to retransmit.
     pub(super) fn next_news_timer(&self) -> Instant {
-        let wait = self.ack_wait();
-        let next = self.links.values().map(|link| {
-            let news_at = link.send_at().min(link.hint_at());
-            link.resend_at(wait).min(news_at)
-        });
-        next.min().unwrap_or(Instant::NEVER)
+        self.links.next_news(self.ack_wait())
     }
 
     pub(super) fn next_link_timer(&self) -> Instant {
-        let wanting = self.links.values().filter(|link| link.wants_request());
-        let request_at = wanting.map(|link| link.request_at).min();
         // Links wait for the end of a rejoin, which has its own timer.
         let waits = self.join.rejoin.is_some() && !planted::on(Fault::NoRest);
         let topology_at = if self.topology.dirty && !waits {
@@ -88,7 +93,7 @@ impl Overlay {
         } else {
             Instant::NEVER
         };
-        let links_at = request_at.unwrap_or(Instant::NEVER).min(topology_at);
+        let links_at = self.links.next_request().min(topology_at);
         links_at.min(self.next_news_timer())
     }
 
@@ -108,7 +113,7 @@ impl Overlay {
         }
         let now = self.now;
         for id in &wanted {
-            let link = self.links.entry(*id).or_insert_with(|| Link::new(now));
+            let link = self.links.open(*id, now);
             if !link.observes {
                 link.observes = true;
                 link.since = now;
@@ -122,7 +127,7 @@ impl Overlay {
             .links
             .iter()
             .filter(|(id, link)| link.observes && !wanted.contains(id))
-            .map(|(id, _)| *id)
+            .map(|(id, _)| id)
             .collect();
         for id in dropped {
             if let Some(link) = self.links.get_mut(&id) {
@@ -138,7 +143,15 @@ impl Overlay {
                 }
             }
         }
-        self.links.retain(|_, link| link.has_role());
+        let without_role: Vec<MemberId> = self
+            .links
+            .iter()
+            .filter(|(_, link)| !link.has_role())
+            .map(|(id, _)| id)
+            .collect();
+        for id in without_role {
+            self.links.remove(&id);
+        }
     }
 }
 

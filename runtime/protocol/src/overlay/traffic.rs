@@ -82,9 +82,9 @@ impl Overlay {
         if !self.rules.uses_traffic {
             return;
         }
-        for (id, link) in &mut self.links {
+        for (id, link) in self.links.iter_mut() {
             let said = self.now.since(link.said_at) < self.config.heartbeat_us;
-            let spared = link.may_spare_beat(self.now) && !self.news.acks.contains_key(id);
+            let spared = link.may_spare_beat(self.now) && !self.news.acks.contains_key(&id);
             link.left_out = link.beat_due && said && spared;
             if link.left_out {
                 link.beat_due = false;

@@ -73,12 +73,7 @@ impl Overlay {
     }
 
     pub(super) fn run_watch(&mut self) {
-        let watched: Vec<MemberId> = self
-            .links
-            .iter()
-            .filter(|(_, link)| link.observes)
-            .map(|(id, _)| *id)
-            .collect();
+        let watched: Vec<MemberId> = self.observing().collect();
         for id in watched {
             self.watch(id);
         }
@@ -328,8 +323,8 @@ impl Overlay {
 
     pub(super) fn next_watch_timer(&self) -> Instant {
         let mut next = Instant::NEVER;
-        for (id, link) in self.links.iter().filter(|(_, link)| link.observes) {
-            let Some(member) = self.table.in_view(*id) else {
+        for (id, link) in self.links.observed() {
+            let Some(member) = self.table.in_view(id) else {
                 continue;
             };
             let alive_at = member.alive_at().max(link.since);
@@ -344,7 +339,7 @@ impl Overlay {
             };
             next = next.min(probe_at);
             if link.reported != Some(member.version) {
-                let report_at = alive_at.after(self.deadline_us(*id));
+                let report_at = alive_at.after(self.deadline_us(id));
                 // During self-doubt the rounds set the time.
                 let report_at = if report_at <= self.now {
                     link.round_at

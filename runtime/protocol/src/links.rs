@@ -1,0 +1,261 @@
+//! The links of a member, with their timers.
+//!
+//! Each link is filed under what the engine asks for after every input: when it has news, hints, a request or a
+//! retransmission to send, whether a beat is due, and whether the peer is observed. A link that was handed out
+//! for a change is stale, and [`Links::settle`] files the stale ones anew. So an input costs as much as the links
+//! that it changes, however many there are.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::identity::MemberId;
+use crate::link::{AckWait, Link};
+use crate::resends::{Resend, Resends};
+use crate::time::Instant;
+use crate::timers::Timers;
+use crate::work::visited;
+
+/// What a link is filed under.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Keys {
+    send_at: Instant,
+    hint_at: Instant,
+    request_at: Instant,
+    resend: Resend,
+    is_beat_due: bool,
+    observes: bool,
+}
+
+impl Keys {
+    const NONE: Self = Self {
+        send_at: Instant::NEVER,
+        hint_at: Instant::NEVER,
+        request_at: Instant::NEVER,
+        resend: Resend::NONE,
+        is_beat_due: false,
+        observes: false,
+    };
+
+    fn of(link: &Link, ack_wait_us: u64) -> Self {
+        Self {
+            send_at: link.send_at(),
+            hint_at: link.hint_at(),
+            request_at: link.wanted_request_at(),
+            resend: Resend::of(link, ack_wait_us),
+            is_beat_due: link.beat_due,
+            observes: link.observes,
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Filed {
+    link: Link,
+    keys: Keys,
+    is_stale: bool,
+}
+
+/// All links of a member.
+#[derive(Clone, Debug)]
+pub(crate) struct Links {
+    links: BTreeMap<MemberId, Filed>,
+    /// Links that may have changed since they were filed.
+    stale: Vec<MemberId>,
+    news: Timers,
+    hints: Timers,
+    requests: Timers,
+    resends: Resends,
+    beats: BTreeSet<MemberId>,
+    observed: BTreeSet<MemberId>,
+    /// How long a news frame waits for its acknowledgement at least.
+    ack_wait_us: u64,
+}
+
+impl Links {
+    /// No links; a news frame waits for its acknowledgement for at least `ack_wait_us`.
+    pub(crate) fn new(ack_wait_us: u64) -> Self {
+        Self {
+            links: BTreeMap::new(),
+            stale: Vec::new(),
+            news: Timers::default(),
+            hints: Timers::default(),
+            requests: Timers::default(),
+            resends: Resends::default(),
+            beats: BTreeSet::new(),
+            observed: BTreeSet::new(),
+            ack_wait_us,
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.links.len()
+    }
+
+    pub(crate) fn contains_key(&self, id: &MemberId) -> bool {
+        self.links.contains_key(id)
+    }
+
+    pub(crate) fn get(&self, id: &MemberId) -> Option<&Link> {
+        let filed = self.links.get(id)?;
+        visited();
+        Some(&filed.link)
+    }
+
+    /// A link that may be changed.
+    pub(crate) fn get_mut(&mut self, id: &MemberId) -> Option<&mut Link> {
+        let filed = self.links.get_mut(id)?;
+        visited();
+        if !core::mem::replace(&mut filed.is_stale, true) {
+            self.stale.push(*id);
+        }
+        Some(&mut filed.link)
+    }
+
+    /// The link with a peer; a new one if there is none.
+    pub(crate) fn open(&mut self, id: MemberId, now: Instant) -> &mut Link {
+        visited();
+        let filed = self.links.entry(id).or_insert_with(|| Filed {
+            link: Link::new(now),
+            keys: Keys::NONE,
+            is_stale: false,
+        });
+        if !core::mem::replace(&mut filed.is_stale, true) {
+            self.stale.push(id);
+        }
+        &mut filed.link
+    }
+
+    pub(crate) fn remove(&mut self, id: &MemberId) {
+        if let Some(filed) = self.links.remove(id) {
+            self.file(*id, filed.keys, Keys::NONE);
+        }
+    }
+
+    pub(crate) fn clear(&mut self) {
+        *self = Self::new(self.ack_wait_us);
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (MemberId, &Link)> {
+        self.links.iter().map(|(id, filed)| {
+            visited();
+            (*id, &filed.link)
+        })
+    }
+
+    pub(crate) fn ids(&self) -> impl Iterator<Item = MemberId> {
+        self.links.keys().copied()
+    }
+
+    pub(crate) fn values(&self) -> impl Iterator<Item = &Link> {
+        self.iter().map(|(_, link)| link)
+    }
+
+    /// All links, each of which may be changed.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (MemberId, &mut Link)> {
+        let Self { links, stale, .. } = self;
+        links.iter_mut().map(move |(id, filed)| {
+            visited();
+            if !core::mem::replace(&mut filed.is_stale, true) {
+                stale.push(*id);
+            }
+            (*id, &mut filed.link)
+        })
+    }
+
+    pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut Link> {
+        self.iter_mut().map(|(_, link)| link)
+    }
+
+    /// Files all links that were handed out for a change, and moves time on to `now`.
+    pub(crate) fn settle(&mut self, now: Instant) {
+        while let Some(id) = self.stale.pop() {
+            if let Some(filed) = self.links.get_mut(&id) {
+                visited();
+                filed.is_stale = false;
+                let keys = Keys::of(&filed.link, self.ack_wait_us);
+                let before = core::mem::replace(&mut filed.keys, keys);
+                self.file(id, before, keys);
+            }
+        }
+        for timers in [&mut self.news, &mut self.hints, &mut self.requests] {
+            timers.pass(now);
+        }
+        self.resends.pass(now);
+    }
+
+    fn file(&mut self, id: MemberId, before: Keys, keys: Keys) {
+        self.news.set(id, before.send_at, keys.send_at);
+        self.hints.set(id, before.hint_at, keys.hint_at);
+        self.requests.set(id, before.request_at, keys.request_at);
+        self.resends.set(id, before.resend, keys.resend);
+        if before.is_beat_due != keys.is_beat_due {
+            toggle(&mut self.beats, id);
+        }
+        if before.observes != keys.observes {
+            toggle(&mut self.observed, id);
+        }
+    }
+
+    // The following are for settled links.
+
+    /// Whether a beat, news or hints can be sent at `now`.
+    pub(crate) fn want_to_send(&self, now: Instant) -> bool {
+        debug_assert!(self.stale.is_empty());
+        !self.beats.is_empty() || now >= self.news.next().min(self.hints.next())
+    }
+
+    /// The first peer to which a beat is due.
+    pub(crate) fn first_beat(&self) -> Option<MemberId> {
+        debug_assert!(self.stale.is_empty());
+        self.beats.first().copied()
+    }
+
+    /// The first peer to which news can be sent.
+    pub(crate) fn first_news(&self) -> Option<MemberId> {
+        debug_assert!(self.stale.is_empty());
+        self.news.due().next()
+    }
+
+    /// The first peer whose hints are due.
+    pub(crate) fn first_hints(&self) -> Option<MemberId> {
+        debug_assert!(self.stale.is_empty());
+        self.hints.due().next()
+    }
+
+    /// The peers whose requests are due.
+    pub(crate) fn due_requests(&self) -> Vec<MemberId> {
+        debug_assert!(self.stale.is_empty());
+        self.requests.due().collect()
+    }
+
+    /// The peers whose oldest news frame counts as lost.
+    pub(crate) fn due_resends(&self, now: Instant, wait: AckWait) -> Vec<MemberId> {
+        debug_assert!(self.stale.is_empty());
+        self.resends.due(now, wait)
+    }
+
+    /// The observed peers.
+    pub(crate) fn observed(&self) -> impl Iterator<Item = (MemberId, &Link)> {
+        self.observed
+            .iter()
+            .filter_map(|id| Some((*id, self.get(id)?)))
+    }
+
+    /// When the next request is due.
+    pub(crate) fn next_request(&self) -> Instant {
+        debug_assert!(self.stale.is_empty());
+        self.requests.next()
+    }
+
+    /// When there is news to send or to retransmit, or a hint.
+    pub(crate) fn next_news(&self, wait: AckWait) -> Instant {
+        debug_assert!(self.stale.is_empty());
+        let news_at = self.news.next().min(self.hints.next());
+        self.resends.next(wait).min(news_at)
+    }
+}
+
+fn toggle(ids: &mut BTreeSet<MemberId>, id: MemberId) {
+    if !ids.remove(&id) {
+        ids.insert(id);
+    }
+}
