@@ -3,8 +3,9 @@
 //! A zone boots, and then members leave, join, crash or stop, some at once. Each time the study measures when
 //! each view became right, when the monitor's view did, and what was sent.
 //!
-//! A *crash* is the death of a process: the fabric of every member that has a link with it reports it a round
-//! trip later. *Silence* is a node that stops without a sign. No checker runs, since worlds of thousands of
+//! A *crash* is the death of a process: the fabric of every member that observes it reports it a round trip later,
+//! as in `musterd`. In the paper's mode that of every member with a link does: the paper has a connection for each.
+//! *Silence* is a node that stops without a sign. No checker runs, since worlds of thousands of
 //! members report millions of events. Running members that are declared failed are counted.
 
 use std::collections::BTreeMap;
@@ -269,7 +270,7 @@ impl<'a> Zone<'a> {
         self.measure_since(what, count, &before, since)
     }
 
-    /// Ends the next member. Returns the links that break with it.
+    /// Ends the next member. Returns the members whose fabric reports that, with the member that ended.
     fn end(&mut self, what: &str) -> Vec<(NodeIndex, muster_protocol::MemberId)> {
         let node = self.next;
         self.next += 1;
@@ -280,9 +281,15 @@ impl<'a> Zone<'a> {
             "crash" => {
                 let id = self.world.id(node);
                 self.world.crash(node);
+                let is_told = |other: &NodeIndex| {
+                    let engine = self.world.engine(*other);
+                    match self.setting.timing.mode {
+                        Mode::Prompt { .. } => engine.observing().any(|observed| observed == id),
+                        Mode::Paper { .. } => engine.is_linked(id),
+                    }
+                };
                 let others = self.world.running().into_iter();
-                let linked = others.filter(|other| self.world.engine(*other).is_linked(id));
-                return linked.map(|other| (other, id)).collect();
+                return others.filter(is_told).map(|other| (other, id)).collect();
             }
             _ => self.world.pause(node, u64::MAX / 4),
         }
