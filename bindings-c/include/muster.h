@@ -387,7 +387,7 @@ enum {
                                         release of Muster (the node has no name then), 2 heartbeat,
                                         3 deadline, 4 reporters, 5 rules, 6 what a minority does,
                                         7 the engine, 8 the interval of age gossip, 9 its
-                                        participants */
+                                        participants, 10 the zones */
 };
 
 /* The cause: how it is known. */

@@ -404,6 +404,7 @@ const fn setting_number(parameter: Parameter) -> i32 {
         Parameter::Protocol => 7,
         Parameter::Interval => 8,
         Parameter::Participants => 9,
+        Parameter::Zones => 10,
     }
 }
 

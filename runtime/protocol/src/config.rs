@@ -102,6 +102,17 @@ impl Mode {
     }
 }
 
+/// The zone of an engine. The default is that of a job with one zone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ZoneConfig {
+    /// The number of the zone. Only frames with the same number are accepted.
+    pub number: u32,
+    /// Digest of the job's zones. Equal for all members of a job.
+    pub map_digest: u64,
+    /// Most entries of the ledger; further ones are rejected and counted.
+    pub ledger_entries_max: usize,
+}
+
 /// Configuration of an engine.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -151,6 +162,8 @@ pub struct Config {
     pub mode: Mode,
     /// Most removed members remembered; the oldest are dropped first.
     pub history_max: usize,
+    /// The zone, if the job has several.
+    pub zone: ZoneConfig,
     /// Most memory for the attributes of all members, in bytes; further ones are rejected and counted. At
     /// least 4 MiB.
     pub attribute_bytes_max: usize,
@@ -185,6 +198,7 @@ impl Config {
             minority: Minority::Continue,
             members_max: 4096,
             history_max: 4096,
+            zone: ZoneConfig::default(),
             attribute_bytes_max: 64 << 20,
             mode: Mode::Prompt { tau_us: 1_000 },
         }

@@ -78,7 +78,7 @@ pub fn frame(bytes: &[u8]) -> Option<(String, Vec<MemberId>)> {
             format!("name conflict: {own} has held the name for {age_us} us")
         }
         Message::Hint { hints } => {
-            about.extend(hints.iter().map(|hint| hint.subject.member()));
+            about.extend(hints.iter().filter_map(|hint| hint.subject.member()));
             let wanted = hints.iter().filter(|hint| hint.wanted).count();
             format!("hints at {} facts, requests {wanted}", hints.len() - wanted)
         }
@@ -118,6 +118,7 @@ fn all(facts: &[Fact<'_>], about: &mut Vec<MemberId>) -> String {
                 about.push(*id);
                 format!("attributes of {id:?} up to {version}")
             }
+            Fact::Record(entry) => format!("entry of {:?}", entry.key()),
         })
         .collect();
     let more = words.len().saturating_sub(FACTS_MAX);

@@ -1,14 +1,17 @@
 //! The frame: sender, incarnation, sequence, receiver and authentication tag around a message body.
 //!
 //! ```text
-//!  0      2         3      4        12            20         28   32          end-16   end
-//!  | magic | version | kind | sender | incarnation | sequence | to | body .... |  tag   |
+//!  0      2         3      4        12            20         28   32     36          end-16   end
+//!  | magic | version | kind | sender | incarnation | sequence | to | zone | body .... |  tag   |
 //! ```
 //! The tag is the first 16 bytes of a keyed BLAKE3 hash over all bytes before it, followed by two numbers
 //! that are not sent: the receiver's id, and its incarnation as known to the sender. So a frame is valid
 //! for one incarnation of one member. A recording of it is valid for no other member and for no later
 //! incarnation, also not in a later run with the same key. `to` is a hash of these two numbers: by it the
 //! receiver finds the incarnation to check the tag with.
+//!
+//! `zone` is the number of the zone whose members exchange the frame, 0 if the job has one zone. A node may be a
+//! member of several zones, one of each level. A frame of another zone is rejected.
 //!
 //! A frame *for anyone* goes to an address whose member is not known. Its `to` is 0, and nothing is
 //! appended for the tag, in all releases alike. It may be a recording of any age. The receiver takes
@@ -27,9 +30,9 @@ use crate::reject::Reject;
 
 const MAGIC: u16 = 0x754d;
 /// Version of the wire format; frames of any other version are rejected.
-pub const WIRE_VERSION: u8 = 5;
+pub const WIRE_VERSION: u8 = 6;
 /// Size of the header, in bytes.
-pub const HEADER_SIZE: usize = 32;
+pub const HEADER_SIZE: usize = 36;
 /// Size of the tag, in bytes.
 pub const TAG_SIZE: usize = 16;
 /// Size of a frame without its body, in bytes.
@@ -98,6 +101,7 @@ pub(crate) struct Header {
     pub(crate) sender: MemberId,
     pub(crate) incarnation: u64,
     pub(crate) sequence: u64,
+    pub(crate) zone: u32,
 }
 
 /// The receiver that a frame is written for.
@@ -165,6 +169,13 @@ pub fn sender(bytes: &[u8]) -> Option<MemberId> {
     read_header(bytes).ok().map(|(header, _)| header.sender)
 }
 
+/// The zone that a frame names, not authenticated: for a node that is a member of several zones, to find the
+/// engine that is to handle it.
+#[must_use]
+pub fn zone(bytes: &[u8]) -> Option<u32> {
+    read_header(bytes).ok().map(|(header, _)| header.zone)
+}
+
 /// The kind, sender and body of a frame, not authenticated.
 pub(crate) fn unproven(bytes: &[u8]) -> Option<(Kind, MemberId, &[u8])> {
     let (header, _) = read_header(bytes).ok()?;
@@ -194,7 +205,8 @@ pub(crate) fn seal(
         .and_then(|()| writer.u64(header.sender.0))
         .and_then(|()| writer.u64(header.incarnation))
         .and_then(|()| writer.u64(header.sequence))
-        .and_then(|()| writer.u32(to.mark()));
+        .and_then(|()| writer.u32(to.mark()))
+        .and_then(|()| writer.u32(header.zone));
     debug_assert!(written.is_ok() && writer.used() == HEADER_SIZE);
     let end = HEADER_SIZE + body_size;
     let tag = prove(key, &buffer[..end], to);
@@ -224,9 +236,10 @@ pub(crate) struct Opened<'a> {
     pub(crate) body: &'a [u8],
 }
 
-/// Authenticates a frame for the member `own` with one of its `incarnations`.
+/// Authenticates a frame of a zone for the member `own` with one of its `incarnations`.
 pub(crate) fn open<'a>(
     key: &[u8; 32],
+    zone: u32,
     own: MemberId,
     incarnations: &[u64],
     bytes: &'a [u8],
@@ -235,6 +248,9 @@ pub(crate) fn open<'a>(
         return Err(Reject::Truncated);
     }
     let (header, mark) = read_header(bytes)?;
+    if header.zone != zone {
+        return Err(Reject::OtherZone);
+    }
     let (signed, tag) = bytes.split_at(bytes.len() - TAG_SIZE);
     let to = match mark {
         0 => Receiver::Anyone,
@@ -290,13 +306,18 @@ fn read_header(bytes: &[u8]) -> Result<(Header, u32), Reject> {
         return Err(Reject::WireVersion);
     }
     let kind = Kind::from_number(reader.u8().map_err(truncated)?).ok_or(Reject::Malformed)?;
+    let sender = MemberId(reader.u64().map_err(truncated)?);
+    let incarnation = reader.u64().map_err(truncated)?;
+    let sequence = reader.u64().map_err(truncated)?;
+    let mark = reader.u32().map_err(truncated)?;
     let header = Header {
         kind,
-        sender: MemberId(reader.u64().map_err(truncated)?),
-        incarnation: reader.u64().map_err(truncated)?,
-        sequence: reader.u64().map_err(truncated)?,
+        sender,
+        incarnation,
+        sequence,
+        zone: reader.u32().map_err(truncated)?,
     };
-    Ok((header, reader.u32().map_err(truncated)?))
+    Ok((header, mark))
 }
 
 #[cfg(test)]
@@ -315,6 +336,7 @@ mod tests {
             sender: MemberId(3),
             incarnation: 9,
             sequence: 77,
+            zone: 0,
         };
         let mut buffer = vec![0; FRAME_OVERHEAD + body.len()];
         buffer[HEADER_SIZE..HEADER_SIZE + body.len()].copy_from_slice(body);
@@ -334,7 +356,7 @@ mod tests {
                 (Receiver::Anyone, true), (Receiver::Member(OWN, 40), false), (Receiver::Member(OWN, 41), false),
             ] {
                 let bytes = sealed_for(to, &body);
-                let opened = open(&KEY, OWN, &INCARNATIONS, &bytes).unwrap();
+                let opened = open(&KEY, 0, OWN, &INCARNATIONS, &bytes).unwrap();
                 prop_assert_eq!(opened.header.sequence, 77);
                 prop_assert_eq!((opened.body, opened.is_unaddressed), (&body[..], is_unaddressed));
                 prop_assert_eq!(sender(&bytes), Some(MemberId(3)));
@@ -349,10 +371,10 @@ mod tests {
             prop_assume!(other != OWN.0 && !INCARNATIONS.contains(&incarnation));
             for to in [Receiver::Member(MemberId(other), 41), Receiver::Member(OWN, incarnation)] {
                 let mut bytes = sealed_for(to, &body);
-                prop_assert_eq!(open(&KEY, OWN, &INCARNATIONS, &bytes), Err(Reject::Misdirected));
+                prop_assert_eq!(open(&KEY, 0, OWN, &INCARNATIONS, &bytes), Err(Reject::Misdirected));
                 for mark in [0, Receiver::Member(OWN, 41).mark()] {
                     bytes[28..32].copy_from_slice(&mark.to_le_bytes());
-                    prop_assert_eq!(open(&KEY, OWN, &INCARNATIONS, &bytes), Err(Reject::Forged));
+                    prop_assert_eq!(open(&KEY, 0, OWN, &INCARNATIONS, &bytes), Err(Reject::Forged));
                 }
             }
         }
@@ -367,7 +389,7 @@ mod tests {
             bytes.extend(OWN.0.to_le_bytes());
             bytes.extend(41_u64.to_le_bytes());
             bytes.extend(tag);
-            prop_assert!(open(&KEY, OWN, &INCARNATIONS, &bytes).is_err());
+            prop_assert!(open(&KEY, 0, OWN, &INCARNATIONS, &bytes).is_err());
         }
 
         #[test]
@@ -378,7 +400,7 @@ mod tests {
             let mut bytes = sealed(&body);
             let at = at.index(bytes.len());
             bytes[at] ^= 1_u8 << bit;
-            prop_assert!(open(&KEY, OWN, &INCARNATIONS, &bytes).is_err());
+            prop_assert!(open(&KEY, 0, OWN, &INCARNATIONS, &bytes).is_err());
         }
 
         #[test]
@@ -387,19 +409,19 @@ mod tests {
         ) {
             let bytes = sealed(&body);
             let length = cut.index(bytes.len());
-            prop_assert!(open(&KEY, OWN, &INCARNATIONS, &bytes[..length]).is_err());
+            prop_assert!(open(&KEY, 0, OWN, &INCARNATIONS, &bytes[..length]).is_err());
         }
 
         #[test]
         fn garbage_is_refused_without_panic(bytes in proptest::collection::vec(any::<u8>(), 0..2000)) {
-            prop_assert!(open(&KEY, OWN, &INCARNATIONS, &bytes).is_err());
+            prop_assert!(open(&KEY, 0, OWN, &INCARNATIONS, &bytes).is_err());
         }
     }
 
     #[test]
     fn another_key_is_forgery() {
         assert_eq!(
-            open(&[8; 32], OWN, &INCARNATIONS, &sealed(b"hello")).unwrap_err(),
+            open(&[8; 32], 0, OWN, &INCARNATIONS, &sealed(b"hello")).unwrap_err(),
             Reject::Forged
         );
     }

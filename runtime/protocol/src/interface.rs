@@ -3,6 +3,7 @@
 use crate::cause::CauseKind;
 use crate::config::Policy;
 use crate::identity::{MemberId, Version};
+use crate::ledger::LedgerEntry;
 use crate::reporters::Reporters;
 use crate::state::{NodeState, RankDetail, RankFact, RankState};
 use crate::table::Member;
@@ -81,6 +82,8 @@ pub enum Input<'a> {
         /// 1 to 255 bytes; `Reject::Unknown` if there is none.
         key: &'a [u8],
     },
+    /// Writes an entry of the ledger; no effect if it is not newer than the one held.
+    Record(LedgerEntry),
     /// Leaves the job.
     Leave {
         /// Sent to all members.

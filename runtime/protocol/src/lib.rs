@@ -28,7 +28,8 @@
 //! The modules in layers, from bottom to top. None refers to a module of a layer above its own:
 //!
 //! 1. Values: `time`, `identity`, `state`, `reject`, `codec`, `mix`, `planted`, `work`.
-//! 2. Made of them: `reporters`, `cause`, `evidence`, `subjects`, `ranks`, `member_info`, `counters`, `timers`.
+//! 2. Made of them: `reporters`, `cause`, `evidence`, `ledger`, `subjects`, `ranks`, `member_info`, `counters`,
+//!    `timers`.
 //! 3. Measured: `arrivals`, `ack_rtt`, `lateness`, `replay`.
 //! 4. Frames without their bodies, and attributes: `frame`, `attributes`.
 //! 5. Settings and events: `config`, `parameters`, `event`.
@@ -58,6 +59,7 @@ pub mod frame;
 mod identity;
 mod interface;
 mod lateness;
+mod ledger;
 mod link;
 mod links;
 mod member_info;
@@ -86,7 +88,7 @@ pub use arrivals::Arrivals;
 pub use attributes::{ENTRY_COST, KEY_MAX, KeyHandle, MAP_BYTES_MAX, MONITOR_KEY, VALUE_MAX};
 pub use cause::{Cause, CauseKind};
 pub use config::{
-    Config, ConfigError, MTU_MAX, MTU_MIN, Minority, Mode, Policy, Profile, SEEDS_MAX,
+    Config, ConfigError, MTU_MAX, MTU_MIN, Minority, Mode, Policy, Profile, SEEDS_MAX, ZoneConfig,
 };
 pub use counters::Counters;
 pub use engine::Engine;
@@ -95,6 +97,7 @@ pub use evidence::{EVIDENCE_MAX, Observation, ObservationKind};
 pub use identity::{ADDRESS_MAX, GROUP_MAX, INCARNATION_MAX, MemberId, NAME_MAX, Version};
 pub use interface::{Class, Input, MemberView, Phase, Route, Target, Told, Transmit};
 pub use lateness::LATE_MAX_US;
+pub use ledger::{LedgerEntry, LedgerKey};
 pub use overlay::{BEAT_AHEAD_MAX, GroupFailure, Overlay, ResumeError, Sizes};
 pub use parameters::Parameter;
 pub use reject::Reject;

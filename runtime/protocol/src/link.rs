@@ -18,7 +18,7 @@ use crate::ack_rtt::AckRtt;
 use crate::arrivals::Arrivals;
 use crate::identity::{MemberId, Version};
 use crate::planted::{self, Fault};
-use crate::reporters::Reporters;
+use crate::reporters::{NO_MARK, Reporters};
 use crate::subjects::{Subject, Subjects};
 use crate::time::Instant;
 use crate::wire::{ROLE_NEIGHBOUR, ROLE_OBSERVE};
@@ -217,7 +217,7 @@ impl Link {
         if self.silent.is_empty() {
             self.silent_at = now;
         }
-        self.silent.add(prober);
+        self.silent.add(prober, NO_MARK);
     }
 
     /// Drops what probers found longer ago than `after_us`.

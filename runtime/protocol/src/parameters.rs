@@ -28,6 +28,8 @@ pub enum Parameter {
     Interval,
     /// The list of participants of age gossip.
     Participants,
+    /// The zones of the job.
+    Zones,
 }
 
 impl Parameter {
@@ -44,6 +46,7 @@ impl Parameter {
             Self::Protocol => "protocol",
             Self::Interval => "interval_us",
             Self::Participants => "participants",
+            Self::Zones => "zones",
         }
     }
 }
@@ -56,6 +59,7 @@ pub(crate) struct Parameters {
     theta: u8,
     is_paper: bool,
     holds: bool,
+    zones: u64,
 }
 
 impl Parameters {
@@ -67,6 +71,7 @@ impl Parameters {
             theta: config.theta as u8,
             is_paper: config.mode.is_paper(),
             holds: config.minority == Minority::Hold,
+            zones: config.zone.map_digest,
         }
     }
 
@@ -82,6 +87,8 @@ impl Parameters {
             Some(Parameter::Mode)
         } else if self.holds != other.holds {
             Some(Parameter::Minority)
+        } else if self.zones != other.zones {
+            Some(Parameter::Zones)
         } else {
             None
         }
@@ -94,6 +101,7 @@ impl Parameters {
             theta: reader.u8()?,
             is_paper: reader.flag()?,
             holds: reader.flag()?,
+            zones: reader.u64()?,
         })
     }
 
@@ -102,6 +110,7 @@ impl Parameters {
         writer.u32(self.deadline_us)?;
         writer.u8(self.theta)?;
         writer.u8(u8::from(self.is_paper))?;
-        writer.u8(u8::from(self.holds))
+        writer.u8(u8::from(self.holds))?;
+        writer.u64(self.zones)
     }
 }

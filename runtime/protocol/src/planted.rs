@@ -49,15 +49,35 @@ pub enum Fault {
     NothingHeld,
     /// A group failure also lists members that are back.
     GroupUnchecked,
-    /// A member that overslept passes on the reports that it holds, as if they were new.
-    SleeperTellsOn,
     /// A member that waits for a view wants to change its links meanwhile, again and again.
     NoRest,
+    /// A newer entry of the ledger is taken and not passed on.
+    LostRecord,
+    /// A member that takes over another view keeps its own ledger.
+    LedgerKept,
+    /// The guards of a zone are nodes of it.
+    GuardInside,
+    /// A zone supervisor that fails is not replaced.
+    NoReplacement,
+    /// A supervisor does not report the end of a node to the zone above.
+    EndNotReported,
+    /// What the zone above knows is not copied into the zone below.
+    NotCopiedDown,
+    /// What a zone knows about other zones is carried into the zone above.
+    LedgerUpward,
+    /// A zone that was declared failed and is alive does not say so.
+    ZoneNotRefuted,
+    /// What a zone wrote while it was cut off is not taken back.
+    NotTakenBack,
+    /// A new supervisor does not know which zones were alive before.
+    HandoverIgnored,
+    /// A member of the zone above believes that a zone has failed whose members it sees.
+    ZoneBelieved,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 33] = [
         Self::SkippedRefutation,
         Self::ForgottenHistory,
         Self::FinalityIgnored,
@@ -79,8 +99,18 @@ impl Fault {
         Self::EndsForgotten,
         Self::NothingHeld,
         Self::GroupUnchecked,
-        Self::SleeperTellsOn,
         Self::NoRest,
+        Self::LostRecord,
+        Self::LedgerKept,
+        Self::GuardInside,
+        Self::NoReplacement,
+        Self::EndNotReported,
+        Self::NotCopiedDown,
+        Self::LedgerUpward,
+        Self::ZoneNotRefuted,
+        Self::NotTakenBack,
+        Self::HandoverIgnored,
+        Self::ZoneBelieved,
     ];
 
     /// Its name in lists and arguments.
@@ -104,18 +134,19 @@ mod switch {
         PLANTED.set(fault);
     }
 
-    pub(crate) fn on(fault: Fault) -> bool {
+    /// Whether this fault is switched on.
+    #[must_use]
+    pub fn on(fault: Fault) -> bool {
         PLANTED.get() == Some(fault)
     }
 }
 
 #[cfg(feature = "planted-faults")]
-pub(crate) use switch::on;
-#[cfg(feature = "planted-faults")]
-pub use switch::plant;
+pub use switch::{on, plant};
 
 /// Whether this fault is switched on.
 #[cfg(not(feature = "planted-faults"))]
-pub(crate) const fn on(_fault: Fault) -> bool {
+#[must_use]
+pub const fn on(_fault: Fault) -> bool {
     false
 }

@@ -89,11 +89,14 @@ pub enum Reject {
     /// An authentic copy of a frame that came long before: a repetition, not the copy of another rail.
     #[error("seen long before")]
     Repeated,
+    /// A frame of another zone.
+    #[error("a frame of another zone")]
+    OtherZone,
 }
 
 impl Reject {
     /// Number of reasons.
-    pub const COUNT: usize = Self::Repeated as usize + 1;
+    pub const COUNT: usize = Self::OtherZone as usize + 1;
     /// All reasons, in the order of their numbers.
     pub const ALL: [Self; Self::COUNT] = [
         Self::NoKey,
@@ -122,6 +125,7 @@ impl Reject {
         Self::Unproven,
         Self::Misdirected,
         Self::Repeated,
+        Self::OtherZone,
     ];
 
     /// A short name for metrics.
@@ -154,6 +158,7 @@ impl Reject {
             Self::Unproven => "unproven",
             Self::Misdirected => "misdirected",
             Self::Repeated => "repeated",
+            Self::OtherZone => "other_zone",
         }
     }
 }

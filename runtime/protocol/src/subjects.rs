@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 
 use crate::identity::{MemberId, Version};
+use crate::ledger::LedgerKey;
 
 /// The subject of a fact. Nodes sort before ranks and maps, so they are sent first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,16 +21,19 @@ pub(crate) enum Subject {
     },
     /// The version of a member's attributes.
     Map(MemberId),
+    /// An entry of the ledger.
+    Record(LedgerKey),
 }
 
 impl Subject {
-    /// The member that it is about.
-    pub(crate) fn member(self) -> MemberId {
+    /// The member that it is about, if it is about one.
+    pub(crate) fn member(self) -> Option<MemberId> {
         match self {
             Self::Node(id)
             | Self::Rank(id, _)
             | Self::Map(id)
-            | Self::Suspicion { suspect: id, .. } => id,
+            | Self::Suspicion { suspect: id, .. } => Some(id),
+            Self::Record(_) => None,
         }
     }
 }

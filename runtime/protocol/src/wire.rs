@@ -9,6 +9,7 @@ use crate::cause::CauseKind;
 use crate::codec::{Full, Malformed, Reader, Writer};
 use crate::frame::{FrameName, Kind};
 use crate::identity::{ADDRESS_MAX, GROUP_MAX, INCARNATION_MAX, MemberId, NAME_MAX, Version};
+use crate::ledger::{LedgerEntry, LedgerKey};
 use crate::member_info::MemberInfo;
 use crate::parameters::Parameters;
 use crate::reporters::{REPORTERS_MAX, Reporters};
@@ -63,6 +64,8 @@ pub(crate) enum Fact<'a> {
         incarnation: u64,
         version: u64,
     },
+    /// An entry of the ledger.
+    Record(LedgerEntry),
 }
 
 /// The strength of a view: decides which side of a split yields.
@@ -208,6 +211,10 @@ impl Hint {
             TAG_NODE if rank == 0 => Subject::Node(id),
             TAG_RANK => Subject::Rank(id, rank),
             TAG_MAP if rank == 0 => Subject::Map(id),
+            TAG_RECORD if id.0 <= 2 => match LedgerKey::from_parts(id.0 as u8, rank) {
+                Some(key) => Subject::Record(key),
+                None => return Err(Malformed::Value),
+            },
             _ => return Err(Malformed::Value),
         };
         Ok(Self {
@@ -219,15 +226,19 @@ impl Hint {
 
     /// Suspicions (paper mode) have no hints.
     pub(crate) fn write(&self, writer: &mut Writer<'_>) -> Result<(), Full> {
-        let (tag, rank) = match self.subject {
-            Subject::Node(_) | Subject::Suspicion { .. } => (TAG_NODE, 0),
-            Subject::Rank(_, rank) => (TAG_RANK, rank),
-            Subject::Map(_) => (TAG_MAP, 0),
+        let (tag, id, number) = match self.subject {
+            Subject::Node(id) | Subject::Suspicion { suspect: id, .. } => (TAG_NODE, id.0, 0),
+            Subject::Rank(id, rank) => (TAG_RANK, id.0, rank),
+            Subject::Map(id) => (TAG_MAP, id.0, 0),
+            Subject::Record(key) => {
+                let (kind, number) = key.parts();
+                (TAG_RECORD, u64::from(kind), number)
+            }
         };
         writer.u8(u8::from(self.wanted))?;
         writer.u8(tag)?;
-        writer.u64(self.subject.member().0)?;
-        writer.u32(rank)?;
+        writer.u64(id)?;
+        writer.u32(number)?;
         writer.u64(self.stamp)
     }
 }
@@ -404,6 +415,7 @@ const TAG_NODE: u8 = 1;
 const TAG_RANK: u8 = 2;
 const TAG_SUSPICION: u8 = 3;
 const TAG_MAP: u8 = 4;
+const TAG_RECORD: u8 = 5;
 
 impl<'a> Fact<'a> {
     pub(crate) fn read(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
@@ -424,6 +436,7 @@ impl<'a> Fact<'a> {
                 incarnation: reader.u64()?,
                 version: message::read_version(reader)?,
             }),
+            TAG_RECORD => Ok(Self::Record(LedgerEntry::read(reader)?)),
             _ => Err(Malformed::Value),
         }
     }
@@ -467,6 +480,10 @@ impl<'a> Fact<'a> {
                 writer.u64(node.0)?;
                 writer.u64(*incarnation)?;
                 writer.u64(*version)
+            }
+            Self::Record(entry) => {
+                writer.u8(TAG_RECORD)?;
+                entry.write(writer)
             }
         }
     }
@@ -522,7 +539,8 @@ impl<'a> NodeFact<'a> {
         }
         let mut reporters = Reporters::default();
         for _ in 0..count {
-            reporters.add(MemberId(reader.u64()?));
+            let reporter = MemberId(reader.u64()?);
+            reporters.add(reporter, reader.u16()?);
         }
         Ok(Self {
             id,
@@ -551,8 +569,11 @@ impl<'a> NodeFact<'a> {
         writer.short(self.address)?;
         writer.u8(self.reporters.len() as u8)?;
         self.reporters
-            .iter()
-            .try_for_each(|reporter| writer.u64(reporter.0))
+            .iter_marked()
+            .try_for_each(|(reporter, mark)| {
+                writer.u64(reporter.0)?;
+                writer.u16(mark)
+            })
     }
 }
 

@@ -50,7 +50,7 @@ prop_compose! {
             name: &NAME[..name],
             group: &NAME[..group],
             address: &ADDRESS[..address],
-            reporters: reporters.into_iter().map(MemberId).collect(),
+            reporters: reporters.into_iter().map(|id| (MemberId(id), id as u16)).collect(),
         }
     }
 }

@@ -123,7 +123,7 @@ fn mutate(bytes: &mut Vec<u8>, others: &[Vec<u8>], chance: &mut Chance) {
     let from = if chance.below(8) == 0 {
         0
     } else {
-        32.min(bytes.len())
+        36.min(bytes.len())
     };
     let at = from + chance.below(bytes.len() - from + 1);
     let byte = chance.next() as u8;

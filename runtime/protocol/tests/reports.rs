@@ -21,6 +21,7 @@ fn reported(name: &str, state: u8, cause: u8, reporters: &[&str]) -> Vec<u8> {
     fact.push(reporters.len() as u8);
     for reporter in reporters {
         fact.extend(MemberId::of(reporter).0.to_le_bytes());
+        fact.extend(0_u16.to_le_bytes());
     }
     fact
 }

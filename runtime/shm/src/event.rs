@@ -119,6 +119,7 @@ pub fn setting(number: i32) -> &'static str {
         7 => "protocol",
         8 => "interval_us",
         9 => "participants",
+        10 => "zones",
         _ => "parameters",
     }
 }

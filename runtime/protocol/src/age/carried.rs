@@ -130,6 +130,7 @@ impl Age {
             sender: self.own,
             incarnation: self.config.incarnation,
             sequence: self.sequence,
+            zone: 0,
         };
         Some(frame::seal(&key, header, receiver, buffer, size))
     }
@@ -205,7 +206,7 @@ impl Age {
     /// Takes the bytes that a message of the application carried: gossip of a participant, or nothing.
     pub(super) fn carried(&mut self, bytes: &[u8], age_us: u64) -> Result<(), Reject> {
         let key = self.config.key.ok_or(Reject::NoKey)?;
-        let opened = frame::open(&key, self.own, &[self.config.incarnation], bytes)?;
+        let opened = frame::open(&key, 0, self.own, &[self.config.incarnation], bytes)?;
         let (header, body) = (opened.header, opened.body);
         if header.kind != Kind::GossipCarried || opened.is_unaddressed {
             return Err(Reject::Malformed);

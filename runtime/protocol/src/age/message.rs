@@ -213,6 +213,7 @@ mod tests {
             sender: MemberId(sender),
             incarnation: 1,
             sequence,
+            zone: 0,
         }
     }
 

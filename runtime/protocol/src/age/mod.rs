@@ -270,6 +270,8 @@ impl Age {
             // The list of participants is fixed: no address is added.
             Input::Seed { .. } | Input::Unseed { .. } => Ok(()),
             Input::Address(_) | Input::Policy(_) => Ok(()),
+            // It has no zones.
+            Input::Record(_) => Ok(()),
             Input::Key(key) => {
                 self.config.key = Some(key);
                 Ok(())

@@ -27,7 +27,7 @@ impl Age {
         if bytes.len() > MTU_MAX {
             return Err(Reject::Oversized);
         }
-        let opened = frame::open(&key, self.own, &[self.config.incarnation], bytes);
+        let opened = frame::open(&key, 0, self.own, &[self.config.incarnation], bytes);
         if opened == Err(Reject::WireVersion)
             && let Some(sender) = frame::other_release(&key, bytes)
         {

@@ -246,6 +246,7 @@ fn what_was_carried_has_to_be_sound() {
             sender: first,
             incarnation: 1,
             sequence,
+            zone: 0,
         };
         let size = frame::seal(&KEY, header, to_second, &mut changed, body);
         changed[..size].to_vec()

@@ -242,6 +242,7 @@ impl Age {
             sender: self.own,
             incarnation: self.config.incarnation,
             sequence: self.sequence,
+            zone: 0,
         };
         let key = self.config.key.as_ref()?;
         Some(Transmit {

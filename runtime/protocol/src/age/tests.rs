@@ -547,6 +547,7 @@ fn what_cannot_be_is_refused() {
         sender: MemberId::of(&nid(1)),
         incarnation: 1,
         sequence: 90,
+        zone: 0,
     };
     frame::seal(&KEY, header, to_first(), &mut buffer, body);
     let bytes = &buffer[..size];
@@ -555,6 +556,7 @@ fn what_cannot_be_is_refused() {
     // One age too few.
     let header = frame::Header {
         sequence: 91,
+        zone: 0,
         ..header
     };
     buffer[own_age] = 0;
@@ -598,6 +600,7 @@ fn clocks_may_leap_and_ages_do_not_go_back() {
             sender: MemberId::of(&nid(1)),
             incarnation: 1,
             sequence,
+            zone: 0,
         };
         let size = frame::seal(&KEY, header, to_first(), &mut buffer, 16);
         let bytes = &buffer[..size];

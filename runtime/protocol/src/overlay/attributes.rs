@@ -342,15 +342,10 @@ impl Overlay {
 
     /// Sends a fact to the monitors directly, beside the links.
     pub(super) fn send_to_monitors(&mut self, subject: Subject) {
-        let about = match subject {
-            Subject::Node(id)
-            | Subject::Rank(id, _)
-            | Subject::Map(id)
-            | Subject::Suspicion { suspect: id, .. } => id,
-        };
+        let about = subject.member();
         let monitors: Vec<MemberId> = self.monitors().take(MONITORS_MAX).collect();
         for to in monitors {
-            if to != self.own && to != about {
+            if to != self.own && Some(to) != about {
                 let route = Route::All;
                 self.enqueue(Intent::Direct { to, subject, route });
             }

@@ -15,6 +15,7 @@ use crate::frame::{FrameName, Header};
 use crate::identity::MemberId;
 use crate::overlay::Overlay;
 use crate::overlay::outbox::Intent;
+use crate::reporters::NO_MARK;
 use crate::state::NodeState;
 use crate::time::Instant;
 use crate::verdict;
@@ -113,8 +114,14 @@ impl Overlay {
         }
         let unrefuted = about.version.minor >= own.minor;
         let by_others = about.reporters.iter().any(|by| !self.may_report(by));
+        // The side of a reporter that is back in another incarnation has yielded.
+        let by_yielded = about
+            .reporters
+            .iter_marked()
+            .any(|(by, mark)| self.may_report(by) && mark != NO_MARK && mark != self.mark_of(by));
         if unrefuted
             && by_others
+            && !by_yielded
             && verdict::yields(self.asserted_strength(), failure_claim.strength)
         {
             // Only failed members reported it, and theirs is the larger side.

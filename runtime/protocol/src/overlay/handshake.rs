@@ -29,7 +29,7 @@ const REPAIR_BEATS: u64 = 16;
 
 impl Overlay {
     pub(super) fn take_beat(&mut self, from: MemberId, digest: u64) {
-        let (now, same) = (self.now, digest == self.table.digest());
+        let (now, same) = (self.now, digest == self.view_digest());
         let repairs = self.rules.repairs;
         if same && repairs {
             // The digest covers the view: facts about its members need not be sent.
@@ -39,6 +39,7 @@ impl Overlay {
                     Subject::Node(id) | Subject::Rank(id, _) => table
                         .in_view(id)
                         .is_some_and(|member| member.state != NodeState::Suspect),
+                    Subject::Record(_) => true,
                     Subject::Suspicion { .. } | Subject::Map(_) => false,
                 });
             }
@@ -150,7 +151,7 @@ impl Overlay {
 
     /// Whether a new neighbour needs a base view: its digest differs.
     fn differs(&self, digest: u64) -> bool {
-        !self.rules.repairs || digest != self.table.digest()
+        !self.rules.repairs || digest != self.view_digest()
     }
 
     /// Marks all facts for a link; as hints for a new one, which knows most of them.
@@ -192,5 +193,8 @@ impl Overlay {
                 mark(Subject::Map(member.id));
             }
         }
+        self.ledger
+            .keys()
+            .for_each(|key| mark(Subject::Record(key)));
     }
 }

@@ -11,7 +11,7 @@ use crate::interface::Target;
 use crate::overlay::Overlay;
 use crate::overlay::outbox::Intent;
 use crate::planted::{self, Fault};
-use crate::reporters::Reporters;
+use crate::reporters::{NO_MARK, Reporters, mark};
 use crate::state::{NodeState, RankFact};
 use crate::subjects::Subject;
 use crate::table::{Member, RANKS_MAX};
@@ -48,7 +48,7 @@ impl Overlay {
             // side and has the verdicts of that side. No member there reported such an incarnation: it ends by
             // one report, that of `from`, which is not enough for members that have it in their view.
             let reporters = match member.version > fact.version {
-                true => Reporters::from_iter([from]),
+                true => Reporters::from_iter([(from, self.mark_of(from))]),
                 false => fact.reporters,
             };
             let version = member.version.max(fact.version);
@@ -273,9 +273,9 @@ impl Overlay {
         };
         let before = self.that_count(member.reporters);
         let mut reporters = before;
-        for reporter in self.that_count(fact.reporters).iter() {
+        for (reporter, mark) in self.that_count(fact.reporters).iter_marked() {
             if reporter != id {
-                reporters.add(reporter);
+                reporters.add(reporter, mark);
             }
         }
         if fact.state == NodeState::Failed
@@ -283,7 +283,7 @@ impl Overlay {
         {
             return self.fail(id, fact.cause, reporters, fact.silent_us, Some(from));
         }
-        let is_stale = self.has_overslept() && !planted::on(Fault::SleeperTellsOn);
+        let is_stale = self.has_overslept();
         if reporters != before && !is_stale {
             for reporter in reporters
                 .iter()
@@ -328,9 +328,18 @@ impl Overlay {
         self.table.in_view(id).is_some()
     }
 
-    /// The reports that count now: reporters may have failed since.
+    /// The reports that count now: reporters may have failed since, and may be back.
     pub(super) fn that_count(&self, reporters: Reporters) -> Reporters {
-        reporters.iter().filter(|by| self.may_report(*by)).collect()
+        let counts = |(by, mark): &(MemberId, u16)| {
+            self.may_report(*by) && (*mark == NO_MARK || *mark == self.mark_of(*by))
+        };
+        reporters.iter_marked().filter(counts).collect()
+    }
+
+    /// The mark of a member's present incarnation, for its reports.
+    pub(super) fn mark_of(&self, id: MemberId) -> u16 {
+        let member = self.table.get(id);
+        member.map_or(NO_MARK, |member| mark(member.version.incarnation))
     }
 
     /// Judges a member again after its reports have changed.
@@ -390,7 +399,7 @@ impl Overlay {
         self.note_lost(id, cause);
     }
 
-    fn removed(&mut self, id: MemberId, from: Option<MemberId>) {
+    pub(super) fn removed(&mut self, id: MemberId, from: Option<MemberId>) {
         self.forget_attributes(id);
         self.links.remove(&id);
         self.watch.indirect_probes.remove(&id);

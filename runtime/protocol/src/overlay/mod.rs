@@ -6,7 +6,8 @@
 //!   parameters), `send` (writing), `outbox` (intents), `interface` (getters)
 //! - links: `handshake` (made, changed, ended), `topology` (ring successors), `neighbours` (random links),
 //!   `join` (finding members, healing splits), `views` (whole views for joining members)
-//! - news: `merge` (into the table), `push` (dissemination), `attributes` (what members publish)
+//! - news: `merge` (into the table), `push` (dissemination), `attributes` (what members publish), `ledger` (facts
+//!   about other zones)
 //! - failures: `watch` (silence, probes, reports), `indirect_probe` (for other members), `correlation`
 //!   (failures of one group), `minority` (the smaller side of a split), `traffic` (application messages as
 //!   evidence)
@@ -35,6 +36,7 @@ mod handshake;
 mod indirect_probe;
 mod interface;
 mod join;
+mod ledger;
 mod merge;
 mod minority;
 mod name_conflict;
@@ -71,6 +73,7 @@ use crate::event::{Event, EventKind};
 use crate::evidence::{Observation, ObservationKind};
 use crate::identity::{ADDRESS_MAX, MemberId, Version};
 use crate::interface::{Input, Phase, Route, Told};
+use crate::ledger::Ledger;
 use crate::link::{AckWait, Link};
 use crate::links::Links;
 use crate::reject::Reject;
@@ -113,6 +116,7 @@ pub struct Overlay {
     events: VecDeque<Event>,
     counters: Counters,
     attributes: Store,
+    ledger: Ledger,
     now: Instant,
     /// The result of `poll_timeout`, until the next input or frame.
     timeout: Option<Instant>,
@@ -150,6 +154,7 @@ impl Overlay {
             events: VecDeque::new(),
             counters: Counters::default(),
             attributes: Store::new(config.attribute_bytes_max),
+            ledger: Ledger::new(config.zone.ledger_entries_max),
             now: Instant::default(),
             timeout: None,
             leave_until: Instant::NEVER,
@@ -229,6 +234,7 @@ impl Overlay {
             }
             Input::Publish { key, value } => self.publish(key, Some(value)),
             Input::Withdraw { key } => self.publish(key, None),
+            Input::Record(entry) => self.record(entry),
             Input::Leave { exit_code } => {
                 self.leave(exit_code);
                 Ok(())

@@ -23,6 +23,7 @@ use crate::codec::Writer;
 use crate::frame::Kind;
 use crate::identity::MemberId;
 use crate::interface::{Class, Route, Target};
+use crate::ledger::LedgerEntry;
 use crate::mix::mix;
 use crate::overlay::Overlay;
 use crate::overlay::outbox::Intent;
@@ -79,7 +80,8 @@ impl Overlay {
                 id == member || held.is_some_and(|held| held.reporters.contains(member))
             }
             Subject::Rank(id, _) | Subject::Map(id) => id == member,
-            Subject::Suspicion { .. } => false,
+            // An entry of the ledger does not name its origin.
+            Subject::Suspicion { .. } | Subject::Record(_) => false,
         }
     }
 
@@ -94,7 +96,7 @@ impl Overlay {
                 let fact = self.table.get(id).and_then(|held| held.ranks.get(&rank));
                 fact.is_some_and(|fact| fact.state != RankState::Alive)
             }
-            Subject::Map(_) | Subject::Suspicion { .. } => false,
+            Subject::Map(_) | Subject::Suspicion { .. } | Subject::Record(_) => false,
         };
         about && self.table.live() <= DIRECT_MAX
     }
@@ -107,7 +109,7 @@ impl Overlay {
         }
         let others: Vec<MemberId> = self.table.iter_live().map(|member| member.id).collect();
         for to in others {
-            if to != self.own && to != subject.member() && !self.links.contains_key(&to) {
+            if to != self.own && Some(to) != subject.member() && !self.links.contains_key(&to) {
                 self.enqueue(Intent::Direct {
                     to,
                     subject,
@@ -167,7 +169,9 @@ impl Overlay {
             Subject::Node(id) => self.table.get(id).map(|held| {
                 let state = u64::from(held.version.minor) << 8 | held.state as u64;
                 let stamp = mix(held.version.incarnation ^ mix(state));
-                let reporters = held.reporters.iter().map(|id| mix(stamp ^ id.0));
+                let marked =
+                    |(id, mark): (MemberId, u16)| mix(stamp ^ id.0 ^ u64::from(mark) << 48);
+                let reporters = held.reporters.iter_marked().map(marked);
                 let open = held.state == NodeState::Suspect;
                 reporters.filter(|_| open).fold(stamp, u64::wrapping_add)
             }),
@@ -176,6 +180,7 @@ impl Overlay {
                 Some(mix(held.version.incarnation ^ mix(fact.sequence.into())))
             }),
             Subject::Map(id) => Some(self.attributes.version(id)),
+            Subject::Record(key) => self.ledger.get(key).map(LedgerEntry::stamp),
             Subject::Suspicion { .. } => None,
         };
         stamp.unwrap_or_default()

@@ -13,6 +13,7 @@ use crate::config::MTU_MAX;
 use crate::frame::{self, Header, Kind, Receiver};
 use crate::identity::{MemberId, Version, is_plausible};
 use crate::interface::{Phase, Route, Target};
+use crate::ledger::Merged;
 use crate::overlay::Overlay;
 use crate::overlay::outbox::Intent;
 use crate::reject::Reject;
@@ -28,7 +29,13 @@ impl Overlay {
         if bytes.len() > MTU_MAX {
             return Err(Reject::Oversized);
         }
-        let opened = frame::open(&key, self.own, &self.news.incarnations, bytes);
+        let opened = frame::open(
+            &key,
+            self.config.zone.number,
+            self.own,
+            &self.news.incarnations,
+            bytes,
+        );
         if opened == Err(Reject::WireVersion)
             && let Some(sender) = frame::other_release(&key, bytes)
         {
@@ -385,6 +392,7 @@ impl Overlay {
                     } if stage == 3 => {
                         taken &= self.merge_map(from, *node, *incarnation, *version);
                     }
+                    Fact::Record(entry) if stage == 3 => self.merge_record(from, *entry),
                     Fact::Suspicion {
                         reporter,
                         suspect,
@@ -430,6 +438,7 @@ impl Overlay {
             }),
             Fact::Map { node, version, .. } => self.attributes.version(*node) < *version,
             Fact::Suspicion { .. } => true,
+            Fact::Record(entry) => self.ledger.compare(entry) == Merged::New,
         }
     }
 

@@ -7,15 +7,16 @@ use crate::cause::CauseKind;
 use crate::config::Policy;
 use crate::event::EventKind;
 use crate::identity::{ADDRESS_MAX, INCARNATION_MAX, MemberId, Version};
-use crate::interface::Phase;
+use crate::interface::{Phase, Target};
 use crate::overlay::Overlay;
-use crate::overlay::outbox::Outbox;
+use crate::overlay::outbox::{Intent, Outbox};
 use crate::overlay::views::Views;
 use crate::planted::{self, Fault};
 use crate::reject::Reject;
 use crate::reporters::Reporters;
 use crate::state::NodeState;
 use crate::subjects::Subject;
+use crate::time::Instant;
 use crate::verdict;
 use crate::wire::NodeFact;
 
@@ -70,6 +71,11 @@ impl Overlay {
                 self.outcast(from, fact);
             }
             _ if planted::on(Fault::SkippedRefutation) => {}
+            NodeState::Failed if self.is_by_another_side(fact.reporters) => {
+                // A higher minor would bring the local member into that side's view, and its verdicts into the
+                // local one. One of the two views must be given up as a whole.
+                from.into_iter().for_each(|from| self.disown(from));
+            }
             NodeState::Failed | NodeState::Suspect | NodeState::Left => {
                 self.counters.refutations += 1;
                 self.renew_own(fact.version.raised());
@@ -80,6 +86,40 @@ impl Overlay {
             _ if fact.version.minor > own.minor => self.renew_own(fact.version.raised()),
             _ => {}
         }
+    }
+
+    /// Whether these reports are of another side of a split: all are of members that are held failed.
+    fn is_by_another_side(&self, reporters: Reporters) -> bool {
+        let is_failed = |by: MemberId| {
+            let held = self.table.get(by);
+            held.is_some_and(|held| held.state == NodeState::Failed)
+        };
+        reporters.iter().all(is_failed) && !reporters.is_empty()
+    }
+
+    /// A member that joined another side of a split holds its verdicts, and no member has declared it failed. The
+    /// local member holds it failed from now on: so the two exchange failure claims, and the weaker side yields.
+    fn disown(&mut self, id: MemberId) {
+        if self.table.in_view(id).is_none() || !self.rules.claims_failures {
+            return;
+        }
+        let (now, reporters) = (
+            self.now,
+            Reporters::from_iter([(self.own, self.mark_of(self.own))]),
+        );
+        self.table.change(id, |member| {
+            member.state = NodeState::Failed;
+            member.cause = CauseKind::Claimed;
+            member.reporters = reporters;
+            member.removed_at = now;
+            member.answered_at = Instant::default();
+        });
+        self.emit(id, EventKind::NodeFailed, CauseKind::Claimed, reporters, 0);
+        self.removed(id, None);
+        self.enqueue(Intent::Join {
+            target: Target::Member(id),
+            boot: false,
+        });
     }
 
     /// The rails have changed: tells all members the new address with a higher minor of the same
@@ -163,6 +203,10 @@ impl Overlay {
         self.links.clear();
         self.watch.indirect_probes.clear();
         self.news.acks.clear();
+        // What the local side wrote while it was alone must not reach the other members.
+        if !planted::on(Fault::LedgerKept) {
+            self.ledger.clear();
+        }
         // Waiting messages belong to the old view.
         self.outbox = Outbox::default();
         self.news.views = Views::default();

@@ -93,6 +93,7 @@ impl Overlay {
                 sender: self.own,
                 incarnation: self.own_version().incarnation,
                 sequence: self.news.sequence,
+                zone: self.config.zone.number,
             };
             let size = seal(&key, header, to, buffer, size);
             return Some(Transmit {
@@ -301,7 +302,7 @@ impl Overlay {
         };
         writer.u8(roles | asked.unwrap_or(0) << ASKED_SHIFT)?;
         writer.u8(u8::from(want_view))?;
-        writer.u64(self.table.digest())?;
+        writer.u64(self.view_digest())?;
         Parameters::of(&self.config).write(writer)?;
         self.write_own(writer)?;
         Ok(Some(()))
@@ -334,6 +335,7 @@ impl Overlay {
                 })
             }),
             Subject::Map(id) => self.map_fact(id),
+            Subject::Record(key) => self.ledger.get(key).copied().map(Fact::Record),
         };
         match fact {
             Some(fact) => fact.write(writer).map(Some),
@@ -452,7 +454,7 @@ impl Overlay {
         writer
             .u16((self.watch.lateness.figure_us() / 1000) as u16)
             .ok()?;
-        writer.u64(self.table.digest()).ok()?;
+        writer.u64(self.view_digest()).ok()?;
         acks.write(&mut writer).ok()?;
         Some(writer.used())
     }

@@ -19,7 +19,7 @@ use crate::table::Member;
 use crate::time::Instant;
 use crate::wire::Fact;
 
-const SNAPSHOT_VERSION: u8 = 3;
+const SNAPSHOT_VERSION: u8 = 4;
 /// Added to the attribute version of the predecessor, whose last writes may be in no snapshot.
 const MAP_VERSION_STEP: u64 = 1 << 24;
 /// Room for the longest fact.
@@ -74,6 +74,9 @@ impl Overlay {
                     },
                 );
             }
+        }
+        for entry in self.ledger.iter() {
+            append(bytes, &Fact::Record(*entry));
         }
     }
 
@@ -188,6 +191,10 @@ impl Overlay {
                 self.table.change(node, |member| {
                     member.ranks.insert(fact.rank, fact);
                 });
+                Ok(())
+            }
+            Fact::Record(entry) => {
+                self.ledger.merge(entry);
                 Ok(())
             }
             _ => Err(ResumeError::Malformed),

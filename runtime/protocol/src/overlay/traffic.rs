@@ -116,6 +116,7 @@ impl Overlay {
             sender: self.own,
             incarnation: self.own_version().incarnation,
             sequence: self.news.sequence,
+            zone: self.config.zone.number,
         };
         Some(frame::seal(&key, header, receiver, buffer, size))
     }
@@ -147,7 +148,13 @@ impl Overlay {
     /// nothing.
     pub(super) fn carried(&mut self, bytes: &[u8], age_us: u64) -> Result<(), Reject> {
         let key = self.config.key.ok_or(Reject::NoKey)?;
-        let opened = frame::open(&key, self.own, &self.news.incarnations, bytes)?;
+        let opened = frame::open(
+            &key,
+            self.config.zone.number,
+            self.own,
+            &self.news.incarnations,
+            bytes,
+        )?;
         if opened.is_unaddressed {
             return Err(Reject::Malformed);
         }

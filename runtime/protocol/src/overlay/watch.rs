@@ -236,7 +236,7 @@ impl Overlay {
         };
         let before = self.that_count(member.reporters);
         let mut reporters = before;
-        let own = reporters.add(self.own);
+        let own = reporters.add(self.own, self.mark_of(self.own));
         for prober in self
             .links
             .get(&id)
@@ -246,7 +246,7 @@ impl Overlay {
             .chain(found)
             .filter(|prober| self.may_report(*prober))
         {
-            reporters.add(prober);
+            reporters.add(prober, self.mark_of(prober));
         }
         if reporters == before {
             return;
@@ -417,7 +417,7 @@ impl Overlay {
     /// Drops old suspicions: what became of them is not known, and passed on they would count as new, the
     /// local reports among them.
     fn forget_suspicions(&mut self) {
-        if !self.rules.drops_old_suspicions || planted::on(Fault::SleeperTellsOn) {
+        if !self.rules.drops_old_suspicions {
             return;
         }
         self.table.drop_suspicions().into_iter().for_each(|id| {

@@ -70,6 +70,7 @@ fn frame(engine: &Overlay, from: MemberId, kind: Kind, size: usize, sequence: u6
         sender: from,
         incarnation: 1,
         sequence,
+        zone: 0,
     };
     let mut bytes = vec![0; FRAME_OVERHEAD + size];
     let to = Receiver::Member(engine.own, engine.own_version().incarnation);

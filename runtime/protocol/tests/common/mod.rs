@@ -4,7 +4,7 @@
 use muster_protocol::{Input, Instant, MemberId, Overlay, Reject, Version};
 
 pub(crate) const KEY: [u8; 32] = [9; 32];
-pub(crate) const WIRE_VERSION: u8 = 5;
+pub(crate) const WIRE_VERSION: u8 = 6;
 /// The name of the engine under test.
 pub(crate) const OWN: &str = "own";
 pub(crate) const LINK: u8 = 2;
@@ -47,6 +47,7 @@ impl Peer {
         bytes.extend(self.version.incarnation.to_le_bytes());
         bytes.extend(self.sequence.to_le_bytes());
         bytes.extend(mark(OWN, self.to).to_le_bytes());
+        bytes.extend(0_u32.to_le_bytes());
         bytes.extend(body);
         sealed_for(bytes, OWN, self.to)
     }
@@ -79,6 +80,7 @@ pub(crate) fn parameters(
     let mut bytes = heartbeat_us.to_le_bytes().to_vec();
     bytes.extend(deadline_us.to_le_bytes());
     bytes.extend([theta, u8::from(is_paper), 0]);
+    bytes.extend(0_u64.to_le_bytes());
     bytes
 }
 

@@ -19,6 +19,8 @@
 //!   the member in that version. Such an observer takes over the view of the larger side, and with it the
 //!   failure of members on its own former side and of incarnations that began there. The larger side learns
 //!   of those incarnations, and of their end, from it.
+//! - *The node started while there were sides, and its verdicts are those of the other side*: excuses the node. No
+//!   member declared it failed, but one of the two views must be given up as a whole.
 //! - *A test declares it*: excuses that node in this incarnation. The test knows the reason.
 //!
 //! Not excused: a shorter stop, lateness or cut; members on the near side of a cut that are silent to the far
@@ -28,7 +30,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use muster_protocol::{Event, Instant, MemberId, Version};
+use muster_protocol::{CauseKind, Event, Instant, MemberId, Version};
 
 use super::{NodeIndex, World};
 
@@ -172,7 +174,9 @@ impl World {
         let reporters: Vec<NodeIndex> = (0..self.len())
             .filter(|node| event.cause.reporters.contains(self.id(*node)))
             .collect();
-        let excused = self.now <= until.max(self.excuses.storm_until)
+        let joined_a_side = event.cause.kind == CauseKind::Claimed && self.started_on_a_side(node);
+        let excused = joined_a_side
+            || self.now <= until.max(self.excuses.storm_until)
             || self.was_cut_from_enough(&reporters, node)
             || (reported && self.was_cut(observer, node));
         if excused {
@@ -211,6 +215,18 @@ impl World {
             self.is_long(*one, until.since(cut.since)) && self.now.since(until) <= meet_us
         };
         self.now <= self.excuses.storm_until || self.excuses.cuts.iter().any(apart)
+    }
+
+    /// Whether a node started while there were sides, or before they had met again.
+    fn started_on_a_side(&self, node: NodeIndex) -> bool {
+        let started_at = self.nodes[node].started_at;
+        let covers = |((one, _), cut): (&(NodeIndex, NodeIndex), &Cut)| {
+            let until = cut.mended_at.unwrap_or(self.now);
+            let meet_us = MEET_DEADLINES * self.deadline_us(*one);
+            let is_long = self.is_long(*one, until.since(cut.since));
+            is_long && cut.since <= started_at && started_at <= until.after(meet_us)
+        };
+        self.has_sides() && self.excuses.cuts.iter().any(covers)
     }
 
     /// How long ago the path between two nodes was cut, in microseconds; 0 if it never was.
