@@ -27,6 +27,7 @@ mod study;
 mod sweep;
 mod trace;
 mod world;
+mod zones;
 
 pub use chance::Chance;
 pub use checker::{Checker, Violation};
@@ -45,3 +46,4 @@ pub use story::story;
 pub use study::{Measured, Timing, ZoneSetting, engine_memory, study};
 pub use sweep::{Sweep, sweep};
 pub use world::{Cpus, FactsHeard, NodeIndex, Record, Recording, World};
+pub use zones::{ZonedReport, ZonedSetting, run_zoned};

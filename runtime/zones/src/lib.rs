@@ -4,9 +4,9 @@
 //! A few nodes of each zone, its *zone supervisors*, are members of a zone of the level above too, and so on up to
 //! one highest zone. [`ZoneMap`] is the value that says which node belongs where; all nodes of a job have the same.
 //! [`plan`] makes it from what is known about the machine; [`choose`] and [`guards`] assign roles to nodes,
-//! and [`Assignment`] has those of all zones.
+//! and [`Assignment`] has those of all zones. [`Tree`] is the membership of one node.
 //!
-//! Layers, from bottom to top: `limits`, `error`, `directory`; `map`; `roles`; `assignment` and `plan`.
+//! Layers, from bottom to top: `limits`, `error`, `directory`; `map`; `roles`; `assignment` and `plan`; `tree`.
 //!
 //! The crate is pure. It does not know files, Slurm, or the network: `muster-config` reads what a user writes.
 //!
@@ -21,6 +21,7 @@ mod limits;
 mod map;
 mod plan;
 mod roles;
+mod tree;
 
 pub use assignment::{Assignment, DELEGATES, GUARDS, ZoneRoles};
 pub use directory::{Directory, NodeIndex};
@@ -29,3 +30,4 @@ pub use limits::{DEPTH_MAX, NODES_MAX, SUPERVISORS, ZONE_MEMBERS_MAX};
 pub use map::{Merged, ROOT, ZoneEntry, ZoneId, ZoneMap};
 pub use plan::{Aim, Switch, plan};
 pub use roles::{Role, choose, guards};
+pub use tree::{Tree, TreeConfig, TreeError, TreeEvent, zone_number};

@@ -157,6 +157,13 @@ impl ZoneMap {
         (0..self.levels.len()).flat_map(|level| self.zones_at(level))
     }
 
+    /// The zone with this place in the map, if there is one.
+    #[must_use]
+    pub fn find(&self, level: u8, number: u32) -> Option<ZoneId> {
+        let zones = self.levels.get(usize::from(level))?;
+        ((number as usize) < zones.len()).then_some(ZoneId { level, number })
+    }
+
     fn zone(&self, zone: ZoneId) -> &Zone {
         &self.levels[usize::from(zone.level)][zone.number as usize]
     }

@@ -19,5 +19,7 @@ mod push;
 mod rails;
 mod replays;
 mod scenarios;
+mod splits;
 mod stories;
 mod swarm;
+mod zones;

@@ -1,0 +1,130 @@
+//! What must hold: no node that runs is declared failed, and in the end every node knows the truth about all.
+
+use muster_protocol::{EventKind, Instant, NodeState, Phase};
+use muster_zones::{NodeIndex, Tree, TreeEvent};
+
+use super::{ZonedNode, ZonedWorld};
+
+/// After the end of a fault its consequences excuse verdicts for this long, in microseconds.
+const EXCUSE_US: u64 = 8_000_000;
+
+/// The nodes on one side of a cut, or one that was stopped, and when.
+#[derive(Clone, Debug)]
+pub(super) struct Excuse {
+    pub(super) inside: Vec<bool>,
+    pub(super) since: Instant,
+    pub(super) until: Instant,
+}
+
+impl Excuse {
+    /// Whether it excuses that one of these nodes declares the other failed: they were apart, or both were on the
+    /// smaller side, which takes over the verdicts of the other.
+    fn covers(&self, one: usize, other: usize, now: Instant) -> bool {
+        let inside = self.inside.iter().filter(|is_inside| **is_inside).count();
+        let is_smaller = |node: usize| match self.inside[node] {
+            true => 2 * inside <= self.inside.len(),
+            false => 2 * inside >= self.inside.len(),
+        };
+        let is_apart = self.inside[one] != self.inside[other];
+        let is_here = now >= self.since && now <= self.until.after(EXCUSE_US);
+        is_here && (is_apart || (is_smaller(one) && is_smaller(other)))
+    }
+}
+
+impl ZonedWorld {
+    /// Checks an event of a node.
+    pub(super) fn check(&mut self, observer: usize, event: TreeEvent) {
+        let failed: Vec<usize> = match event {
+            TreeEvent::Node {
+                node,
+                state: NodeState::Failed,
+            } => vec![node.0 as usize],
+            TreeEvent::Zone {
+                zone,
+                state: NodeState::Failed,
+            } => {
+                let nodes = (0..self.len()).filter(|node| {
+                    let node = NodeIndex(*node as u32);
+                    self.map().zones_of(node).any(|of| of == zone)
+                });
+                nodes.collect()
+            }
+            TreeEvent::Base(event) if event.kind == EventKind::NodeFailed => {
+                let tree = self.tree(observer);
+                let name = tree.and_then(|tree| tree.base().name_of(event.member));
+                let node = name.and_then(|name| self.map().directory().find(name));
+                node.iter().map(|node| node.0 as usize).collect()
+            }
+            _ => return,
+        };
+        let wrong = failed
+            .into_iter()
+            .find(|node| self.is_wrong(observer, *node));
+        if let Some(node) = wrong {
+            let at = self.at();
+            self.violations.push(format!(
+                "{at} node {observer} reported that node {node} failed ({event:?}): it runs"
+            ));
+        }
+    }
+
+    fn is_wrong(&self, observer: usize, node: usize) -> bool {
+        let now = self.now();
+        let ZonedNode { tree, ended_at, .. } = self.node(node);
+        let runs = tree
+            .as_ref()
+            .is_some_and(|tree| tree.phase() == Phase::Running);
+        let was_down = ended_at.is_some_and(|at| now <= at.after(EXCUSE_US));
+        let is_excused = self
+            .excuses
+            .iter()
+            .any(|excuse| excuse.covers(observer, node, now));
+        runs && !was_down && !is_excused
+    }
+
+    /// The first differences between what nodes hold and what is true, at most `count`.
+    pub(crate) fn differences(&self, count: usize) -> Vec<String> {
+        let truth: Vec<NodeState> = (0..self.len()).map(|node| self.truth(node)).collect();
+        let observers = (0..self.len()).filter(|node| truth[*node] == NodeState::Alive);
+        let states = observers.flat_map(|observer| {
+            let tree = self.tree(observer);
+            tree.into_iter()
+                .flat_map(move |tree| self.states_of(observer, tree))
+        });
+        // Of a node that left in its last moment the others may know no more than that it is gone.
+        let is_true = |node: usize, held: NodeState| {
+            held == truth[node] || (held == NodeState::Failed && truth[node] == NodeState::Left)
+        };
+        states
+            .filter(|(_, node, held)| !is_true(*node, *held))
+            .map(|(observer, node, held)| {
+                let is = truth[node];
+                format!(
+                    "in the end node {observer} holds that node {node} is {held:?}: it is {is:?}"
+                )
+            })
+            .take(count)
+            .collect()
+    }
+
+    fn states_of(
+        &self,
+        observer: usize,
+        tree: &Tree,
+    ) -> impl Iterator<Item = (usize, usize, NodeState)> {
+        let states = (0..self.len()).map(|node| {
+            let held = tree.node_state(NodeIndex(node as u32));
+            (observer, node, held.unwrap_or(NodeState::Unknown))
+        });
+        states.collect::<Vec<_>>().into_iter()
+    }
+
+    fn truth(&self, node: usize) -> NodeState {
+        let node = self.node(node);
+        match &node.tree {
+            Some(tree) if tree.phase() == Phase::Running => NodeState::Alive,
+            _ if node.has_left => NodeState::Left,
+            _ => NodeState::Failed,
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! Events of a tree: what a host is told beside the events of its own zone.
+
+use muster_protocol::{Event, NodeState};
+
+use crate::directory::NodeIndex;
+use crate::map::ZoneId;
+
+/// An event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TreeEvent {
+    /// An event of the base zone.
+    Base(Event),
+    /// A node of another base zone changed its state.
+    Node {
+        /// The node.
+        node: NodeIndex,
+        /// Its state now.
+        state: NodeState,
+    },
+    /// All nodes of a zone changed their state at once.
+    Zone {
+        /// The zone.
+        zone: ZoneId,
+        /// `Failed`, or `Alive` if it is back: then the states of its nodes are those that `Tree::node_state` has.
+        state: NodeState,
+    },
+    /// A rank of another base zone changed its state.
+    Rank {
+        /// Its number in the job.
+        rank: u32,
+    },
+    /// The rest of the job has declared the local zone, or one above it, failed.
+    Outcast {
+        /// The zone.
+        zone: ZoneId,
+    },
+    /// The local node became a member of a zone above, as a supervisor of the zone below it.
+    Promoted {
+        /// The zone above.
+        zone: ZoneId,
+    },
+    /// The members of a zone above had declared the local node failed. It takes over their view.
+    Yielded {
+        /// The zone above.
+        zone: ZoneId,
+    },
+    /// The local node is no longer a member of a zone above.
+    Demoted {
+        /// The zone above.
+        zone: ZoneId,
+    },
+}

@@ -1,0 +1,264 @@
+//! Between the ledgers: what a supervisor writes into the zone above, and copies down from it.
+//!
+//! - *Up* go the states of the nodes and ranks of the zone, as its view has them, and the states of zones below it.
+//!   Nothing else does: a zone that was cut off has no say about the others.
+//! - *Down* goes all that is not of the zone itself.
+//!
+//! Entries about nodes and ranks are the same in all ledgers: their versions come from the nodes. Those about zones
+//! are not, since two sides of a split declare each other failed, and the side that yields has to take that back. So
+//! the ledger of each zone has an epoch of its own for each other zone, in its own bits of the entry's epoch: an
+//! entry copied down keeps the epoch of its place, and a supervisor that takes one back raises it.
+
+use muster_protocol::planted::{self, Fault};
+use muster_protocol::{
+    Input, LedgerEntry, LedgerKey, MemberId, NodeState, RankFact, RankState, Version,
+};
+
+use crate::map::ZoneId;
+use crate::tree::{Tree, TreeEvent, zone_of_number};
+
+/// Bits of an epoch for each level; the lowest level has the highest bits.
+const EPOCH_BITS: u32 = 14;
+
+/// The unit of the epoch at a level.
+const fn epoch_unit(level: usize) -> u64 {
+    1 << (EPOCH_BITS * (3 - level as u32))
+}
+
+impl Tree {
+    /// Carries the changes of each ledger to the others. Returns whether there were any.
+    pub(super) fn carry_ledgers(&mut self) -> bool {
+        let mut is_busy = false;
+        for level in 0..self.levels.len() {
+            while let Some(key) = self.levels[level].engine.poll_ledger() {
+                is_busy = true;
+                self.carry(level, key);
+            }
+        }
+        is_busy
+    }
+
+    fn carry(&mut self, level: usize, key: LedgerKey) {
+        if level == 0 {
+            self.tell_change(key);
+        }
+        let Some(entry) = self.levels[level].engine.ledger_entry(key).copied() else {
+            return;
+        };
+        let is_member_above = level + 1 < self.levels.len();
+        if is_member_above {
+            if self.is_below(&entry, self.levels[level].zone) || planted::on(Fault::LedgerUpward) {
+                self.write(level + 1, entry);
+            } else if let Some(above) = self.entry(level + 1, key) {
+                // This ledger may have lost a newer entry to one of another epoch.
+                self.copy_down(level, above);
+            }
+        }
+        if level == 0 {
+            return;
+        }
+        if self.is_below(&entry, self.levels[level - 1].zone) {
+            self.answer(level, &entry);
+        } else if !self.is_contradicted(level, &entry) {
+            self.copy_down(level - 1, entry);
+        }
+    }
+
+    /// Repeats what the zone below knows, if the ledger of the zone above has something older.
+    fn answer(&mut self, level: usize, entry: &LedgerEntry) {
+        if level > 1 {
+            if let Some(own) = self.entry(level - 1, entry.key()).filter(|own| own > entry) {
+                self.write(level, own);
+            }
+            return;
+        }
+        let node = entry.about_node().map(crate::directory::NodeIndex);
+        let member = node.and_then(|node| self.ids.get(&node)).copied();
+        if let Some(member) = member {
+            if self.base().member(member).is_none() {
+                // No node of the zone remembers it.
+                return self.copy_down(0, *entry);
+            }
+            self.report_node(member);
+            if let LedgerKey::Rank(rank) = entry.key() {
+                self.report_ranks(member, Some(rank));
+            }
+        }
+    }
+
+    pub(super) fn entry(&self, level: usize, key: LedgerKey) -> Option<LedgerEntry> {
+        self.levels[level].engine.ledger_entry(key).copied()
+    }
+
+    /// Whether an entry is about a node or a rank of the zone, or about a zone below it.
+    fn is_below(&self, entry: &LedgerEntry, zone: ZoneId) -> bool {
+        let node = entry.about_node().map(crate::directory::NodeIndex);
+        if let Some(node) = node {
+            return self.map.zones_of(node).any(|of| of == zone);
+        }
+        let LedgerKey::Zone(number) = entry.key() else {
+            return false;
+        };
+        let subject = zone_of_number(&self.map, number);
+        let above = |zone: &ZoneId| self.map.parent(*zone);
+        let above = core::iter::successors(subject.as_ref().and_then(above), above);
+        above.into_iter().any(|of| of == zone)
+    }
+
+    pub(super) fn write(&mut self, level: usize, entry: LedgerEntry) {
+        let now = self.now;
+        // It is refused if the engine has stopped, or if its ledger is full: the engine counts that.
+        let _ = self.levels[level].engine.handle(now, Input::Record(entry));
+    }
+
+    /// Copies an entry of the zone above into the ledger at this level.
+    pub(super) fn copy_down(&mut self, level: usize, entry: LedgerEntry) {
+        if planted::on(Fault::NotCopiedDown) {
+            return;
+        }
+        let (LedgerKey::Zone(number), Some((epoch, changes))) = (entry.key(), entry.changes())
+        else {
+            return self.write(level, entry);
+        };
+        let held = self
+            .entry(level, entry.key())
+            .and_then(|held| held.changes());
+        let own_epoch = held.map_or(0, |(epoch, _)| epoch - epoch % epoch_unit(level));
+        self.write(level, LedgerEntry::zone(number, own_epoch + epoch, changes));
+    }
+
+    /// Takes back that a zone has failed: `level` has what the side that yielded wrote, the zone above does not.
+    pub(super) fn take_back(&mut self, level: usize, zone: u32) {
+        let key = LedgerKey::Zone(zone);
+        let held = self.entry(level, key).and_then(|held| held.changes());
+        let above = self.entry(level + 1, key).and_then(|above| above.changes());
+        let Some((held_epoch, _)) = held else {
+            return;
+        };
+        let (epoch, changes) = above.unwrap_or_default();
+        let unit = epoch_unit(level);
+        let own_epoch = held_epoch - held_epoch % unit + unit;
+        self.write(level, LedgerEntry::zone(zone, own_epoch + epoch, changes));
+    }
+
+    /// Reports the state of a node of the base zone to the zone above.
+    pub(super) fn report_node(&mut self, member: MemberId) {
+        let Some((node, entry)) = self.node_entry(member) else {
+            return;
+        };
+        if self.levels.len() < 2 {
+            return;
+        }
+        let held = self.entry(1, LedgerKey::Node(node));
+        let is_end = entry.node_state() != Some(NodeState::Alive);
+        let is_end = is_end && !planted::on(Fault::EndNotReported);
+        if is_end || held.is_some_and(|held| held < entry) {
+            self.write(1, entry);
+        }
+    }
+
+    fn node_entry(&self, member: MemberId) -> Option<(u32, LedgerEntry)> {
+        let base = &self.levels[0];
+        let node = base.node_of(&self.map, member)?;
+        let view = base.engine.member(member)?;
+        let (version, state) = (view.version(), view.state());
+        let entry = LedgerEntry::node(node.0, version, state, view.cause(), view.exit_code());
+        Some((node.0, entry))
+    }
+
+    /// Reports the state of a rank of the base zone to the zone above.
+    pub(super) fn report_rank(&mut self, member: MemberId, incarnation: u64, fact: RankFact) {
+        let Some(node) = self.levels[0].node_of(&self.map, member) else {
+            return;
+        };
+        if self.levels.len() < 2 {
+            return;
+        }
+        let entry = LedgerEntry::rank(node.0, incarnation, fact);
+        let held = self.entry(1, LedgerKey::Rank(fact.rank));
+        if fact.state != RankState::Alive || held.is_some_and(|held| held < entry) {
+            self.write(1, entry);
+        }
+    }
+
+    /// Reports all that is to be known above about the zone below this level.
+    pub(super) fn report_all(&mut self, level: usize) {
+        if level > 1 {
+            let below = self.levels[level - 1].zone;
+            let entries: Vec<LedgerEntry> =
+                self.levels[level - 1].engine.ledger().copied().collect();
+            for entry in entries {
+                if self.is_below(&entry, below) {
+                    self.write(level, entry);
+                }
+            }
+            return;
+        }
+        let members: Vec<MemberId> = self.base().members().map(|member| member.id()).collect();
+        for member in members {
+            self.report_node(member);
+            self.report_ranks(member, None);
+        }
+    }
+
+    /// Reports one rank of a member of the base zone, or all.
+    fn report_ranks(&mut self, member: MemberId, only: Option<u32>) {
+        let Some(view) = self.base().member(member) else {
+            return;
+        };
+        let incarnation = view.version().incarnation;
+        let is_it = |fact: &&RankFact| only.is_none_or(|rank| rank == fact.rank);
+        let ranks: Vec<RankFact> = view.ranks().filter(is_it).copied().collect();
+        for fact in ranks {
+            self.report_rank(member, incarnation, fact);
+        }
+    }
+
+    /// A supervisor that leaves says so above itself: it may be the last of its zone.
+    pub(super) fn report_leave(&mut self, exit_code: i32) {
+        if self.levels.len() < 2 {
+            return;
+        }
+        let version: Version = self.base().version();
+        let cause = muster_protocol::CauseKind::Announced;
+        let entry = LedgerEntry::node(self.node.0, version, NodeState::Left, cause, exit_code);
+        self.write(1, entry);
+    }
+
+    /// Tells the host of a change of the base zone's ledger.
+    fn tell_change(&mut self, key: LedgerKey) {
+        match key {
+            LedgerKey::Node(node) => {
+                let node = crate::directory::NodeIndex(node);
+                if let Some(state) = self.node_state(node) {
+                    self.tell(TreeEvent::Node { node, state });
+                }
+            }
+            LedgerKey::Rank(rank) => self.tell(TreeEvent::Rank { rank }),
+            LedgerKey::Zone(number) => {
+                if let Some(zone) = zone_of_number(&self.map, number) {
+                    self.tell_zone(zone);
+                }
+            }
+        }
+    }
+
+    fn tell_zone(&mut self, zone: ZoneId) {
+        let key = LedgerKey::Zone(crate::tree::zone_number(zone));
+        let Some(entry) = self.entry(0, key) else {
+            return;
+        };
+        let (Some(state), Some(changes)) = (entry.node_state(), entry.changes()) else {
+            return;
+        };
+        if !self.is_own(zone) {
+            return self.tell(TreeEvent::Zone { zone, state });
+        }
+        // It was declared failed, even if that has been refuted since.
+        let held = self.own_changes.insert(zone.level, changes);
+        let is_news = held.unwrap_or_default().1 < changes.1;
+        if is_news && self.levels[0].has_formed {
+            self.tell(TreeEvent::Outcast { zone });
+        }
+    }
+}

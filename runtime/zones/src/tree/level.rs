@@ -1,0 +1,101 @@
+//! One level of a tree: the local node's membership in one zone.
+
+use std::collections::BTreeMap;
+
+use muster_protocol::{Instant, MemberId, MemberView, Overlay};
+
+use crate::directory::NodeIndex;
+use crate::map::{ZoneId, ZoneMap};
+use crate::tree::handover::Handover;
+
+/// A zone below, as the members of the zone above see it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Child {
+    /// Its members in the view of the zone above.
+    pub(super) live: usize,
+    /// Since when it has none; `None` while it has.
+    pub(super) absent_since: Option<Instant>,
+}
+
+/// The local node's membership in one zone.
+#[derive(Clone, Debug)]
+pub(super) struct Level {
+    pub(super) zone: ZoneId,
+    pub(super) engine: Overlay,
+    pub(super) began_at: Instant,
+    pub(super) view_changed_at: Instant,
+    /// The view has changed since it was last reviewed.
+    pub(super) is_dirty: bool,
+    /// The zone has formed: the view was complete, or has not changed for a while.
+    pub(super) has_formed: bool,
+    /// Since when the local node is a member of the zone above without being chosen.
+    pub(super) spare_since: Option<Instant>,
+    /// Addresses to try if nobody answers at those that were published.
+    pub(super) seeds_later: Vec<Vec<u8>>,
+    /// Until when the ledger below is compared with this one.
+    pub(super) compare_until: Instant,
+    /// The zones below that have been alive, by number. None at level 0.
+    pub(super) children: BTreeMap<u32, Child>,
+    /// What was published for the next supervisors at this level, in the zone below.
+    pub(super) published: Handover,
+    /// What the members of this zone that are in the zone above have published.
+    pub(super) handover: Handover,
+}
+
+impl Level {
+    pub(super) fn new(zone: ZoneId, engine: Overlay, now: Instant) -> Self {
+        Self {
+            zone,
+            engine,
+            began_at: now,
+            view_changed_at: now,
+            is_dirty: true,
+            has_formed: false,
+            spare_since: None,
+            seeds_later: Vec::new(),
+            compare_until: Instant::default(),
+            children: BTreeMap::new(),
+            published: Handover::default(),
+            handover: Handover::default(),
+        }
+    }
+
+    /// The members in the view.
+    pub(super) fn live(&self) -> impl Iterator<Item = MemberView<'_>> {
+        self.engine
+            .members()
+            .filter(|member| member.state().in_view())
+    }
+
+    /// The zone below that each member in the view comes from, with its id.
+    pub(super) fn origins(&self, map: &ZoneMap) -> Vec<(MemberId, u32)> {
+        let below = usize::from(self.zone.level).checked_sub(1);
+        let origin = |member: MemberView<'_>| {
+            let node = map.directory().find(member.name())?;
+            let zone = map.zones_of(node).nth(below?)?;
+            Some((member.id(), zone.number))
+        };
+        self.live().filter_map(origin).collect()
+    }
+
+    /// The node of a member.
+    pub(super) fn node_of(&self, map: &ZoneMap, member: MemberId) -> Option<NodeIndex> {
+        map.directory().find(self.engine.name_of(member)?)
+    }
+
+    /// Counts the members of each zone below.
+    pub(super) fn count_children(&mut self, origins: &[(MemberId, u32)], now: Instant) {
+        for child in self.children.values_mut() {
+            child.live = 0;
+        }
+        for (_, number) in origins {
+            self.children.entry(*number).or_default().live += 1;
+        }
+        for child in self.children.values_mut() {
+            child.absent_since = match child.live {
+                0 => child.absent_since.or(Some(now)),
+                _ => None,
+            };
+        }
+    }
+}

@@ -1,0 +1,377 @@
+//! `Tree` is the membership of one node in a job with zones: an engine for its base zone, and one for each zone
+//! above that it takes part in.
+//!
+//! - *Supervisors.* Two members of each zone, chosen by their weights among those in its view, are members of the
+//!   zone above (`supervision`). If one fails, the rest chooses another without a message.
+//! - *Ledger.* What happens to a node or a rank is news in its own zone. A supervisor writes it into the ledger of
+//!   the zone above, and the supervisors of the other zones copy it into theirs (`ledger`). So every node of the job
+//!   knows every failure.
+//! - *Death of a zone.* A zone whose last supervisor has failed and that sends no other in time is declared failed,
+//!   as one entry, by its guards: members of the zone above that are not nodes of it (`guard`).
+//! - *Split.* A zone that was cut off holds the rest of the job failed, and the rest holds it failed. When they meet,
+//!   the engines of the zone above decide which side yields, as those of any zone do. The nodes of a side that
+//!   yields are told that they are outcast; the other side notices nothing.
+//! - *Handover.* Supervisors publish what their successors must know (`handover`).
+//!
+//! The tree has the interface of an engine: inputs with the time, frames to send, events. Frames name their zone, by
+//! which the tree finds the engine that is to handle them.
+
+mod event;
+mod guard;
+mod handover;
+mod ledger;
+mod level;
+mod supervision;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use muster_protocol::{
+    Config, ConfigError, Event, EventKind, Input, Instant, LedgerKey, MemberId, NodeState, Overlay,
+    Phase, Reject, Target, Transmit, ZoneConfig, frame,
+};
+use thiserror::Error;
+
+use crate::directory::NodeIndex;
+use crate::map::{ZoneId, ZoneMap};
+
+pub use event::TreeEvent;
+use handover::Handover;
+use level::Level;
+
+/// Most entries of a ledger.
+const LEDGER_ENTRIES_MAX: usize = 1 << 20;
+/// Most events waiting for the host.
+const EVENTS_MAX: usize = 65_536;
+/// Most rounds of carrying news between levels after one input.
+const ROUNDS_MAX: usize = 8;
+
+/// Configuration of a tree.
+#[derive(Clone, Debug)]
+pub struct TreeConfig {
+    /// The zones of the job.
+    pub map: Arc<ZoneMap>,
+    /// The base zone's engine. The name is that of a node of the map; `zone` is set by the tree. The seeds are
+    /// nodes of the base zone.
+    pub engine: Config,
+    /// The addresses of the nodes, by their place in the directory; empty for those that are not known.
+    pub contacts: Arc<Vec<Vec<u8>>>,
+}
+
+/// Why there is no tree.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum TreeError {
+    /// The node is not in the map.
+    #[error(
+        "node {name} is in none of the job's {nodes} nodes: its zone is not known; add it to the list of nodes, \
+         or correct its name (MUSTER_NODE)"
+    )]
+    NotInMap {
+        /// The node's name.
+        name: String,
+        /// How many nodes the map has.
+        nodes: usize,
+    },
+    /// The configuration of the engine is refused.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+}
+
+/// The membership of one node in a job with zones.
+#[derive(Clone, Debug)]
+pub struct Tree {
+    map: Arc<ZoneMap>,
+    contacts: Arc<Vec<Vec<u8>>>,
+    config: Config,
+    node: NodeIndex,
+    /// The ids of the nodes of the base zone, by node.
+    ids: BTreeMap<NodeIndex, MemberId>,
+    /// The base zone, and the zones above that the node is a member of.
+    levels: Vec<Level>,
+    /// The highest incarnation that the node has had in a zone above.
+    incarnation: u64,
+    events: VecDeque<TreeEvent>,
+    /// The changes of the zones of this node that it knows of, by level.
+    own_changes: BTreeMap<u8, (u64, u32)>,
+    now: Instant,
+    review_at: Instant,
+}
+
+/// The number of a zone on the wire and in the ledger.
+#[must_use]
+pub const fn zone_number(zone: ZoneId) -> u32 {
+    (zone.level as u32) << 24 | zone.number
+}
+
+/// The zone with this number; `None` if the map has none.
+fn zone_of_number(map: &ZoneMap, number: u32) -> Option<ZoneId> {
+    map.find((number >> 24) as u8, number & 0xff_ffff)
+}
+
+impl Tree {
+    /// The tree of a node that knows no other.
+    ///
+    /// # Errors
+    /// The node is not in the map, or a value of the configuration is out of bounds; no tree was made.
+    pub fn new(config: TreeConfig) -> Result<Self, TreeError> {
+        let TreeConfig {
+            map,
+            engine: mut config,
+            contacts,
+        } = config;
+        let found = map.directory().find(&config.name);
+        let found = found.and_then(|node| Some((node, map.base_zone(node)?)));
+        let Some((node, zone)) = found else {
+            return Err(TreeError::NotInMap {
+                name: config.name,
+                nodes: map.directory().len(),
+            });
+        };
+        config.zone = zone_config(&map, zone);
+        let engine = Overlay::new(config.clone())?;
+        let id = |node: &NodeIndex| Some((*node, MemberId::of(&map.directory().name(*node)?)));
+        Ok(Self {
+            node,
+            ids: map.nodes(zone).iter().filter_map(id).collect(),
+            levels: vec![Level::new(zone, engine, Instant::default())],
+            incarnation: config.incarnation,
+            config,
+            map,
+            contacts,
+            events: VecDeque::new(),
+            own_changes: BTreeMap::new(),
+            now: Instant::default(),
+            review_at: Instant::default(),
+        })
+    }
+
+    /// Takes one input at time `now`, which never goes back. All but frames, wake-ups, the key, the address and
+    /// leaving is for the base zone.
+    ///
+    /// # Errors
+    /// Why the input was rejected. It changed nothing but a counter; time and timers went on.
+    pub fn handle(&mut self, now: Instant, input: Input<'_>) -> Result<(), Reject> {
+        self.advance(now);
+        let result = self.take(input);
+        for _ in 0..ROUNDS_MAX {
+            let mut is_busy = self.take_events();
+            is_busy |= self.carry_ledgers();
+            is_busy |= self.review();
+            if !is_busy {
+                break;
+            }
+        }
+        result
+    }
+
+    fn take(&mut self, input: Input<'_>) -> Result<(), Reject> {
+        let now = self.now;
+        match input {
+            Input::Datagram { bytes } => {
+                let zone = frame::zone(bytes);
+                let is_its = |level: &&mut Level| Some(zone_number(level.zone)) == zone;
+                match self.levels.iter_mut().find(is_its) {
+                    Some(level) => level.engine.handle(now, input),
+                    // It counts the frame as one of another zone.
+                    None => self.levels[0].engine.handle(now, input),
+                }
+            }
+            Input::Wake => {
+                for level in &mut self.levels {
+                    if level.engine.poll_timeout() <= now {
+                        level.engine.handle(now, input)?;
+                    }
+                }
+                Ok(())
+            }
+            Input::Key(key) => {
+                self.config.key = Some(key);
+                self.for_all(input)
+            }
+            Input::Address(address) => {
+                self.config.address = address.to_vec();
+                self.for_all(input)
+            }
+            Input::Leave { exit_code } => {
+                self.report_leave(exit_code);
+                self.for_all(input)
+            }
+            _ => self.levels[0].engine.handle(now, input),
+        }
+    }
+
+    fn for_all(&mut self, input: Input<'_>) -> Result<(), Reject> {
+        let now = self.now;
+        let mut levels = self.levels.iter_mut();
+        levels.try_for_each(|level| level.engine.handle(now, input))
+    }
+
+    /// Moves time on. The absence of a zone counts only while the local node itself was running.
+    fn advance(&mut self, now: Instant) {
+        let before = self.now;
+        self.now = now.max(before);
+        let gap_us = self.now.since(before);
+        if before == Instant::default() {
+            self.levels[0].began_at = self.now;
+            self.levels[0].view_changed_at = self.now;
+        } else if gap_us > 2 * self.config.heartbeat_us {
+            for level in &mut self.levels {
+                for child in level.children.values_mut() {
+                    child.absent_since = child.absent_since.map(|since| since.after(gap_us));
+                }
+            }
+        }
+    }
+
+    /// Writes the next frame into `buffer`, with the level of the zone it is for.
+    pub fn poll_transmit(&mut self, now: Instant, buffer: &mut [u8]) -> Option<(usize, Transmit)> {
+        let mut levels = self.levels.iter_mut().enumerate();
+        levels.find_map(|(at, level)| Some((at, level.engine.poll_transmit(now, buffer)?)))
+    }
+
+    /// The address of a target of the zone at this level.
+    #[must_use]
+    pub fn address_of(&self, level: usize, target: Target) -> Option<&[u8]> {
+        self.levels.get(level)?.engine.address_of(target)
+    }
+
+    /// The next event, oldest first.
+    #[must_use]
+    pub fn poll_event(&mut self) -> Option<TreeEvent> {
+        self.events.pop_front()
+    }
+
+    /// The latest time for the next `handle` with [`Input::Wake`].
+    #[must_use]
+    pub fn poll_timeout(&self) -> Instant {
+        let engines = self.levels.iter().map(|level| level.engine.poll_timeout());
+        engines.fold(self.review_at, Instant::min)
+    }
+
+    /// The zones of the job.
+    #[must_use]
+    pub fn map(&self) -> &ZoneMap {
+        &self.map
+    }
+
+    /// The local node.
+    #[must_use]
+    pub fn node(&self) -> NodeIndex {
+        self.node
+    }
+
+    /// The engine of the base zone.
+    #[must_use]
+    pub fn base(&self) -> &Overlay {
+        &self.levels[0].engine
+    }
+
+    /// The zones that the node is a member of, from the base zone on, each with its engine.
+    pub fn memberships(&self) -> impl Iterator<Item = (ZoneId, &Overlay)> {
+        self.levels.iter().map(|level| (level.zone, &level.engine))
+    }
+
+    /// Whether it runs, leaves or has stopped: it has stopped when the engines of all levels have.
+    #[must_use]
+    pub fn phase(&self) -> Phase {
+        let base = self.base().phase();
+        let is_stopped = |level: &Level| level.engine.phase() == Phase::Stopped;
+        match base {
+            Phase::Stopped if !self.levels.iter().all(is_stopped) => Phase::Leaving,
+            phase => phase,
+        }
+    }
+
+    /// The state of a node of the job, as far as it is known here. A node of another zone of which nothing is known
+    /// is alive. `None` if there is no such node.
+    #[must_use]
+    pub fn node_state(&self, node: NodeIndex) -> Option<NodeState> {
+        let zone = self.map.base_zone(node)?;
+        let base = &self.levels[0];
+        if zone == base.zone {
+            let member = base.engine.member(*self.ids.get(&node)?);
+            let entry = || base.engine.ledger_entry(LedgerKey::Node(node.0));
+            let remembered = || entry().and_then(|entry| entry.node_state());
+            let state = member.map(|member| member.state()).or_else(remembered);
+            return Some(state.unwrap_or(NodeState::Unknown));
+        }
+        let entry = base.engine.ledger_entry(LedgerKey::Node(node.0));
+        let state = entry.and_then(|entry| entry.node_state());
+        let state = state.unwrap_or(NodeState::Alive);
+        let others = self.map.zones_of(node);
+        let mut others = others.take_while(|zone| !self.is_own(*zone));
+        match state {
+            NodeState::Alive if others.any(|zone| self.is_failed(0, zone)) => {
+                Some(NodeState::Failed)
+            }
+            state => Some(state),
+        }
+    }
+
+    /// Whether the local node is in this zone, or in one below it.
+    fn is_own(&self, zone: ZoneId) -> bool {
+        self.map.zones_of(self.node).any(|own| own == zone)
+    }
+
+    /// Whether the ledger at a level says that a zone has failed.
+    fn is_failed(&self, level: usize, zone: ZoneId) -> bool {
+        let key = LedgerKey::Zone(zone_number(zone));
+        let entry = self.levels[level].engine.ledger_entry(key);
+        entry.is_some_and(|entry| entry.node_state() == Some(NodeState::Failed))
+    }
+
+    fn tell(&mut self, event: TreeEvent) {
+        if self.events.len() < EVENTS_MAX {
+            self.events.push_back(event);
+        }
+    }
+
+    /// Takes the events of all engines. Returns whether there were any.
+    fn take_events(&mut self) -> bool {
+        let mut is_busy = false;
+        for level in 0..self.levels.len() {
+            while let Some(event) = self.levels[level].engine.poll_event() {
+                is_busy = true;
+                self.take_event(level, &event);
+                if level == 0 {
+                    self.tell(TreeEvent::Base(event));
+                }
+            }
+        }
+        is_busy
+    }
+
+    fn take_event(&mut self, level: usize, event: &Event) {
+        match event.kind {
+            EventKind::NodeUp | EventKind::NodeFailed | EventKind::NodeLeft { .. } => {
+                self.levels[level].is_dirty = true;
+                self.levels[level].view_changed_at = self.now;
+                if level == 0 {
+                    self.report_node(event.member);
+                }
+            }
+            EventKind::RankChanged { fact } if level == 0 => {
+                self.report_rank(event.member, event.version.incarnation, fact);
+            }
+            EventKind::AttributeChanged { key, .. } => {
+                let engine = &self.levels[level].engine;
+                if engine.changed_key(key) == Some(&handover::key(level + 1)) {
+                    let value = engine.attribute(event.member, &handover::key(level + 1));
+                    if let Some(other) = value.and_then(Handover::decode) {
+                        self.levels[level].handover.merge(other);
+                    }
+                }
+            }
+            EventKind::Outcast if level > 0 => self.yielded(level),
+            _ => {}
+        }
+    }
+}
+
+fn zone_config(map: &ZoneMap, zone: ZoneId) -> ZoneConfig {
+    ZoneConfig {
+        number: zone_number(zone),
+        map_digest: map.digest(),
+        ledger_entries_max: LEDGER_ENTRIES_MAX,
+    }
+}

@@ -1,0 +1,307 @@
+//! Who takes part in the zone above.
+//!
+//! The members of a zone choose its supervisors by their weights among those in the view, without a message. Members
+//! whose views differ for a moment choose more than two: that does no harm, as all that supervisors write is
+//! idempotent. A member that is no longer chosen stays for a while, since its successor has to join first.
+
+use muster_protocol::planted::{self, Fault};
+use muster_protocol::{Input, Instant, MemberId, Overlay, Phase, Policy};
+
+use crate::directory::NodeIndex;
+use crate::limits::SUPERVISORS;
+use crate::map::ZoneId;
+use crate::roles::{Role, choose};
+use crate::tree::handover::{self, CONTACTS_MAX, Handover};
+use crate::tree::level::Level;
+use crate::tree::{Tree, TreeEvent, zone_config};
+
+/// A zone whose view is not complete counts as formed after this many deadlines, if the view has not changed for two.
+const FORM_DEADLINES: u64 = 10;
+/// A member that is not chosen leaves the zone above after this many deadlines.
+const SPARE_DEADLINES: u64 = 20;
+/// Members of each other zone that are tried to find the zone above.
+const CANDIDATES: usize = 4;
+/// Most addresses that are tried to find the zone above.
+const SEEDS: usize = 64;
+/// Ledgers are compared for this many deadlines after a membership above has begun.
+pub(super) const COMPARE_DEADLINES: u64 = 20;
+
+impl Tree {
+    fn deadlines(&self, count: u64) -> u64 {
+        count * self.config.deadline_us
+    }
+
+    /// Reviews the roles, if views have changed or it is time. Returns whether anything was done.
+    pub(super) fn review(&mut self) -> bool {
+        let is_due = self.now >= self.review_at;
+        if !is_due && !self.levels.iter().any(|level| level.is_dirty) {
+            return false;
+        }
+        let mut is_changed = self.end_memberships();
+        let mut level = 0;
+        while level < self.levels.len() {
+            self.levels[level].is_dirty = false;
+            if level > 0 {
+                is_changed |= self.review_children(level);
+            }
+            is_changed |= self.review_membership(level);
+            level += 1;
+        }
+        self.review_at = self.next_review();
+        is_changed
+    }
+
+    fn next_review(&self) -> Instant {
+        let next = |level: &Level| {
+            let forms = match level.has_formed {
+                true => Instant::NEVER,
+                false => self.forms_at(level),
+            };
+            let spare = level.spare_since.map_or(Instant::NEVER, |since| {
+                since.after(self.deadlines(SPARE_DEADLINES))
+            });
+            let further = match level.seeds_later.is_empty() {
+                true => Instant::NEVER,
+                false => level.began_at.after(self.deadlines(FORM_DEADLINES)),
+            };
+            let next = forms.min(spare).min(self.next_declaration(level));
+            next.min(if further > self.now {
+                further
+            } else {
+                Instant::NEVER
+            })
+        };
+        let next = self
+            .levels
+            .iter()
+            .map(next)
+            .fold(Instant::NEVER, Instant::min);
+        // A step that could not be done now is tried again.
+        match next <= self.now {
+            true => self.now.after(self.config.heartbeat_us),
+            false => next,
+        }
+    }
+
+    fn forms_at(&self, level: &Level) -> Instant {
+        let rests = level.view_changed_at.after(self.deadlines(2));
+        rests.max(level.began_at.after(self.deadlines(FORM_DEADLINES)))
+    }
+
+    /// Joins or leaves the zone above that of this level.
+    fn review_membership(&mut self, level: usize) -> bool {
+        let current = &self.levels[level];
+        let Some(above) = self.map.parent(current.zone) else {
+            return false;
+        };
+        if current.engine.phase() != Phase::Running {
+            return false;
+        }
+        if !current.has_formed {
+            let is_complete = current.engine.live() >= self.map.members(current.zone);
+            if !is_complete && self.now < self.forms_at(current) {
+                return false;
+            }
+            self.levels[level].has_formed = true;
+        }
+        let current = &self.levels[level];
+        let path = self.map.path(current.zone);
+        let candidates = current.live().map(|member| member.id());
+        let chosen = choose(Role::Supervisor, path, candidates, SUPERVISORS);
+        let is_chosen = chosen.contains(&current.engine.id());
+        let is_member = level + 1 < self.levels.len();
+        let is_replacement = current.view_changed_at > current.began_at.after(self.deadlines(40));
+        if is_replacement && planted::on(Fault::NoReplacement) {
+            return false;
+        }
+        match (is_chosen, is_member) {
+            (true, false) => return self.join_above(level, above),
+            (false, true) => {
+                let since = *self.levels[level].spare_since.get_or_insert(self.now);
+                if self.now >= since.after(self.deadlines(SPARE_DEADLINES)) {
+                    self.leave_above(level);
+                }
+            }
+            _ => self.levels[level].spare_since = None,
+        }
+        false
+    }
+
+    fn join_above(&mut self, level: usize, zone: ZoneId) -> bool {
+        let base = self.base().version().incarnation;
+        self.incarnation = self.incarnation.max(base) + 1;
+        let mut config = self.config.clone();
+        config.zone = zone_config(&self.map, zone);
+        config.incarnation = self.incarnation;
+        config.previous_incarnation = None;
+        config.policy = Policy::Rejoin;
+        config.random_seed ^= u64::from(zone.level) << 56;
+        // Members that were published are on the side of this zone, if there is a split above.
+        let (mut seeds, mut later) = (self.levels[level].handover.contacts.clone(), Vec::new());
+        match seeds.is_empty() {
+            true => seeds = self.likely_members(level, zone),
+            false => later = self.likely_members(level, zone),
+        }
+        config.seeds = seeds;
+        // A configuration that is good for the base zone is good here too.
+        let Ok(mut engine) = Overlay::new(config) else {
+            return false;
+        };
+        if engine.handle(self.now, Input::Wake).is_err() {
+            return false;
+        }
+        let mut above = Level::new(zone, engine, self.now);
+        above.seeds_later = later;
+        above.compare_until = self.now.after(self.deadlines(COMPARE_DEADLINES));
+        let seen = &self.levels[level].handover.seen;
+        let seen = seen.iter().filter(|_| !planted::on(Fault::HandoverIgnored));
+        for number in seen {
+            above.children.entry(*number).or_default().absent_since = Some(self.now);
+        }
+        self.levels[level].spare_since = None;
+        self.levels.push(above);
+        self.report_all(level + 1);
+        self.tell(TreeEvent::Promoted { zone });
+        true
+    }
+
+    /// Tries more addresses if nobody has answered at those that were published.
+    pub(super) fn look_further(&mut self, level: usize, origins: &[(MemberId, u32)]) {
+        let own = self.levels[level - 1].zone.number;
+        let is_alone = origins.iter().all(|(_, number)| *number == own);
+        let at = self.levels[level]
+            .began_at
+            .after(self.deadlines(FORM_DEADLINES));
+        if self.levels[level].seeds_later.is_empty() || !is_alone || self.now < at {
+            return;
+        }
+        let now = self.now;
+        for address in core::mem::take(&mut self.levels[level].seeds_later) {
+            let input = Input::Seed { address: &address };
+            // The engine keeps as many as it can.
+            let _ = self.levels[level].engine.handle(now, input);
+        }
+    }
+
+    /// Addresses of the members that the other zones choose while all their nodes are alive.
+    fn likely_members(&self, level: usize, zone: ZoneId) -> Vec<Vec<u8>> {
+        let own = self.levels[level].zone;
+        let mut seeds: Vec<Vec<u8>> = Vec::new();
+        let others = self.map.children(zone).filter(|child| *child != own);
+        for node in others.flat_map(|child| self.likely_supervisors(child)) {
+            let address = self.contacts.get(node.0 as usize);
+            let is_new = |address: &&Vec<u8>| !address.is_empty() && !seeds.contains(*address);
+            if let Some(address) = address.filter(is_new) {
+                let address = address.clone();
+                seeds.push(address);
+            }
+            if seeds.len() >= SEEDS {
+                break;
+            }
+        }
+        seeds
+    }
+
+    /// The members that a zone chooses while all its nodes are alive.
+    fn likely_supervisors(&self, zone: ZoneId) -> Vec<NodeIndex> {
+        let members: Vec<NodeIndex> = match zone.level {
+            0 => self.map.nodes(zone).to_vec(),
+            _ => {
+                let children = self.map.children(zone);
+                children
+                    .flat_map(|child| self.likely_supervisors(child))
+                    .collect()
+            }
+        };
+        let id = |node: &NodeIndex| {
+            let name = self.map.directory().name(*node)?;
+            Some((MemberId::of(&name), *node))
+        };
+        let ids: Vec<(MemberId, NodeIndex)> = members.iter().filter_map(id).collect();
+        let candidates = ids.iter().map(|(id, _)| *id);
+        let chosen = choose(
+            Role::Supervisor,
+            self.map.path(zone),
+            candidates,
+            CANDIDATES,
+        );
+        let node = |id: MemberId| {
+            ids.iter()
+                .find(|(other, _)| *other == id)
+                .map(|(_, node)| *node)
+        };
+        chosen.into_iter().filter_map(node).collect()
+    }
+
+    /// Leaves the zone above that of this level, and all above it.
+    fn leave_above(&mut self, level: usize) {
+        let now = self.now;
+        let above = self.levels[level + 1..].iter_mut();
+        for above in above.filter(|above| above.engine.phase() == Phase::Running) {
+            // It is refused only if the engine has stopped.
+            let _ = above.engine.handle(now, Input::Leave { exit_code: 0 });
+        }
+    }
+
+    /// Removes memberships that have ended.
+    fn end_memberships(&mut self) -> bool {
+        let mut is_changed = false;
+        while self.levels.len() > 1
+            && self.base().phase() == Phase::Running
+            && let Some(last) = self
+                .levels
+                .pop_if(|last| last.engine.phase() == Phase::Stopped)
+        {
+            self.incarnation = self.incarnation.max(last.engine.version().incarnation);
+            self.tell(TreeEvent::Demoted { zone: last.zone });
+            is_changed = true;
+        }
+        is_changed
+    }
+
+    /// The engine of a zone above has yielded to other members: its ledger is theirs now.
+    pub(super) fn yielded(&mut self, level: usize) {
+        let until = self.now.after(self.deadlines(COMPARE_DEADLINES));
+        self.levels[level].compare_until = until;
+        self.levels[level].is_dirty = true;
+        self.report_all(level);
+        let zone = self.levels[level].zone;
+        self.tell(TreeEvent::Yielded { zone });
+    }
+
+    /// Publishes, in the zone below, what the next supervisors need at this level.
+    pub(super) fn publish_handover(&mut self, level: usize, origins: &[(MemberId, u32)]) {
+        let own = self.levels[level - 1].zone.number;
+        let current = &self.levels[level];
+        let others = origins.iter().filter(|(_, number)| *number != own);
+        let address = |(id, _): &(MemberId, u32)| {
+            let member = current.engine.member(*id)?;
+            Some(member.address().to_vec())
+        };
+        let addresses: Vec<Vec<u8>> = others.filter_map(address).collect();
+        // Those that were published and are alive stay, so that few changes are news in the zone.
+        let kept = current.published.contacts.iter();
+        let kept = kept.filter(|contact| addresses.contains(contact)).cloned();
+        let mut contacts: Vec<Vec<u8>> = kept.collect();
+        for address in addresses {
+            if contacts.len() < CONTACTS_MAX && !contacts.contains(&address) {
+                contacts.push(address);
+            }
+        }
+        let seen = current.children.keys().copied().collect();
+        let handover = Handover { seen, contacts };
+        let is_complete = handover.contacts.len() == current.published.contacts.len();
+        if handover == current.published && is_complete {
+            return;
+        }
+        let now = self.now;
+        let (key, value) = (handover::key(level), handover.encode());
+        let input = Input::Publish {
+            key: &key,
+            value: &value,
+        };
+        if self.levels[level - 1].engine.handle(now, input).is_ok() {
+            self.levels[level].published = handover;
+        }
+    }
+}
