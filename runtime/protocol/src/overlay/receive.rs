@@ -10,7 +10,7 @@
 //!   diverged.
 
 use crate::config::MTU_MAX;
-use crate::frame::{self, Header, Kind, Receiver};
+use crate::frame::{self, Header, Kind, Opened, Receiver};
 use crate::identity::{MemberId, Version, is_plausible};
 use crate::interface::{Phase, Route, Target};
 use crate::ledger::Merged;
@@ -29,13 +29,7 @@ impl Overlay {
         if bytes.len() > MTU_MAX {
             return Err(Reject::Oversized);
         }
-        let opened = frame::open(
-            &key,
-            self.config.zone.number,
-            self.own,
-            &self.news.incarnations,
-            bytes,
-        );
+        let opened = self.open_frame(&key, bytes);
         if opened == Err(Reject::WireVersion)
             && let Some(sender) = frame::other_release(&key, bytes)
         {
@@ -101,6 +95,16 @@ impl Overlay {
             self.heard(header.sender);
         }
         self.dispatch(header, message)
+    }
+
+    /// Authenticates a frame of this zone for the local member.
+    pub(super) fn open_frame<'a>(
+        &self,
+        key: &[u8; 32],
+        bytes: &'a [u8],
+    ) -> Result<Opened<'a>, Reject> {
+        let (zone, incarnations) = (self.config.zone.number, &self.news.incarnations);
+        frame::open(key, zone, self.own, incarnations, bytes)
     }
 
     /// While the local member takes over a view, frames of other members are rejected. Probes are answered:

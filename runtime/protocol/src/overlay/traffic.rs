@@ -148,13 +148,7 @@ impl Overlay {
     /// nothing.
     pub(super) fn carried(&mut self, bytes: &[u8], age_us: u64) -> Result<(), Reject> {
         let key = self.config.key.ok_or(Reject::NoKey)?;
-        let opened = frame::open(
-            &key,
-            self.config.zone.number,
-            self.own,
-            &self.news.incarnations,
-            bytes,
-        )?;
+        let opened = self.open_frame(&key, bytes)?;
         if opened.is_unaddressed {
             return Err(Reject::Malformed);
         }

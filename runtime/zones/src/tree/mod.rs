@@ -63,7 +63,7 @@ pub struct TreeConfig {
 pub enum TreeError {
     /// The node is not in the map.
     #[error(
-        "node {name} is in none of the job's {nodes} nodes: its zone is not known; add it to the list of nodes, \
+        "node {name} is not one of the job's {nodes} nodes, so its zone is not known; add it to the list of nodes, \
          or correct its name (MUSTER_NODE)"
     )]
     NotInMap {
@@ -373,5 +373,30 @@ fn zone_config(map: &ZoneMap, zone: ZoneId) -> ZoneConfig {
         number: zone_number(zone),
         map_digest: map.digest(),
         ledger_entries_max: LEDGER_ENTRIES_MAX,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_protocol::Profile;
+
+    use super::*;
+    use crate::directory::Directory;
+    use crate::plan::{Aim, plan};
+
+    #[test]
+    fn a_node_that_is_not_in_the_map_is_refused_with_a_remedy() {
+        let directory = Directory::new(["n1", "n2"]).unwrap();
+        let config = TreeConfig {
+            map: Arc::new(plan(directory, &[], Aim::default()).unwrap()),
+            engine: Config::new("n3", b"a", Profile::Standard),
+            contacts: Arc::default(),
+        };
+        let error = Tree::new(config).unwrap_err().to_string();
+        assert!(
+            error.starts_with("node n3 is not one of the job's 2 nodes"),
+            "{error}"
+        );
+        assert!(error.contains("MUSTER_NODE"), "{error}");
     }
 }

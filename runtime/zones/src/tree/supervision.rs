@@ -290,8 +290,7 @@ impl Tree {
         }
         let seen = current.children.keys().copied().collect();
         let handover = Handover { seen, contacts };
-        let is_complete = handover.contacts.len() == current.published.contacts.len();
-        if handover == current.published && is_complete {
+        if handover == current.published {
             return;
         }
         let now = self.now;
