@@ -56,6 +56,9 @@ enum Value {
     Data(Vec<u8>),
 }
 
+/// A version of an attribute, and its value unless it was withdrawn.
+type Stored = (u64, Option<Vec<u8>>);
+
 /// A node, with its launcher and its agent.
 struct Node {
     core: Core,
@@ -64,7 +67,7 @@ struct Node {
     end: Option<Option<u8>>,
     is_failed: bool,
     /// What its agent has of each node's data.
-    store: BTreeMap<(usize, DataChunk), (u64, Option<Vec<u8>>)>,
+    store: BTreeMap<(usize, DataChunk), Stored>,
     /// The versions of the statuses that it has.
     seen: BTreeMap<usize, u64>,
     /// Bytes of its own data.
@@ -428,7 +431,7 @@ impl World {
                 };
                 self.nodes[node].core.handle(input, self.now);
             }
-            Action::Answer(request, answer) => self.take_answer(node, request, answer),
+            Action::Answer(request, answer) => self.take_answer(node, request, &answer),
             Action::Forget(request) => self.checks.forget(request.0),
             Action::AskServer(rank) => {
                 let data = data_of(rank);
@@ -649,12 +652,12 @@ impl World {
         self.tell(node, Input::Enter(entering));
     }
 
-    fn take_answer(&mut self, node: usize, request: RequestId, answer: Answer) {
+    fn take_answer(&mut self, node: usize, request: RequestId, answer: &Answer) {
         let Some(about) = self.requests.get(&request.0).copied() else {
             return;
         };
         self.checks
-            .answer(request.0, node, &answer, &self.job, self.now);
+            .answer(request.0, node, answer, &self.job, self.now);
         let ranks = match about.rank {
             Some(rank) => rank..rank + 1,
             None => self.job.ranks_of(node),
