@@ -453,6 +453,12 @@ impl World {
             }
             Action::End(status) => {
                 self.nodes[node].end = Some(status);
+                if status.is_none() {
+                    // The driver kills the ranks of a node that the others have given up.
+                    for rank in self.job.ranks_of(node) {
+                        self.ranks[rank as usize] = Process::Over;
+                    }
+                }
                 self.tell_gone(node, LINGER_MS, 2 * LINGER_MS);
             }
             Action::SignalRanks { .. } | Action::NoteSent(_) | Action::Print(_) => {}
