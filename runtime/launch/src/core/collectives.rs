@@ -62,6 +62,7 @@ impl Core {
         for (node, node_status) in self.view.others() {
             if !gone.contains(&node) {
                 self.fences.receive(node, &node_status.fences);
+                self.fences.note_ended(node, &node_status.ended);
             }
         }
         for (id, node, size) in self.fences.awaited() {

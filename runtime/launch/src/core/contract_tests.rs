@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::messages::{Action, Input, Looking, RankEnd, RequestId};
-use super::node_status::{DataChunk, NodeStatus, Wanted};
+use super::messages::{Action, Answer, Entering, Input, Looking, RankEnd, RequestId};
+use super::node_status::{DataChunk, Ended, NodeStatus, Wanted};
 use super::policy::ExitPolicy;
 use super::start::ORPHANED;
 use super::{Config, Core};
@@ -122,6 +122,48 @@ fn data_without_room_does_not_hold_up_other_data() {
     let blobs = published.expect("a status").blobs;
     let state = |rank: usize| (blobs[rank].rank, blobs[rank].size, blobs[rank].too_much);
     assert_eq!([state(0), state(1)], [(0, 0, true), (1, 10, false)]);
+}
+
+/// The other node never publishes a state of the fence: it may have seen the fence only when that was over, and has
+/// forgotten it at once. Contributions that are kept for it would take the room of later ones for ever.
+#[test]
+fn a_contribution_is_not_kept_for_a_node_whose_ranks_have_ended() {
+    let end = |rank| Ended {
+        rank,
+        status: 0,
+        connected: true,
+        finalized: true,
+    };
+    let ranks_left = |left: &[u32]| {
+        let mut core = started();
+        let ended = (2..4).filter(|rank| !left.contains(rank)).map(end);
+        let status = NodeStatus {
+            ended: ended.collect(),
+            ..other()
+        };
+        tell(&mut core, Input::Status(1, Box::new(status)));
+        let entering = Entering {
+            request: RequestId(7),
+            tag: "a".into(),
+            is_group: false,
+            ranks: vec![0, 1, 2],
+            data: vec![7; 90_000],
+            timeout_s: None,
+        };
+        tell(&mut core, Input::Enter(entering));
+        let put = turn(&mut core);
+        let is_put = |one: &Action| matches!(one, Action::Put { .. });
+        assert!(put.iter().any(is_put), "{put:?}");
+        tell(&mut core, Input::Stored(true));
+        let (first, second) = (turn(&mut core), turn(&mut core));
+        let is_over = |one: &Action| matches!(one, Action::Answer(_, Answer::Collected { .. }));
+        let is_withdrawn = |one: &Action| matches!(one, Action::Clear { .. });
+        let all = || first.iter().chain(&second);
+        (all().any(is_over), all().any(is_withdrawn))
+    };
+    assert_eq!(ranks_left(&[]), (true, true));
+    assert_eq!(ranks_left(&[3]), (true, true), "it takes no part");
+    assert_eq!(ranks_left(&[2]), (false, false));
 }
 
 /// A status that could not be published may be why a launcher fails.

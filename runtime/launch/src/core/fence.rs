@@ -16,7 +16,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::node_status::{Contributed, FenceId, FenceState};
+use super::node_status::{Contributed, Ended, FenceId, FenceState};
 use super::ranges::Ranges;
 use crate::layout::Layout;
 
@@ -188,6 +188,27 @@ impl Fences {
         }
         for (id, fence) in &mut self.fences {
             if fence.known_by.contains(&node) && states.iter().all(|state| state.id != *id) {
+                fence.served.insert(node);
+            }
+        }
+    }
+
+    /// Takes the ranks of another node that have ended, as the status of that node states, after its states
+    /// ([`Fences::receive`]). If it has published none of a fence, it will not take part: all of its ranks have ended.
+    /// It may never publish one. If it has seen the fence only when that was over, it has forgotten it at once.
+    pub(crate) fn note_ended(&mut self, node: usize, ended: &[Ended]) {
+        if ended.is_empty() {
+            return;
+        }
+        let (own, layout) = (self.own, &self.layout);
+        let has_ended = |rank: u32| ended.iter().any(|ended| ended.rank == rank);
+        // While the fence is open here, that node may have the contribution of a lost one.
+        let is_out = |fence: &Fence| {
+            let mut ranks = layout.ranks_of(node).filter(|rank| fence.has(*rank));
+            fence.is_over(own) && !fence.known_by.contains(&node) && ranks.all(has_ended)
+        };
+        for fence in self.fences.values_mut() {
+            if !fence.served.contains(&node) && is_out(fence) {
                 fence.served.insert(node);
             }
         }
@@ -453,12 +474,16 @@ impl Fence {
         }
     }
 
+    /// Whether a rank takes part.
+    fn has(&self, rank: u32) -> bool {
+        self.ranks.is_empty() || self.ranks.contains(rank)
+    }
+
     /// Whether ranks of this node may still enter the fence.
     fn is_expected(&self, node: usize, layout: &Layout, progress: &FenceProgress<'_>) -> bool {
         let mut ranks = layout.ranks_of(node);
-        let takes_part = |rank: &u32| self.ranks.is_empty() || self.ranks.contains(*rank);
         !progress.gone.contains(&node)
-            && ranks.any(|rank| takes_part(&rank) && !progress.ended.contains(&rank))
+            && ranks.any(|rank| self.has(rank) && !progress.ended.contains(&rank))
     }
 
     fn may_decide(&self, own: usize, layout: &Layout, progress: &FenceProgress<'_>) -> bool {
