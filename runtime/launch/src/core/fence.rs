@@ -215,11 +215,20 @@ impl Fences {
     }
 
     /// Forgets fences that are over for all nodes. There may be any number of groups, each with a fence or two.
-    /// Within one group, the next fence shows that the last one is over.
-    fn forget(&mut self, gone: &BTreeSet<usize>) {
-        let own = self.own;
-        self.fences.retain(|id, fence| {
-            id.group == 0 || !fence.is_over(own) || !fence.is_served(own, gone)
+    /// Within one group, the next fence shows that the last one is over. A node whose ranks have ended does not enter
+    /// the next one: it forgets old fences of all ranks when others have entered newer ones.
+    fn forget(&mut self, progress: &FenceProgress<'_>) {
+        let (own, layout) = (self.own, &self.layout);
+        let of_all = self.fences.keys().filter(|id| id.group == 0);
+        let newest = of_all.map(|id| id.turn).max().unwrap_or(0);
+        let turns = self.turns.get(&0).copied().unwrap_or(0);
+        self.fences.retain(|id, fence| match id.group {
+            0 => {
+                id.turn + FENCES_KEPT >= newest
+                    || id.turn < turns && !fence.delivered
+                    || fence.is_expected(own, layout, progress)
+            }
+            _ => !fence.is_over(own) || !fence.is_served(own, progress.gone),
         });
         // A missed state of another node must not keep a fence for ever.
         let over = self
@@ -268,7 +277,7 @@ impl Fences {
 
     /// Decides the fences that this node coordinates. Returns the fences that are over.
     pub(crate) fn advance(&mut self, progress: &FenceProgress<'_>) -> Vec<Outcome> {
-        self.forget(progress.gone);
+        self.forget(progress);
         let mut over = Vec::new();
         for (id, fence) in &mut self.fences {
             let may_decide = !progress.is_in_doubt && fence.decision.is_none();

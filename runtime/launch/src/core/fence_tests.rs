@@ -356,6 +356,36 @@ fn old_fences_are_forgotten() {
     assert_eq!(world.nodes[0].delivered_of_all(), 10);
 }
 
+/// Each would take room in its node status, until that could not be published. The node reads some statuses only.
+#[test]
+fn old_fences_are_forgotten_by_a_node_whose_ranks_have_ended() {
+    let mut world = World::new(3);
+    world.ended.extend([2, 3]);
+    for turn in 0..100 {
+        world.put(0);
+        world.put(2);
+        if turn % 5 == 0 {
+            world.deliver(2, 1);
+        }
+        for node in [0, 2] {
+            world.receive_from_all(node);
+            world.advance(node);
+        }
+        if turn % 7 < 2 {
+            world.receive_from_all(1);
+        }
+        world.advance(1);
+    }
+    for node in [0, 2] {
+        assert_eq!(world.nodes[node].delivered_of_all(), 100);
+    }
+    let kept = FENCES_KEPT as usize + 2;
+    for node in 0..3 {
+        let states = world.states(node).len();
+        assert!(states <= kept, "node {node} publishes {states} states");
+    }
+}
+
 #[test]
 fn groups_are_distinct_and_forgotten_when_they_are_over_for_all() {
     let mut world = World::new(2);
