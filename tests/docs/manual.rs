@@ -73,8 +73,11 @@ fn every_error_code_of_a_page_exists() {
 }
 
 /// What Muster's own processes tell each other, and names that are no variables.
-const PRIVATE: [&str; 7] = [
+const PRIVATE: [&str; 9] = [
     "MUSTER_BENCH_MEMBERS",
+    // Of tests: which random jobs.
+    "MUSTER_LAUNCH_SEED",
+    "MUSTER_LAUNCH_SEEDS",
     "MUSTER_RUN_",
     "MUSTER_RUN_EMULATED",
     "MUSTER_RUN_HOST",

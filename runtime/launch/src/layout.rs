@@ -6,7 +6,7 @@ use std::ops::Range;
 const NODES_MAX: usize = 4096;
 const RANKS_MAX: usize = 65_536;
 /// Most ranks of one node: their launcher's node status has a bound.
-pub(super) const RANKS_OF_NODE_MAX: u32 = 4096;
+pub(crate) const RANKS_OF_NODE_MAX: u32 = 4096;
 
 /// Why a layout is invalid.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]

@@ -8,58 +8,34 @@
 //! agents carry over Muster's rails under the job's key. It is a process beside `musterd`, since a PMIx server must
 //! never restart and brings a thread.
 //!
-//! `layout` maps ranks to nodes; `fence` agrees on whose contributions to a fence count; `ranks` are the processes;
-//! `node` is the loop. `command` parses the command line and starts launchers: here, over ssh, or as emulated nodes.
+//! `layout` maps ranks to nodes. `core` decides: a pure state machine, which a simulator tests with lost launchers at
+//! every step. `node` is its driver: the loop, the agent's client, the PMIx server, the processes. `command` parses the
+//! command line and starts launchers: here, over ssh, or as emulated nodes.
 //!
 //! Not supported: `MPI_Comm_spawn`, PMIx tools; both are refused.
 #![forbid(unsafe_code)]
 
-mod arrivals;
-mod binding;
 pub mod command;
-mod environment;
-mod error_coalescing;
-mod exit_handling;
-mod fence;
-mod fence_data;
-mod fence_driver;
+mod core;
 mod hosts;
 mod layout;
-mod library;
-mod loss;
-mod modex;
-mod mpich;
-mod name_service;
 pub mod node;
-mod node_status;
-mod output;
-mod output_forwarding;
-mod peers;
-mod policy;
 mod programs;
-mod ranges;
-mod ranks;
-mod refusals;
-mod signals;
 mod slurm;
 mod slurm_conf;
-pub mod stdin_control;
 
 use std::ffi::OsString;
-use std::path::PathBuf;
 use std::time::Duration;
 
-pub use binding::Bind;
-pub(crate) use exit_handling::DUPLICATE_SIGNAL_WINDOW;
+pub use core::messages::StartError;
+pub use core::mpi::OnLoss;
+pub use core::policy::ExitPolicy;
 pub use hosts::Hosts;
 pub use layout::{Layout, LayoutError};
-pub use loss::OnLoss;
-use muster_ipc::locked_directory::SHARED_MEMORY;
 use muster_pmix::server;
-pub use output::Output;
-pub use policy::ExitPolicy;
+pub use node::binding::Bind;
+pub use node::output::Output;
 pub use programs::{Program, programs};
-pub use signals::Signals;
 pub use slurm::Step;
 pub(crate) use slurm::is_of_the_plugin;
 pub use slurm_conf::SlurmConf;
@@ -126,33 +102,9 @@ pub enum Error {
         /// Why not.
         why: String,
     },
-    /// The launchers of some nodes did not start in time.
-    #[error(
-        "no launcher has come on {missing} within {waited_s} s; look there, or give more time with --start-timeout"
-    )]
-    Missing {
-        /// Their nodes.
-        missing: String,
-        /// How long the others have waited.
-        waited_s: u64,
-    },
-    /// Some launchers were lost before all had started.
-    #[error(
-        "{lost} was lost before the launchers of all nodes had started; look there, or, if the node is overloaded, \
-         set MUSTER_PROFILE=quiet, which waits longer before it declares a node failed"
-    )]
-    LostEarly {
-        /// Their nodes.
-        lost: String,
-    },
-    /// The launchers of some nodes were not started, as the parent has reported.
-    #[error(
-        "no launcher has come on {missing}, where none could be started; see the messages above"
-    )]
-    NotStarted {
-        /// Their nodes.
-        missing: String,
-    },
+    /// The launchers did not come together.
+    #[error(transparent)]
+    Start(#[from] StartError),
     /// Another launcher has the node, and continues.
     #[error(
         "process {pid} launches job {job} on {node} already; give each muster run a MUSTER_JOB of its own"
@@ -165,9 +117,6 @@ pub enum Error {
         /// The node.
         node: String,
     },
-    /// Another launcher has a different command line.
-    #[error("{0}")]
-    Conflict(String),
     /// Ranks cannot be bound.
     #[error(
         "{ranks} ranks cannot be bound on {node}, where {cores} cores may be used; start fewer, or leave out --bind"
@@ -215,9 +164,12 @@ impl Error {
     /// The exit status for this error.
     pub fn status(&self) -> u8 {
         match self {
-            Self::Layout(_) | Self::Taken { .. } | Self::Conflict(_) | Self::Cores { .. } => 2,
+            Self::Layout(_)
+            | Self::Taken { .. }
+            | Self::Start(StartError::Conflict(_))
+            | Self::Cores { .. } => 2,
             Self::Agent(_) | Self::NewAgent => 3,
-            Self::Missing { .. } | Self::LostEarly { .. } | Self::NotStarted { .. } => 5,
+            Self::Start(_) => 5,
             Self::Program { .. } => 127,
             Self::TooMuch { .. } | Self::Pmix(_) | Self::System { .. } => 1,
         }
@@ -237,19 +189,6 @@ impl Error {
         let what = what.into();
         move |cause| Self::System { what, cause }
     }
-}
-
-/// The directory of a node's launcher: files of its PMIx server and its ranks, removed at the end.
-fn session_directory(base: &std::path::Path, node: &str) -> PathBuf {
-    base.join(format!("s-{node}"))
-}
-
-/// The directory for the shared memory of a node's ranks, if the system has a place for it.
-fn memory_directory(job: &str, node: &str) -> Option<PathBuf> {
-    let place = std::path::Path::new(SHARED_MEMORY);
-    place
-        .is_dir()
-        .then(|| place.join(format!("muster-{job}-{node}")))
 }
 
 /// The name of the directory of a launcher's files.

@@ -11,7 +11,6 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -20,7 +19,8 @@ use signal_hook::consts::SIGKILL;
 use super::child::WatchedChild;
 use super::shutdown::Shutdown;
 use crate::node::GIVEN_UP;
-use crate::{Error, Plan, Signals};
+use crate::node::Signals;
+use crate::{Error, Plan};
 use muster_config::draw_key;
 use muster_ipc::locked_directory::{LockedDirectory, remove_abandoned};
 use muster_ipc::{AgentDirectory, DirectoryError};
@@ -68,8 +68,16 @@ pub(super) fn run(plan: &Plan, rails: u32, own_arguments: &[OsString]) -> Result
     let added = epoll.add(signals.as_fd(), 0);
     added.map_err(Error::system("wait for signals"))?;
     let mut launchers = Launchers::default();
+    let network = free_network();
     for (node, name) in plan.layout.nodes().iter().enumerate() {
-        let mut command = command(plan, rails, own_arguments, directory.0.path(), node, name)?;
+        let mut command = command(
+            plan,
+            (rails, network),
+            own_arguments,
+            directory.0.path(),
+            node,
+            name,
+        )?;
         let launcher = WatchedChild::start(&mut command, &epoll);
         let launcher = launcher.map_err(Error::system(format!("start the launcher of {name}")))?;
         launchers.0.push((node, launcher));
@@ -150,7 +158,7 @@ impl Launchers {
 
 fn command(
     plan: &Plan,
-    rails: u32,
+    (rails, network): (u32, u32),
     own_arguments: &[OsString],
     directory: &Path,
     node: usize,
@@ -161,8 +169,12 @@ fn command(
     let mut value = OsString::from(format!("{node}:{count}:"));
     value.push(directory);
     let others = (0..count).filter(|other| *other != node);
-    let seeds: Vec<String> = others.map(|other| address(other, 0, rails)).collect();
-    let own: Vec<String> = (0..rails).map(|rail| address(node, rail, rails)).collect();
+    let seeds: Vec<String> = others
+        .map(|other| address(network, other, 0, rails))
+        .collect();
+    let own: Vec<String> = (0..rails)
+        .map(|rail| address(network, node, rail, rails))
+        .collect();
     let mut command = Command::new(program);
     command
         .args(own_arguments)
@@ -184,16 +196,14 @@ fn command(
     Ok(command)
 }
 
-/// Address of a rail of an emulated node. The network depends on the pid, so that two jobs use different networks.
-fn address(node: usize, rail: u32, rails: u32) -> String {
-    static NETWORK: OnceLock<u32> = OnceLock::new();
+/// Address of a rail of an emulated node.
+fn address(network: u32, node: usize, rail: u32, rails: u32) -> String {
     let number = node as u32 * rails + rail + 1;
-    let network = *NETWORK.get_or_init(free_network);
     format!("{}@udp{rail}", Ipv4Addr::from(network + number))
 }
 
-/// The loopback network that belongs to this pid; the next free one if a process with the same pid, such as in another
-/// container, uses it.
+/// The loopback network that belongs to this pid, so that two jobs use different networks; the next free one if a
+/// process with the same pid, such as in another container, uses it.
 fn free_network() -> u32 {
     let network = |step: u32| {
         let number = (std::process::id() + step) % NETWORKS;

@@ -12,6 +12,7 @@ mod step;
 
 pub use arguments::{foreign, with_mpirun};
 
+use crate::node::Control;
 use crate::{
     Bind, Error, ExitPolicy, Hosts, Layout, OnLoss, Output, Plan, SlurmConf, Step, node, programs,
 };
@@ -233,7 +234,8 @@ fn run_job(args: &RunArgs) -> Result<u8, CliError> {
         Role::EmulationParent(_) => emulate::run(&plan, args.rails, &arguments()),
         Role::Emulated(own, _, files) => {
             return child::contain_panic(|| {
-                let outcome = node::run(&plan, own, &files, &mut || {});
+                let control = Control::new().map_err(failed)?;
+                let outcome = node::run(&plan, own, &files, &control, &mut || {});
                 outcome.map(node::watched).map_err(failed)
             });
         }

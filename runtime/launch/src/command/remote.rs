@@ -10,9 +10,9 @@ use super::launchers::{RemoteLauncher, RemoteLaunchers};
 use super::output_reader::{OutputReader, POLL_INTERVAL};
 use super::shutdown::Shutdown;
 use super::stderr_reader::report_start;
-use super::step;
-use crate::node::watched;
-use crate::{Hosts, Plan, Signals, Step, stdin_control};
+use super::{failed, step};
+use crate::node::{Control, ControlChannel, Signals, watched};
+use crate::{Hosts, Plan, Step};
 use muster_config::{draw_key, read_key};
 use muster_sys::limits;
 use muster_sys::poll::Epoll;
@@ -24,6 +24,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Variable that tells a launcher that it is one of a host, and which: `INDEX:JOB:LIST`.
@@ -182,12 +183,11 @@ pub(super) fn serve(plan: &Plan, step: &Step, arguments: &[OsString]) -> Result<
         let files = step::keep_key(step, &take_key()?)?;
         return Err(step::execute(step, arguments, Some(&files), None));
     }
-    // From here on signals do not end the process: their handlers stay installed.
-    let signals = Signals::new().map_err(|cause| CliError::new("run: signals", cause))?;
-    std::mem::forget(signals);
-    std::thread::spawn(follow_control_channel);
+    let control = Control::new().map_err(failed)?;
+    let channel = Arc::clone(&control.channel);
+    std::thread::spawn(move || follow_control_channel(&channel));
     report_start();
-    contain_panic(|| step::serve(plan, step).map(watched))
+    contain_panic(|| step::serve(plan, step, &control).map(watched))
 }
 
 /// Reads the key from the control channel, and no byte more.
@@ -212,7 +212,7 @@ fn take_key() -> Result<[u8; 32], CliError> {
 }
 
 /// Follows the control channel: forwards its signals, records lost nodes, and ends the ranks here when it closes.
-fn follow_control_channel() {
+fn follow_control_channel(channel: &ControlChannel) {
     let own = std::process::id();
     let lines = BufReader::new(std::io::stdin()).lines();
     for line in lines.map_while(Result::ok) {
@@ -226,10 +226,10 @@ fn follow_control_channel() {
             .strip_prefix("lost ")
             .and_then(|text| text.parse().ok())
         {
-            stdin_control::lose(node);
+            channel.lose(node);
         }
     }
-    stdin_control::cut();
+    channel.cut();
 }
 
 /// The command line for a shell on the host: this program with the same arguments, in the same directory.

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGUSR1, SIGUSR2};
 
-use crate::DUPLICATE_SIGNAL_WINDOW;
+use crate::core::signalling::DUPLICATE_SIGNAL_WINDOW;
 
 /// Time in which launchers that were asked twice must kill their ranks and end.
 const KILL_AFTER: Duration = Duration::from_secs(5);

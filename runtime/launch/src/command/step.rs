@@ -4,7 +4,8 @@
 //! launcher executes this program again with a new one.
 
 use super::failed;
-use crate::{Error, Plan, Step, files_name, is_of_the_plugin, node};
+use crate::node::Control;
+use crate::{Error, Plan, StartError, Step, files_name, is_of_the_plugin, node};
 use muster_client::SPANK_KEY;
 use muster_config::{leave_key, read_key_file};
 use muster_ipc::AgentDirectory;
@@ -34,7 +35,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Runs this node's part of the step and returns its exit status.
 pub(super) fn run(plan: &Plan, step: &Step, arguments: &[OsString]) -> Result<u8, CliError> {
     if std::env::var_os(VARIABLE).is_some() {
-        let outcome = serve(plan, step)?;
+        let control = Control::new().map_err(failed)?;
+        let outcome = serve(plan, step, &control)?;
         return Ok(outcome.unwrap_or(node::OUTCAST));
     }
     let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
@@ -103,7 +105,7 @@ fn files(step: &Step) -> PathBuf {
 }
 
 /// The second execution, with a complete environment. None if the node is lost but the job is not.
-pub(super) fn serve(plan: &Plan, step: &Step) -> Result<Option<u8>, CliError> {
+pub(super) fn serve(plan: &Plan, step: &Step, control: &Control) -> Result<Option<u8>, CliError> {
     let key = std::env::var_os(VARIABLE).unwrap_or_default();
     let files = match LockedDirectory::taken_over() {
         Some(files) => files,
@@ -125,7 +127,7 @@ pub(super) fn serve(plan: &Plan, step: &Step) -> Result<Option<u8>, CliError> {
         all_joined = true;
         remove_key();
     };
-    let outcome = node::run(plan, step.own, files.path(), &mut on_joined);
+    let outcome = node::run(plan, step.own, files.path(), control, &mut on_joined);
     drop(files);
     remove_abandoned();
     if matches!(outcome, Err(Error::Taken { .. })) {
@@ -134,7 +136,9 @@ pub(super) fn serve(plan: &Plan, step: &Step) -> Result<Option<u8>, CliError> {
     // Otherwise launchers may still have to read the key. They learn that the job has failed, and remove it then.
     if matches!(
         outcome,
-        Err(Error::Missing { .. } | Error::LostEarly { .. })
+        Err(Error::Start(
+            StartError::Missing { .. } | StartError::LostEarly { .. }
+        ))
     ) || step.own == 0 && (outcome.is_err() || !all_joined)
     {
         // A signal that ended this launcher was sent to all.
