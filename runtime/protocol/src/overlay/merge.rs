@@ -64,18 +64,8 @@ impl Overlay {
                 self.settle_reports(from, fact);
             }
             Order::Older => {
-                let is_disputed = fact.version == member.version
-                    && fact.state.in_view()
-                    && member.state == NodeState::Failed;
                 if let Some(link) = self.links.get_mut(&from) {
                     link.mark(subject);
-                }
-                if is_disputed && self.rules.claims_failures && self.answer_due(fact.id) {
-                    // After a split, the local verdict may be that of another side. The member refutes it if it can.
-                    self.enqueue(Intent::Join {
-                        target: Target::Member(fact.id),
-                        boot: false,
-                    });
                 }
             }
         }
