@@ -220,6 +220,7 @@ impl Overlay {
             Input::Seed { address } => self.add_seed(address),
             Input::Unseed { address } => {
                 self.config.seeds.retain(|seed| seed != address);
+                self.join.seeds_out_of_view = None;
                 Ok(())
             }
             Input::Address(address) => self.move_to(address),
@@ -406,6 +407,7 @@ impl Overlay {
             return Err(Reject::Full);
         }
         self.config.seeds.push(address.to_vec());
+        self.join.seeds_out_of_view = None;
         self.join.at = self.now;
         Ok(())
     }

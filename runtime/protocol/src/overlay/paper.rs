@@ -211,7 +211,7 @@ impl Overlay {
                 Some(_) => NodeState::Suspect,
                 None => NodeState::Alive,
             };
-            member.reporters = reporters.unwrap_or_default();
+            member.reporters = reporters.unwrap_or_default().into();
         });
     }
 }

@@ -234,7 +234,7 @@ impl Overlay {
         let Some(member) = self.table.in_view(id) else {
             return;
         };
-        let before = self.that_count(member.reporters);
+        let before = self.that_count(*member.reporters);
         let mut reporters = before;
         let own = reporters.add(self.own, self.mark_of(self.own));
         for prober in self
@@ -292,7 +292,7 @@ impl Overlay {
                 continue;
             };
             let (cause, silent_us) = (member.cause, member.silent_us);
-            let reporters = self.that_count(member.reporters);
+            let reporters = self.that_count(*member.reporters);
             let threshold = self.threshold_for(id);
             if verdict::judge(reporters.len(), threshold) == NodeState::Failed
                 && !self.has_overslept()
