@@ -1,10 +1,10 @@
 //! Watch: silence, probes, indirect probes and reports. The rules are in `verdict`.
 //!
-//! Observed members send beats to the local member. After one and a half heartbeats of silence, the local
-//! member probes the silent one directly over all rails, and asks up to three probers, every half
-//! heartbeat, until it is heard or the deadline is over. A prober probes for one heartbeat and replies
-//! *alive* (with the time since the last frame) or *silent*. *Silent* counts as a report of the prober when
-//! the local deadline is over.
+//! Watched members send beats to the local member: its ring successors, in paper mode all of its neighbours.
+//! After one and a half heartbeats of silence, the local member probes the silent one directly over all
+//! rails, and asks up to three probers, every half heartbeat, until it is heard or the deadline is over. A
+//! prober probes for one heartbeat and replies *alive* (with the time since the last frame) or *silent*.
+//! *Silent* counts as a report of the prober when the local deadline is over.
 
 use crate::cause::CauseKind;
 use crate::event::EventKind;
@@ -80,7 +80,7 @@ impl Overlay {
         self.run_indirect_probes();
     }
 
-    /// Watches one observed member.
+    /// Watches one member.
     fn watch(&mut self, id: MemberId) {
         let (now, heartbeat_us) = (self.now, self.config.heartbeat_us);
         let Some(member) = self.table.in_view(id) else {
@@ -323,7 +323,7 @@ impl Overlay {
 
     pub(super) fn next_watch_timer(&self) -> Instant {
         let mut next = Instant::NEVER;
-        for (id, link) in self.links.observed() {
+        for (id, link) in self.links.watched() {
             let Some(member) = self.table.in_view(id) else {
                 continue;
             };

@@ -275,12 +275,7 @@ fn check(engine: &Overlay) {
         engine.links.first_hints(),
         first(&|link| now >= link.hint_at())
     );
-    let observed = engine.links.iter().filter(|(_, link)| link.observes);
-    assert!(
-        engine
-            .links
-            .observed()
-            .map(|(id, _)| id)
-            .eq(observed.map(|(id, _)| id))
-    );
+    let watched = engine.links.iter().filter(|(_, link)| link.watches(false));
+    let watched = watched.map(|(id, _)| id);
+    assert!(engine.links.watched().map(|(id, _)| id).eq(watched));
 }
