@@ -14,12 +14,14 @@ use muster_protocol::{
     CauseKind, Engine, Event, EventKind, MemberId, NodeState, Parameter, RankFact,
     RankState as StatedRankState,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use tracing::{info, warn};
 
 /// Writer of members, ranks and events to the state table.
 pub(super) struct Publisher {
     indices: BTreeMap<MemberId, u32>,
+    /// The ranks that the state table shows on each node, as far as this module has written or adopted them.
+    ranks: BTreeMap<u32, BTreeSet<u32>>,
     /// Members for which the state table had no room. Ranks do not see them.
     pub(super) without_room: u64,
 }
@@ -32,10 +34,51 @@ impl Publisher {
         let indices = names
             .map(|(name, index)| (MemberId::of(&name), index))
             .collect();
+        let mut ranks = BTreeMap::<u32, BTreeSet<u32>>::new();
+        for rank in 0..view.rank_count() {
+            if let Some(node) = view.rank_node(rank) {
+                ranks.entry(node).or_default().insert(rank);
+            }
+        }
         Self {
             indices,
+            ranks,
             without_room: 0,
         }
+    }
+
+    /// Writes the node that a rank runs on.
+    fn place(&mut self, table: &mut TableWriter, rank: u32, node: u32) {
+        let before = table.view().rank_node(rank);
+        if !table.set_rank_node(rank, node) || before == Some(node) {
+            return;
+        }
+        if let Some(others) = before.and_then(|before| self.ranks.get_mut(&before)) {
+            others.remove(&rank);
+        }
+        if node != NO_NODE {
+            self.ranks.entry(node).or_default().insert(rank);
+        }
+    }
+
+    /// The live ranks of a node, according to the state table. With age gossip the rank map writes the nodes of ranks
+    /// too, so all ranks of the job are looked at.
+    fn live_ranks(&self, table: &TableWriter, engine: &Engine, node: u32) -> Vec<u32> {
+        let view = table.view();
+        let is_alive = |rank: &u32| {
+            view.rank_node(*rank) == Some(node)
+                && matches!(view.rank_state(*rank), RankState::Alive | RankState::Hung)
+        };
+        if engine.age().is_some() {
+            return (0..view.rank_count()).filter(is_alive).collect();
+        }
+        let ranks = self.ranks.get(&node);
+        ranks
+            .into_iter()
+            .flatten()
+            .copied()
+            .filter(is_alive)
+            .collect()
     }
 
     /// The index of a member that has one in this table.
@@ -243,7 +286,7 @@ impl Publisher {
         // The ranks that the state table shows on the node. The engine may already know the ranks of the node's next
         // incarnation.
         let ranks = match published {
-            TableEvent::NodeFailed | TableEvent::NodeLeft => live_ranks(table, node),
+            TableEvent::NodeFailed | TableEvent::NodeLeft => self.live_ranks(table, engine, node),
             _ => Vec::new(),
         };
         // An agent that was replaced, or requested to end, reports nothing of its ranks. They are unknown until its
@@ -303,7 +346,7 @@ impl Publisher {
             StatedRankState::Left => RankState::Left,
             StatedRankState::Unknown => RankState::Unknown,
         };
-        table.set_rank_node(fact.rank, node);
+        self.place(table, fact.rank, node);
         if before == state {
             return false;
         }
@@ -382,16 +425,6 @@ impl Publisher {
     }
 }
 
-/// The live ranks of a node, according to the state table.
-fn live_ranks(table: &TableWriter, node: u32) -> Vec<u32> {
-    let view = table.view();
-    let is_alive = |rank: &u32| {
-        view.rank_node(*rank) == Some(node)
-            && matches!(view.rank_state(*rank), RankState::Alive | RankState::Hung)
-    };
-    (0..view.rank_count()).filter(is_alive).collect()
-}
-
 /// The number of a parameter in [`muster_shm::setting`].
 const fn setting_number(parameter: Parameter) -> i32 {
     match parameter {
@@ -422,12 +455,11 @@ fn cause(event: &Event) -> Cause {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use muster_protocol::{Config, Instant, Overlay, Profile, Reporters, Version};
+    use muster_protocol::{Config, Instant, Overlay, Profile, RankDetail, Reporters, Version};
     use muster_shm::TableLimits;
 
-    /// The last worker reported a silent rail, which the next one does not know of.
-    #[test]
-    fn a_new_worker_resets_suspicions_that_it_does_not_have() {
+    /// A table with the node of the engine, `n1`, and the engine.
+    fn table_of_n1() -> (TableWriter, Engine, u32) {
         let limits = TableLimits {
             nodes: 4,
             ranks: 8,
@@ -438,6 +470,27 @@ mod tests {
         let overlay = Overlay::new(Config::new("n1", b"address", Profile::Standard));
         let engine = Engine::from(overlay.unwrap());
         let node = table.add_node("n1").unwrap();
+        (table, engine, node)
+    }
+
+    fn event(engine: &Engine, kind: EventKind, cause: CauseKind) -> Event {
+        Event {
+            at: Instant(1),
+            kind,
+            member: engine.id(),
+            version: Version::first(1),
+            cause: muster_protocol::Cause {
+                kind: cause,
+                reporters: Reporters::default(),
+                silent_us: 0,
+            },
+        }
+    }
+
+    /// The last worker reported a silent rail, which the next one does not know of.
+    #[test]
+    fn a_new_worker_resets_suspicions_that_it_does_not_have() {
+        let (mut table, engine, node) = table_of_n1();
         let mut publisher = Publisher::adopt(&table);
         for (before, corrected) in [
             (muster_shm::NodeState::Degraded, true),
@@ -457,29 +510,9 @@ mod tests {
     /// Events report both changes.
     #[test]
     fn a_node_whose_agent_is_replaced_is_never_shown_as_failed() {
-        let limits = TableLimits {
-            nodes: 4,
-            ranks: 8,
-            slots: 4,
-            events: 16,
-        };
-        let mut table = TableWriter::create(limits).unwrap();
-        let overlay = Overlay::new(Config::new("n1", b"address", Profile::Standard));
-        let engine = Engine::from(overlay.unwrap());
-        let node = table.add_node("n1").unwrap();
+        let (mut table, engine, node) = table_of_n1();
         let mut publisher = Publisher::adopt(&table);
         let mut cursor = table.view().cursor();
-        let event = |kind, cause| Event {
-            at: Instant(1),
-            kind,
-            member: engine.id(),
-            version: Version::first(1),
-            cause: muster_protocol::Cause {
-                kind: cause,
-                reporters: Reporters::default(),
-                silent_us: 0,
-            },
-        };
         for (before, cause, state) in [
             (
                 muster_shm::NodeState::Alive,
@@ -498,7 +531,11 @@ mod tests {
             ),
         ] {
             table.set_node_state(node, before);
-            assert!(publisher.publish(&mut table, &engine, &event(EventKind::NodeFailed, cause)));
+            assert!(publisher.publish(
+                &mut table,
+                &engine,
+                &event(&engine, EventKind::NodeFailed, cause)
+            ));
             assert_eq!(table.view().node_state(node), state);
             let published = table
                 .view()
@@ -506,5 +543,50 @@ mod tests {
                 .map(|published| published.kind);
             assert_eq!(published, Some(TableEvent::NodeFailed));
         }
+    }
+
+    /// A failed node's live ranks fail with it, in their order: those of an earlier worker, those stated since, and
+    /// those that came from another node. Ranks of other nodes, and ranks that have ended, do not.
+    #[test]
+    fn the_ranks_of_a_failed_node_are_found_by_their_node() {
+        let (mut table, engine, node) = table_of_n1();
+        let other = table.add_node("n2").unwrap();
+        table.set_node_state(node, muster_shm::NodeState::Alive);
+        for (rank, on, state) in [
+            (1, node, RankState::Alive),
+            (2, other, RankState::Alive),
+            (3, other, RankState::Alive),
+            (4, node, RankState::Left),
+        ] {
+            table.set_rank_node(rank, on);
+            table.set_rank_state(rank, state);
+        }
+        let mut publisher = Publisher::adopt(&table);
+        for rank in [5, 3, 0] {
+            let fact = RankFact {
+                rank,
+                state: StatedRankState::Hung,
+                detail: RankDetail::default(),
+                sequence: 1,
+            };
+            let stated = event(
+                &engine,
+                EventKind::RankChanged { fact },
+                CauseKind::Announced,
+            );
+            assert!(publisher.publish(&mut table, &engine, &stated));
+        }
+        let (view, mut cursor) = (table.view(), table.view().cursor());
+        let failed = event(&engine, EventKind::NodeFailed, CauseKind::Silence);
+        assert!(publisher.publish(&mut table, &engine, &failed));
+        let published = std::iter::from_fn(|| view.next_event(&mut cursor));
+        let published: Vec<_> = published.map(|event| (event.kind, event.rank)).collect();
+        let ranks = [0, 1, 3, 5].map(|rank| (TableEvent::RankFailed, rank));
+        assert_eq!(published[0].0, TableEvent::NodeFailed);
+        assert_eq!(published[1..], ranks);
+        let states = [0, 1, 2, 3, 4, 5].map(|rank| view.rank_state(rank));
+        let (gone, live, left) = (RankState::Failed, RankState::Alive, RankState::Left);
+        assert_eq!(states, [gone, gone, live, gone, left, gone]);
+        assert_eq!(publisher.ranks[&other], BTreeSet::from([2]));
     }
 }
