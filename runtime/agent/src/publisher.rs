@@ -20,8 +20,8 @@ use tracing::{info, warn};
 /// Writer of members, ranks and events to the state table.
 pub(super) struct Publisher {
     indices: BTreeMap<MemberId, u32>,
-    /// The ranks that the state table shows on each node, as far as this module has written or adopted them.
-    ranks: BTreeMap<u32, BTreeSet<u32>>,
+    /// Nodes with their ranks, as far as this module has written or adopted them.
+    ranks: BTreeSet<(u32, u32)>,
     /// Members for which the state table had no room. Ranks do not see them.
     pub(super) without_room: u64,
 }
@@ -34,12 +34,8 @@ impl Publisher {
         let indices = names
             .map(|(name, index)| (MemberId::of(&name), index))
             .collect();
-        let mut ranks = BTreeMap::<u32, BTreeSet<u32>>::new();
-        for rank in 0..view.rank_count() {
-            if let Some(node) = view.rank_node(rank) {
-                ranks.entry(node).or_default().insert(rank);
-            }
-        }
+        let placed = |rank| Some((view.rank_node(rank)?, rank));
+        let ranks = (0..view.rank_count()).filter_map(placed).collect();
         Self {
             indices,
             ranks,
@@ -49,15 +45,11 @@ impl Publisher {
 
     /// Writes the node that a rank runs on.
     fn place(&mut self, table: &mut TableWriter, rank: u32, node: u32) {
-        let before = table.view().rank_node(rank);
-        if !table.set_rank_node(rank, node) || before == Some(node) {
-            return;
+        if let Some(before) = table.view().rank_node(rank) {
+            self.ranks.remove(&(before, rank));
         }
-        if let Some(others) = before.and_then(|before| self.ranks.get_mut(&before)) {
-            others.remove(&rank);
-        }
-        if node != NO_NODE {
-            self.ranks.entry(node).or_default().insert(rank);
+        if table.set_rank_node(rank, node) {
+            self.ranks.insert((node, rank));
         }
     }
 
@@ -72,13 +64,8 @@ impl Publisher {
         if engine.age().is_some() {
             return (0..view.rank_count()).filter(is_alive).collect();
         }
-        let ranks = self.ranks.get(&node);
-        ranks
-            .into_iter()
-            .flatten()
-            .copied()
-            .filter(is_alive)
-            .collect()
+        let ranks = self.ranks.range((node, 0)..=(node, u32::MAX));
+        ranks.map(|(_, rank)| *rank).filter(is_alive).collect()
     }
 
     /// The index of a member that has one in this table.
@@ -147,7 +134,7 @@ impl Publisher {
         match event.kind {
             EventKind::RankChanged { fact } => self.publish_rank(table, engine, event, node, &fact),
             EventKind::Outcast => {
-                self.push(table, event, TableEvent::Outcast, cause(event), node);
+                self.push(table, event, TableEvent::Outcast, node);
                 true
             }
             EventKind::GroupFailed { number, failed, of } => {
@@ -302,17 +289,10 @@ impl Publisher {
             for rank in &ranks {
                 table.set_rank_state(*rank, end);
             }
-            self.push(table, event, published, cause(event), node);
+            self.push(table, event, published, node);
+            let what = (TableEvent::RankFailed, Cause::NodeFailed);
             for rank in ranks.iter().filter(|_| failed) {
-                let about = (*rank, 0);
-                self.push_rank(
-                    table,
-                    event,
-                    TableEvent::RankFailed,
-                    Cause::NodeFailed,
-                    node,
-                    about,
-                );
+                self.push_rank(table, event, what, node, (*rank, 0));
             }
         });
         if published == TableEvent::NodeUp {
@@ -367,21 +347,14 @@ impl Publisher {
         table.together(|table| {
             let has_room = table.set_rank_state(fact.rank, state);
             if has_room {
-                self.push_rank(table, event, published, cause, node, (fact.rank, code));
+                self.push_rank(table, event, (published, cause), node, (fact.rank, code));
             }
             has_room
         })
     }
 
-    fn push(
-        &self,
-        table: &mut TableWriter,
-        event: &Event,
-        published: TableEvent,
-        cause: Cause,
-        node: u32,
-    ) {
-        let mut entry = self.entry(event, published, cause, node);
+    fn push(&self, table: &mut TableWriter, event: &Event, published: TableEvent, node: u32) {
+        let mut entry = self.entry(event, published, cause(event), node);
         if let EventKind::NodeLeft { exit_code } = event.kind {
             entry.code = exit_code;
         }
@@ -392,8 +365,7 @@ impl Publisher {
         &self,
         table: &mut TableWriter,
         event: &Event,
-        published: TableEvent,
-        cause: Cause,
+        (published, cause): (TableEvent, Cause),
         node: u32,
         (rank, code): (u32, i32),
     ) {
@@ -587,6 +559,7 @@ mod tests {
         let states = [0, 1, 2, 3, 4, 5].map(|rank| view.rank_state(rank));
         let (gone, live, left) = (RankState::Failed, RankState::Alive, RankState::Left);
         assert_eq!(states, [gone, gone, live, gone, left, gone]);
-        assert_eq!(publisher.ranks[&other], BTreeSet::from([2]));
+        let others = publisher.ranks.range((other, 0)..);
+        assert!(others.eq(&[(other, 2)]));
     }
 }
