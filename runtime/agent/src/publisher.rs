@@ -14,12 +14,14 @@ use muster_protocol::{
     CauseKind, Engine, Event, EventKind, MemberId, NodeState, Parameter, RankFact,
     RankState as StatedRankState,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use tracing::{info, warn};
 
 /// Writer of members, ranks and events to the state table.
 pub(super) struct Publisher {
     indices: BTreeMap<MemberId, u32>,
+    /// Nodes with their ranks, as far as this module has written or adopted them.
+    ranks: BTreeSet<(u32, u32)>,
     /// Members for which the state table had no room. Ranks do not see them.
     pub(super) without_room: u64,
 }
@@ -32,10 +34,38 @@ impl Publisher {
         let indices = names
             .map(|(name, index)| (MemberId::of(&name), index))
             .collect();
+        let placed = |rank| Some((view.rank_node(rank)?, rank));
+        let ranks = (0..view.rank_count()).filter_map(placed).collect();
         Self {
             indices,
+            ranks,
             without_room: 0,
         }
+    }
+
+    /// Writes the node that a rank runs on.
+    fn place(&mut self, table: &mut TableWriter, rank: u32, node: u32) {
+        if let Some(before) = table.view().rank_node(rank) {
+            self.ranks.remove(&(before, rank));
+        }
+        if table.set_rank_node(rank, node) {
+            self.ranks.insert((node, rank));
+        }
+    }
+
+    /// The live ranks of a node, according to the state table. With age gossip the rank map writes the nodes of ranks
+    /// too, so all ranks of the job are looked at.
+    fn live_ranks(&self, table: &TableWriter, engine: &Engine, node: u32) -> Vec<u32> {
+        let view = table.view();
+        let is_alive = |rank: &u32| {
+            view.rank_node(*rank) == Some(node)
+                && matches!(view.rank_state(*rank), RankState::Alive | RankState::Hung)
+        };
+        if engine.age().is_some() {
+            return (0..view.rank_count()).filter(is_alive).collect();
+        }
+        let ranks = self.ranks.range((node, 0)..=(node, u32::MAX));
+        ranks.map(|(_, rank)| *rank).filter(is_alive).collect()
     }
 
     /// The index of a member that has one in this table.
@@ -104,7 +134,7 @@ impl Publisher {
         match event.kind {
             EventKind::RankChanged { fact } => self.publish_rank(table, engine, event, node, &fact),
             EventKind::Outcast => {
-                self.push(table, event, TableEvent::Outcast, cause(event), node);
+                self.push(table, event, TableEvent::Outcast, node);
                 true
             }
             EventKind::GroupFailed { number, failed, of } => {
@@ -243,7 +273,7 @@ impl Publisher {
         // The ranks that the state table shows on the node. The engine may already know the ranks of the node's next
         // incarnation.
         let ranks = match published {
-            TableEvent::NodeFailed | TableEvent::NodeLeft => live_ranks(table, node),
+            TableEvent::NodeFailed | TableEvent::NodeLeft => self.live_ranks(table, engine, node),
             _ => Vec::new(),
         };
         // An agent that was replaced, or requested to end, reports nothing of its ranks. They are unknown until its
@@ -259,17 +289,10 @@ impl Publisher {
             for rank in &ranks {
                 table.set_rank_state(*rank, end);
             }
-            self.push(table, event, published, cause(event), node);
+            self.push(table, event, published, node);
+            let what = (TableEvent::RankFailed, Cause::NodeFailed);
             for rank in ranks.iter().filter(|_| failed) {
-                let about = (*rank, 0);
-                self.push_rank(
-                    table,
-                    event,
-                    TableEvent::RankFailed,
-                    Cause::NodeFailed,
-                    node,
-                    about,
-                );
+                self.push_rank(table, event, what, node, (*rank, 0));
             }
         });
         if published == TableEvent::NodeUp {
@@ -303,7 +326,7 @@ impl Publisher {
             StatedRankState::Left => RankState::Left,
             StatedRankState::Unknown => RankState::Unknown,
         };
-        table.set_rank_node(fact.rank, node);
+        self.place(table, fact.rank, node);
         if before == state {
             return false;
         }
@@ -324,21 +347,14 @@ impl Publisher {
         table.together(|table| {
             let has_room = table.set_rank_state(fact.rank, state);
             if has_room {
-                self.push_rank(table, event, published, cause, node, (fact.rank, code));
+                self.push_rank(table, event, (published, cause), node, (fact.rank, code));
             }
             has_room
         })
     }
 
-    fn push(
-        &self,
-        table: &mut TableWriter,
-        event: &Event,
-        published: TableEvent,
-        cause: Cause,
-        node: u32,
-    ) {
-        let mut entry = self.entry(event, published, cause, node);
+    fn push(&self, table: &mut TableWriter, event: &Event, published: TableEvent, node: u32) {
+        let mut entry = self.entry(event, published, cause(event), node);
         if let EventKind::NodeLeft { exit_code } = event.kind {
             entry.code = exit_code;
         }
@@ -349,8 +365,7 @@ impl Publisher {
         &self,
         table: &mut TableWriter,
         event: &Event,
-        published: TableEvent,
-        cause: Cause,
+        (published, cause): (TableEvent, Cause),
         node: u32,
         (rank, code): (u32, i32),
     ) {
@@ -380,16 +395,6 @@ impl Publisher {
         }
         entry
     }
-}
-
-/// The live ranks of a node, according to the state table.
-fn live_ranks(table: &TableWriter, node: u32) -> Vec<u32> {
-    let view = table.view();
-    let is_alive = |rank: &u32| {
-        view.rank_node(*rank) == Some(node)
-            && matches!(view.rank_state(*rank), RankState::Alive | RankState::Hung)
-    };
-    (0..view.rank_count()).filter(is_alive).collect()
 }
 
 /// The number of a parameter in [`muster_shm::setting`].
@@ -422,12 +427,11 @@ fn cause(event: &Event) -> Cause {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use muster_protocol::{Config, Instant, Overlay, Profile, Reporters, Version};
+    use muster_protocol::{Config, Instant, Overlay, Profile, RankDetail, Reporters, Version};
     use muster_shm::TableLimits;
 
-    /// The last worker reported a silent rail, which the next one does not know of.
-    #[test]
-    fn a_new_worker_resets_suspicions_that_it_does_not_have() {
+    /// A table with the node of the engine, `n1`, and the engine.
+    fn table_of_n1() -> (TableWriter, Engine, u32) {
         let limits = TableLimits {
             nodes: 4,
             ranks: 8,
@@ -438,6 +442,27 @@ mod tests {
         let overlay = Overlay::new(Config::new("n1", b"address", Profile::Standard));
         let engine = Engine::from(overlay.unwrap());
         let node = table.add_node("n1").unwrap();
+        (table, engine, node)
+    }
+
+    fn event(engine: &Engine, kind: EventKind, cause: CauseKind) -> Event {
+        Event {
+            at: Instant(1),
+            kind,
+            member: engine.id(),
+            version: Version::first(1),
+            cause: muster_protocol::Cause {
+                kind: cause,
+                reporters: Reporters::default(),
+                silent_us: 0,
+            },
+        }
+    }
+
+    /// The last worker reported a silent rail, which the next one does not know of.
+    #[test]
+    fn a_new_worker_resets_suspicions_that_it_does_not_have() {
+        let (mut table, engine, node) = table_of_n1();
         let mut publisher = Publisher::adopt(&table);
         for (before, corrected) in [
             (muster_shm::NodeState::Degraded, true),
@@ -457,29 +482,9 @@ mod tests {
     /// Events report both changes.
     #[test]
     fn a_node_whose_agent_is_replaced_is_never_shown_as_failed() {
-        let limits = TableLimits {
-            nodes: 4,
-            ranks: 8,
-            slots: 4,
-            events: 16,
-        };
-        let mut table = TableWriter::create(limits).unwrap();
-        let overlay = Overlay::new(Config::new("n1", b"address", Profile::Standard));
-        let engine = Engine::from(overlay.unwrap());
-        let node = table.add_node("n1").unwrap();
+        let (mut table, engine, node) = table_of_n1();
         let mut publisher = Publisher::adopt(&table);
         let mut cursor = table.view().cursor();
-        let event = |kind, cause| Event {
-            at: Instant(1),
-            kind,
-            member: engine.id(),
-            version: Version::first(1),
-            cause: muster_protocol::Cause {
-                kind: cause,
-                reporters: Reporters::default(),
-                silent_us: 0,
-            },
-        };
         for (before, cause, state) in [
             (
                 muster_shm::NodeState::Alive,
@@ -498,7 +503,11 @@ mod tests {
             ),
         ] {
             table.set_node_state(node, before);
-            assert!(publisher.publish(&mut table, &engine, &event(EventKind::NodeFailed, cause)));
+            assert!(publisher.publish(
+                &mut table,
+                &engine,
+                &event(&engine, EventKind::NodeFailed, cause)
+            ));
             assert_eq!(table.view().node_state(node), state);
             let published = table
                 .view()
@@ -506,5 +515,51 @@ mod tests {
                 .map(|published| published.kind);
             assert_eq!(published, Some(TableEvent::NodeFailed));
         }
+    }
+
+    /// A failed node's live ranks fail with it, in their order: those of an earlier worker, those stated since, and
+    /// those that came from another node. Ranks of other nodes, and ranks that have ended, do not.
+    #[test]
+    fn the_ranks_of_a_failed_node_are_found_by_their_node() {
+        let (mut table, engine, node) = table_of_n1();
+        let other = table.add_node("n2").unwrap();
+        table.set_node_state(node, muster_shm::NodeState::Alive);
+        for (rank, on, state) in [
+            (1, node, RankState::Alive),
+            (2, other, RankState::Alive),
+            (3, other, RankState::Alive),
+            (4, node, RankState::Left),
+        ] {
+            table.set_rank_node(rank, on);
+            table.set_rank_state(rank, state);
+        }
+        let mut publisher = Publisher::adopt(&table);
+        for rank in [5, 3, 0] {
+            let fact = RankFact {
+                rank,
+                state: StatedRankState::Hung,
+                detail: RankDetail::default(),
+                sequence: 1,
+            };
+            let stated = event(
+                &engine,
+                EventKind::RankChanged { fact },
+                CauseKind::Announced,
+            );
+            assert!(publisher.publish(&mut table, &engine, &stated));
+        }
+        let (view, mut cursor) = (table.view(), table.view().cursor());
+        let failed = event(&engine, EventKind::NodeFailed, CauseKind::Silence);
+        assert!(publisher.publish(&mut table, &engine, &failed));
+        let published = std::iter::from_fn(|| view.next_event(&mut cursor));
+        let published: Vec<_> = published.map(|event| (event.kind, event.rank)).collect();
+        let ranks = [0, 1, 3, 5].map(|rank| (TableEvent::RankFailed, rank));
+        assert_eq!(published[0].0, TableEvent::NodeFailed);
+        assert_eq!(published[1..], ranks);
+        let states = [0, 1, 2, 3, 4, 5].map(|rank| view.rank_state(rank));
+        let (gone, live, left) = (RankState::Failed, RankState::Alive, RankState::Left);
+        assert_eq!(states, [gone, gone, live, gone, left, gone]);
+        let others = publisher.ranks.range((other, 0)..);
+        assert!(others.eq(&[(other, 2)]));
     }
 }

@@ -230,7 +230,7 @@ impl<'a> MemberView<'a> {
     /// The reporters of its present version.
     #[must_use]
     pub fn reporters(&self) -> Reporters {
-        self.member.reporters
+        *self.member.reporters
     }
 
     /// When a frame of it was last received; zero if never.

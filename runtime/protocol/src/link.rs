@@ -182,6 +182,25 @@ impl Link {
         self.observes || self.observed || self.chose || self.chosen
     }
 
+    /// Both sides know of the link.
+    fn is_established(&self) -> bool {
+        let is_confirmed = self
+            .confirmed
+            .is_some_and(|roles| roles & self.roles() != 0);
+        self.observed || self.chosen || is_confirmed
+    }
+
+    /// Whether the local member watches the peer, which sends it beats. If links are `mutual`, the two sides of
+    /// each established link watch each other.
+    pub(crate) fn watches(&self, mutual: bool) -> bool {
+        self.observes || (mutual && self.is_established())
+    }
+
+    /// Whether the peer watches the local member, which sends it beats.
+    pub(crate) fn is_watched(&self, mutual: bool) -> bool {
+        self.observed || (mutual && self.is_established())
+    }
+
     pub(crate) fn is_neighbour(&self) -> bool {
         self.chose || self.chosen
     }

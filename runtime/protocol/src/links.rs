@@ -1,7 +1,7 @@
 //! The links of a member, with their timers.
 //!
 //! Each link is filed under what the engine asks for after every input: when it has news, hints, a request or a
-//! retransmission to send, whether a beat is due, and whether the peer is observed. A link that was handed out
+//! retransmission to send, whether a beat is due, and whether the peer is watched. A link that was handed out
 //! for a change is stale, and [`Links::settle`] files the stale ones anew. So an input costs as much as the links
 //! that it changes, however many there are.
 
@@ -22,7 +22,7 @@ struct Keys {
     request_at: Instant,
     resend: Resend,
     is_beat_due: bool,
-    observes: bool,
+    watches: bool,
 }
 
 impl Keys {
@@ -32,17 +32,17 @@ impl Keys {
         request_at: Instant::NEVER,
         resend: Resend::NONE,
         is_beat_due: false,
-        observes: false,
+        watches: false,
     };
 
-    fn of(link: &Link, ack_wait_us: u64) -> Self {
+    fn of(link: &Link, ack_wait_us: u64, mutual: bool) -> Self {
         Self {
             send_at: link.send_at(),
             hint_at: link.hint_at(),
             request_at: link.wanted_request_at(),
             resend: Resend::of(link, ack_wait_us),
             is_beat_due: link.beat_due,
-            observes: link.observes,
+            watches: link.watches(mutual),
         }
     }
 }
@@ -65,14 +65,17 @@ pub(crate) struct Links {
     requests: Timers,
     resends: Resends,
     beats: BTreeSet<MemberId>,
-    observed: BTreeSet<MemberId>,
+    watched: BTreeSet<MemberId>,
     /// How long a news frame waits for its acknowledgement at least.
     ack_wait_us: u64,
+    /// The two sides of each link watch each other.
+    mutual: bool,
 }
 
 impl Links {
-    /// No links; a news frame waits for its acknowledgement for at least `ack_wait_us`.
-    pub(crate) fn new(ack_wait_us: u64) -> Self {
+    /// No links; a news frame waits for its acknowledgement for at least `ack_wait_us`. If links are `mutual`,
+    /// the two sides of each watch each other.
+    pub(crate) fn new(ack_wait_us: u64, mutual: bool) -> Self {
         Self {
             links: BTreeMap::new(),
             stale: Vec::new(),
@@ -81,8 +84,9 @@ impl Links {
             requests: Timers::default(),
             resends: Resends::default(),
             beats: BTreeSet::new(),
-            observed: BTreeSet::new(),
+            watched: BTreeSet::new(),
             ack_wait_us,
+            mutual,
         }
     }
 
@@ -131,7 +135,7 @@ impl Links {
     }
 
     pub(crate) fn clear(&mut self) {
-        *self = Self::new(self.ack_wait_us);
+        *self = Self::new(self.ack_wait_us, self.mutual);
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (MemberId, &Link)> {
@@ -171,7 +175,7 @@ impl Links {
             if let Some(filed) = self.links.get_mut(&id) {
                 visited();
                 filed.is_stale = false;
-                let keys = Keys::of(&filed.link, self.ack_wait_us);
+                let keys = Keys::of(&filed.link, self.ack_wait_us, self.mutual);
                 let before = core::mem::replace(&mut filed.keys, keys);
                 self.file(id, before, keys);
             }
@@ -190,8 +194,8 @@ impl Links {
         if before.is_beat_due != keys.is_beat_due {
             toggle(&mut self.beats, id);
         }
-        if before.observes != keys.observes {
-            toggle(&mut self.observed, id);
+        if before.watches != keys.watches {
+            toggle(&mut self.watched, id);
         }
     }
 
@@ -233,9 +237,9 @@ impl Links {
         self.resends.due(now, wait)
     }
 
-    /// The observed peers.
-    pub(crate) fn observed(&self) -> impl Iterator<Item = (MemberId, &Link)> {
-        self.observed
+    /// The watched peers.
+    pub(crate) fn watched(&self) -> impl Iterator<Item = (MemberId, &Link)> {
+        self.watched
             .iter()
             .filter_map(|id| Some((*id, self.get(id)?)))
     }

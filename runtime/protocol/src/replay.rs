@@ -4,11 +4,15 @@
 //! new if its bit is not set. A number below it is too old to decide, and is rejected. A higher incarnation
 //! starts a new window. (It moves by 64 numbers at a time, so between 960 and 1024 of them are remembered.)
 //!
+//! The window of a sender that was not heard for a while is *aged*: only its highest number is kept, and all
+//! numbers up to it count as taken. So what is kept of members that are not neighbours is small, and the windows
+//! that idle members use lie close together.
+//!
 //! A new frame that is not the latest is no sign of life: it was written before one that has come already.
 //! A copy of a frame came by another rail as long as frames of about its time still come. A later copy is a
 //! repetition, and no sign that a rail works.
 //!
-//! The number of windows is bounded. When there is no room, the least recently used one is dropped. Frames
+//! The number of senders is bounded. When there is no room, the least recently heard one is dropped. Frames
 //! of that sender could then be replayed once, which the rules of the table (versions, sequences of ranks)
 //! make harmless. Only members that know the local member's present incarnation have a window (`frame`).
 
@@ -22,6 +26,8 @@ use crate::time::Instant;
 const WORDS: usize = 16;
 /// Most frames remembered in a window.
 pub(crate) const WINDOW: u64 = 64 * WORDS as u64;
+/// Pauses without a frame after which a window is aged; at most twice as many.
+const AGE_PAUSES: u64 = 256;
 
 #[derive(Clone, Debug)]
 struct Window {
@@ -38,6 +44,14 @@ struct Window {
     settles_at: Instant,
 }
 
+/// What is kept of an aged window.
+#[derive(Clone, Copy, Debug)]
+struct Aged {
+    incarnation: u64,
+    highest: u64,
+    used_at: u64,
+}
+
 impl Window {
     fn new(incarnation: u64, sequence: u64, used_at: u64, settles_at: Instant) -> Self {
         let mut window = Self {
@@ -52,6 +66,31 @@ impl Window {
         };
         window.tick(sequence);
         window
+    }
+
+    /// The window of a sender that is heard again: all numbers up to the highest are taken.
+    fn reopened(aged: Aged, settles_at: Instant) -> Self {
+        let mut bits = [u64::MAX; WORDS];
+        let (word, _) = Self::slot(aged.highest);
+        bits[word] >>= 63 - aged.highest % 64;
+        Self {
+            incarnation: aged.incarnation,
+            highest: aged.highest,
+            bits,
+            used_at: aged.used_at,
+            advanced: false,
+            settled: aged.highest,
+            settles: aged.highest,
+            settles_at,
+        }
+    }
+
+    fn aged(&self) -> Aged {
+        Aged {
+            incarnation: self.incarnation,
+            highest: self.highest,
+            used_at: self.used_at,
+        }
     }
 
     fn slot(sequence: u64) -> (usize, u64) {
@@ -113,9 +152,13 @@ impl Window {
 #[derive(Clone, Debug)]
 pub(crate) struct ReplayGuard {
     windows: BTreeMap<MemberId, Window>,
+    aged: BTreeMap<MemberId, Aged>,
     senders_max: usize,
     pause_us: u64,
     uses: u64,
+    /// Windows that were last used before this are aged when time is up.
+    ages_below: u64,
+    ages_at: Instant,
 }
 
 impl ReplayGuard {
@@ -123,15 +166,18 @@ impl ReplayGuard {
     pub(crate) fn new(senders_max: usize, pause_us: u64) -> Self {
         Self {
             windows: BTreeMap::new(),
+            aged: BTreeMap::new(),
             senders_max,
             pause_us,
             uses: 0,
+            ages_below: 0,
+            ages_at: Instant::default(),
         }
     }
 
-    /// Number of windows.
+    /// Number of senders.
     pub(crate) fn len(&self) -> usize {
-        self.windows.len()
+        self.windows.len() + self.aged.len()
     }
 
     /// Whether the last accepted frame was later than all others of the sender's present incarnation, and
@@ -143,13 +189,15 @@ impl ReplayGuard {
 
     /// Whether a frame of this sender came, as far as is remembered.
     pub(crate) fn knows(&self, sender: MemberId) -> bool {
-        self.windows.contains_key(&sender)
+        self.windows.contains_key(&sender) || self.aged.contains_key(&sender)
     }
 
     /// The last incarnation of this sender of which a frame came.
     pub(crate) fn incarnation_of(&self, sender: MemberId) -> Option<u64> {
-        let window = self.windows.get(&sender);
-        window.map(|window| window.incarnation)
+        match self.windows.get(&sender) {
+            Some(window) => Some(window.incarnation),
+            None => self.aged.get(&sender).map(|aged| aged.incarnation),
+        }
     }
 
     /// Whether the last accepted frame is a sign of life: no frame written later has come before it.
@@ -172,6 +220,13 @@ impl ReplayGuard {
         if planted::on(Fault::NoReplayWindow) {
             return Ok(());
         }
+        self.age(now);
+        if !self.windows.contains_key(&sender)
+            && let Some(aged) = self.aged.remove(&sender)
+        {
+            let window = Window::reopened(aged, settles_at);
+            self.windows.insert(sender, window);
+        }
         if let Some(window) = self.windows.get_mut(&sender) {
             window.used_at = self.uses;
             if incarnation < window.incarnation {
@@ -184,15 +239,40 @@ impl ReplayGuard {
             window.settle(now, self.pause_us);
             return window.accept(sequence);
         }
-        if self.windows.len() >= self.senders_max {
-            let oldest = self.windows.iter().min_by_key(|(_, window)| window.used_at);
-            if let Some(id) = oldest.map(|(id, _)| *id) {
-                self.windows.remove(&id);
-            }
+        if self.len() >= self.senders_max {
+            self.forget_oldest();
         }
         let window = Window::new(incarnation, sequence, self.uses, settles_at);
         self.windows.insert(sender, window);
         Ok(())
+    }
+
+    /// Ages the windows that were not used since the last time.
+    fn age(&mut self, now: Instant) {
+        if now < self.ages_at {
+            return;
+        }
+        self.ages_at = now.after(AGE_PAUSES * self.pause_us);
+        let below = core::mem::replace(&mut self.ages_below, self.uses);
+        let aged = &mut self.aged;
+        self.windows.retain(|id, window| {
+            let is_used = window.used_at >= below;
+            if !is_used {
+                aged.insert(*id, window.aged());
+            }
+            is_used
+        });
+    }
+
+    /// Drops the sender that was heard longest ago.
+    fn forget_oldest(&mut self) {
+        let aged = self.aged.iter().map(|(id, aged)| (aged.used_at, *id));
+        let windows = self.windows.iter();
+        let windows = windows.map(|(id, window)| (window.used_at, *id));
+        if let Some((_, id)) = aged.chain(windows).min() {
+            self.aged.remove(&id);
+            self.windows.remove(&id);
+        }
     }
 }
 
@@ -279,6 +359,60 @@ mod tests {
         for id in 0..100 {
             assert_eq!(guard.accept(NOW, MemberId(id), 1, 1), Ok(()));
         }
-        assert_eq!(guard.windows.len(), 4);
+        assert_eq!(guard.len(), 4);
+        // Aged ones count, and are dropped first.
+        let later = NOW.after(3 * AGE_PAUSES * PAUSE_US);
+        for id in [98, 99, 200, 201] {
+            assert_eq!(guard.accept(later, MemberId(id), 1, 2), Ok(()));
+        }
+        assert_eq!(guard.len(), 4);
+        assert!(guard.knows(MemberId(98)) && !guard.knows(MemberId(97)));
+    }
+
+    proptest! {
+        /// A sender that is heard again after a long time starts where it was: no number is accepted twice.
+        #[test]
+        fn an_aged_window_accepts_only_what_is_above_it(
+            start in 0..1u64 << 40, steps in proptest::collection::vec((0..200u64, 0..8u64), 1..200),
+        ) {
+            let mut guard = ReplayGuard::new(4, PAUSE_US);
+            let (mut now, mut seen, mut highest) = (NOW, BTreeSet::new(), 0);
+            for (step, pause) in steps {
+                // Another sender moves time on.
+                for _ in 0..2 * u64::from(pause == 0) {
+                    now = now.after((AGE_PAUSES + 1) * PAUSE_US);
+                    assert_eq!(guard.accept(now, MemberId(2), 1, now.0), Ok(()));
+                }
+                let is_aged = guard.aged.contains_key(&SENDER);
+                assert!(is_aged || pause > 0 || seen.is_empty());
+                let sequence = start + step;
+                let is_new = guard.accept(now, SENDER, 1, sequence).is_ok();
+                assert_eq!(is_new, seen.insert(sequence) && (!is_aged || sequence > highest));
+                assert!(!guard.aged.contains_key(&SENDER));
+                if is_aged {
+                    seen.extend(start..=highest);
+                }
+                highest = highest.max(sequence);
+            }
+        }
+    }
+
+    #[test]
+    fn an_aged_window_is_still_of_its_incarnation() {
+        let mut guard = ReplayGuard::new(4, PAUSE_US);
+        assert_eq!(guard.accept(NOW, SENDER, 2, 10), Ok(()));
+        let mut now = NOW;
+        for sequence in [1, 2] {
+            now = now.after(AGE_PAUSES * PAUSE_US);
+            assert_eq!(guard.accept(now, MemberId(2), 1, sequence), Ok(()));
+        }
+        assert!(guard.aged.contains_key(&SENDER) && guard.knows(SENDER));
+        assert_eq!(guard.incarnation_of(SENDER), Some(2));
+        let old = guard.accept(now, SENDER, 1, 11);
+        assert_eq!(old, Err(Reject::OldIncarnation));
+        let again = guard.accept(now, SENDER, 2, 10);
+        assert_eq!(again, Err(Reject::Repeated));
+        assert_eq!(guard.accept(now, SENDER, 2, 11), Ok(()));
+        assert!(guard.is_latest(SENDER, 11));
     }
 }

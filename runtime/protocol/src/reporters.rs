@@ -4,6 +4,8 @@
 //! on the smaller side of a split comes back in another incarnation, and its earlier reports do not count any more,
 //! even if other members still hold them.
 
+use core::ops::Deref;
+
 use crate::identity::MemberId;
 use crate::mix::mix;
 
@@ -66,6 +68,30 @@ impl Reporters {
     pub(crate) fn iter_marked(&self) -> impl Iterator<Item = (MemberId, u16)> {
         let marked = self.ids.into_iter().map(MemberId).zip(self.marks);
         marked.take(usize::from(self.count))
+    }
+}
+
+/// The reporters in a record. Each member stores this for every other member, and most have none: one word then.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Reported(Option<Box<Reporters>>);
+
+static NONE: Reporters = Reporters {
+    count: 0,
+    marks: [0; REPORTERS_MAX],
+    ids: [0; REPORTERS_MAX],
+};
+
+impl Deref for Reported {
+    type Target = Reporters;
+
+    fn deref(&self) -> &Self::Target {
+        self.0.as_deref().unwrap_or(&NONE)
+    }
+}
+
+impl From<Reporters> for Reported {
+    fn from(reporters: Reporters) -> Self {
+        Self((!reporters.is_empty()).then(|| Box::new(reporters)))
     }
 }
 

@@ -18,7 +18,7 @@ use crate::member_info::MemberInfo;
 use crate::mix::mix;
 use crate::planted::{self, Fault};
 use crate::ranks::Ranks;
-use crate::reporters::Reporters;
+use crate::reporters::Reported;
 use crate::state::{NodeState, RankFact};
 use crate::time::Instant;
 use crate::wire::NodeFact;
@@ -44,7 +44,7 @@ pub(crate) struct Member {
     /// When it was removed from the view.
     pub(crate) removed_at: Instant,
     /// The reporters of this version; a new version starts without any.
-    pub(crate) reporters: Reporters,
+    pub(crate) reporters: Reported,
     pub(crate) ranks: Ranks,
     pub(crate) evidence: Evidence,
     /// Time of the last authentic frame of this incarnation.
@@ -75,7 +75,7 @@ impl Member {
             silent_us: 0,
             joined_at: Instant::default(),
             removed_at: Instant::default(),
-            reporters: Reporters::default(),
+            reporters: Reported::default(),
             ranks: Ranks::default(),
             evidence: Evidence::default(),
             last_heard: Instant::default(),
@@ -155,7 +155,7 @@ impl Member {
             name: self.name(),
             group: self.group(),
             address: self.address(),
-            reporters: self.reporters,
+            reporters: *self.reporters,
         }
     }
 
@@ -194,6 +194,7 @@ pub(crate) struct Table {
     live: usize,
     suspects: usize,
     digest: u64,
+    changes: u64,
 }
 
 impl Table {
@@ -234,8 +235,11 @@ impl Table {
         self.iter().filter(|member| member.in_view())
     }
 
+    /// The removed members, in order of their ids.
     pub(crate) fn iter_removed(&self) -> impl Iterator<Item = &Member> {
-        self.iter().filter(|member| !member.in_view())
+        let mut ids: Vec<MemberId> = self.removed.iter().map(|(_, id)| *id).collect();
+        ids.sort_unstable();
+        ids.into_iter().filter_map(|id| self.get(id)).map(looked_at)
     }
 
     /// The members in the view after `id` on the ring, once around, without `id` itself.
@@ -276,7 +280,7 @@ impl Table {
         for id in &suspects {
             self.change(*id, |member| {
                 member.state = NodeState::Alive;
-                member.reporters = Reporters::default();
+                member.reporters = Reported::default();
             });
         }
         suspects
@@ -289,6 +293,11 @@ impl Table {
 
     pub(crate) fn removed(&self) -> usize {
         self.removed.len()
+    }
+
+    /// A number that every change of a record raises.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes
     }
 
     pub(crate) fn digest(&self) -> u64 {
@@ -347,6 +356,7 @@ impl Table {
         let Some(member) = self.members.get_mut(&id) else {
             return;
         };
+        self.changes += 1;
         if add {
             member.digest = member.compute_digest();
             self.digest = self.digest.wrapping_add(member.digest);
@@ -450,7 +460,7 @@ mod tests {
     /// ZM-05: each member stores one of these for every other member: check its size before it grows.
     #[test]
     fn a_record_is_small() {
-        assert_eq!(size_of::<Member>(), 224);
+        assert_eq!(size_of::<Member>(), 184);
     }
 
     /// ZM-05: a walk over the ring visits each member once and skips removed ones.

@@ -1,8 +1,8 @@
 //! Paper mode against a slow transcription of the paper's first algorithm: the same sequences of alive,
-//! leave and suspicion, as real frames, must give the same view, the same history, and the same
-//! notifications in the same order. Rows ZM-08 and ZM-09.
+//! leave and suspicion, as real frames, must give the same view, the same history, the same updates (Delta)
+//! and base views to neighbours, and the same notifications in the same order. Rows ZM-08 and ZM-09.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use muster_protocol::{
     Config, EventKind, Input, Instant, MemberId, Mode, NodeState, Overlay, Profile, Version,
@@ -10,10 +10,13 @@ use muster_protocol::{
 use proptest::prelude::*;
 
 use crate::common::{
-    ALIVE, KEY, LEFT, NEWS, Peer, give, kinds_sent, node_fact, parameters, suspicion_fact,
+    ALIVE, Fact, KEY, LEFT, NEWS, Peer, give, kinds_sent, news_sent, node_fact, parameters,
+    suspicion_fact,
 };
 
 const TAU_US: u64 = 200_000;
+/// The role of a random neighbour.
+const NEIGHBOUR: u8 = 2;
 const START: Instant = Instant(1_000_000);
 const SUBJECTS: [&str; 4] = ["s0", "s1", "s2", "s3"];
 const REPORTERS: [&str; 5] = ["r0", "r1", "r2", "r3", "r4"];
@@ -43,9 +46,40 @@ struct Oracle {
     history: BTreeMap<MemberId, Version>,
     suspicions: BTreeMap<(MemberId, MemberId), Version>,
     notices: Vec<Notice>,
+    /// The members of which the update database Delta has an alive or a leave event.
+    changed: BTreeSet<MemberId>,
+    /// Its suspicions.
+    reported: BTreeSet<Fact>,
+    /// The removed members that have left.
+    left: BTreeSet<MemberId>,
 }
 
 impl Oracle {
+    /// The update that is sent to all neighbours; then Delta is empty. A record is the state at the time of
+    /// sending, and a removal by suspicions is known from the suspicions alone.
+    fn update(&mut self) -> BTreeSet<Fact> {
+        let mut update = core::mem::take(&mut self.reported);
+        for p in core::mem::take(&mut self.changed) {
+            if p == self.own {
+                update.insert(Fact::Alive(p, self.own_version));
+            } else if let Some(v) = self.view.get(&p) {
+                update.insert(Fact::Alive(p, *v));
+            } else if self.left.contains(&p) {
+                update.insert(Fact::Left(p, self.history[&p]));
+            }
+        }
+        update
+    }
+
+    /// The base view for a new neighbour: the entire view and all current suspicions.
+    fn base_view(&self) -> BTreeSet<Fact> {
+        let view = self.view.iter().map(|(p, v)| Fact::Alive(*p, *v));
+        let suspicions = self.suspicions.iter();
+        let suspicions = suspicions.map(|((s, r), v)| Fact::Suspicion(*r, *s, *v));
+        let own = Fact::Alive(self.own, self.own_version);
+        view.chain(suspicions).chain([own]).collect()
+    }
+
     fn alive(&mut self, p: MemberId, v: Version) {
         match self.view.get(&p).copied() {
             None => {
@@ -54,9 +88,11 @@ impl Oracle {
                 }
                 self.history.remove(&p);
                 self.view.insert(p, v);
+                self.changed.insert(p);
                 self.notices.push(Notice::Join(p, v));
             }
             Some(held) if v > held => {
+                self.changed.insert(p);
                 self.suspicions
                     .retain(|(suspect, _), reported| *suspect != p || *reported >= v);
                 if held.incarnation != v.incarnation {
@@ -73,15 +109,20 @@ impl Oracle {
         if let Some(held) = self.view.get(&p) {
             if v >= *held {
                 self.remove(p, v);
+                self.left.insert(p);
+                self.changed.insert(p);
             }
         } else if self.history.get(&p).is_some_and(|removed| v > *removed) {
             self.history.insert(p, v);
+            self.left.insert(p);
+            self.changed.insert(p);
         }
     }
 
     fn suspicion(&mut self, r: MemberId, s: MemberId, v: Version) {
         if s == self.own {
             self.own_version.minor += 1;
+            self.changed.insert(s);
             return;
         }
         let held = self.view.get(&s);
@@ -90,6 +131,7 @@ impl Oracle {
             return;
         }
         self.suspicions.insert((s, r), v);
+        self.reported.insert(Fact::Suspicion(r, s, v));
         let reporters = self.suspicions.keys().filter(|(suspect, _)| *suspect == s);
         if reporters.count() >= self.theta {
             self.remove(s, v);
@@ -100,6 +142,7 @@ impl Oracle {
         self.view.remove(&p);
         self.suspicions.retain(|(suspect, _), _| *suspect != p);
         self.history.insert(p, v);
+        self.left.remove(&p);
         self.notices.push(Notice::Leave(p, v));
     }
 
@@ -186,7 +229,7 @@ proptest! {
         frames in prop::collection::vec(prop::collection::vec(news(), 0..6), 0..30),
     ) {
         let mut peer = Peer::new("peer");
-        let mut engine = engine(theta, &mut peer, 0);
+        let mut engine = engine(theta, &mut peer, NEIGHBOUR);
         notices(&mut engine);
         let own = MemberId::of("own");
         let mut oracle = Oracle {
@@ -197,10 +240,16 @@ proptest! {
             history: BTreeMap::new(),
             suspicions: BTreeMap::new(),
             notices: Vec::new(),
+            changed: BTreeSet::new(),
+            reported: BTreeSet::new(),
+            left: BTreeSet::new(),
         };
+        let mut now = START;
+        let base = news_sent(&mut engine, now, &mut peer);
+        prop_assert_eq!(base.into_iter().collect::<BTreeSet<_>>(), oracle.base_view());
         for frame in &frames {
             let facts: Vec<Vec<u8>> = frame.iter().map(fact).collect();
-            give(&mut engine, START, &peer.news(&facts)).unwrap();
+            give(&mut engine, now, &peer.news(&facts)).unwrap();
             oracle.frame(frame);
             let members: Vec<_> = engine.members().filter(|member| member.id() != own).collect();
             let (inside, outside): (Vec<_>, Vec<_>) =
@@ -215,7 +264,25 @@ proptest! {
                 prop_assert_eq!(member.state() == NodeState::Suspect, accused);
             }
             prop_assert_eq!(engine.version(), oracle.own_version);
+            prop_assert_eq!(news_sent(&mut engine, now, &mut peer), []);
+            now = now.after(TAU_US);
+            engine.handle(now, Input::Wake).unwrap();
+            let update = news_sent(&mut engine, now, &mut peer);
+            let count = update.len();
+            let update: BTreeSet<Fact> = update.into_iter().collect();
+            prop_assert_eq!(update.len(), count, "each fact is sent once");
+            prop_assert_eq!(update, oracle.update());
         }
+        let mut late = Peer::new("late");
+        late.parameters.clone_from(&peer.parameters);
+        give(&mut engine, now, &late.introduction(NEIGHBOUR)).unwrap();
+        oracle.alive(late.id, late.version);
+        let base = news_sent(&mut engine, now, &mut late);
+        prop_assert_eq!(base.into_iter().collect::<BTreeSet<_>>(), oracle.base_view());
+        now = now.after(TAU_US);
+        engine.handle(now, Input::Wake).unwrap();
+        let update = BTreeSet::from_iter(news_sent(&mut engine, now, &mut peer));
+        prop_assert_eq!(update, oracle.update());
         prop_assert_eq!(notices(&mut engine), oracle.notices);
     }
 }

@@ -83,17 +83,35 @@ pub fn compare(setting: &CompareSetting, seed: u64, cpu_ns: impl Fn() -> u64) ->
     job.found
 }
 
+/// An input of a member with its time: a datagram, or a wake-up.
+pub(crate) struct Recorded {
+    pub(crate) at: Instant,
+    pub(crate) datagram: Option<Box<[u8]>>,
+}
+
+impl Recorded {
+    fn of(at: Instant, input: &Input<'_>) -> Self {
+        let datagram = match input {
+            Input::Datagram { bytes } => Some((*bytes).into()),
+            _ => None,
+        };
+        Self { at, datagram }
+    }
+}
+
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Action {
     Wake(usize),
     Arrive(usize, Box<[u8]>),
 }
 
-struct Job<'a> {
+pub(crate) struct Job<'a> {
     setting: &'a CompareSetting,
     cpu_ns: &'a dyn Fn() -> u64,
     chance: Chance,
-    engines: Vec<Option<Engine>>,
+    pub(crate) engines: Vec<Option<Engine>>,
+    /// The inputs of each member while they are recorded.
+    pub(crate) record: Option<Vec<Vec<Recorded>>>,
     by_address: BTreeMap<Vec<u8>, usize>,
     by_id: BTreeMap<MemberId, usize>,
     /// When each member wakes next. An earlier planned wake-up is void.
@@ -114,13 +132,14 @@ struct Job<'a> {
 }
 
 impl<'a> Job<'a> {
-    fn new(setting: &'a CompareSetting, seed: u64, cpu_ns: &'a dyn Fn() -> u64) -> Self {
+    pub(crate) fn new(setting: &'a CompareSetting, seed: u64, cpu_ns: &'a dyn Fn() -> u64) -> Self {
         let count = setting.members;
         let mut job = Self {
             setting,
             cpu_ns,
             chance: Chance::new(seed),
             engines: Vec::new(),
+            record: None,
             by_address: (0..count)
                 .map(|node| (name(node).into_bytes(), node))
                 .collect(),
@@ -179,7 +198,7 @@ impl<'a> Job<'a> {
     }
 
     /// Runs until every member holds every running member alive. Returns false if that took too long.
-    fn boot(&mut self) -> bool {
+    pub(crate) fn boot(&mut self) -> bool {
         for node in 0..self.setting.members {
             self.touch(node, Input::Wake);
         }
@@ -210,9 +229,13 @@ impl<'a> Job<'a> {
         }
     }
 
-    fn quiet(&mut self) {
-        // Messages that follow from the boot end.
+    /// Runs until the messages that follow from the boot have ended.
+    pub(crate) fn settle(&mut self) {
         self.run(10 * self.step_us());
+    }
+
+    fn quiet(&mut self) {
+        self.settle();
         let (datagrams, bytes) = (self.datagrams, self.bytes);
         self.counts = true;
         self.run(self.setting.quiet_us);
@@ -247,7 +270,7 @@ impl<'a> Job<'a> {
             (rank(50), rank(99), rank(100));
     }
 
-    fn run(&mut self, duration_us: u64) {
+    pub(crate) fn run(&mut self, duration_us: u64) {
         let end = self.now.after(duration_us);
         while let Some(Reverse((at, ..))) = self.queue.peek()
             && *at <= end
@@ -274,6 +297,9 @@ impl<'a> Job<'a> {
         let Some(mut engine) = self.engines[node].take() else {
             return;
         };
+        if let Some(record) = &mut self.record {
+            record[node].push(Recorded::of(now, &input));
+        }
         self.work(|| engine.handle(now, input).ok());
         let mut buffer = core::mem::take(&mut self.buffer);
         while let Some(transmit) = self.work(|| engine.poll_transmit(now, &mut buffer)) {

@@ -16,6 +16,7 @@ mod checker;
 mod clock;
 mod cluster;
 mod compare;
+mod idle;
 mod inspection;
 mod lamport;
 mod network;
@@ -36,6 +37,7 @@ pub use cluster::{
     PointFound, Start, run_cluster,
 };
 pub use compare::{CompareSetting, Compared, Contender, compare};
+pub use idle::{IdleMember, Replayed, record_idle};
 pub use inspection::Bounds;
 pub use lamport::{LamportFound, LamportSetting, study_lamport};
 pub use network::Network;

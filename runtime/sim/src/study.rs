@@ -3,8 +3,8 @@
 //! A zone boots, and then members leave, join, crash or stop, some at once. Each time the study measures when
 //! each view became right, when the monitor's view did, and what was sent.
 //!
-//! A *crash* is the death of a process: the fabric of every member that observes it reports it a round trip later,
-//! as in `musterd`. In the paper's mode that of every member with a link does: the paper has a connection for each.
+//! A *crash* is the death of a process: the fabric of every member that watches it reports it a round trip later,
+//! as in `musterd`. In the paper's mode these are all of its neighbours.
 //! *Silence* is a node that stops without a sign. No checker runs, since worlds of thousands of
 //! members report millions of events. Running members that are declared failed are counted.
 
@@ -282,11 +282,8 @@ impl<'a> Zone<'a> {
                 let id = self.world.id(node);
                 self.world.crash(node);
                 let is_told = |other: &NodeIndex| {
-                    let engine = self.world.engine(*other);
-                    match self.setting.timing.mode {
-                        Mode::Prompt { .. } => engine.observing().any(|observed| observed == id),
-                        Mode::Paper { .. } => engine.is_linked(id),
-                    }
+                    let mut watched = self.world.engine(*other).observing();
+                    watched.any(|watched| watched == id)
                 };
                 let others = self.world.running().into_iter();
                 return others.filter(is_told).map(|other| (other, id)).collect();

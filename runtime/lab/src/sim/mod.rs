@@ -1,14 +1,15 @@
 //! `muster sim`: runs the protocols in a simulated world, from a scenario file and a seed.
 //!
 //! `run` runs one seed and, if it fails, prints the course of events and shrinks the scenario. `sweep` runs many seeds
-//! on all cores. `figures` measures zones of full size, `compare` compares the two engines, `lamport` studies the
-//! clocks of age gossip. Exit codes distinguish the failures: 0 no failure, 20 a checked property is violated
-//! (correctness), 21 the world did not become quiet in time (liveness), 22 the code panicked (crash). All figures are
-//! simulated.
+//! on all cores. `figures` measures zones of full size, `compare` compares the two engines, `idle` measures the engine
+//! of an idle member, `lamport` studies the clocks of age gossip. Exit codes distinguish the failures: 0 no failure, 20
+//! a checked property is violated (correctness), 21 the world did not become quiet in time (liveness), 22 the code
+//! panicked (crash). All figures but CPU times are simulated.
 
 mod burns;
 mod compare;
 mod figures;
+mod idle;
 mod lamport;
 mod markdown;
 mod plot;
@@ -17,6 +18,7 @@ mod study;
 use clap::{Args, Subcommand, ValueEnum};
 use compare::CompareArgs;
 use figures::FiguresArgs;
+use idle::IdleArgs;
 use lamport::LamportArgs;
 use muster_sim::{Figures, Outcome, Report, Scenario, run, shrink, story, sweep};
 use muster_sys::file::read_text;
@@ -38,6 +40,8 @@ pub(crate) enum SimCommand {
     Figures(FiguresArgs),
     /// Compare both engines on the same network with the same faults: detection, datagrams, bytes, CPU.
     Compare(CompareArgs),
+    /// Measure the CPU time of the engine of an idle member, by the size of the job.
+    Idle(IdleArgs),
     /// Study the clocks and ages of age gossip: drift, and which thresholds are safe.
     Lamport(LamportArgs),
 }
@@ -125,6 +129,7 @@ pub(crate) fn main(command: &SimCommand) -> Result<(), CliError> {
         SimCommand::Sweep(args) => run_many(args),
         SimCommand::Figures(args) => figures::main(args),
         SimCommand::Compare(args) => compare::main(args),
+        SimCommand::Idle(args) => idle::main(args),
         SimCommand::Lamport(args) => lamport::main(args),
     }
 }

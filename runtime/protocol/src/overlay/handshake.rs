@@ -45,8 +45,10 @@ impl Overlay {
             }
         }
         let repair_us = REPAIR_BEATS * self.config.heartbeat_us;
-        let Some(link) = self.links.get_mut(&from).filter(|link| link.observes) else {
-            // The sender believes that it is observed: send it the wanted roles.
+        let mutual = self.rules.watches_neighbours;
+        let link = self.links.get_mut(&from);
+        let Some(link) = link.filter(|link| link.watches(mutual)) else {
+            // The sender believes that it is watched: send it the wanted roles.
             self.enqueue(Intent::Link {
                 to: from,
                 asked: None,
@@ -173,7 +175,10 @@ impl Overlay {
                 });
             }
         }
-        let nodes = self.table.ids();
+        // Without verdicts it is the view alone.
+        let is_told =
+            |id: &MemberId| self.rules.sends_verdicts || self.table.in_view(*id).is_some();
+        let nodes = self.table.ids().filter(is_told);
         if as_hints {
             link.mark_nodes_lazily(nodes, hint_at);
         } else {

@@ -140,7 +140,7 @@ impl Overlay {
                     known.then(|| link.arrivals.deadline_us(least_us, most_us))
                 };
                 // The beats of other members stand for those that did not come yet.
-                let others = || self.links.observed().filter_map(|(_, link)| judged(link));
+                let others = || self.links.watched().filter_map(|(_, link)| judged(link));
                 let judged_us = judged(link).or_else(|| others().max());
                 let judged_us = judged_us.unwrap_or(least_us) + (fixed_us - least_us);
                 judged_us.max(joining_us)
@@ -172,16 +172,17 @@ impl Overlay {
         self.links.contains_key(&id)
     }
 
-    /// The observed members: they send beats to this one.
+    /// The watched members: they send beats to this one.
     pub fn observing(&self) -> impl Iterator<Item = MemberId> {
-        self.links.observed().map(|(id, _)| id)
+        self.links.watched().map(|(id, _)| id)
     }
 
-    /// The observers: this member sends beats to them.
+    /// The members that watch this one, which sends beats to them.
     pub fn observers(&self) -> impl Iterator<Item = MemberId> {
+        let mutual = self.rules.watches_neighbours;
         self.links
             .iter()
-            .filter(|(_, link)| link.observed)
+            .filter(move |(_, link)| link.is_watched(mutual))
             .map(|(id, _)| id)
     }
 }

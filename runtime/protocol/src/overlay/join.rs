@@ -45,6 +45,13 @@ pub(super) struct Rejoin {
     until: Instant,
 }
 
+/// The seeds that need a join request, by index, in one state of the table.
+#[derive(Clone, Debug)]
+pub(super) struct SeedsOutOfView {
+    table: u64,
+    seeds: Vec<usize>,
+}
+
 impl Overlay {
     pub(super) fn join_soon(&mut self) {
         self.join.wait_us = 2 * self.config.heartbeat_us;
@@ -68,7 +75,9 @@ impl Overlay {
             (self.join.wait_us + self.join.wait_us / 2).min(cap_us.min(WAIT_MAX_US));
         let jitter_us = self.random(self.join.wait_us / 4);
         self.join.at = self.now.after(self.join.wait_us + jitter_us);
-        let mut targets = self.seeds_out_of_view();
+        let seeds = self.seeds_out_of_view().iter();
+        let mut targets: Vec<(Target, bool)> =
+            seeds.map(|seed| (Target::Seed(*seed), true)).collect();
         let failed = self
             .table
             .iter_removed()
@@ -92,9 +101,23 @@ impl Overlay {
         self.join.at = self.now.after(self.join.wait_us + jitter_us);
     }
 
-    /// Seeds that need a join request. A seed with the address of a member in the view needs none. A failed
-    /// member is sent a failure claim with its own request instead.
-    fn seeds_out_of_view(&self) -> Vec<(Target, bool)> {
+    /// Seeds that need a join request, by index. A seed with the address of a member in the view needs none. A
+    /// failed member is sent a failure claim with its own request instead. Members are looked at only if some
+    /// have changed since the last call.
+    pub(super) fn seeds_out_of_view(&mut self) -> &[usize] {
+        let table = self.table.changes();
+        let found = self.join.seeds_out_of_view.take();
+        let found = match found.filter(|found| found.table == table) {
+            Some(found) => found,
+            None => SeedsOutOfView {
+                table,
+                seeds: self.find_seeds_out_of_view(),
+            },
+        };
+        &self.join.seeds_out_of_view.insert(found).seeds
+    }
+
+    fn find_seeds_out_of_view(&self) -> Vec<usize> {
         let seeds = self.config.seeds.iter();
         let mut missing: BTreeSet<&[u8]> = seeds.map(Vec::as_slice).collect();
         let counts_failed = !self.rules.rejoins_at_random;
@@ -104,10 +127,8 @@ impl Overlay {
             }
         }
         let seeds = self.config.seeds.iter().enumerate();
-        seeds
-            .filter(|(_, seed)| missing.contains(seed.as_slice()))
-            .map(|(index, _)| (Target::Seed(index), true))
-            .collect()
+        let missing = seeds.filter(|(_, seed)| missing.contains(seed.as_slice()));
+        missing.map(|(index, _)| index).collect()
     }
 
     /// The local member was declared failed by the view of `with`. Until that view has come, and for at

@@ -238,7 +238,7 @@ impl Overlay {
             member.state = NodeState::Alive;
             member.info = fact.info();
             if !planted::on(Fault::SuspicionLeaks) {
-                member.reporters = Reporters::default();
+                member.reporters = Reporters::default().into();
             }
             member.exit_code = 0;
             member.cause = CauseKind::Joined;
@@ -271,7 +271,7 @@ impl Overlay {
         else {
             return;
         };
-        let before = self.that_count(member.reporters);
+        let before = self.that_count(*member.reporters);
         let mut reporters = before;
         for (reporter, mark) in self.that_count(fact.reporters).iter_marked() {
             if reporter != id {
@@ -364,7 +364,7 @@ impl Overlay {
             .is_some_and(|m| m.state == NodeState::Suspect);
         self.table.change(id, |member| {
             member.state = state;
-            member.reporters = reporters;
+            member.reporters = reporters.into();
             member.cause = cause;
             member.silent_us = silent_us;
         });
@@ -387,7 +387,7 @@ impl Overlay {
         self.table.change(id, |member| {
             member.state = NodeState::Failed;
             member.cause = cause;
-            member.reporters = reporters;
+            member.reporters = reporters.into();
             member.silent_us = silent_us;
             member.removed_at = now;
             member.answered_at = Instant::default();
@@ -503,7 +503,7 @@ fn take_end(member: &mut Member, fact: &NodeFact<'_>, now: Instant) {
     member.exit_code = fact.exit_code;
     member.cause = fact.cause;
     member.silent_us = fact.silent_us;
-    member.reporters = fact.reporters;
+    member.reporters = fact.reporters.into();
     member.removed_at = now;
     member.info = fact.info();
 }

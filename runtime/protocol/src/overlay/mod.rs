@@ -135,6 +135,7 @@ impl Overlay {
     pub fn new(config: Config) -> Result<Self, ConfigError> {
         config.check()?;
         let own = MemberId::of(&config.name);
+        let rules = Rules::of(config.mode);
         let restart_inquiry = restart_inquiry::RestartInquiry::of(&config);
         let version = Version::first(restart_inquiry.incarnation().unwrap_or(config.incarnation));
         let mut table = Table::default();
@@ -144,11 +145,11 @@ impl Overlay {
         seed[8..16].copy_from_slice(&own.0.to_le_bytes());
         seed[16..24].copy_from_slice(&config.incarnation.to_le_bytes());
         Ok(Self {
-            rules: Rules::of(config.mode),
+            rules,
             own,
             phase: Phase::Running,
             table,
-            links: Links::new(ack_wait_us(&config)),
+            links: Links::new(ack_wait_us(&config), rules.watches_neighbours),
             rng: ChaCha8Rng::from_seed(seed),
             outbox: Outbox::default(),
             events: VecDeque::new(),
@@ -220,6 +221,7 @@ impl Overlay {
             Input::Seed { address } => self.add_seed(address),
             Input::Unseed { address } => {
                 self.config.seeds.retain(|seed| seed != address);
+                self.join.seeds_out_of_view = None;
                 Ok(())
             }
             Input::Address(address) => self.move_to(address),
@@ -343,8 +345,9 @@ impl Overlay {
 
     /// Once a heartbeat.
     fn tick(&mut self) {
+        let mutual = self.rules.watches_neighbours;
         for link in self.links.values_mut() {
-            link.beat_due = link.observed;
+            link.beat_due = link.is_watched(mutual);
         }
         self.leave_out_beats();
         let now = self.now;
@@ -406,6 +409,7 @@ impl Overlay {
             return Err(Reject::Full);
         }
         self.config.seeds.push(address.to_vec());
+        self.join.seeds_out_of_view = None;
         self.join.at = self.now;
         Ok(())
     }

@@ -1,18 +1,19 @@
 //! Paper mode: the plain algorithm of the zone membership paper, for comparison (ZM-08, ZM-09).
 //!
-//! It uses the same frames and the same table. Three kinds of news (alive, leave, suspicion) go through
-//! three procedures. A change waits for tau, from the first change on, and is then sent to every neighbour,
-//! including the one it came from. A member is removed when Theta distinct reporters have reported it,
-//! whatever the size of the view. It refutes each report by raising its minor. A removed member stays in
-//! the history, and comes back with any higher version.
+//! It uses the same frames and the same table. The two sides of each link watch each other: ring neighbours
+//! and random ones. Three kinds of news (alive, leave, suspicion) go through three procedures. A change
+//! waits for tau, from the first change on, and is then sent to every neighbour, including the one it came
+//! from. A member is removed when Theta distinct reporters have reported it, whatever the size of the view.
+//! It refutes each report by raising its minor. A removed member stays in the history, and comes back with
+//! any higher version.
 //!
 //! Not in paper mode: probes and indirect probes, direct pushes, self-doubt, repair by digests, the rule
 //! for small views, failure claims and outcasts (so the policy `Stop` has no effect), adaptive deadlines.
 //!
-//! The algorithm leaves these open, and they are as in the default mode: only ring successors are observed;
-//! news is acknowledged and retransmitted, as a reliable connection would do; a fact is the state at the
-//! time when the frame is written; only a member itself decides over its own record; the local lateness is
-//! not held against others.
+//! The algorithm leaves these open, and they are as in the default mode: a link is established by a request
+//! and a reply; news is acknowledged and retransmitted, as a reliable connection would do; a fact is the
+//! state at the time when the frame is written; only a member itself decides over its own record; the local
+//! lateness is not held against others.
 
 use crate::cause::CauseKind;
 use crate::event::EventKind;
@@ -211,7 +212,7 @@ impl Overlay {
                 Some(_) => NodeState::Suspect,
                 None => NodeState::Alive,
             };
-            member.reporters = reporters.unwrap_or_default();
+            member.reporters = reporters.unwrap_or_default().into();
         });
     }
 }

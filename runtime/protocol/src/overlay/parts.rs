@@ -10,7 +10,7 @@ use crate::config::Config;
 use crate::identity::{MemberId, Version};
 use crate::lateness::Lateness;
 use crate::overlay::indirect_probe::IndirectProbe;
-use crate::overlay::join::{self, Rejoin};
+use crate::overlay::join::{self, Rejoin, SeedsOutOfView};
 use crate::overlay::restart_inquiry::RestartInquiry;
 use crate::overlay::views::Views;
 use crate::overlay::{correlation, failure_claim, minority, name_conflict, parameter_check};
@@ -29,6 +29,8 @@ pub(super) struct JoinState {
     pub(super) wait_us: u64,
     /// The turn of join targets: each target has its turn, however many there are.
     pub(super) turn: usize,
+    /// `None` after a change of the seeds.
+    pub(super) seeds_out_of_view: Option<SeedsOutOfView>,
     /// No join request to an unauthenticated address before this.
     pub(super) contact_at: Instant,
     pub(super) rejoin: Option<Rejoin>,
@@ -48,6 +50,7 @@ impl JoinState {
             at: Instant::default(),
             wait_us: join::first_wait_us(config),
             turn: 0,
+            seeds_out_of_view: None,
             contact_at: Instant::default(),
             rejoin: None,
             restart_inquiry,

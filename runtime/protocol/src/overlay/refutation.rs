@@ -110,7 +110,7 @@ impl Overlay {
         self.table.change(id, |member| {
             member.state = NodeState::Failed;
             member.cause = CauseKind::Claimed;
-            member.reporters = reporters;
+            member.reporters = reporters.into();
             member.removed_at = now;
             member.answered_at = Instant::default();
         });
@@ -182,7 +182,7 @@ impl Overlay {
             if Some(id) == from {
                 self.table.change(id, |member| {
                     member.state = NodeState::Alive;
-                    member.reporters = Reporters::default();
+                    member.reporters = Reporters::default().into();
                 });
                 self.emit(
                     id,

@@ -12,6 +12,8 @@ pub(super) struct Rules {
     /// A suspicion is one report, and enough distinct reporters remove a member. Else observations lead to probes,
     /// and a verdict follows the rules of the module `verdict`.
     pub(super) counts_reports: bool,
+    /// The neighbours of a member watch it as it watches them. Else a member watches its ring successors only.
+    pub(super) watches_neighbours: bool,
     /// A change waits for tau and goes to every neighbour. Else the first change is sent at once, along a tree.
     pub(super) aggregates: bool,
     /// Acknowledgements that take long delay later news and widen deadlines.
@@ -45,6 +47,7 @@ pub(super) struct Rules {
 /// The default mode.
 const DEFAULT: Rules = Rules {
     counts_reports: false,
+    watches_neighbours: false,
     aggregates: false,
     waits_for_acks: true,
     prunes_tree: true,
@@ -64,6 +67,7 @@ const DEFAULT: Rules = Rules {
 /// The algorithm as published.
 const PAPER: Rules = Rules {
     counts_reports: true,
+    watches_neighbours: true,
     aggregates: true,
     waits_for_acks: false,
     prunes_tree: false,

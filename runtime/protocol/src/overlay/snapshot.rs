@@ -178,7 +178,7 @@ impl Overlay {
                 member.cause = fact.cause;
                 member.exit_code = fact.exit_code;
                 member.silent_us = fact.silent_us;
-                member.reporters = fact.reporters;
+                member.reporters = fact.reporters.into();
                 if self.rules.counts_reports && fact.state == crate::state::NodeState::Suspect {
                     let reports = fact.reporters.iter();
                     let reports = reports.map(|reporter| (reporter, fact.version)).collect();

@@ -1,10 +1,10 @@
 //! Watch: silence, probes, indirect probes and reports. The rules are in `verdict`.
 //!
-//! Observed members send beats to the local member. After one and a half heartbeats of silence, the local
-//! member probes the silent one directly over all rails, and asks up to three probers, every half
-//! heartbeat, until it is heard or the deadline is over. A prober probes for one heartbeat and replies
-//! *alive* (with the time since the last frame) or *silent*. *Silent* counts as a report of the prober when
-//! the local deadline is over.
+//! Watched members send beats to the local member: its ring successors, in paper mode all of its neighbours.
+//! After one and a half heartbeats of silence, the local member probes the silent one directly over all
+//! rails, and asks up to three probers, every half heartbeat, until it is heard or the deadline is over. A
+//! prober probes for one heartbeat and replies *alive* (with the time since the last frame) or *silent*.
+//! *Silent* counts as a report of the prober when the local deadline is over.
 
 use crate::cause::CauseKind;
 use crate::event::EventKind;
@@ -80,7 +80,7 @@ impl Overlay {
         self.run_indirect_probes();
     }
 
-    /// Watches one observed member.
+    /// Watches one member.
     fn watch(&mut self, id: MemberId) {
         let (now, heartbeat_us) = (self.now, self.config.heartbeat_us);
         let Some(member) = self.table.in_view(id) else {
@@ -234,7 +234,7 @@ impl Overlay {
         let Some(member) = self.table.in_view(id) else {
             return;
         };
-        let before = self.that_count(member.reporters);
+        let before = self.that_count(*member.reporters);
         let mut reporters = before;
         let own = reporters.add(self.own, self.mark_of(self.own));
         for prober in self
@@ -292,7 +292,7 @@ impl Overlay {
                 continue;
             };
             let (cause, silent_us) = (member.cause, member.silent_us);
-            let reporters = self.that_count(member.reporters);
+            let reporters = self.that_count(*member.reporters);
             let threshold = self.threshold_for(id);
             if verdict::judge(reporters.len(), threshold) == NodeState::Failed
                 && !self.has_overslept()
@@ -323,7 +323,7 @@ impl Overlay {
 
     pub(super) fn next_watch_timer(&self) -> Instant {
         let mut next = Instant::NEVER;
-        for (id, link) in self.links.observed() {
+        for (id, link) in self.links.watched() {
             let Some(member) = self.table.in_view(id) else {
                 continue;
             };

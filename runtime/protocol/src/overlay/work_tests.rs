@@ -163,6 +163,38 @@ fn a_failure_is_as_much_work_in_any_view() {
     assert_eq!(works, [works[0]; SIZES.len()]);
 }
 
+/// The seeds outside of the view are found by a walk once, and again after a change of the view or of the seeds.
+#[test]
+fn join_requests_of_a_job_at_rest_look_at_no_member() {
+    for size in SIZES {
+        let mut engine = engine(size, FEW_LINKS);
+        let (now, inside) = (engine.now, name(0));
+        for seed in ["elsewhere", &inside] {
+            let address = seed.as_bytes();
+            engine.handle(now, Input::Seed { address }).unwrap();
+        }
+        let walk = |engine: &mut Overlay| {
+            let before = visits();
+            engine.run_join();
+            let seeds = engine.seeds_out_of_view().to_vec();
+            (seeds, visits() - before)
+        };
+        engine.join.seeds_out_of_view = None;
+        assert_eq!(walk(&mut engine), (vec![0], size + 1));
+        assert_eq!(walk(&mut engine), (vec![0], 0));
+        engine
+            .table
+            .change(id(0), |member| member.state = NodeState::Left);
+        let (seeds, visits) = walk(&mut engine);
+        assert_eq!(seeds, [0, 1]);
+        assert!(visits > size);
+        let address = "elsewhere".as_bytes();
+        engine.handle(now, Input::Unseed { address }).unwrap();
+        assert_eq!(engine.seeds_out_of_view(), [0]);
+        assert_eq!(walk(&mut engine), (vec![0], 1), "the removed member");
+    }
+}
+
 /// One change for all links: a frame for each.
 #[test]
 fn a_frame_is_as_much_work_with_any_number_of_links() {
@@ -243,12 +275,7 @@ fn check(engine: &Overlay) {
         engine.links.first_hints(),
         first(&|link| now >= link.hint_at())
     );
-    let observed = engine.links.iter().filter(|(_, link)| link.observes);
-    assert!(
-        engine
-            .links
-            .observed()
-            .map(|(id, _)| id)
-            .eq(observed.map(|(id, _)| id))
-    );
+    let watched = engine.links.iter().filter(|(_, link)| link.watches(false));
+    let watched = watched.map(|(id, _)| id);
+    assert!(engine.links.watched().map(|(id, _)| id).eq(watched));
 }

@@ -1,7 +1,7 @@
 //! Shared by the tests of the whole engine: frames written byte by byte, as a peer writes them.
 #![allow(dead_code)]
 
-use muster_protocol::{Input, Instant, MemberId, Overlay, Reject, Version};
+use muster_protocol::{Input, Instant, MemberId, Overlay, Reject, Target, Version};
 
 pub(crate) const KEY: [u8; 32] = [9; 32];
 pub(crate) const WIRE_VERSION: u8 = 6;
@@ -9,6 +9,7 @@ pub(crate) const WIRE_VERSION: u8 = 6;
 pub(crate) const OWN: &str = "own";
 pub(crate) const LINK: u8 = 2;
 pub(crate) const NEWS: u8 = 8;
+pub(crate) const ACK: u8 = 9;
 pub(crate) const REFUSAL: u8 = 13;
 pub(crate) const ALIVE: u8 = 1;
 pub(crate) const LEFT: u8 = 5;
@@ -68,6 +69,96 @@ impl Peer {
         body.extend(facts.concat());
         self.frame(NEWS, &body)
     }
+
+    /// The acknowledgement of news frames.
+    pub(crate) fn acks(&mut self, sequences: &[u64]) -> Vec<u8> {
+        let mut body = vec![sequences.len() as u8];
+        body.extend(sequences.iter().flat_map(|sequence| sequence.to_le_bytes()));
+        self.frame(ACK, &body)
+    }
+}
+
+/// A fact of a news frame, as a peer reads it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Fact {
+    Alive(MemberId, Version),
+    Left(MemberId, Version),
+    /// Reporter, suspect, version.
+    Suspicion(MemberId, MemberId, Version),
+}
+
+/// A reader of the bytes of a frame.
+struct Bytes<'a>(&'a [u8]);
+
+impl<'a> Bytes<'a> {
+    fn take(&mut self, size: usize) -> &'a [u8] {
+        let (head, tail) = self.0.split_at(size);
+        self.0 = tail;
+        head
+    }
+
+    fn u8(&mut self) -> u8 {
+        self.take(1)[0]
+    }
+
+    fn u64(&mut self) -> u64 {
+        u64::from_le_bytes(self.take(8).try_into().unwrap())
+    }
+
+    fn version(&mut self) -> Version {
+        Version {
+            incarnation: self.u64(),
+            minor: u32::from_le_bytes(self.take(4).try_into().unwrap()),
+        }
+    }
+
+    fn fact(&mut self) -> Fact {
+        let tag = self.u8();
+        let id = MemberId(self.u64());
+        if tag == 3 {
+            return Fact::Suspicion(id, MemberId(self.u64()), self.version());
+        }
+        assert_eq!(tag, 1, "a record");
+        let (version, state) = (self.version(), self.u8());
+        // Exit code, cause, silence; name, group, address; reporters.
+        self.take(9);
+        for _ in 0..3 {
+            let size = self.u8();
+            self.take(size.into());
+        }
+        assert_eq!(self.u8(), 0, "reports are facts of their own");
+        match state {
+            ALIVE => Fact::Alive(id, version),
+            LEFT => Fact::Left(id, version),
+            other => panic!("a record in state {other}"),
+        }
+    }
+}
+
+/// The facts of all news frames that the engine sends to a peer now, in their order. The peer acknowledges
+/// them.
+pub(crate) fn news_sent(engine: &mut Overlay, at: Instant, peer: &mut Peer) -> Vec<Fact> {
+    let mut buffer = vec![0; 2000];
+    let (mut facts, mut sequences) = (Vec::new(), Vec::new());
+    while let Some(transmit) = engine.poll_transmit(at, &mut buffer) {
+        if buffer[3] != NEWS || transmit.target != Target::Member(peer.id) {
+            continue;
+        }
+        let mut header = Bytes(&buffer[20..28]);
+        sequences.push(header.u64());
+        let mut body = Bytes(&buffer[36..transmit.size - 16]);
+        assert_eq!(body.u8(), 1, "an acknowledgement is wanted");
+        let acks = body.u8();
+        body.take(8 * usize::from(acks));
+        let count = u16::from_le_bytes(body.take(2).try_into().unwrap());
+        facts.extend((0..count).map(|_| body.fact()));
+        assert!(body.0.is_empty());
+    }
+    if !sequences.is_empty() {
+        let acks = peer.acks(&sequences);
+        give(engine, at, &acks).unwrap();
+    }
+    facts
 }
 
 /// Parameters, as sent.

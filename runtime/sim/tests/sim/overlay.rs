@@ -70,7 +70,9 @@ fn shaped(world: &World, seed: u64) {
             );
         }
     }
-    let bound = count.ilog2() as usize;
+    // The paper: at most log N to the base K_r, here rounded up.
+    let bound = (1..).find(|steps| NEIGHBOURS.pow(*steps) >= count);
+    let bound = bound.unwrap() as usize;
     let whole = diameter(world, true).expect("the overlay is connected");
     assert!(whole <= bound, "diameter {whole} of {count}, seed={seed}");
     // The random links alone are connected too, and their diameter is not much larger.
