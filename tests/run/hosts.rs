@@ -456,8 +456,9 @@ impl Here<'_> {
             .env("MUSTER_KEY_FILE", self.folder.join("key"))
             .env("MUSTER_DIR", self.folder.join("m"))
             .env("TMPDIR", self.folder)
-            // A launcher's last output must still exist when a slow one reads it.
-            .env("MUSTER_LINGER_MS", "2000");
+            // A launcher's last output must still exist when a slow one reads it. The parent of these launchers, the
+            // test, runs on, so their agents stay ten times as long.
+            .env("MUSTER_LINGER_MS", "500");
         Running::command(&mut run)
     }
 }

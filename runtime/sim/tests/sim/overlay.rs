@@ -119,7 +119,6 @@ fn the_overlay_is_a_random_graph_of_bounded_degree() {
 
 /// ZM-05, at four times the size.
 #[test]
-#[ignore = "minutes when not optimised; `make check` runs it in release"]
 fn the_overlay_of_512_members_is_a_random_graph_too() {
     let world = booted(512, 512, true);
     shaped(&world, 512);
