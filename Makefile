@@ -19,7 +19,7 @@ WORKSPACE  := --workspace $(if $(SLURM_HEADER),,--exclude muster-slurm)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup build slurm-plugin demo check check-all quick check-mpi4py test lint deny docs bench install dist check-dist check-spack clean \
-	bench-build bench-merge bench-idle bench-detect bench-foca bench-chitchat bench-fast bench-calm \
+	bench-build bench-merge bench-idle bench-detect bench-zones bench-foca bench-chitchat bench-fast bench-calm \
 	bench-killed bench-client bench-saved bench-noise bench-run bench-local
 
 help: ## list the targets
@@ -77,7 +77,7 @@ BENCH      := $(RELEASE)/muster bench
 DETECT     := $(BENCH) detect --members 64
 
 # Each part is a target of its own, of a few minutes.
-bench: bench-merge bench-idle bench-client bench-saved bench-noise bench-killed bench-detect bench-foca bench-chitchat bench-fast bench-calm bench-run ## idle cost; the library; saved heartbeats; noise; killed ranks; rails; boot, killed, silent, cut-off members beside foca and chitchat; a loaded machine; lost ranks and nodes under three launchers
+bench: bench-merge bench-idle bench-client bench-saved bench-noise bench-killed bench-detect bench-zones bench-foca bench-chitchat bench-fast bench-calm bench-run ## idle cost; the library; saved heartbeats; noise; killed ranks; rails; boot, killed, silent, cut-off members beside foca and chitchat; a loaded machine; lost ranks and nodes under three launchers
 
 bench-build: build
 	$(CARGO) build --release --manifest-path $(PEERS)/Cargo.toml
@@ -106,6 +106,10 @@ bench-killed: bench-build
 
 bench-detect: bench-build
 	$(DETECT) --rounds 2
+
+# One zone of 128 members, and eight zones of 16 (B14).
+bench-zones: bench-build
+	$(BENCH) detect --members 128 --zones 16 --rails 1 --rounds 1 --pauses 0
 
 # Ours again in the same run: figures of other runs are no comparison.
 bench-foca bench-chitchat: bench-%: bench-build

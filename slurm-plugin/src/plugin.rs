@@ -357,6 +357,7 @@ fn set_task_variables(
         c"MUSTER_INTERVAL_MS",
         c"MUSTER_ROUND_TRIP_MS",
         c"MUSTER_GROUP",
+        c"MUSTER_ZONES",
         c"MUSTER_LOCAL",
     ];
     let kept = kept.map(|name| (name, user(name)));

@@ -19,3 +19,4 @@ mod replay;
 mod scribble;
 mod service;
 mod skew;
+mod zones;

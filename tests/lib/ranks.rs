@@ -48,6 +48,8 @@ pub struct Job {
     kind: &'static str,
     linger_ms: u64,
     profile: &'static str,
+    /// Nodes of each zone, if the job has zones.
+    zone: Option<usize>,
 }
 
 impl Job {
@@ -74,12 +76,19 @@ impl Job {
             kind: "udp",
             linger_ms: 100,
             profile: "standard",
+            zone: None,
         }
     }
 
     /// Sets another timing profile.
     pub fn with_profile(mut self, profile: &'static str) -> Self {
         self.profile = profile;
+        self
+    }
+
+    /// Divides the job into zones of this many nodes.
+    pub fn with_zones(mut self, nodes: usize) -> Self {
+        self.zone = Some(nodes);
         self
     }
 
@@ -150,8 +159,17 @@ impl Job {
 
     /// The command of a rank on a node, not started yet: its environment may be changed.
     pub fn command(&self, rank_program: &str, node: usize, rank: u32) -> Command {
-        let all: Vec<_> = (1..=self.nodes).map(|n| self.rails(n)).collect();
+        let seed = |n| match self.zone {
+            Some(_) => format!("n{n}={}", self.rails(n)),
+            None => self.rails(n),
+        };
+        let all: Vec<_> = (1..=self.nodes).map(seed).collect();
         let mut command = as_user(self.user, rank_program);
+        if let Some(zone) = self.zone {
+            command
+                .env("MUSTER_ZONES", zone.to_string())
+                .env("MUSTER_NODES", format!("n[1-{}]", self.nodes));
+        }
         command
             .env("MUSTER_JOB", &self.name)
             .env("MUSTER_NODE", format!("n{node}"))

@@ -63,7 +63,7 @@ fn ranks_that_do_not_reach_mpi_init_are_named_on_one_node() {
         let binary = compile(&venv("venv").join("mpicc"), "survive", &[], folder);
         let binary = binary.to_str().expect("a path in UTF-8");
         // The agent must start within it, too.
-        let options = ["-n", "3", "--start-timeout", "10"];
+        let options = ["-n", "3", "--start-timeout", "20"];
         for (other, code, words) in [
             (
                 "exec sleep 1000",
@@ -90,8 +90,8 @@ fn ranks_that_do_not_reach_mpi_init_are_named_on_one_node() {
 /// run-1.
 #[test]
 fn ranks_that_never_enter_mpi_init_may_run_longer_than_the_time_out() {
-    let options = ["-n", "2", "--start-timeout", "10"];
-    let mut run = Running::start(&options, Path::new("sleep"), &["12"]);
+    let options = ["-n", "2", "--start-timeout", "20"];
+    let mut run = Running::start(&options, Path::new("sleep"), &["23"]);
     assert!(run.expect_end().success(), "{}", run.text());
 }
 

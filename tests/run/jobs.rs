@@ -627,7 +627,7 @@ fn processes_that_ranks_have_started_end_with_them() {
 fn a_node_that_never_starts_is_named() {
     let folder = tempfile::tempdir().expect("a folder");
     let refused = Command::new(program("muster"))
-        .args(["run", "--start-timeout", "10", "true"])
+        .args(["run", "--start-timeout", "20", "true"])
         .env(
             "MUSTER_RUN_EMULATED",
             format!("0:2:{}", folder.path().display()),
@@ -701,7 +701,7 @@ fn ranks_may_end_at_very_different_times() {
         let binary = compile(Path::new("mpicc.openmpi"), "late", &[], folder);
         let gate = folder.join("gate");
         let words = [gate.to_str().expect("a path in UTF-8")];
-        let options = ["--nodes", "2", "-n", "2", "--start-timeout", "10"];
+        let options = ["--nodes", "2", "-n", "2", "--start-timeout", "20"];
         let mut run = Running::start(&options, &binary, &words);
         run.await_lines("UP", 2);
         run.await_lines("muster run: n2: ranks have been waiting for ", 1);

@@ -13,3 +13,4 @@ mod pmix;
 mod ssh;
 mod survival;
 mod words;
+mod zones;

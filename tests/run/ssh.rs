@@ -344,12 +344,12 @@ fn a_host_that_is_slow_to_answer_is_given_up() {
         let slow = sshd.host(251);
         let _listener = TcpListener::bind((slow.as_str(), sshd.port)).expect("an address");
         let mut run = sshd.run(&format!("{},{slow}", sshd.host(1)));
-        run.args(["--start-timeout", "10", "--", "true"]);
+        run.args(["--start-timeout", "20", "--", "true"]);
         let mut run = Running::command(&mut run);
         let status = run.expect_end();
         let text = run.text();
         assert_eq!(status.code(), Some(5), "{text}");
-        let given_up = format!("muster run: {slow}: its launcher did not start within 10 s");
+        let given_up = format!("muster run: {slow}: its launcher did not start within 20 s");
         assert_eq!(run.count(&given_up), 1, "{text}");
         let missing = format!("no launcher has come on {slow}");
         assert!(text.contains(&missing), "{text}");

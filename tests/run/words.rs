@@ -154,9 +154,9 @@ fn a_slow_reader_loses_nothing() {
 /// Dropped lines are counted (run-2).
 #[test]
 fn a_reader_that_reads_nothing_is_given_up() {
-    let (status, last, printed) = Unread::start(&["--start-timeout", "10"]).end();
+    let (status, last, printed) = Unread::start(&["--start-timeout", "20"]).end();
     let words = expect_losses(&last, &printed);
-    let expected = "lines of the ranks' standard output are lost: the reader has taken nothing for 10 s \
+    let expected = "lines of the ranks' standard output are lost: the reader has taken nothing for 20 s \
                     (--start-timeout)";
     assert_eq!((words.as_str(), status.code()), (expected, Some(1)));
 }

@@ -4,9 +4,9 @@ use super::{incarnation, origin};
 use clap::{ArgAction, ArgMatches, CommandFactory, Parser, ValueEnum};
 use muster_config::{
     AgentConfig, ConfigError, GossipConfig, GroupName, JournalConfig, KeySource, MemberName,
-    RailEntry, RailsDocument, Stay, draw_seed, parse_journal_kb, parse_linger, parse_minority,
-    parse_profile, parse_rails, parse_seeds, participants_of_hosts, read_document, read_key,
-    read_key_file, seeds_of_hosts, standing_key,
+    Minority, RailEntry, RailsDocument, SeedEntry, Stay, draw_seed, parse_journal_kb, parse_linger,
+    parse_minority, parse_profile, parse_rails, parse_seeds, parse_zones, participants_of_hosts,
+    read_document, read_key, read_key_file, seeds_of_hosts, standing_key,
 };
 use muster_fabric::PORT_DEFAULT;
 use muster_ipc::{AgentDirectory, DirectoryError, base_directory};
@@ -43,7 +43,9 @@ pub(super) struct Args {
     /// --rail is used in place of its rails.
     #[arg(long, value_name = "FILE", env = "MUSTER_CONFIG")]
     config: Option<PathBuf>,
-    /// The address of a member to join; repeat it for more.
+    /// The address of a member to join, [NODE=]ADDRESS; repeat it for more.
+    ///
+    /// In a job with zones, members of other zones need their node's name.
     #[arg(long = "seed", value_name = "ADDR@NET", env = "MUSTER_SEEDS")]
     seeds: Vec<String>,
     /// The hosts of the job, as in n[1-4],x7.
@@ -51,6 +53,16 @@ pub(super) struct Args {
     /// The agents there are joined, at the port and on the net of the first rail.
     #[arg(long, value_name = "LIST", env = "MUSTER_HOSTS")]
     hosts: Option<String>,
+    /// The zones of the job: auto, off, a number of nodes, file:PATH, pattern:PATTERN or topology:PATH.
+    ///
+    /// auto: one zone up to 1024 nodes, else zones of about 256. Must be identical on all nodes.
+    #[arg(long, default_value = "auto", env = "MUSTER_ZONES")]
+    zones: String,
+    /// The nodes of the job, for its zones [default: --hosts].
+    ///
+    /// Must be identical on all nodes.
+    #[arg(long, value_name = "LIST", env = "MUSTER_NODES")]
+    nodes: Option<String>,
     /// The port of rails that name none.
     ///
     /// Default: any free port where no rail is given, else 7741; in a job whose agents find each other by PMIx or
@@ -208,10 +220,37 @@ impl Args {
         for unnamed in unnamed.filter(|unnamed| **unnamed == PORT_DEFAULT) {
             *unnamed = self.port.unwrap_or(PORT_DEFAULT);
         }
-        let mut seeds = parse_seeds(&self.seeds)?;
+        let is_gossip = self.protocol == Protocol::Age;
+        let zones = match is_gossip {
+            true => None,
+            false => parse_zones(&self.zones, self.nodes.as_deref().or(self.hosts.as_deref()))?,
+        };
+        let minority = parse_minority(&self.minority)?;
+        if let (Some(zones), Minority::Hold) = (&zones, minority) {
+            let why = format!(
+                "the {} zones of {} exclude the policy hold for minorities, which counts one zone; set --minority \
+                 continue, or --zones off in a job of up to 4096 nodes",
+                zones.map.zones_at(0).count(),
+                zones.source
+            );
+            return Err(ConfigError::Zones {
+                text: self.zones,
+                why,
+            });
+        }
+        let (mut seeds, mut contacts) = (Vec::new(), Vec::new());
+        for SeedEntry { node, nids } in parse_seeds(&self.seeds)? {
+            match node.filter(|_| zones.is_some()) {
+                Some(node) => contacts.push((node, nids)),
+                None => seeds.push(nids),
+            }
+        }
         if let Some(hosts) = &self.hosts {
             let first = rails.rails.first().map(|entry| &entry.nid);
-            seeds.extend(seeds_of_hosts(hosts, first, port)?);
+            match &zones {
+                Some(zones) => contacts.extend(zones.hosts(&name, first, port)?),
+                None => seeds.extend(seeds_of_hosts(hosts, first, port)?),
+            }
         }
         let stay = match (&mode, self.while_input) {
             (Mode::Serve { .. }, true) => Stay::WithInput,
@@ -219,7 +258,6 @@ impl Args {
             _ => Stay::Lingering,
         };
         let group = GroupName::new(&self.group)?;
-        let is_gossip = self.protocol == Protocol::Age;
         // The times are checked under the overlay, too, so that the user learns of an invalid one.
         let gossip = GossipConfig::parse(
             if is_gossip { &self.participants } else { &[] },
@@ -242,6 +280,7 @@ impl Args {
         let is_expected = self.port.is_some()
             || self.hosts.is_some()
             || !seeds.is_empty()
+            || !contacts.is_empty()
             || !rails.peers.is_empty()
             || gossip
                 .as_ref()
@@ -265,9 +304,11 @@ impl Args {
             readable_in: self.readable_in.map(absolute),
             name: MemberName::new(&name)?,
             group,
-            minority: parse_minority(&self.minority)?,
+            minority,
             rails,
             seeds,
+            zones,
+            contacts,
             profile: parse_profile(&self.profile)?,
             key: key(self.key_file.as_deref(), &mode)?,
             linger: parse_linger(&self.linger_ms)?,

@@ -5,6 +5,7 @@ use muster_control::{cause_word, tell_rank};
 use muster_protocol::{Engine, Event, EventKind, MemberId, RankState as State, Reporters};
 use muster_sys::clock::monotonic_ns;
 use muster_sys::date::unix_us_now;
+use muster_zones::Tree;
 use serde_json::{Value, json};
 
 /// The line; none for attributes, which the journal omits because applications may write them often.
@@ -47,6 +48,32 @@ pub(super) fn journal_record(engine: &Engine, event: &Event) -> Option<Value> {
             (line["reached"], line["of"]) = (reached.into(), of.into());
         }
         EventKind::Refused { parameter } => line["setting"] = parameter.name().into(),
+        _ => {}
+    }
+    Some(line)
+}
+
+/// The line of an event of a node of another zone.
+pub(super) fn elsewhere(tree: &Tree, event: &Event, name: &str) -> Option<Value> {
+    let own = tree.base().name_of(tree.base().id()).unwrap_or("?");
+    let node = tree.map().directory().find(name);
+    let zone = node.and_then(|node| tree.map().base_zone(node));
+    let mut line = json!({
+        "event": event_name(&event.kind)?,
+        "node": own,
+        "member": name,
+        "zone": zone.map(|zone| tree.map().path(zone)),
+        "cause": cause_word(event.cause.kind),
+        "reporters": [],
+        "unix_us": unix_us_of(event.at.0),
+        "monotonic_us": event.at.0,
+    });
+    match event.kind {
+        EventKind::NodeLeft { exit_code } => line["exit_code"] = exit_code.into(),
+        EventKind::RankChanged { fact } => tell_rank(&mut line, &fact),
+        EventKind::Minority { reached, of, .. } | EventKind::Majority { reached, of } => {
+            (line["reached"], line["of"]) = (reached.into(), of.into());
+        }
         _ => {}
     }
     Some(line)

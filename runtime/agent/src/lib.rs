@@ -8,7 +8,7 @@
 //!
 //! 1. Facts and mechanisms: `ending`, `slice`, `line_queue`, `resume`, `incarnation`, `descriptors`, `rail_retry`,
 //!    `job_key`, `job_size`, `rank_map`, `parent_pipe`, `publisher`, `peers`, `status`, `priority` and others.
-//! 2. Parts with threads: `watch`, `ipc_server`, `journal`, `log`, `rendezvous`, `participant_discovery`.
+//! 2. Parts with threads: `watch`, `ipc_server`, `journal`, `log`, `participant_discovery`.
 //! 3. What the loop drives: `rails`, `pending_change`, `rank_service`, `piggyback`, `admin_endpoint`.
 //! 4. `event_loop`: its steps, each in a module below it.
 //! 5. `worker`: opens the rails, starts the engine and runs the loop on the `inherited_state`.
@@ -49,7 +49,6 @@ mod rails;
 mod rank_facts;
 mod rank_map;
 mod rank_service;
-pub mod rendezvous;
 mod resume;
 mod service;
 mod signals;

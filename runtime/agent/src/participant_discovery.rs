@@ -3,9 +3,9 @@
 //! Until all are known the engine knows only itself and does not gossip. The rest of the agent runs: rails are open,
 //! ranks are served. A separate thread queries the server.
 
-use crate::rendezvous::{Entry, join};
 use muster_config::{GossipConfig, GroupName, ParticipantEntry, Teller, read_written};
 use muster_fabric::NidList;
+use muster_rendezvous::{Entry, join};
 use muster_sys::clock::monotonic_ns;
 use std::collections::BTreeSet;
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};

@@ -12,6 +12,7 @@ use super::rank_service::RankService;
 use muster_protocol::{BEAT_AHEAD_MAX, Engine, GOSSIP_AHEAD_MAX, Input, Instant, MemberId};
 use muster_shm::{PIGGYBACK_MAX, TrafficStamp};
 use muster_sys::clock::monotonic_ns;
+use muster_zones::Tree;
 
 /// Size of the longest beat or ping that is carried.
 const AHEAD_MAX: usize = if BEAT_AHEAD_MAX > GOSSIP_AHEAD_MAX {
@@ -46,7 +47,7 @@ impl Piggybacks {
     /// it. `spares_beats` returns whether traffic may replace beats.
     pub(super) fn read_traffic(
         &mut self,
-        engine: &mut Engine,
+        tree: &mut Tree,
         job: &mut RankService,
         spares_beats: &dyn Fn() -> bool,
     ) {
@@ -54,26 +55,26 @@ impl Piggybacks {
         let now = instant(now_ns);
         if self.due.is_some_and(|due| due <= now) {
             self.due = None;
-            self.offer_beats(engine, job, now_ns);
+            self.offer_beats(tree, job, now_ns);
         }
-        if engine.poll_timeout() > now {
+        if tree.poll_timeout() > now {
             return;
         }
-        receive_piggybacks(engine, job, now_ns);
-        if engine.overlay().is_some() && spares_beats() {
-            report_traffic(engine, job, now_ns);
+        receive_piggybacks(tree, job, now_ns);
+        if tree.base().overlay().is_some() && spares_beats() {
+            report_traffic(tree, job, now_ns);
         }
-        if engine.next_beat() <= now {
-            self.end_offers(engine, job, spares_beats, now_ns);
+        if tree.base().next_beat() <= now {
+            self.end_offers(tree, job, spares_beats, now_ns);
         }
     }
 
     /// Offers the next beats, or the next ping, for members to which ranks look for something to carry.
-    fn offer_beats(&mut self, engine: &mut Engine, job: &mut RankService, now_ns: u64) {
+    fn offer_beats(&mut self, tree: &mut Tree, job: &mut RankService, now_ns: u64) {
         let (now, mut piggyback) = (instant(now_ns), [0; AHEAD_MAX]);
-        for id in engine.ahead_for(now) {
-            if is_wanted(engine, job, id, now_ns)
-                && let Some(size) = engine.write_ahead(now, id, &mut piggyback)
+        for id in tree.base_mut().ahead_for(now) {
+            if is_wanted(tree.base(), job, id, now_ns)
+                && let Some(size) = tree.base_mut().write_ahead(now, id, &mut piggyback)
                 && let Some((table, node)) = job.entry(id)
                 && table.offer_piggyback(node, &piggyback[..size])
             {
@@ -85,14 +86,14 @@ impl Piggybacks {
     /// Ends the offers just before the engine sends: a ping that a rank has taken is not sent again.
     pub(super) fn settle(
         &mut self,
-        engine: &mut Engine,
+        tree: &mut Tree,
         job: &mut RankService,
         spares_beats: &dyn Fn() -> bool,
     ) {
         let now_ns = monotonic_ns();
-        let is_due = engine.next_beat() <= instant(now_ns);
-        if engine.age().is_some() && is_due && !self.offered.is_empty() {
-            self.end_offers(engine, job, spares_beats, now_ns);
+        let is_due = tree.base().next_beat() <= instant(now_ns);
+        if tree.base().age().is_some() && is_due && !self.offered.is_empty() {
+            self.end_offers(tree, job, spares_beats, now_ns);
         }
     }
 
@@ -100,7 +101,7 @@ impl Piggybacks {
     /// that were.
     fn end_offers(
         &mut self,
-        engine: &mut Engine,
+        tree: &mut Tree,
         job: &mut RankService,
         spares_beats: &dyn Fn() -> bool,
         now_ns: u64,
@@ -112,17 +113,17 @@ impl Piggybacks {
             {
                 self.taken += 1;
                 let age_us = 0;
-                let _ = engine.handle(now, Input::TrafficTo { member, age_us });
+                let _ = tree.handle(now, Input::TrafficTo { member, age_us });
             }
         }
-        let mut all = engine.carried_to().into_iter();
-        let wanted = spares_beats() && all.any(|id| is_wanted(engine, job, id, now_ns));
-        self.due = wanted.then(|| engine.following_ahead(now));
+        let mut all = tree.base().carried_to().into_iter();
+        let wanted = spares_beats() && all.any(|id| is_wanted(tree.base(), job, id, now_ns));
+        self.due = wanted.then(|| tree.base().following_ahead(now));
     }
 }
 
-fn report_traffic(engine: &mut Engine, job: &mut RankService, now_ns: u64) {
-    let limit_ns = engine.beat_us() * 1000;
+fn report_traffic(tree: &mut Tree, job: &mut RankService, now_ns: u64) {
+    let limit_ns = tree.base().beat_us() * 1000;
     let mut age_us = |id: MemberId, direction: TrafficStamp| {
         let (table, node) = job.entry(id)?;
         let at_ns = table.view().traffic_ns(node, direction);
@@ -130,26 +131,26 @@ fn report_traffic(engine: &mut Engine, job: &mut RankService, now_ns: u64) {
         (at_ns != 0 && age_ns < limit_ns).then_some(age_ns / 1000)
     };
     let mut inputs: Vec<Input<'static>> = Vec::new();
-    for member in engine.observing() {
+    for member in tree.base().observing() {
         if let Some(age_us) = age_us(member, TrafficStamp::From) {
             inputs.push(Input::TrafficFrom { member, age_us });
         }
     }
-    for member in engine.observers() {
+    for member in tree.base().observers() {
         if let Some(age_us) = age_us(member, TrafficStamp::To) {
             inputs.push(Input::TrafficTo { member, age_us });
         }
     }
     for input in inputs {
         // The member may have left, or the link may have ended.
-        let _ = engine.handle(instant(now_ns), input);
+        let _ = tree.handle(instant(now_ns), input);
     }
 }
 
 /// Passes on the piggybacks that ranks received.
-fn receive_piggybacks(engine: &mut Engine, job: &mut RankService, now_ns: u64) {
+fn receive_piggybacks(tree: &mut Tree, job: &mut RankService, now_ns: u64) {
     let mut piggyback = [0; PIGGYBACK_MAX];
-    for id in engine.carried_from() {
+    for id in tree.base().carried_from() {
         let Some((table, node)) = job.entry(id) else {
             continue;
         };
@@ -161,7 +162,7 @@ fn receive_piggybacks(engine: &mut Engine, job: &mut RankService, now_ns: u64) {
             age_us: now_ns.saturating_sub(at_ns) / 1000,
         };
         // The engine counts and drops a piggyback that is not a beat or ping of a member.
-        let _ = engine.handle(instant(now_ns), carried);
+        let _ = tree.handle(instant(now_ns), carried);
     }
 }
 

@@ -59,6 +59,28 @@ pub(super) fn print(engine: &Engine, event: &Event) -> io::Result<()> {
         }
         _ => format!("{keyword} {name} {at_ns}"),
     };
+    print_line(&line)
+}
+
+/// Prints an event of a node of another zone.
+///
+/// # Errors
+/// As [`print`].
+pub(super) fn print_elsewhere(event: &Event, name: &str) -> io::Result<()> {
+    let Some(keyword) = keyword(&event.kind) else {
+        return Ok(());
+    };
+    let line = format!("{keyword} {name} {}", event.at.0 * 1000);
+    match event.kind {
+        EventKind::Minority { reached, of, .. } => {
+            print_line(&format!("{line} {reached}/{of} continue"))
+        }
+        EventKind::Majority { reached, of } => print_line(&format!("{line} {reached}/{of}")),
+        _ => print_line(&line),
+    }
+}
+
+fn print_line(line: &str) -> io::Result<()> {
     let mut output = io::stdout().lock();
     writeln!(output, "{line}")?;
     output.flush()

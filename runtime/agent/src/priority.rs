@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use muster_protocol::Engine;
+use muster_zones::Tree;
 use tracing::{info, warn};
 
 use muster_sys::schedule::{Granted, ask_real_time, demotions};
@@ -28,7 +28,7 @@ pub(super) struct Priority {
 impl Priority {
     /// Requests real-time priority. Without it, a lateness of one deadline is expected from the start: waiting for
     /// the first late wake-up would cause a false suspicion.
-    pub(super) fn request(engine: &mut Engine, deadline_us: u64) -> Self {
+    pub(super) fn request(tree: &mut Tree, deadline_us: u64) -> Self {
         let priority = Self {
             deadline_us,
             demotions: demotions(),
@@ -36,11 +36,11 @@ impl Priority {
         };
         match ask_real_time(SPIN_US_MAX.min(deadline_us / 3)) {
             Granted::RealTime => {
-                engine.expect_lateness(0);
+                tree.expect_lateness(0);
                 info!("the loop has real-time priority");
             }
             Granted::Refused(cause) => {
-                engine.expect_lateness(deadline_us);
+                tree.expect_lateness(deadline_us);
                 warn!(
                     %cause,
                     expected_ms = deadline_us / 1000,
@@ -54,11 +54,11 @@ impl Priority {
     }
 
     /// Checks once per round whether the guard has demoted the thread.
-    pub(super) fn check(&mut self, now_us: u64, engine: &mut Engine) {
+    pub(super) fn check(&mut self, now_us: u64, tree: &mut Tree) {
         if demotions() != self.demotions {
             self.demotions = demotions();
             self.retry_us = Some(now_us + DEMOTION_TIME.as_micros() as u64);
-            engine.expect_lateness(self.deadline_us);
+            tree.expect_lateness(self.deadline_us);
             warn!(
                 demotions = self.demotions,
                 again_s = DEMOTION_TIME.as_secs(),
@@ -66,7 +66,7 @@ impl Priority {
             );
         }
         if self.retry_us.is_some_and(|at| now_us >= at) {
-            *self = Self::request(engine, self.deadline_us);
+            *self = Self::request(tree, self.deadline_us);
         }
     }
 }

@@ -11,11 +11,15 @@ use muster_control::MINUS;
 use muster_shm::{Cause, EventKind as TableEvent, NO_NODE, RankState, TableView, TableWriter};
 
 use muster_protocol::{
-    CauseKind, Engine, Event, EventKind, MemberId, NodeState, Parameter, RankFact,
-    RankState as StatedRankState,
+    CauseKind, Engine, Event, EventKind, LedgerKey, MemberId, MemberView, NodeState, Parameter,
+    RankFact, RankState as StatedRankState,
 };
+use muster_zones::NodeIndex;
 use std::collections::{BTreeMap, BTreeSet};
 use tracing::{info, warn};
+
+/// Ranks of one list of another zone that get an event each.
+const RANK_EVENTS_MAX: usize = 1024;
 
 /// Writer of members, ranks and events to the state table.
 pub(super) struct Publisher {
@@ -132,7 +136,10 @@ impl Publisher {
             self.note_group(table, engine, event.member);
         }
         match event.kind {
-            EventKind::RankChanged { fact } => self.publish_rank(table, engine, event, node, &fact),
+            EventKind::RankChanged { fact } => {
+                let node_is_alive = is_alive(engine, event.member);
+                self.publish_rank(table, node_is_alive, event, node, &fact)
+            }
             EventKind::Outcast => {
                 self.push(table, event, TableEvent::Outcast, node);
                 true
@@ -232,16 +239,98 @@ impl Publisher {
     pub(super) fn publish_attribute(
         &mut self,
         table: &mut TableWriter,
-        engine: &Engine,
+        name: &str,
         event: &Event,
         key_hash: u64,
     ) {
-        let name = engine.name_of(event.member).unwrap_or("?").to_owned();
-        let node = self.index(table, event.member, &name);
+        let node = self.index(table, event.member, name);
         let mut published = muster_shm::Event::new(TableEvent::Attribute, Cause::Announced);
         (published.node, published.key_hash) = (node, key_hash);
         published.at_ns = event.at.0 * 1000;
         table.push_event(&published);
+    }
+
+    /// Writes which ranks run in another zone. `is_back`: their node was lost and has returned. Returns true if there
+    /// is news for the ranks.
+    pub(super) fn publish_ranks_elsewhere(
+        &mut self,
+        table: &mut TableWriter,
+        engine: &Engine,
+        ranks: &[(u32, NodeIndex)],
+        is_back: bool,
+        at_ns: u64,
+    ) -> bool {
+        let is_new = |table: &TableWriter, rank: u32, node: u32| {
+            let view = table.view();
+            let state = view.rank_state(rank);
+            let is_lost = matches!(state, RankState::Unknown | RankState::Failed) && is_back;
+            view.rank_node(rank) != Some(node) || state == RankState::Unknown || is_lost
+        };
+        let mut news = 0;
+        for &(rank, NodeIndex(node)) in ranks {
+            // What has happened to a rank since it started is in the ledger.
+            let entry = engine.ledger_entry(LedgerKey::Rank(rank));
+            if entry.is_some() || node >= table.view().node_count() || !is_new(table, rank, node) {
+                continue;
+            }
+            let (state, event) = match table.view().node_state(node) {
+                muster_shm::NodeState::Failed => (RankState::Failed, TableEvent::RankFailed),
+                muster_shm::NodeState::Left => (RankState::Unknown, TableEvent::RankLeft),
+                _ => (RankState::Alive, TableEvent::RankUp),
+            };
+            self.place(table, rank, node);
+            if !table.set_rank_state(rank, state) {
+                continue;
+            }
+            news += 1;
+            // More events than that would push out those that ranks have not read yet.
+            if news <= RANK_EVENTS_MAX {
+                let mut entry = muster_shm::Event::new(event, Cause::Joined);
+                (entry.node, entry.rank, entry.at_ns) = (node, rank, at_ns);
+                table.push_event(&entry);
+            }
+        }
+        news > 0
+    }
+
+    /// Writes an event of a node of another zone. The engine of this node's zone does not have it as a member.
+    /// Returns true if there is news for the ranks.
+    pub(super) fn publish_elsewhere(
+        &mut self,
+        table: &mut TableWriter,
+        engine: &Engine,
+        event: &Event,
+        name: &str,
+    ) -> bool {
+        let node = self.index(table, event.member, name);
+        if node == NO_NODE {
+            return false;
+        }
+        info!(member = %name, kind = ?event.kind, cause = ?event.cause.kind, "event of another zone");
+        match event.kind {
+            EventKind::RankChanged { fact } => {
+                let node_is_alive = !matches!(
+                    table.view().node_state(node),
+                    muster_shm::NodeState::Failed | muster_shm::NodeState::Left
+                );
+                self.publish_rank(table, node_is_alive, event, node, &fact)
+            }
+            EventKind::Outcast => {
+                self.push(table, event, TableEvent::Outcast, node);
+                true
+            }
+            EventKind::Minority { reached, of, .. } | EventKind::Majority { reached, of } => {
+                let kind = match event.kind {
+                    EventKind::Minority { .. } => TableEvent::Minority,
+                    _ => TableEvent::Majority,
+                };
+                let mut entry = self.entry(event, kind, cause(event), node);
+                (entry.count, entry.total) = (reached, of);
+                table.push_event(&entry);
+                true
+            }
+            kind => self.publish_node(table, engine, event, node, kind),
+        }
     }
 
     fn publish_node(
@@ -298,8 +387,9 @@ impl Publisher {
         if published == TableEvent::NodeUp {
             let member = engine.member(event.member);
             let facts: Vec<RankFact> = member.iter().flat_map(|m| m.ranks()).copied().collect();
+            let node_is_alive = is_alive(engine, event.member);
             for fact in &facts {
-                self.publish_rank(table, engine, event, node, fact);
+                self.publish_rank(table, node_is_alive, event, node, fact);
             }
         }
         true
@@ -308,16 +398,12 @@ impl Publisher {
     fn publish_rank(
         &mut self,
         table: &mut TableWriter,
-        engine: &Engine,
+        node_is_alive: bool,
         event: &Event,
         node: u32,
         fact: &RankFact,
     ) -> bool {
         let before = table.view().rank_state(fact.rank);
-        let node_is_alive = event.member == engine.id()
-            || engine
-                .member(event.member)
-                .is_some_and(|member| member.state().in_view());
         let state = match fact.state {
             StatedRankState::Alive | StatedRankState::Hung if !node_is_alive => RankState::Failed,
             StatedRankState::Alive => RankState::Alive,
@@ -395,6 +481,12 @@ impl Publisher {
         }
         entry
     }
+}
+
+/// Whether a member of this node's zone is alive, as far as its engine knows.
+fn is_alive(engine: &Engine, member: MemberId) -> bool {
+    let is_in_view = |member: MemberView<'_>| member.state().in_view();
+    member == engine.id() || engine.member(member).is_some_and(is_in_view)
 }
 
 /// The number of a parameter in [`muster_shm::setting`].

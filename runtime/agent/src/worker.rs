@@ -18,7 +18,9 @@ use super::rank_service::RankService;
 use super::resume::Record;
 use super::service;
 use super::signals::Signals;
-use muster_config::{AgentConfig, GossipConfig, KeySource, RailEntry, RailsDocument, Stay};
+use muster_config::{
+    AgentConfig, GossipConfig, JobZones, KeySource, RailEntry, RailsDocument, SEEDS_MAX, Stay,
+};
 use muster_fabric::{
     DefaultRails, Fabric, FabricConfig, Libfabric, LivenessConnection, Nid, NidError, NidList,
     OpenError, PORT_DEFAULT, Transport,
@@ -30,6 +32,7 @@ use muster_protocol::{Age, Config, Engine, Instant, Overlay, Policy};
 use muster_sys::clock::monotonic_ns;
 use muster_sys::limits::remedy;
 use muster_sys::signal::keeping_handlers;
+use muster_zones::{Tree, TreeConfig};
 use rustix::process::getppid;
 use std::sync::Arc;
 use tracing::{error, info, warn};
@@ -66,7 +69,7 @@ pub(super) fn run(
         liveness_connection: inherited.liveness_connection.clone(),
         cpu_placement: CpuPlacement::new(inherited.machine.clone()),
     };
-    let (rails, engine, record) = match start(resources, config, record) {
+    let (rails, tree, record) = match start(resources, config, record) {
         Ok(started) => started,
         Err(reason) => {
             error!(%reason, "the agent cannot start");
@@ -78,7 +81,7 @@ pub(super) fn run(
         }
     };
     let mut last_report = inherited.resume.last_report_writer();
-    match serve(rails, engine, record, inherited, agent_directory, config) {
+    match serve(rails, tree, record, inherited, agent_directory, config) {
         Ok(Ending::InOrder | Ending::Requested) => ENDED,
         Ok(Ending::Renewed) => RENEWED,
         Ok(Ending::NameTaken) => {
@@ -113,7 +116,7 @@ pub(super) fn run_alone(config: &AgentConfig) -> Result<(), String> {
         liveness_connection: LivenessConnection::new().ok().map(Arc::new),
         cpu_placement: CpuPlacement::new(cpu_placement::read_machine()),
     };
-    let (rails, engine, _) = start(resources, config, None)?;
+    let (rails, tree, _) = start(resources, config, None)?;
     // A name may contain a slash, a file name may not.
     let file = config.name.as_str().replace('/', "_") + MEMBER_SUFFIX;
     let path = base_directory().ok().map(|base| base.join(file));
@@ -121,7 +124,7 @@ pub(super) fn run_alone(config: &AgentConfig) -> Result<(), String> {
     note_seeds(&mut admin_endpoint, config);
     let mut event_loop = EventLoop::new(
         rails,
-        engine,
+        tree,
         None,
         admin_endpoint,
         config.profile,
@@ -148,7 +151,7 @@ pub(super) fn run_alone(config: &AgentConfig) -> Result<(), String> {
 
 fn serve(
     rails: (Fabric, Rails),
-    engine: Engine,
+    tree: Tree,
     record: Record,
     inherited: InheritedState,
     agent_directory: &AgentDirectory,
@@ -173,7 +176,7 @@ fn serve(
         record,
         agent_directory,
         config,
-        &engine,
+        &tree,
     )?;
     let path = agent_directory.directory().join(SOCKET);
     let mut admin_endpoint = AdminEndpoint::open(config, Some(agent_directory), Some(&path));
@@ -185,7 +188,7 @@ fn serve(
     note_seeds(&mut admin_endpoint, config);
     let mut event_loop = EventLoop::new(
         rails,
-        engine,
+        tree,
         Some(job),
         admin_endpoint,
         config.profile,
@@ -238,7 +241,7 @@ fn start(
     resources: RailResources,
     config: &AgentConfig,
     record: Option<Record>,
-) -> Result<((Fabric, Rails), Engine, Record), String> {
+) -> Result<((Fabric, Rails), Tree, Record), String> {
     let is_default = config.rails.rails.is_empty();
     let choice = is_default.then(|| DefaultRails::choose(&resources.libfabric));
     let (mut fabric, mut rails) = match &record {
@@ -268,13 +271,16 @@ fn start(
     if let Some(key) = engine_config.key {
         fabric.set_key(key);
     }
-    let engine = match &config.gossip {
-        Some(gossip) => start_gossip(gossip, &engine_config, &fabric.local_nids())?,
-        None => start_overlay(engine_config, &record)?,
+    let tree = match (&config.gossip, &config.zones) {
+        (Some(gossip), _) => {
+            Tree::flat(start_gossip(gossip, &engine_config, &fabric.local_nids())?)
+        }
+        (None, Some(zones)) => start_zones(zones, config, engine_config, &record)?,
+        (None, None) => Tree::flat(start_overlay(engine_config, &record)?),
     };
     record.set_rails(&address, rails.document(), rails.open());
     info!(name = %config.name, rails = address, seed = config.random_seed, "rails are open");
-    Ok(((fabric, rails), engine, record))
+    Ok(((fabric, rails), tree, record))
 }
 
 /// Starts the overlay, new or from the last worker's snapshot.
@@ -291,6 +297,47 @@ fn start_overlay(config: Config, record: &Record) -> Result<Engine, String> {
     }
     let engine = Overlay::new(config).map_err(|error| error.to_string())?;
     Ok(engine.into())
+}
+
+/// Starts the tree of a job with zones, new or from the last worker's snapshot.
+fn start_zones(
+    zones: &JobZones,
+    config: &AgentConfig,
+    mut engine: Config,
+    record: &Record,
+) -> Result<Tree, String> {
+    let (map, now) = (Arc::clone(&zones.map), Instant(monotonic_ns() / 1000));
+    let own = map.directory().find(&engine.name);
+    let own = own.and_then(|node| map.base_zone(node));
+    let mut contacts = vec![Vec::new(); map.directory().len()];
+    for (name, nids) in &config.contacts {
+        let Some(node) = map.directory().find(name) else {
+            return Err(format!(
+                "seed {name}={nids}: node {name} is not one of the job's {} nodes; correct its name or the list of \
+                 nodes (MUSTER_NODES)",
+                contacts.len()
+            ));
+        };
+        let address = nids.to_string().into_bytes();
+        if map.base_zone(node) == own && engine.seeds.len() < SEEDS_MAX && *name != engine.name {
+            engine.seeds.push(address.clone());
+        }
+        contacts[node.0 as usize] = address;
+    }
+    let tree = TreeConfig {
+        map,
+        engine,
+        contacts: Arc::new(contacts),
+    };
+    if !record.engine.is_empty() {
+        match Tree::resume(tree.clone(), &record.engine, now) {
+            Ok(tree) => return Ok(tree),
+            Err(reason) => {
+                warn!(%reason, "the last worker's snapshot is not valid; a new incarnation starts");
+            }
+        }
+    }
+    Tree::new(tree).map_err(|error| error.to_string())
 }
 
 /// Starts age gossip. It inherits no state: a few cycles restore all of it.

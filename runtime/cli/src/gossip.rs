@@ -3,10 +3,10 @@
 use super::answer::{align, array, text};
 use super::show::{ShowArgs, change, show};
 use clap::{Args, Subcommand};
-use muster_agent::rendezvous::Server;
 use muster_config::{LIST_MAX, read_key_file, standing_key};
 use muster_control::{GossipCommand, Question, Request};
 use muster_ipc::base_directory;
+use muster_rendezvous::Server;
 use muster_sys::file::read_text;
 use muster_sys::limits;
 use muster_terminal::CliError;

@@ -102,8 +102,7 @@ enum Command {
     /// Replace the configuration by an exported one.
     Import(document::ImportArgs),
     /// Plan the zones of a large job.
-    #[command(subcommand)]
-    Zones(zones::ZonesCommand),
+    Zones(zones::ZonesArgs),
     /// Launch an MPI job that continues after the loss of ranks and nodes.
     Run(muster_launch::command::RunArgs),
     /// Start a real MPI job on emulated nodes, kill a rank, silence a node, and show which
@@ -164,7 +163,7 @@ pub fn main() -> ExitCode {
         Command::Gossip(args) => gossip::run(&args),
         Command::Export(args) => document::export(&args),
         Command::Import(args) => document::import(&args),
-        Command::Zones(command) => zones::run(&command),
+        Command::Zones(args) => zones::run(&args),
         Command::Run(args) => return muster_launch::command::run(&args),
         Command::Demo(args) => return args.execute("demo"),
         Command::Bench(args) => return args.execute("bench"),

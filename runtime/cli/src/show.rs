@@ -42,6 +42,9 @@ pub(crate) struct MembersArgs {
     /// One row for each state, with the names folded: n[01-04,07].
     #[arg(short, long)]
     fold: bool,
+    /// The nodes of this zone of the job, in place of the members of the agent's own zone.
+    #[arg(long, value_name = "ZONE")]
+    zone: Option<String>,
     #[command(flatten)]
     show: ShowArgs,
 }
@@ -59,8 +62,20 @@ pub(crate) struct WhyArgs {
 /// Runs `muster members`.
 pub(crate) fn members(args: &MembersArgs) -> Result<(), CliError> {
     let names = names::members("members", &args.only)?;
-    let mut answer = ask(&args.show, &Request::Ask(Question::Members))?;
-    args.choose(&names, &mut answer)?;
+    let key = if args.zone.is_some() {
+        "nodes"
+    } else {
+        "members"
+    };
+    let question = args.zone.clone().map_or(Question::Members, Question::Zone);
+    let mut answer = ask(&args.show, &Request::Ask(question))?;
+    args.choose(key, &names, &mut answer)?;
+    if args.zone.is_some() && !args.fold {
+        print_answer(args.show.output, &answer, |answer| {
+            paint::table(&zone_table(answer), &paint::STATES, paint::is_coloured())
+        });
+        return Ok(());
+    }
     let table = if args.fold {
         folded_table
     } else {
@@ -74,8 +89,8 @@ pub(crate) fn members(args: &MembersArgs) -> Result<(), CliError> {
 
 impl MembersArgs {
     /// Keeps the wanted members, sorted by name with numbers in numeric order.
-    fn choose(&self, names: &[String], answer: &mut Value) -> Result<(), CliError> {
-        let Some(members) = answer["members"].as_array_mut() else {
+    fn choose(&self, key: &str, names: &[String], answer: &mut Value) -> Result<(), CliError> {
+        let Some(members) = answer[key].as_array_mut() else {
             return Ok(());
         };
         let is_known = |name: &&String| members.iter().any(|one| text(one, "name") == *name);
@@ -97,7 +112,8 @@ impl MembersArgs {
 
 fn folded_table(answer: &Value) -> String {
     let mut states: BTreeMap<(&str, String), Vec<&Value>> = BTreeMap::new();
-    for member in array(answer, "members") {
+    let members = array(answer, "members").iter();
+    for member in members.chain(array(answer, "nodes")) {
         let (state, cause) = (text(member, "state"), text(member, "cause"));
         let cause = match state == "left" && !explanation::failed_ranks(member).is_empty() {
             true => format!("{cause}, after a rank failed"),
@@ -117,6 +133,25 @@ fn folded_table(answer: &Value) -> String {
             members.len().to_string(),
             ranges(&ranks),
             cause,
+        ]);
+    }
+    align(&rows)
+}
+
+/// The nodes of a zone.
+fn zone_table(answer: &Value) -> String {
+    let mut rows = vec![["NAME", "STATE", "CAUSE", "RANKS REPORTED"].map(String::from)];
+    for node in array(answer, "nodes") {
+        let ranks = array(node, "ranks").iter().map(|rank| {
+            let (state, cause) = (text(rank, "state"), text(rank, "cause"));
+            format!("{} {state} ({cause})", rank["rank"])
+        });
+        let cause = node["cause"].as_str().unwrap_or("-");
+        rows.push([
+            text(node, "name").to_owned(),
+            text(node, "state").to_owned(),
+            cause.to_owned(),
+            ranks.collect::<Vec<_>>().join(", "),
         ]);
     }
     align(&rows)

@@ -1,8 +1,11 @@
-//! `muster zones plan`: prints the zones that a job of these nodes would have, and asks no agent.
+//! `muster zones` prints the zones of the job as an agent knows them; `muster zones plan` prints those that a job would
+//! have, and asks no agent.
 
-use super::answer::align;
+use super::answer::{align, array, print_answer, text};
+use super::show::{ShowArgs, ask};
 use clap::{Args, Subcommand};
 use muster_config::{ZoneSourceError, ZoneSources, parse_topology};
+use muster_control::{Question, Request};
 use muster_hostlist::{expand, fold};
 use muster_sys::file::read_text;
 use muster_terminal::{CliError, Format};
@@ -15,6 +18,19 @@ use std::path::{Path, PathBuf};
 const FILE_MAX: usize = 64 << 20;
 /// Zones of a level that the table shows without --all.
 const SHOWN: usize = 20;
+
+/// Options of `muster zones`.
+#[derive(Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct ZonesArgs {
+    #[command(subcommand)]
+    command: Option<ZonesCommand>,
+    /// Show all zones, not the first 20 of each level.
+    #[arg(long)]
+    all: bool,
+    #[command(flatten)]
+    show: ShowArgs,
+}
 
 /// Subcommands of `muster zones`.
 #[derive(Subcommand)]
@@ -62,8 +78,16 @@ pub(crate) struct PlanArgs {
 }
 
 /// Runs `muster zones`.
-pub(crate) fn run(command: &ZonesCommand) -> Result<(), CliError> {
-    let ZonesCommand::Plan(args) = command;
+pub(crate) fn run(args: &ZonesArgs) -> Result<(), CliError> {
+    let Some(ZonesCommand::Plan(plan)) = &args.command else {
+        let answer = ask(&args.show, &Request::Ask(Question::Zones))?;
+        let shown = if args.all { usize::MAX } else { SHOWN };
+        print_answer(args.show.output, &answer, |answer| {
+            zones_table(answer, shown)
+        });
+        return Ok(());
+    };
+    let args = plan;
     let (map, source) = args.plan()?;
     match args.output {
         Format::Table => print!(
@@ -73,6 +97,68 @@ pub(crate) fn run(command: &ZonesCommand) -> Result<(), CliError> {
         Format::Json => println!("{:#}", document(&map, &source)),
     }
     Ok(())
+}
+
+/// A row for each zone, those that need attention first: at most `shown` of each level.
+fn zones_table(answer: &Value, shown: usize) -> String {
+    let number = |zone: &Value, key: &str| zone[key].as_u64().unwrap_or(0);
+    let gone =
+        |zone: &Value| number(zone, "failed") + number(zone, "left") + number(zone, "suspect");
+    let levels = number(answer, "levels");
+    let mut rows = vec![
+        [
+            "LEVEL",
+            "ZONE",
+            "NODES",
+            "ALIVE",
+            "DEGRADED",
+            "FAILED",
+            "LEFT",
+            "UNKNOWN",
+            "SUPERVISORS",
+        ]
+        .map(String::from),
+    ];
+    let mut hidden = Vec::new();
+    for level in 0..levels {
+        let zones = array(answer, "zones").iter();
+        let mut zones: Vec<&Value> = zones
+            .filter(|zone| number(zone, "level") == level)
+            .collect();
+        zones.sort_by_key(|zone| (zone["own"] != true, gone(zone) == 0));
+        if zones.len() > shown {
+            hidden.push(format!("{} of level {level}", zones.len() - shown));
+        }
+        for zone in zones.into_iter().take(shown) {
+            let supervisors = array(zone, "supervisors").iter().filter_map(Value::as_str);
+            let own = if zone["own"] == true { "*" } else { "" };
+            rows.push([
+                level.to_string(),
+                format!("{}{own}", text(zone, "zone")),
+                number(zone, "nodes").to_string(),
+                number(zone, "alive").to_string(),
+                number(zone, "degraded").to_string(),
+                number(zone, "failed").to_string(),
+                number(zone, "left").to_string(),
+                (number(zone, "unknown") + number(zone, "suspect")).to_string(),
+                fold(supervisors),
+            ]);
+        }
+    }
+    let mut table = align(&rows);
+    if !hidden.is_empty() {
+        let _ = writeln!(
+            table,
+            "\nNot shown: {}; --all shows them.",
+            hidden.join(", ")
+        );
+    }
+    let _ = writeln!(
+        table,
+        "\n*: the zones of {}. Supervisors are known to the members of the zone above.",
+        text(answer, "self")
+    );
+    table
 }
 
 impl PlanArgs {

@@ -64,6 +64,33 @@ fn nids_of_hosts(
         why,
     };
     let names = expand(hosts, HOSTS_MAX).map_err(|cause| refused(cause.to_string()))?;
+    nids_of(hosts, names.into_iter().take(most).collect(), rail, port)
+}
+
+/// The addresses of hosts by their names, at the port and on the net of this rail.
+pub(crate) fn nids_of_names(
+    names: Vec<String>,
+    rail: Option<&Nid>,
+    port: u16,
+) -> Result<Vec<(String, NidList)>, ConfigError> {
+    let found = nids_of("", names, rail, port)?;
+    let list = |(name, nid): (String, Nid)| {
+        let nids = list_of(&name, nid)?;
+        Ok((name, nids))
+    };
+    found.into_iter().map(list).collect()
+}
+
+fn nids_of(
+    hosts: &str,
+    names: Vec<String>,
+    rail: Option<&Nid>,
+    port: u16,
+) -> Result<Vec<(String, Nid)>, ConfigError> {
+    let refused = |why: String| ConfigError::Hosts {
+        text: hosts.to_owned(),
+        why,
+    };
     let (port, net) = match rail {
         Some(rail) => (rail.port, rail.net.to_string()),
         // The name of the first net if all interfaces are rails.
@@ -78,7 +105,7 @@ fn nids_of_hosts(
         let nid = nid.parse().map_err(|cause| refused(format!("{cause}")))?;
         Ok((name, nid))
     };
-    names.into_iter().take(most).map(nid).collect()
+    names.into_iter().map(nid).collect()
 }
 
 fn address_of(name: &str) -> Result<Ipv4Addr, String> {

@@ -32,7 +32,7 @@ pub use profile::{ProfileError, parse_profile};
 pub use rails::{RailEntry, RailsDocument, SUBJECTS, subject, switch_word};
 pub use unknown::{check_log, strange_settings, unknown_settings};
 pub use yaml::{DOCUMENT_MAX, YamlError};
-pub use zones::{Topology, ZoneSourceError, ZoneSources, parse_topology};
+pub use zones::{JobZones, Topology, ZoneSourceError, ZoneSources, parse_topology, parse_zones};
 
 use muster_fabric::{Nid, NidError, NidList};
 use muster_sys::file::{read_text, text_of};
@@ -70,6 +70,10 @@ pub struct AgentConfig {
     pub rails: RailsDocument,
     /// Addresses of members to join, one entry a member.
     pub seeds: Vec<NidList>,
+    /// The zones of the job; none if it is one zone.
+    pub zones: Option<JobZones>,
+    /// Addresses of nodes of a job with zones, by the names of the nodes.
+    pub contacts: Vec<(String, NidList)>,
     /// Heartbeat and deadline.
     pub profile: Profile,
     /// The configuration of age gossip, if it runs instead of the overlay.
@@ -211,13 +215,21 @@ pub enum ConfigError {
     },
     /// An invalid seed.
     #[error(
-        "seed {text:?}: {source} (--seed, MUSTER_SEEDS: ADDRESS[:PORT]@NET[,ADDRESS[:PORT]@NET...])"
+        "seed {text:?}: {source} (--seed, MUSTER_SEEDS: [NODE=]ADDRESS[:PORT]@NET[,ADDRESS[:PORT]@NET...])"
     )]
     Seed {
         /// The seed as given.
         text: String,
         /// The parser's error.
         source: NidError,
+    },
+    /// Unusable zones.
+    #[error("zones {text:?}: {why} (--zones, MUSTER_ZONES)")]
+    Zones {
+        /// The setting as given.
+        text: String,
+        /// The reason and the remedy.
+        why: String,
     },
     /// Unusable hosts.
     #[error(
@@ -339,19 +351,33 @@ pub fn read_document(path: &Path) -> Result<RailsDocument, ConfigError> {
     })
 }
 
-/// Parses seeds, separated by white space; each is one member's list of NIDs.
+/// A member to join.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SeedEntry {
+    /// The name of its node, if it is given.
+    pub node: Option<String>,
+    /// Its NIDs.
+    pub nids: NidList,
+}
+
+/// Parses seeds, separated by white space; each is one member's list of NIDs, behind `NODE=` if its node is named.
 ///
 /// # Errors
 /// The first invalid seed, or too many seeds.
-pub fn parse_seeds(texts: &[String]) -> Result<Vec<NidList>, ConfigError> {
-    let parse = |text: &str| {
-        text.parse().map_err(|source| ConfigError::Seed {
+pub fn parse_seeds(texts: &[String]) -> Result<Vec<SeedEntry>, ConfigError> {
+    let parse = |text: &str| -> Result<SeedEntry, ConfigError> {
+        let (node, list) = match text.split_once('=') {
+            Some((node, list)) => (Some(node.to_owned()), list),
+            None => (None, text),
+        };
+        let nids = list.parse().map_err(|source| ConfigError::Seed {
             text: text.to_owned(),
             source,
-        })
+        })?;
+        Ok(SeedEntry { node, nids })
     };
     let texts = texts.iter().flat_map(|text| text.split_whitespace());
-    let seeds: Vec<NidList> = texts.map(parse).collect::<Result<_, _>>()?;
+    let seeds: Vec<SeedEntry> = texts.map(parse).collect::<Result<_, _>>()?;
     limit("seeds", seeds.len(), SEEDS_MAX)?;
     Ok(seeds)
 }

@@ -9,7 +9,7 @@ use strsim::osa_distance;
 const PREFIX: &str = "MUSTER_";
 
 /// The variables that a user may set. A test checks that the variables of all options and manual pages are included.
-const KNOWN: [&str; 34] = [
+const KNOWN: [&str; 36] = [
     "AGENT",
     "ALLOW_FAST_INTERVAL",
     "CONFIG",
@@ -32,6 +32,7 @@ const KNOWN: [&str; 34] = [
     "LOG_TO",
     "MINORITY",
     "NODE",
+    "NODES",
     "PARTICIPANTS",
     "PMIX_EVENTS",
     "PMPI_STATS",
@@ -44,6 +45,7 @@ const KNOWN: [&str; 34] = [
     "ROUND_TRIP_MS",
     "SEEDS",
     "ULFM",
+    "ZONES",
 ];
 /// Variables that module files and package managers set for an installed package; they are not reported.
 const OF_PACKAGES: [&str; 9] = [

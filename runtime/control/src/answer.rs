@@ -4,17 +4,24 @@ use super::Question;
 use super::member::member;
 use super::sources::Sources;
 use super::words::cause_word;
-use super::{explanation, metrics, rails, rank, unreachable};
+use super::{explanation, metrics, rails, rank, unreachable, zones};
 use muster_protocol::{Engine, Instant, MemberId, Observation, ObservationKind, Phase};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 /// Answers a question.
 pub fn answer(question: &Question, known: &Sources<'_>) -> Value {
-    let (engine, fabric, now) = (known.engine, known.fabric, known.now);
+    let (engine, fabric, now) = (known.engine(), known.fabric, known.now);
     match question {
         Question::Members => members(known),
-        Question::Why(name) => why(engine, name, now),
+        Question::Zones => zones::zones(known.tree),
+        Question::Zone(path) => zones::zone(known.tree, path),
+        Question::Why(name) => {
+            let elsewhere = || zones::why(known.tree, name);
+            why(engine, name, now)
+                .or_else(elsewhere)
+                .unwrap_or_else(|| unknown(name))
+        }
         Question::Rails => rails::rails(fabric, known.rail_retry, known.choice),
         Question::Rail { net, index } => rails::one(fabric, *net, *index),
         Question::Nets => rails::nets(fabric),
@@ -46,7 +53,7 @@ pub fn done(result: Result<String, String>) -> Value {
 }
 
 fn members(known: &Sources<'_>) -> Value {
-    let (engine, now) = (known.engine, known.now);
+    let (engine, now) = (known.engine(), known.now);
     let members: Vec<Value> = engine
         .members()
         .map(|view| member(engine, &view, now))
@@ -67,20 +74,14 @@ fn is_outcast(engine: &Engine) -> bool {
 }
 
 /// What is known of a member, or of a rank and its node, and how. Who is named like a rank goes before it.
-fn why(engine: &Engine, name: &str, now: Instant) -> Value {
+fn why(engine: &Engine, name: &str, now: Instant) -> Option<Value> {
     let id = MemberId::of(name);
     let found = match (engine.member(id), name.parse()) {
         (Some(view), _) => Some((id, member(engine, &view, now))),
         (None, Ok(number)) => rank::find(engine, number, now),
         (None, Err(_)) => None,
     };
-    let Some((id, mut value)) = found else {
-        let what = match name.parse::<u32>() {
-            Ok(_) => "member or rank",
-            Err(_) => "member",
-        };
-        return json!({ "error": format!("no {what} named {name} is known; see muster members") });
-    };
+    let (id, mut value) = found?;
     let evidence: Vec<Value> = engine
         .why(id)
         .map(|observation| evidence(engine, observation, now))
@@ -88,7 +89,15 @@ fn why(engine: &Engine, name: &str, now: Instant) -> Value {
     value["schema"] = "muster/why/v1".into();
     value["evidence"] = evidence.into();
     value["explanation"] = explanation::explain(&value).into();
-    value
+    Some(value)
+}
+
+fn unknown(name: &str) -> Value {
+    let what = match name.parse::<u32>() {
+        Ok(_) => "member or rank",
+        Err(_) => "member",
+    };
+    json!({ "error": format!("no {what} named {name} is known; see muster members") })
 }
 
 fn evidence(engine: &Engine, observation: &Observation, now: Instant) -> Value {
@@ -149,14 +158,10 @@ fn attributes(engine: &Engine, name: Option<&str>) -> Value {
 }
 
 fn stats(known: &Sources<'_>) -> Value {
-    let mut counters = Map::new();
-    known.engine.counters().each(|name, value| {
-        counters.insert(name.to_owned(), value.into());
-    });
     json!({
         "schema": "muster/stats/v1",
-        "lateness_ms": known.engine.lateness_us() as f64 / 1000.0,
-        "counters": counters,
+        "lateness_ms": known.engine().lateness_us() as f64 / 1000.0,
+        "counters": known.counters(),
         "agent": known.agent.iter().copied().collect::<BTreeMap<_, _>>(),
         "fabric": rails::totals(known.fabric),
     })

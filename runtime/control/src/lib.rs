@@ -27,6 +27,7 @@ mod sources;
 pub mod unreachable;
 mod validator;
 mod words;
+mod zones;
 
 pub use answer::{answer, done};
 pub use follow::{Followed, Follower};

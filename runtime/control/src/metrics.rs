@@ -20,7 +20,7 @@ pub(super) fn text(known: &Sources<'_>) -> String {
     text.family("muster_agent", "info", "The agent that tells.");
     text.sample("muster_agent_info", &[("release", RELEASE)], 1.0);
     members(&mut text, known);
-    let engine = known.engine;
+    let engine = known.engine();
     let others = engine.members().filter(|view| view.id() != engine.id());
     let deadline_us = others.map(|view| engine.deadline_us(view.id())).max();
     let seconds = |us: u64| us as f64 / 1e6;
@@ -57,7 +57,7 @@ fn members(text: &mut Exposition, known: &Sources<'_>) {
     ];
     let mut of_nodes: BTreeMap<&str, u64> = states.map(|state| (state_word(state), 0)).into();
     let mut of_ranks: BTreeMap<&str, u64> = ranks.map(|state| (rank_word(state), 0)).into();
-    for view in known.engine.members() {
+    for view in known.engine().members() {
         *of_nodes.entry(state_word(view.state())).or_default() += 1;
         for fact in view.ranks() {
             *of_ranks.entry(rank_word(fact.state)).or_default() += 1;
@@ -123,13 +123,12 @@ fn rail_figures(text: &mut Exposition, known: &Sources<'_>) {
 /// What protocol, agent and fabric count, under their own names.
 fn counters(text: &mut Exposition, known: &Sources<'_>) {
     let mut rejected = Vec::new();
-    known
-        .engine
-        .counters()
-        .each(|name, value| match name.strip_prefix(REJECTED) {
+    for (name, value) in known.counters() {
+        match name.strip_prefix(REJECTED) {
             Some(reason) => rejected.push((reason.to_owned(), value)),
-            None => text.counter("protocol", name, value),
-        });
+            None => text.counter("protocol", &name, value),
+        }
+    }
     let name = "muster_protocol_rejected";
     text.family(
         name,

@@ -80,6 +80,10 @@ impl fmt::Display for GossipCommand {
 pub enum Question {
     /// All known members, with state, ranks and evidence.
     Members,
+    /// The zones of the job.
+    Zones,
+    /// The nodes of the zone at this path.
+    Zone(String),
     /// What is known about one member, and from whom.
     Why(String),
     /// The local rails and what went over them.
@@ -143,8 +147,8 @@ impl Question {
 pub enum RequestError {
     /// It begins like nothing that is known.
     #[error(
-        "{0:?} is no question; ask members, why NAME, attrs, events, rails, nets, peers, policy, relays, \
-         explain NAME, export, stats, metrics, config or about, or say what to change"
+        "{0:?} is no question; ask members, zones, zone PATH, why NAME, attrs, events, rails, nets, peers, policy, \
+         relays, explain NAME, export, stats, metrics, config or about, or say what to change"
     )]
     Unknown(String),
     /// It begins like a change.
@@ -160,6 +164,8 @@ impl FromStr for Request {
         let named = |name: &str| !name.is_empty();
         let question = match words[..] {
             ["members"] => Question::Members,
+            ["zones"] => Question::Zones,
+            ["zone", path] if named(path) => Question::Zone(path.to_owned()),
             ["rails"] => Question::Rails,
             ["nets"] => Question::Nets,
             ["policy"] => Question::Policy,
@@ -281,6 +287,8 @@ impl fmt::Display for Question {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Members => f.write_str("members"),
+            Self::Zones => f.write_str("zones"),
+            Self::Zone(path) => write!(f, "zone {path}"),
             Self::Why(name) => write!(f, "why {name}"),
             Self::Rails => f.write_str("rails"),
             Self::Rail { net, index } => write!(f, "rails {net} {index}"),
@@ -317,6 +325,8 @@ mod tests {
         };
         for question in [
             Question::Members,
+            Question::Zones,
+            Question::Zone("row1/rack2".into()),
             Question::Why("n1".into()),
             Question::Rails,
             Question::Rail {

@@ -11,6 +11,7 @@ use crate::event::Event;
 use crate::evidence::Observation;
 use crate::identity::{MemberId, Version};
 use crate::interface::{Input, MemberView, Phase, Target, Transmit};
+use crate::ledger::{LedgerEntry, LedgerKey};
 use crate::overlay::{GroupFailure, Overlay};
 use crate::reject::Reject;
 use crate::time::Instant;
@@ -87,6 +88,25 @@ impl Engine {
         match self {
             Self::Age(engine) => Some(engine),
             Self::Overlay(_) => None,
+        }
+    }
+
+    /// The entry of the ledger with this key. The ledger belongs to the overlay.
+    #[must_use]
+    pub fn ledger_entry(&self, key: LedgerKey) -> Option<&LedgerEntry> {
+        self.overlay()?.ledger_entry(key)
+    }
+
+    /// All entries of the ledger.
+    pub fn ledger(&self) -> impl Iterator<Item = &LedgerEntry> {
+        self.overlay().into_iter().flat_map(Overlay::ledger)
+    }
+
+    /// The key of the next entry of the ledger that has changed.
+    pub fn poll_ledger(&mut self) -> Option<LedgerKey> {
+        match self {
+            Self::Overlay(engine) => engine.poll_ledger(),
+            Self::Age(_) => None,
         }
     }
 

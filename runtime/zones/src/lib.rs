@@ -6,7 +6,8 @@
 //! [`plan`] makes it from what is known about the machine; [`choose`] and [`guards`] assign roles to nodes,
 //! and [`Assignment`] has those of all zones. [`Tree`] is the membership of one node.
 //!
-//! Layers, from bottom to top: `limits`, `error`, `directory`; `map`; `roles`; `assignment` and `plan`; `tree`.
+//! Layers, from bottom to top: `limits`, `error`, `directory`; `map`, `rank_runs`; `roles`; `assignment` and `plan`;
+//! `tree`.
 //!
 //! The crate is pure. It does not know files, Slurm, or the network: `muster-config` reads what a user writes.
 //!
@@ -20,6 +21,7 @@ mod error;
 mod limits;
 mod map;
 mod plan;
+mod rank_runs;
 mod roles;
 mod tree;
 
@@ -29,5 +31,6 @@ pub use error::{Contradiction, MapError};
 pub use limits::{DEPTH_MAX, NODES_MAX, SUPERVISORS, ZONE_MEMBERS_MAX};
 pub use map::{Merged, ROOT, ZoneEntry, ZoneId, ZoneMap};
 pub use plan::{Aim, Switch, plan};
-pub use roles::{Role, choose, guards};
-pub use tree::{Tree, TreeConfig, TreeError, TreeEvent, zone_number};
+pub use rank_runs::RankRuns;
+pub use roles::{CANDIDATES, Role, candidates, choose, guards};
+pub use tree::{Tree, TreeConfig, TreeError, TreeEvent, ZONES_KEYS, zone_number};

@@ -112,6 +112,19 @@ impl ZoneMap {
         Ok(map)
     }
 
+    /// The map of a job whose nodes are not known beforehand: one zone without a list of its nodes.
+    #[must_use]
+    pub fn unknown() -> Self {
+        Self {
+            directory: Directory::default(),
+            order: Vec::new(),
+            zone_of: Vec::new(),
+            levels: vec![Vec::new()],
+            merged: Vec::new(),
+            digest: 0,
+        }
+    }
+
     fn check_sizes(&self) -> Result<(), MapError> {
         let too_large = self
             .zones()
@@ -205,6 +218,18 @@ impl ZoneMap {
                 &self.order[parts.start as usize..parts.end as usize]
             }
             _ => &[],
+        }
+    }
+
+    /// The nodes of a zone and of all zones below it, base zone after base zone.
+    #[must_use]
+    pub fn nodes_of(&self, zone: ZoneId) -> Vec<NodeIndex> {
+        match zone.level {
+            0 => self.nodes(zone).to_vec(),
+            _ => self
+                .children(zone)
+                .flat_map(|child| self.nodes_of(child))
+                .collect(),
         }
     }
 

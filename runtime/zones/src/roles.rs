@@ -6,6 +6,12 @@
 
 use muster_protocol::MemberId;
 
+use crate::directory::NodeIndex;
+use crate::map::{ZoneId, ZoneMap};
+
+/// Nodes of another zone whose addresses are tried to find the zone above.
+pub const CANDIDATES: usize = 4;
+
 /// A role of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
@@ -37,6 +43,31 @@ pub fn choose(
         }
     }
     best.into_iter().map(|(_, id)| id).collect()
+}
+
+/// The nodes that come first as supervisors of a zone, at most `count`: while all nodes are alive, its supervisors
+/// are among them.
+#[must_use]
+pub fn candidates(map: &ZoneMap, zone: ZoneId, count: usize) -> Vec<NodeIndex> {
+    let members: Vec<NodeIndex> = match zone.level {
+        0 => map.nodes(zone).to_vec(),
+        _ => {
+            let children = map.children(zone);
+            children
+                .flat_map(|child| candidates(map, child, count))
+                .collect()
+        }
+    };
+    let id = |node: &NodeIndex| Some((MemberId::of(&map.directory().name(*node)?), *node));
+    let ids: Vec<(MemberId, NodeIndex)> = members.iter().filter_map(id).collect();
+    let all = ids.iter().map(|(id, _)| *id);
+    let chosen = choose(Role::Supervisor, map.path(zone), all, count);
+    let node = |id: MemberId| {
+        ids.iter()
+            .find(|(other, _)| *other == id)
+            .map(|(_, node)| *node)
+    };
+    chosen.into_iter().filter_map(node).collect()
 }
 
 /// The guards of the zone at `path`: members of the zone above that are not nodes of it, so that the death of a

@@ -10,6 +10,7 @@ use muster_fabric::Transport;
 use muster_protocol::age::Participant;
 use muster_protocol::{Age, AgeConfig, CauseKind, Engine, Event, EventKind, Input};
 use muster_sys::clock::monotonic_ns;
+use muster_zones::Tree;
 use serde_json::{Value, json};
 use tracing::{error, info, warn};
 
@@ -87,7 +88,7 @@ pub(super) fn status(engine: &Engine) -> Value {
 impl EventLoop {
     /// Takes the list of participants when it is complete, and starts gossip.
     pub(super) fn discover_participants(&mut self) {
-        let Engine::Age(engine) = &self.engine else {
+        let Engine::Age(engine) = self.tree.base() else {
             return;
         };
         let key = engine.config().key;
@@ -105,7 +106,7 @@ impl EventLoop {
                     job.save_participants(written(&gossip.participants));
                 }
                 self.expect_present();
-                if let Engine::Age(engine) = &mut self.engine {
+                if let Engine::Age(engine) = self.tree.base_mut() {
                     engine.resume_gossip();
                 }
             }
@@ -122,7 +123,7 @@ impl EventLoop {
         command: &GossipCommand,
         made: Option<Made>,
     ) -> Result<String, String> {
-        let Engine::Age(engine) = &mut self.engine else {
+        let Engine::Age(engine) = self.tree.base_mut() else {
             return Err("this agent runs the overlay; start it with --protocol age \
                         (MUSTER_PROTOCOL=age)"
                 .into());
@@ -173,7 +174,7 @@ impl EventLoop {
     ) -> Result<String, String> {
         let local = self.fabric.local_nids();
         let mut config = made.map_or_else(|| gossip.engine(&local), Ok)?;
-        let Engine::Age(before) = &mut self.engine else {
+        let Engine::Age(before) = self.tree.base_mut() else {
             return Err("this agent runs the overlay".into());
         };
         let is_waiting = config.is_waiting;
@@ -189,7 +190,7 @@ impl EventLoop {
         let _ = engine.handle(instant(monotonic_ns()), Input::Wake);
         engine.halt();
         let count = engine.config().participants.len();
-        self.engine = engine.into();
+        self.tree = Tree::flat(engine.into());
         self.admin_endpoint.participant_discovery = ParticipantDiscovery::of(gossip);
         if is_waiting {
             info!("gossip is initialised and waits for its participants");

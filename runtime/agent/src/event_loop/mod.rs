@@ -27,6 +27,7 @@ mod rail_changes;
 mod rail_liveness;
 mod requests;
 mod state;
+mod zones;
 
 use crate::admin_endpoint::AdminEndpoint;
 use crate::descriptors::Descriptors;
@@ -51,11 +52,13 @@ use crate::unauthenticated::UnauthenticatedSenders;
 use muster_control::Control;
 use muster_fabric::{Arrival, Fabric, PeerHandle, Transport};
 use muster_protocol::{
-    Class, Engine, EventKind, Input, Instant, Phase, Profile, Reject, Route, Target, frame,
+    Class, Engine, EventKind, Input, Instant, MemberId, Phase, Profile, Reject, Route, Target,
+    frame,
 };
 use muster_sys::clock::monotonic_ns;
 use muster_sys::poll::{Epoll, Ready};
 use muster_sys::schedule::demotions;
+use muster_zones::{Tree, TreeEvent};
 use state::{Lifetime, Poller, RailMonitor, Timing};
 use std::io;
 use std::os::fd::AsFd;
@@ -83,7 +86,7 @@ const TOKEN_RANKS: u64 = 3;
 /// All objects that the loop drives.
 pub(super) struct EventLoop {
     fabric: Fabric,
-    engine: Engine,
+    tree: Tree,
     peers: PeerDirectory,
     rails: Rails,
     monitor: RailMonitor,
@@ -102,7 +105,7 @@ pub(super) struct EventLoop {
 impl EventLoop {
     pub(super) fn new(
         (fabric, rails): (Fabric, Rails),
-        mut engine: Engine,
+        mut tree: Tree,
         mut job: Option<RankService>,
         admin_endpoint: AdminEndpoint,
         profile: Profile,
@@ -124,9 +127,9 @@ impl EventLoop {
             job.watch_parent_pipe(&epoll, TOKEN_RANKS);
         }
         let buffer = vec![0; fabric.mtu()];
-        let saved_version = engine.version();
-        let priority = Priority::request(&mut engine, profile.deadline_us());
-        let status = Status::resume(engine.attribute(engine.id(), RAILS_KEY));
+        let saved_version = tree.base().version();
+        let priority = Priority::request(&mut tree, profile.deadline_us());
+        let status = Status::resume(tree.base().attribute(tree.base().id(), RAILS_KEY));
         let monitor = RailMonitor {
             status,
             ..RailMonitor::default()
@@ -158,7 +161,7 @@ impl EventLoop {
         };
         let event_loop = Self {
             fabric,
-            engine,
+            tree,
             peers: PeerDirectory::default(),
             rails,
             monitor,
@@ -182,7 +185,7 @@ impl EventLoop {
     /// Age gossip inherits no members. Without this, a member that failed before this worker took over would never
     /// be missed.
     fn expect_present(&mut self) {
-        if let (Some(job), Engine::Age(age)) = (&self.job, &mut self.engine) {
+        if let (Some(job), Engine::Age(age)) = (&self.job, self.tree.base_mut()) {
             job.present().for_each(|id| age.expect(id));
         }
     }
@@ -192,14 +195,14 @@ impl EventLoop {
         self.expect_present();
         if let Some(job) = &self.job {
             let now = instant(monotonic_ns());
-            for report in job.catch_up(&self.engine) {
-                if let Err(reject) = self.engine.handle(now, report) {
+            for report in job.catch_up(self.tree.base()) {
+                if let Err(reject) = self.tree.handle(now, report) {
                     warn!(?reject, "the engine refused the report of a rank's end");
                 }
             }
         }
         if let Some(job) = &mut self.job {
-            job.correct(&self.engine);
+            job.correct(self.tree.base());
         }
     }
 
@@ -229,11 +232,12 @@ impl EventLoop {
             self.pause_local_work(begun_ns, &slice, has_more)?;
             self.end_if_stopped();
             if let Some(job) = &mut self.job {
-                job.place_ranks(&self.engine);
+                job.place_ranks(self.tree.base());
             }
-            if let (Some(files), Some(age)) =
-                (&mut self.admin_endpoint.gossip_files, self.engine.age())
-            {
+            if let (Some(files), Some(age)) = (
+                &mut self.admin_endpoint.gossip_files,
+                self.tree.base().age(),
+            ) {
                 files.write_if_changed(age);
             }
             // What was read since may have made a ping due that a message has already carried.
@@ -270,16 +274,16 @@ impl EventLoop {
     fn read_traffic(&mut self) {
         let spares_beats = || spares_beats(&self.fabric, &self.rails);
         if let Some(job) = &mut self.job {
-            let engine = &mut self.engine;
-            self.piggybacks.read_traffic(engine, job, &spares_beats);
+            let tree = &mut self.tree;
+            self.piggybacks.read_traffic(tree, job, &spares_beats);
         }
     }
 
     fn settle_piggybacks(&mut self) {
         let spares_beats = || spares_beats(&self.fabric, &self.rails);
         if let Some(job) = &mut self.job {
-            let engine = &mut self.engine;
-            self.piggybacks.settle(engine, job, &spares_beats);
+            let tree = &mut self.tree;
+            self.piggybacks.settle(tree, job, &spares_beats);
         }
     }
 
@@ -289,7 +293,7 @@ impl EventLoop {
         let (mut unread, mut received) = (true, false);
         for _ in 0..ARRIVAL_ROUNDS_MAX {
             let now_ns = monotonic_ns();
-            let (engine, unauthenticated) = (&mut self.engine, &mut self.unauthenticated);
+            let (tree, unauthenticated) = (&mut self.tree, &mut self.unauthenticated);
             let mut deliver = |arrival: Arrival<'_>| {
                 received = true;
                 let input = Input::Datagram {
@@ -297,10 +301,10 @@ impl EventLoop {
                 };
                 // The engine counts and drops a frame that is not valid. Frames of an outcast are not used, but the
                 // engine answers that it is an outcast.
-                let authentic = match engine.handle(instant(now_ns), input) {
+                let authentic = match tree.handle(instant(now_ns), input) {
                     Ok(()) | Err(Reject::Duplicate | Reject::Outcast) => true,
                     Err(Reject::Forged) => {
-                        unauthenticated.note(now_ns / 1000, engine, arrival.bytes);
+                        unauthenticated.note(now_ns / 1000, tree.base(), arrival.bytes);
                         false
                     }
                     Err(_) => false,
@@ -315,7 +319,7 @@ impl EventLoop {
                 self.fabric.poll_beats(now_ns / 1000, &mut deliver)
             };
             for (sender, rail, relayed) in heard.drain(..) {
-                let Some(peer) = self.peer_of(Target::Member(sender)) else {
+                let Some(peer) = self.peer_of(sender) else {
                     continue;
                 };
                 match relayed {
@@ -352,18 +356,22 @@ impl EventLoop {
         let now = instant(monotonic_ns());
         let mut has_more = false;
         if is_ready(TOKEN_RANKS) || self.timing.local.resume_ns.is_some() || job.is_due() {
-            let (engine, fabric) = (&mut self.engine, &mut self.fabric);
+            let (tree, fabric) = (&mut self.tree, &mut self.fabric);
             let participant_discovery = &mut self.admin_endpoint.participant_discovery;
             has_more = job.serve(slice, is_paused, &mut |input| {
                 if let (Input::Seed { address }, Some(participant_discovery)) =
                     (&input, &mut *participant_discovery)
                 {
-                    participant_discovery.note(address);
+                    participant_discovery.note(zones::without_name(address));
                 }
                 if let Input::Key(key) = input {
                     fabric.set_key(key);
                 }
-                match engine.handle(now, input) {
+                let done = match input {
+                    Input::Seed { address } => zones::seed(tree, now, address),
+                    input => tree.handle(now, input),
+                };
+                match done {
                     // An outcast continues to serve its ranks, but the engine accepts no more inputs.
                     Ok(()) | Err(Reject::Stopped) => {}
                     Err(reject) => {
@@ -372,13 +380,13 @@ impl EventLoop {
                 }
             })?;
         }
-        job.save_incarnation(&self.engine);
-        has_more |= job.answer(&mut self.engine, now, slice);
+        job.save_incarnation(self.tree.base());
+        has_more |= job.answer(&mut self.tree, now, slice);
         if let Some(ranks) = job.changed_processes() {
             self.rails.choose_core(&self.fabric, &ranks);
         }
         if job.is_over() {
-            match self.engine.phase() {
+            match self.tree.phase() {
                 Phase::Running => {
                     match job.had_clients() {
                         true => info!("the last client and its launcher have ended"),
@@ -429,6 +437,8 @@ impl EventLoop {
             ("address_lists_begun_anew", self.peers.cleared),
             ("priority_demotions", demotions()),
             ("log_lines_lost", log::lost()),
+            ("zone_events_lost", self.tree.events_lost()),
+            ("zone_copies_refused", self.tree.copies_refused()),
             (
                 "questions_unanswered",
                 self.admin_endpoint
@@ -452,8 +462,8 @@ impl EventLoop {
     fn wake_engine(&mut self, unread: bool) {
         let now = instant(monotonic_ns());
         let since = *self.timing.behind_since.get_or_insert(now);
-        self.timing.priority.check(now.0, &mut self.engine);
-        self.engine.strained(now.since(since));
+        self.timing.priority.check(now.0, &mut self.tree);
+        self.tree.strained(now.since(since));
         if !unread {
             self.timing.behind_since = None;
         }
@@ -461,7 +471,7 @@ impl EventLoop {
             true => self.timing.deferrals + 1,
             false => 0,
         };
-        if self.timing.deferrals == 0 && self.engine.poll_timeout() <= now {
+        if self.timing.deferrals == 0 && self.tree.poll_timeout() <= now {
             self.input(Input::Wake);
         }
     }
@@ -471,7 +481,7 @@ impl EventLoop {
     fn end_if_stopped(&mut self) {
         let serves_on =
             self.lifetime.is_outcast && self.job.is_some() && !self.lifetime.end_requested;
-        if self.engine.phase() == Phase::Stopped && !serves_on {
+        if self.tree.phase() == Phase::Stopped && !serves_on {
             self.lifetime
                 .ending
                 .get_or_insert(if self.lifetime.end_requested {
@@ -486,17 +496,28 @@ impl EventLoop {
     fn handle_events(&mut self, slice: Option<&Slice>) -> io::Result<bool> {
         let (mut news, mut has_more) = (false, false);
         if let Some(job) = &mut self.job {
-            job.publish_gone(&self.engine);
+            job.publish_gone(self.tree.base());
         }
-        while let Some(event) = self.engine.poll_event() {
+        while let Some(event) = self.tree.poll_event() {
             self.timing.worked = true;
+            let event = match event {
+                TreeEvent::Base(event) => event,
+                other => {
+                    news |= self.handle_zone_event(other)?;
+                    has_more = slice.is_some_and(Slice::is_over);
+                    if has_more {
+                        break;
+                    }
+                    continue;
+                }
+            };
             self.note_status_event(&event);
-            if let Some(age) = self.engine.age() {
+            if let Some(age) = self.tree.base().age() {
                 gossip::log(age, &event);
             }
             if let Some(journal) = &self.admin_endpoint.journal
                 && !self.job.as_ref().is_some_and(|job| job.is_known(&event))
-                && let Some(line) = journal_record(&self.engine, &event)
+                && let Some(line) = journal_record(self.tree.base(), &event)
             {
                 journal.record(&line);
             }
@@ -505,7 +526,11 @@ impl EventLoop {
                 .get_or_insert(monotonic_ns() / 1000 + SNAPSHOT_INTERVAL_US);
             match event.kind {
                 EventKind::NameTaken => {
-                    let name = self.engine.name_of(self.engine.id()).unwrap_or("?");
+                    let name = self
+                        .tree
+                        .base()
+                        .name_of(self.tree.base().id())
+                        .unwrap_or("?");
                     error!(
                         name,
                         "a live member of this job had this name first; this agent ends"
@@ -513,7 +538,11 @@ impl EventLoop {
                     self.lifetime.ending = Some(Ending::NameTaken);
                 }
                 EventKind::NameClaimed => {
-                    let name = self.engine.name_of(self.engine.id()).unwrap_or("?");
+                    let name = self
+                        .tree
+                        .base()
+                        .name_of(self.tree.base().id())
+                        .unwrap_or("?");
                     error!(
                         name,
                         "another node of this job was started with this node's name and told to stop; \
@@ -525,7 +554,8 @@ impl EventLoop {
                     self.lifetime.is_outcast = true;
                 }
                 EventKind::Refused { parameter } => {
-                    let (name, parameter) = (self.engine.name_of(event.member), parameter.name());
+                    let (name, parameter) =
+                        (self.tree.base().name_of(event.member), parameter.name());
                     error!(
                         peer = name.unwrap_or("?"),
                         id = event.member.0,
@@ -537,8 +567,8 @@ impl EventLoop {
                 _ => {}
             }
             match &mut self.job {
-                Some(job) => news |= job.publish(&self.engine, &event),
-                None => printer::print(&self.engine, &event)?,
+                Some(job) => news |= job.publish(&self.tree, &event),
+                None => printer::print(self.tree.base(), &event)?,
             }
             has_more = slice.is_some_and(Slice::is_over);
             if has_more {
@@ -557,7 +587,8 @@ impl EventLoop {
         let mut sent_all = false;
         for _ in 0..TRANSMITS_MAX {
             let now_ns = monotonic_ns();
-            let Some(transmit) = self.engine.poll_transmit(instant(now_ns), &mut buffer) else {
+            let transmit = self.tree.poll_transmit(instant(now_ns), &mut buffer);
+            let Some((level, transmit)) = transmit else {
                 sent_all = true;
                 break;
             };
@@ -575,7 +606,7 @@ impl EventLoop {
                 Route::Next => muster_fabric::Route::Next,
                 Route::All => muster_fabric::Route::All,
             };
-            match self.peer_of(transmit.target) {
+            match self.peer_at(level, transmit.target) {
                 // The fabric counts frames that cannot be sent. The engine repeats what matters.
                 Some(peer) => {
                     let bytes = &buffer[..transmit.size];
@@ -606,7 +637,7 @@ impl EventLoop {
         let late_us = |due_us: Option<u64>| due_us.map(|due_us| now_us.saturating_sub(due_us));
         error!(
             armed,
-            protocol_late_us = late_us(Some(self.engine.poll_timeout().0)),
+            protocol_late_us = late_us(Some(self.tree.poll_timeout().0)),
             rails_late_us = late_us(self.fabric.next_timeout()),
             status_late_us = late_us(self.monitor.status.due_us()),
             missing_late_us = late_us(self.rails.due_us()),
@@ -618,7 +649,7 @@ impl EventLoop {
 
     fn sleep_time(&self) -> Duration {
         let now_us = monotonic_ns() / 1000;
-        let mut until_us = self.engine.poll_timeout().0.min(now_us + SLEEP_MAX_US);
+        let mut until_us = self.tree.poll_timeout().0.min(now_us + SLEEP_MAX_US);
         let others = [
             self.fabric.next_timeout(),
             self.monitor.status.due_us(),
@@ -664,8 +695,8 @@ impl EventLoop {
             self.lifetime.snapshot_due_us = None;
             return;
         };
-        if self.engine.version() != self.lifetime.saved_version {
-            self.lifetime.saved_version = self.engine.version();
+        if self.tree.base().version() != self.lifetime.saved_version {
+            self.lifetime.saved_version = self.tree.base().version();
             self.lifetime.snapshot_due_us = Some(0);
         }
         if self
@@ -674,35 +705,37 @@ impl EventLoop {
             .is_some_and(|due_us| due_us <= monotonic_ns() / 1000)
         {
             self.lifetime.snapshot_due_us = None;
-            job.save(&self.engine);
+            job.save(self.tree.base());
         }
     }
 
     fn input(&mut self, input: Input<'_>) {
-        if let Err(reject) = self.engine.handle(instant(monotonic_ns()), input) {
+        if let Err(reject) = self.tree.handle(instant(monotonic_ns()), input) {
             warn!(?reject, "the engine refused an input");
         }
     }
 
-    fn peer_of(&mut self, target: Target) -> Option<PeerHandle> {
-        let address = self.engine.address_of(target)?;
-        let source = match target {
-            Target::Member(_) => AddressSource::Own,
-            Target::Seed(_) | Target::Address(_) => AddressSource::Hint,
-        };
-        if let Target::Member(member) = target
-            && let Some(peer) = self.peers.of_member(member, address)
-        {
+    /// The peer of a target that the engine at this level of the tree named.
+    fn peer_at(&mut self, level: usize, target: Target) -> Option<PeerHandle> {
+        if let Target::Member(member) = target {
+            return self.peer_of(member);
+        }
+        let address = self.tree.address_of(level, target)?;
+        let source = AddressSource::Hint;
+        self.peers.peer(&mut self.fabric, address, source)
+    }
+
+    /// The peer of a member of any of this node's zones: it has one address.
+    fn peer_of(&mut self, member: MemberId) -> Option<PeerHandle> {
+        let address = self.tree.address_of_member(member)?;
+        if let Some(peer) = self.peers.of_member(member, address) {
             return Some(peer);
         }
-        let before = self.peers.resolved;
+        let (before, source) = (self.peers.resolved, AddressSource::Own);
         let peer = self.peers.peer(&mut self.fabric, address, source)?;
-        if let Target::Member(member) = target {
-            self.peers.note_member(member, address, peer);
-        }
+        self.peers.note_member(member, address, peer);
         // The member may have reported its failing rails before this peer was resolved.
-        if let Target::Member(member) = target
-            && self.peers.resolved != before
+        if self.peers.resolved != before
             && let Some(nids) = self.monitor.reported_failing.get(&member)
         {
             self.fabric.told_failing(peer, nids);
@@ -712,7 +745,11 @@ impl EventLoop {
 
     /// Ends the service for ranks, and tells the remaining ranks the reason.
     pub(super) fn close(self, ending: &Ending) {
-        let name = self.engine.name_of(self.engine.id()).unwrap_or("?");
+        let name = self
+            .tree
+            .base()
+            .name_of(self.tree.base().id())
+            .unwrap_or("?");
         if let Some(job) = self.job {
             job.close(ending, name);
         }

@@ -68,7 +68,7 @@ impl EventLoop {
             return Ok(());
         }
         let peers: BTreeSet<Vec<u8>> = addresses(before).collect();
-        let most = room_for_peers(&peers, self.engine.seeds());
+        let most = room_for_peers(&peers, self.tree.base().seeds());
         match next.peers.len() <= most {
             true => Ok(()),
             false => Err(format!(
@@ -176,7 +176,7 @@ impl EventLoop {
         }
         let rail_retry = self.rails.rail_retry().iter().map(|one| &one.nid);
         if self.monitor.status.set_missing(rail_retry) {
-            self.check_rails(self.engine.id());
+            self.check_rails(self.tree.base().id());
         }
     }
 
@@ -198,7 +198,8 @@ impl EventLoop {
             let address = peer.to_string().into_bytes();
             self.input(Input::Unseed { address: &address });
             let is_member = self
-                .engine
+                .tree
+                .base()
                 .members()
                 .any(|member| member.address() == address);
             if !is_member {
@@ -237,7 +238,7 @@ impl EventLoop {
             same.is_some_and(|one| one.state != HealthState::Active)
         };
         self.monitor.status.retain(may_fail);
-        self.check_rails(self.engine.id());
+        self.check_rails(self.tree.base().id());
         let address = self.fabric.local_nids().to_string();
         self.input(Input::Address(address.as_bytes()));
     }

@@ -10,7 +10,7 @@ use crate::status::{RAILS_KEY, read};
 use muster_fabric::{
     DropReason, FabricEvent, HealthState, Nid, NidList, Pace, PeerHandle, Transport,
 };
-use muster_protocol::{Event, EventKind, Input, MemberId, Reject, Target};
+use muster_protocol::{Event, EventKind, Input, MemberId, Reject};
 use muster_sys::clock::monotonic_ns;
 use std::collections::BTreeMap;
 use tracing::{error, info, warn};
@@ -109,7 +109,7 @@ impl EventLoop {
         if !changed {
             return;
         }
-        let name = self.engine.name_of(member).unwrap_or("?");
+        let name = self.tree.name_of(member).unwrap_or("?");
         match silent_us {
             Some(us) => warn!(
                 name,
@@ -127,7 +127,7 @@ impl EventLoop {
     /// retried at intervals.
     fn note_no_path(&self, peer: PeerHandle, rail: usize) {
         let member = self.monitor.watched.get(&peer).copied();
-        let name = member.and_then(|member| self.engine.name_of(member));
+        let name = member.and_then(|member| self.tree.name_of(member));
         if let Some(name) = name {
             info!(
                 name,
@@ -142,7 +142,7 @@ impl EventLoop {
         let Some(member) = self.monitor.watched.get(&peer).copied() else {
             return;
         };
-        let name = self.engine.name_of(member).unwrap_or("?");
+        let name = self.tree.name_of(member).unwrap_or("?");
         if indirect {
             warn!(name, "this member is heard through relays only");
             self.monitor.indirect.insert(member);
@@ -159,12 +159,12 @@ impl EventLoop {
             let nids = String::from_utf8_lossy(address).parse::<NidList>();
             nids.is_ok_and(|nids| nids.iter().any(|one| one == nid))
         };
-        let mut members = self.engine.members();
+        let mut members = self.tree.base().members();
         let found = members.find(|member| member.state().in_view() && has(member.address()));
         let id = found.map(|member| member.id());
         drop(members);
         if let Some(id) = id {
-            self.peer_of(Target::Member(id));
+            self.peer_of(id);
         }
     }
 
@@ -179,7 +179,7 @@ impl EventLoop {
             error!(rail = %nid, "a rail of this node works again");
         }
         self.monitor.status.set(rail, nid, reason.is_some());
-        self.check_rails(self.engine.id());
+        self.check_rails(self.tree.base().id());
     }
 
     /// The health of a rail of this node has fallen below its maximum, or reached it again. dbg-110: a change of
@@ -205,10 +205,10 @@ impl EventLoop {
 
     /// Publishes the failing rails of this node.
     pub(super) fn publish_status(&mut self) {
-        let (now_ns, engine) = (monotonic_ns(), &mut self.engine);
+        let (now_ns, tree) = (monotonic_ns(), &mut self.tree);
         let published = self.monitor.status.publish(now_ns / 1000, |value| {
             let key = RAILS_KEY;
-            match engine.handle(instant(now_ns), Input::Publish { key, value }) {
+            match tree.handle(instant(now_ns), Input::Publish { key, value }) {
                 Ok(()) => true,
                 // The engine of an outcast accepts no more inputs.
                 Err(Reject::Stopped) => false,
@@ -237,23 +237,24 @@ impl EventLoop {
         );
         let is_published = match event.kind {
             EventKind::AttributeChanged { key, .. } => {
-                self.engine.changed_key(key) == Some(RAILS_KEY)
+                self.tree.base().changed_key(key) == Some(RAILS_KEY)
             }
             _ => false,
         };
         let member = event.member;
-        if !(gone || is_published) || member == self.engine.id() {
+        if !(gone || is_published) || member == self.tree.base().id() {
             return;
         }
         let value = self
-            .engine
+            .tree
+            .base()
             .attribute(member, RAILS_KEY)
             .filter(|_| is_published);
         let nids: Vec<Nid> = value.and_then(read).unwrap_or_default();
         if nids.is_empty() && !self.monitor.reported_failing.contains_key(&member) {
             return;
         }
-        if let Some(peer) = self.peer_of(Target::Member(member)) {
+        if let Some(peer) = self.peer_of(member) {
             self.fabric.told_failing(peer, &nids);
         }
         match nids.is_empty() {
@@ -271,10 +272,11 @@ impl EventLoop {
         let degraded = silent.is_some_and(|rails| !rails.is_empty())
             || self.monitor.indirect.contains(&member)
             || self.monitor.reported_failing.contains_key(&member)
-            || member == self.engine.id() && self.monitor.status.is_failing();
+            || member == self.tree.base().id() && self.monitor.status.is_failing();
         // The engine accepts this only for members in the view.
         if self
-            .engine
+            .tree
+            .base()
             .member(member)
             .is_some_and(|one| one.state().in_view())
         {
@@ -299,15 +301,15 @@ impl EventLoop {
             self.monitor.directory_generation = self.peers.cleared;
             self.forget_silences();
         }
-        if self.engine.observing().count() == self.monitor.watched.len()
-            && self.engine.observing().all(|id| self.is_watched(id))
+        if self.tree.observing().count() == self.monitor.watched.len()
+            && self.tree.observing().all(|id| self.is_watched(id))
         {
             return;
         }
-        let observing: Vec<MemberId> = self.engine.observing().collect();
+        let observing: Vec<MemberId> = self.tree.observing().collect();
         let wanted: BTreeMap<PeerHandle, MemberId> = observing
             .into_iter()
-            .filter_map(|member| Some((self.peer_of(Target::Member(member))?, member)))
+            .filter_map(|member| Some((self.peer_of(member)?, member)))
             .collect();
         let now_us = monotonic_ns() / 1000;
         let gone: Vec<_> = self
@@ -336,7 +338,7 @@ impl EventLoop {
 
     /// Whether a member is watched under its current address. After a change of rails it may be another peer.
     fn is_watched(&self, id: MemberId) -> bool {
-        let address = self.engine.address_of(Target::Member(id));
+        let address = self.tree.address_of_member(id);
         let peer = address.and_then(|address| self.peers.known(address));
         peer.is_some_and(|peer| self.monitor.watched.get(&peer) == Some(&id))
     }
@@ -353,6 +355,7 @@ mod tests {
     use muster_config::RailsDocument;
     use muster_fabric::{Fabric, FabricConfig, PathState};
     use muster_protocol::{Config, Instant, Overlay, Profile};
+    use muster_zones::Tree;
     use std::slice;
 
     /// Two engines that exchange frames directly until both are members.
@@ -407,7 +410,7 @@ mod tests {
         let admin_endpoint = AdminEndpoint::default();
         let mut event_loop = EventLoop::new(
             (fabric, rails),
-            engine.into(),
+            Tree::flat(engine.into()),
             None,
             admin_endpoint,
             profile,
@@ -422,7 +425,7 @@ mod tests {
             .reported_failing
             .insert(member, vec![bad.clone()]);
         let failing = |event_loop: &mut EventLoop| -> Vec<Nid> {
-            let peer = event_loop.peer_of(Target::Member(member)).unwrap();
+            let peer = event_loop.peer_of(member).unwrap();
             let paths = event_loop.fabric.paths(peer).into_iter();
             let failed = paths.filter(|path| path.state == PathState::Failed);
             failed.map(|path| path.nid).collect()

@@ -5,7 +5,7 @@ use crate::rank_service::RankService;
 use crate::slice::Slice;
 use muster_control::{Control, Made, Pending, Question, Request, Sources, Validated, answer, done};
 use muster_fabric::Transport;
-use muster_protocol::{MemberId, Target};
+use muster_protocol::MemberId;
 use muster_sys::clock::monotonic_ns;
 use serde_json::Value;
 
@@ -65,7 +65,7 @@ impl EventLoop {
     /// Publishes the configuration in effect to the control threads.
     pub(super) fn publish_config(&self) {
         if let Some(control) = &self.admin_endpoint.control {
-            let gossips_at = self.engine.age().map(|_| self.fabric.local_nids());
+            let gossips_at = self.tree.base().age().map(|_| self.fabric.local_nids());
             control.publish_config(self.rails.document(), self.rails.open(), gossips_at);
         }
     }
@@ -73,7 +73,7 @@ impl EventLoop {
     fn answer_question(&mut self, question: &Question) -> Value {
         if let Question::Explain { to, .. } = question {
             // Nothing may have been sent to this member so far: it has no paths until it is resolved.
-            let _ = self.peer_of(Target::Member(MemberId::of(to)));
+            let _ = self.peer_of(MemberId::of(to));
         }
         match question {
             Question::About => {
@@ -82,7 +82,7 @@ impl EventLoop {
                     .about(self.job.as_ref().map(RankService::table).as_ref());
             }
             Question::Config => return self.admin_endpoint.settings(),
-            Question::Gossip => return gossip::status(&self.engine),
+            Question::Gossip => return gossip::status(self.tree.base()),
             _ => {}
         }
         let counters: Vec<_> = self.counters().collect();
@@ -92,13 +92,13 @@ impl EventLoop {
             .collect();
         let now = instant(monotonic_ns());
         let known = Sources {
-            engine: &self.engine,
+            tree: &self.tree,
             fabric: &self.fabric,
             document: self.rails.document(),
             rail_retry: &rail_retry,
             choice: &self.rails.choice(),
             agent: &counters,
-            unauthenticated: &self.unauthenticated.current(now.0, &self.engine),
+            unauthenticated: &self.unauthenticated.current(now.0, self.tree.base()),
             node: self.admin_endpoint.node(),
             job: self.admin_endpoint.job(),
             now,

@@ -4,8 +4,9 @@ use super::RankService;
 use crate::slice::Slice;
 use crate::status::RAILS_KEY;
 use muster_ipc::{ASK_MAX, ATTRIBUTE_KEY_MAX, ATTRIBUTE_VALUE_MAX, Answer, Ask, listed};
-use muster_protocol::{Engine, Input, Instant, KEY_MAX, MemberId, Reject, VALUE_MAX};
+use muster_protocol::{Input, Instant, KEY_MAX, Reject, VALUE_MAX};
 use muster_sys::socket::Received;
+use muster_zones::{Tree, ZONES_KEYS};
 use tracing::warn;
 
 const _: () = assert!(ATTRIBUTE_KEY_MAX == KEY_MAX && ATTRIBUTE_VALUE_MAX == VALUE_MAX);
@@ -16,19 +17,19 @@ const WATCHED_MAX: usize = 4096;
 impl RankService {
     /// Answers requests of the ranks, as far as there is time. Returns whether more wait. A write is stored for the
     /// next worker before it is acknowledged.
-    pub(crate) fn answer(&mut self, engine: &mut Engine, now: Instant, slice: &Slice) -> bool {
+    pub(crate) fn answer(&mut self, tree: &mut Tree, now: Instant, slice: &Slice) -> bool {
         if !self.ipc.has_asks() {
             return false;
         }
         let mut buffer = vec![0; ASK_MAX];
-        let version = engine.attributes_version(engine.id());
+        let version = tree.base().attributes_version(tree.base().id());
         let mut answers = Vec::new();
         while let Some((slot, socket)) = self.ipc.take_ask() {
             // The request was written before the socket was handed over. If it is missing or invalid, the socket is
             // closed without an answer.
             if let Ok(Received::Message(length, _)) = socket.receive(&mut buffer) {
                 match Ask::decode(buffer.get(..length).unwrap_or_default()) {
-                    Ok(ask) => answers.push((socket, self.answer_one(engine, now, slot, ask))),
+                    Ok(ask) => answers.push((socket, self.answer_one(tree, now, slot, ask))),
                     Err(error) => {
                         warn!(%error, "a rank's attribute request is malformed; its socket is closed");
                     }
@@ -38,8 +39,8 @@ impl RankService {
                 break;
             }
         }
-        if engine.attributes_version(engine.id()) != version {
-            self.save(engine);
+        if tree.base().attributes_version(tree.base().id()) != version {
+            self.save(tree.base());
         }
         for (socket, answer) in answers {
             // A rank that has closed its socket needs no answer.
@@ -48,28 +49,27 @@ impl RankService {
         self.ipc.has_asks()
     }
 
-    fn answer_one(
-        &mut self,
-        engine: &mut Engine,
-        now: Instant,
-        slot: u32,
-        ask: Ask<'_>,
-    ) -> Vec<u8> {
+    fn answer_one(&mut self, tree: &mut Tree, now: Instant, slot: u32, ask: Ask<'_>) -> Vec<u8> {
         let (mut text, mut keys) = (String::new(), Vec::new());
         let answer = match ask {
             Ask::Publish { key, .. } | Ask::Withdraw { key } if key == RAILS_KEY => {
                 Answer::Limit("this key is reserved: the agent publishes the failing rails in it")
             }
+            Ask::Publish { key, .. } | Ask::Withdraw { key } if key.starts_with(ZONES_KEYS) => {
+                Answer::Limit(
+                    "keys with this beginning are reserved: agents publish their zones in them",
+                )
+            }
             Ask::Publish { key, value } => {
-                answer_to(engine.handle(now, Input::Publish { key, value }), &mut text)
+                answer_to(tree.handle(now, Input::Publish { key, value }), &mut text)
             }
             Ask::Withdraw { key } => {
-                answer_to(engine.handle(now, Input::Withdraw { key }), &mut text)
+                answer_to(tree.handle(now, Input::Withdraw { key }), &mut text)
             }
             Ask::Get { node, key } => match self.node_name(node) {
                 None => Answer::NoNode,
-                Some(name) => engine
-                    .attribute(MemberId::of(&name), key)
+                Some(name) => tree
+                    .attribute(&name, key)
                     .map_or(Answer::Absent, Answer::Value),
             },
             Ask::Watch { key_hash } => {
@@ -88,7 +88,7 @@ impl RankService {
             Ask::Keys { node, after } => match self.node_name(node) {
                 None => Answer::NoNode,
                 Some(name) => {
-                    let all = engine.attributes(MemberId::of(&name)).map(|(key, ..)| key);
+                    let all = tree.attribute_keys(&name).into_iter();
                     keys.extend(listed(all.filter(|key| *key > after)));
                     Answer::Value(&keys)
                 }

@@ -21,10 +21,13 @@ use idle_time::IdleTime;
 use muster_config::{AgentConfig, KeySource, RailsDocument, Stay, draw_key};
 use muster_fabric::Nid;
 use muster_ipc::{AgentDirectory, Listener, key_hash};
-use muster_protocol::{Engine, Event, EventKind, Input, MemberId, Policy, RankState};
-use muster_shm::{Cause, Occupancy, TableView, TableWriter};
+use muster_protocol::{
+    Engine, Event, EventKind, Input, KeyHandle, MemberId, NodeState, Policy, RankState,
+};
+use muster_shm::{Cause, NO_NODE, Occupancy, TableView, TableWriter};
 use muster_sys::clock::monotonic_ns;
 use muster_sys::poll::Epoll;
+use muster_zones::{NodeIndex, Tree};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -54,6 +57,8 @@ pub(super) struct RankService {
     exit_merge: ExitMerge,
     attached: BTreeSet<u32>,
     size: JobSize,
+    /// In a job with zones: the name of this node, which goes with its address.
+    named_for: Option<String>,
     /// Number of known members that have failed or left.
     gone: usize,
     /// Reports of a launcher that were ignored because the kernel's or another node's report takes precedence.
@@ -77,13 +82,14 @@ impl RankService {
         record: Record,
         agent_directory: &AgentDirectory,
         config: &AgentConfig,
-        engine: &Engine,
+        tree: &Tree,
     ) -> io::Result<Self> {
         resume.save(&record);
         let table = TableWriter::adopt(table);
         let watch = Watch::adopt(&table.view())?;
         let mut ipc = IpcServer::new(listener, agent_directory)?;
-        ipc.set_address(&record.rails);
+        let named_for = tree.has_zones().then(|| config.name.as_str().to_owned());
+        ipc.set_address(&stated_address(named_for.as_deref(), &record.rails));
         let publisher = Publisher::adopt(&table);
         let attached = inherited::attached_slots(&table.view());
         let mut job = Self {
@@ -109,14 +115,36 @@ impl RankService {
             exit_merge: ExitMerge::default(),
             size: JobSize::default(),
             gone: 0,
+            named_for,
             launcher_overruled: 0,
             has_changed: true,
             changed_due_ns: None,
             ends: VecDeque::new(),
             notices: VecDeque::new(),
         };
-        job.introduce_self(config, engine);
+        job.introduce_nodes(tree);
+        job.introduce_self(config, tree.base());
         Ok(job)
+    }
+
+    /// Writes the nodes of a job with zones to the state table, each at its place in the directory.
+    fn introduce_nodes(&mut self, tree: &Tree) {
+        if !tree.has_zones() {
+            return;
+        }
+        for (place, name) in tree.map().directory().names().enumerate() {
+            let id = MemberId::of(&name);
+            let index = self.publisher.index(&mut self.table, id, &name);
+            if index == NO_NODE {
+                return;
+            }
+            if tree.base().member(id).is_none()
+                && tree.node_state(NodeIndex(place as u32)) == Some(NodeState::Alive)
+            {
+                self.table
+                    .set_node_state(index, muster_shm::NodeState::Alive);
+            }
+        }
     }
 
     /// Writes this node to the state table. A participant of age gossip has the name of the participant list.
@@ -426,22 +454,64 @@ impl RankService {
     }
 
     /// Writes an event to the state table. Returns true if there is news for the ranks.
-    pub(super) fn publish(&mut self, engine: &Engine, event: &Event) -> bool {
+    pub(super) fn publish(&mut self, tree: &Tree, event: &Event) -> bool {
         if event.kind == EventKind::NodeUp {
             self.rank_map.retry();
         }
         match event.kind {
-            EventKind::AttributeChanged { key, .. } => {
-                let hash = engine.changed_key(key).map(key_hash);
-                let watched = hash.filter(|hash| self.watched.contains_key(hash));
-                watched.is_some_and(|hash| {
-                    self.publisher
-                        .publish_attribute(&mut self.table, engine, event, hash);
-                    true
-                })
-            }
-            _ => self.publisher.publish(&mut self.table, engine, event),
+            EventKind::AttributeChanged { key, .. } => self.publish_attribute(tree, event, key),
+            _ => self.publisher.publish(&mut self.table, tree.base(), event),
         }
+    }
+
+    /// Writes that an attribute changed, if a rank of this node watches its key.
+    fn publish_attribute(&mut self, tree: &Tree, event: &Event, key: KeyHandle) -> bool {
+        let base = tree.base();
+        if let Some((node, key)) = tree.changed_copy(key)
+            && Tree::is_rank_list(key)
+        {
+            let ranks: Vec<(u32, NodeIndex)> = tree.ranks_of_zone(node).ranks().collect();
+            return self.publish_ranks_elsewhere(tree, &ranks, false);
+        }
+        let (name, hash) = match tree.changed_copy(key) {
+            Some((node, key)) => (tree.map().directory().name(node), key_hash(key)),
+            None => {
+                let name = base.name_of(event.member).map(str::to_owned);
+                let Some(key) = base.changed_key(key) else {
+                    return false;
+                };
+                (name, key_hash(key))
+            }
+        };
+        if !self.watched.contains_key(&hash) {
+            return false;
+        }
+        let name = name.unwrap_or_else(|| "?".to_owned());
+        let event = Event {
+            member: MemberId::of(&name),
+            ..*event
+        };
+        self.publisher
+            .publish_attribute(&mut self.table, &name, &event, hash);
+        true
+    }
+
+    /// Writes which ranks run on nodes of another zone, see [`Publisher::publish_ranks_elsewhere`].
+    pub(super) fn publish_ranks_elsewhere(
+        &mut self,
+        tree: &Tree,
+        ranks: &[(u32, NodeIndex)],
+        is_back: bool,
+    ) -> bool {
+        let (table, at_ns) = (&mut self.table, monotonic_ns());
+        self.publisher
+            .publish_ranks_elsewhere(table, tree.base(), ranks, is_back, at_ns)
+    }
+
+    /// Writes what happened in other zones. Returns true if there is news for the ranks.
+    pub(super) fn publish_elsewhere(&mut self, engine: &Engine, event: &Event, name: &str) -> bool {
+        self.publisher
+            .publish_elsewhere(&mut self.table, engine, event, name)
     }
 
     /// Whether the state table shows this end already; then the event only adds how it ended.
@@ -568,7 +638,8 @@ impl RankService {
 
     /// The node's rails have changed: new clients get their address, and a later worker opens them.
     pub(super) fn set_rails(&mut self, address: &str, document: &RailsDocument, open: &[Nid]) {
-        self.ipc.set_address(address);
+        self.ipc
+            .set_address(&stated_address(self.named_for.as_deref(), address));
         self.record.set_rails(address, document, open);
         self.resume.save(&self.record);
     }
@@ -627,6 +698,14 @@ impl RankService {
     /// Reports for the engine of ends of ranks that it does not know from the last worker.
     pub(super) fn catch_up(&self, engine: &Engine) -> Vec<Input<'static>> {
         inherited::unreported_ends(&self.table.view(), engine)
+    }
+}
+
+/// The address of this node's agent as its clients publish it.
+fn stated_address(name: Option<&str>, rails: &str) -> String {
+    match name {
+        Some(name) => format!("{name}={rails}"),
+        None => rails.to_owned(),
     }
 }
 

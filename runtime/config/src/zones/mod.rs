@@ -5,10 +5,12 @@
 
 mod file;
 mod pattern;
+mod setting;
 mod topology;
 
 use muster_zones::{Aim, Directory, MapError, ZoneEntry, ZoneMap, plan};
 
+pub use setting::{JobZones, parse_zones};
 pub use topology::{Topology, parse_topology};
 
 /// Why there is no zone map.

@@ -55,6 +55,9 @@ pub(crate) struct DetectArgs {
     /// Another system: NAME=PROGRAM; the program accepts musterd's options and prints its lines.
     #[arg(long = "peer", value_name = "NAME=PROGRAM", value_parser = parse_peer)]
     peers: Vec<System>,
+    /// Also measure Muster in zones of this many members.
+    #[arg(long, value_name = "MEMBERS", value_parser = clap::value_parser!(u32).range(2..=240))]
+    zones: Option<u32>,
     /// Seed that selects the members and times of the faults [default: random].
     #[arg(long)]
     seed: Option<u64>,
@@ -67,7 +70,13 @@ pub(crate) struct DetectArgs {
 pub(super) fn run(args: &DetectArgs) -> Result<(), CliError> {
     notice_interruption();
     let seed = args.seed.unwrap_or_else(muster_config::draw_seed);
+    let in_zones = args.zones.map(|zone| System {
+        name: format!("zones of {zone}"),
+        zone: Some(zone),
+        ..ours()
+    });
     let systems: Vec<System> = std::iter::once(ours())
+        .chain(in_zones)
         .chain(args.peers.iter().cloned())
         .collect();
     let machine = machine::describe();
@@ -279,6 +288,7 @@ pub(super) fn ours() -> System {
     System {
         name: "muster".into(),
         program: own.with_file_name("musterd"),
+        zone: None,
     }
 }
 
@@ -289,6 +299,7 @@ fn parse_peer(text: &str) -> Result<System, String> {
         Ok(System {
             name: name.to_owned(),
             program,
+            zone: None,
         })
     } else {
         Err(format!("{} is not a program", program.display()))

@@ -19,6 +19,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub(crate) struct System {
     pub(super) name: String,
     pub(super) program: PathBuf,
+    /// Members of each zone, for Muster in zones.
+    pub(super) zone: Option<u32>,
 }
 
 /// The settings that the members of a group share.
@@ -97,10 +99,23 @@ impl Member {
         for rail in 0..options.rails {
             command.args(["--rail", &options.nid(index, rail)]);
         }
-        let seed: Vec<String> = (0..options.rails)
-            .map(|rail| options.nid(1, rail))
-            .collect();
-        command.args(["--seed", &seed.join(","), "--profile", &options.profile]);
+        let seed = |of: u32| {
+            let nids: Vec<String> = (0..options.rails)
+                .map(|rail| options.nid(of, rail))
+                .collect();
+            nids.join(",")
+        };
+        match system.zone {
+            Some(zone) => {
+                let nodes = format!("n[1-{}]", options.members);
+                command.args(["--zones", &zone.to_string(), "--nodes", &nodes]);
+                for other in (1..=options.members).filter(|other| *other != index) {
+                    command.args(["--seed", &format!("n{other}={}", seed(other))]);
+                }
+            }
+            None => _ = command.args(["--seed", &seed(1)]),
+        }
+        command.args(["--profile", &options.profile]);
         let started_ns = monotonic_ns();
         let mut child = spawn(&mut command, options)
             .map_err(|e| CliError::new(format!("bench: {}", system.program.display()), e))?;

@@ -169,9 +169,14 @@ fn command(
     let mut value = OsString::from(format!("{node}:{count}:"));
     value.push(directory);
     let others = (0..count).filter(|other| *other != node);
+    // In a job with zones a seed's zone follows from its name.
     let seeds: Vec<String> = others
-        .map(|other| address(network, other, 0, rails))
+        .map(|other| {
+            let name = &plan.layout.nodes()[other];
+            format!("{name}={}", address(network, other, 0, rails))
+        })
         .collect();
+    let nodes = muster_hostlist::fold(plan.layout.nodes().iter().map(String::as_str));
     let own: Vec<String> = (0..rails)
         .map(|rail| address(network, node, rail, rails))
         .collect();
@@ -185,6 +190,7 @@ fn command(
         .env("MUSTER_KEY_FILE", directory.join("key"))
         .env("MUSTER_RAILS", own.join(","))
         .env("MUSTER_SEEDS", seeds.join(" "))
+        .env("MUSTER_NODES", nodes)
         .env("MUSTER_LINGER_MS", LINGER_MS);
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     if count > NODES_PER_CORE * cores && std::env::var_os("MUSTER_PROFILE").is_none() {

@@ -278,6 +278,7 @@ fn is_forwarded(name: &str) -> bool {
         "MUSTER_NODE",
         "MUSTER_CONTROL",
         "MUSTER_HOSTS",
+        "MUSTER_NODES",
     ];
     let prefixes = ["OMPI_MCA_", "MUSTER_"];
     exact.contains(&name)

@@ -34,6 +34,20 @@ pub enum TreeEvent {
         /// The zone.
         zone: ZoneId,
     },
+    /// Half of the job's nodes or fewer are alive as far as the local node knows.
+    Minority {
+        /// Number of these nodes.
+        reached: u32,
+        /// Nodes of the job.
+        of: u32,
+    },
+    /// More than half are again.
+    Majority {
+        /// Number of these nodes.
+        reached: u32,
+        /// Nodes of the job.
+        of: u32,
+    },
     /// The local node became a member of a zone above, as a supervisor of the zone below it.
     Promoted {
         /// The zone above.

@@ -8,9 +8,14 @@ use std::collections::BTreeSet;
 /// Most addresses.
 pub(super) const CONTACTS_MAX: usize = 8;
 
+/// The beginning of the keys of all attributes that trees publish for each other.
+pub const ZONES_KEYS: &[u8] = b"muster.zones.";
+
 /// The key of the attribute for the supervisors at this level.
 pub(super) fn key(level: usize) -> Vec<u8> {
-    format!("muster.handover.{level}").into_bytes()
+    let mut key = ZONES_KEYS.to_vec();
+    key.extend(format!("handover.{level}").into_bytes());
+    key
 }
 
 /// What is handed over.

@@ -252,7 +252,8 @@ impl Tree {
             return;
         };
         if !self.is_own(zone) {
-            return self.tell(TreeEvent::Zone { zone, state });
+            self.tell(TreeEvent::Zone { zone, state });
+            return self.count_majority();
         }
         // It was declared failed, even if that has been refuted since.
         let held = self.own_changes.insert(zone.level, changes);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use muster_protocol::{Instant, MemberId, MemberView, Overlay};
+use muster_protocol::{Engine, Instant, MemberId, MemberView};
 
 use crate::directory::NodeIndex;
 use crate::map::{ZoneId, ZoneMap};
@@ -21,7 +21,7 @@ pub(super) struct Child {
 #[derive(Clone, Debug)]
 pub(super) struct Level {
     pub(super) zone: ZoneId,
-    pub(super) engine: Overlay,
+    pub(super) engine: Engine,
     pub(super) began_at: Instant,
     pub(super) view_changed_at: Instant,
     /// The view has changed since it was last reviewed.
@@ -43,7 +43,7 @@ pub(super) struct Level {
 }
 
 impl Level {
-    pub(super) fn new(zone: ZoneId, engine: Overlay, now: Instant) -> Self {
+    pub(super) fn new(zone: ZoneId, engine: Engine, now: Instant) -> Self {
         Self {
             zone,
             engine,

@@ -12,23 +12,27 @@
 //!   the engines of the zone above decide which side yields, as those of any zone do. The nodes of a side that
 //!   yields are told that they are outcast; the other side notices nothing.
 //! - *Handover.* Supervisors publish what their successors must know (`handover`).
+//! - *Attributes* of nodes of other zones are copies that supervisors make (`relay`).
 //!
 //! The tree has the interface of an engine: inputs with the time, frames to send, events. Frames name their zone, by
-//! which the tree finds the engine that is to handle them.
+//! which the tree finds the engine that is to handle them. A job without zones is a tree of one engine, which may be
+//! of either kind.
 
 mod event;
 mod guard;
 mod handover;
 mod ledger;
 mod level;
+mod ranks;
+mod relay;
 mod supervision;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use muster_protocol::{
-    Config, ConfigError, Event, EventKind, Input, Instant, LedgerKey, MemberId, NodeState, Overlay,
-    Phase, Reject, Target, Transmit, ZoneConfig, frame,
+    Config, ConfigError, Engine, Event, EventKind, Input, Instant, LedgerKey, MemberId, NodeState,
+    Overlay, Phase, Profile, Reject, ResumeError, Target, Transmit, ZoneConfig, frame,
 };
 use thiserror::Error;
 
@@ -37,6 +41,7 @@ use crate::map::{ZoneId, ZoneMap};
 
 pub use event::TreeEvent;
 use handover::Handover;
+pub use handover::ZONES_KEYS;
 use level::Level;
 
 /// Most entries of a ledger.
@@ -75,6 +80,9 @@ pub enum TreeError {
     /// The configuration of the engine is refused.
     #[error(transparent)]
     Config(#[from] ConfigError),
+    /// The snapshot of the engine is refused.
+    #[error(transparent)]
+    Resume(#[from] ResumeError),
 }
 
 /// The membership of one node in a job with zones.
@@ -91,6 +99,15 @@ pub struct Tree {
     /// The highest incarnation that the node has had in a zone above.
     incarnation: u64,
     events: VecDeque<TreeEvent>,
+    /// Events that were dropped because the host did not take those before them.
+    events_lost: u64,
+    copies_refused: u64,
+    /// When the ranks of the base zone are published.
+    ranks_due: Instant,
+    /// The lateness that the host expects of itself.
+    lateness_us: u64,
+    /// The local node knows half of the job's nodes or fewer to be alive.
+    is_minority: bool,
     /// The changes of the zones of this node that it knows of, by level.
     own_changes: BTreeMap<u8, (u64, u32)>,
     now: Instant,
@@ -114,6 +131,39 @@ impl Tree {
     /// # Errors
     /// The node is not in the map, or a value of the configuration is out of bounds; no tree was made.
     pub fn new(config: TreeConfig) -> Result<Self, TreeError> {
+        Self::start(config, |config| Ok(Overlay::new(config)?))
+    }
+
+    /// The tree of a node whose last process left this snapshot of the base zone's engine. The node has a new
+    /// incarnation in the zones above.
+    ///
+    /// # Errors
+    /// The node is not in the map, or the snapshot is refused; no tree was made.
+    pub fn resume(config: TreeConfig, snapshot: &[u8], now: Instant) -> Result<Self, TreeError> {
+        Self::start(config, |config| Ok(Overlay::resume(config, snapshot, now)?))
+    }
+
+    /// A job without zones: its one engine.
+    #[must_use]
+    pub fn flat(engine: Engine) -> Self {
+        let name = engine.name_of(engine.id()).unwrap_or_default().to_owned();
+        let zone = ZoneId {
+            level: 0,
+            number: 0,
+        };
+        let config = Config::new(&name, &[], Profile::Standard);
+        Self::with(
+            (Arc::new(ZoneMap::unknown()), zone, NodeIndex(0)),
+            Arc::default(),
+            config,
+            engine,
+        )
+    }
+
+    fn start(
+        config: TreeConfig,
+        engine: impl FnOnce(Config) -> Result<Overlay, TreeError>,
+    ) -> Result<Self, TreeError> {
         let TreeConfig {
             map,
             engine: mut config,
@@ -128,31 +178,60 @@ impl Tree {
             });
         };
         config.zone = zone_config(&map, zone);
-        let engine = Overlay::new(config.clone())?;
+        let engine = engine(config.clone())?.into();
+        Ok(Self::with((map, zone, node), contacts, config, engine))
+    }
+
+    fn with(
+        (map, zone, node): (Arc<ZoneMap>, ZoneId, NodeIndex),
+        contacts: Arc<Vec<Vec<u8>>>,
+        config: Config,
+        engine: Engine,
+    ) -> Self {
         let id = |node: &NodeIndex| Some((*node, MemberId::of(&map.directory().name(*node)?)));
-        Ok(Self {
+        let ids = match map.directory().len() {
+            0 => BTreeMap::new(),
+            _ => map.nodes(zone).iter().filter_map(id).collect(),
+        };
+        Self {
             node,
-            ids: map.nodes(zone).iter().filter_map(id).collect(),
+            ids,
             levels: vec![Level::new(zone, engine, Instant::default())],
             incarnation: config.incarnation,
             config,
             map,
             contacts,
             events: VecDeque::new(),
+            events_lost: 0,
+            copies_refused: 0,
+            ranks_due: Instant::NEVER,
+            lateness_us: 0,
+            is_minority: false,
             own_changes: BTreeMap::new(),
             now: Instant::default(),
-            review_at: Instant::default(),
-        })
+            review_at: Instant::NEVER,
+        }
     }
 
-    /// Takes one input at time `now`, which never goes back. All but frames, wake-ups, the key, the address and
-    /// leaving is for the base zone.
+    /// Whether the job has several zones. Otherwise the tree is its one engine.
+    #[must_use]
+    pub fn has_zones(&self) -> bool {
+        self.map.levels() > 1
+    }
+
+    /// Takes one input at time `now`, which never goes back. Frames go to the engine of their zone; what concerns a
+    /// member, to each engine that has it; wake-ups, the key, the address and leaving, to all; all else to the base
+    /// zone.
     ///
     /// # Errors
     /// Why the input was rejected. It changed nothing but a counter; time and timers went on.
     pub fn handle(&mut self, now: Instant, input: Input<'_>) -> Result<(), Reject> {
+        if !self.has_zones() {
+            return self.levels[0].engine.handle(now, input);
+        }
         self.advance(now);
         let result = self.take(input);
+        self.publish_ranks();
         for _ in 0..ROUNDS_MAX {
             let mut is_busy = self.take_events();
             is_busy |= self.carry_ledgers();
@@ -196,8 +275,16 @@ impl Tree {
                 self.report_leave(exit_code);
                 self.for_all(input)
             }
+            Input::Unreachable(member) | Input::Ask(member) => self.for_engines_of(member, input),
             _ => self.levels[0].engine.handle(now, input),
         }
+    }
+
+    fn for_engines_of(&mut self, member: MemberId, input: Input<'_>) -> Result<(), Reject> {
+        let now = self.now;
+        let has = |level: &&mut Level| level.engine.member(member).is_some();
+        let mut levels = self.levels.iter_mut().filter(has);
+        levels.try_for_each(|level| level.engine.handle(now, input))
     }
 
     fn for_all(&mut self, input: Input<'_>) -> Result<(), Reject> {
@@ -214,6 +301,7 @@ impl Tree {
         if before == Instant::default() {
             self.levels[0].began_at = self.now;
             self.levels[0].view_changed_at = self.now;
+            self.review_at = self.now;
         } else if gap_us > 2 * self.config.heartbeat_us {
             for level in &mut self.levels {
                 for child in level.children.values_mut() {
@@ -238,14 +326,23 @@ impl Tree {
     /// The next event, oldest first.
     #[must_use]
     pub fn poll_event(&mut self) -> Option<TreeEvent> {
-        self.events.pop_front()
+        match self.has_zones() {
+            true => self.events.pop_front(),
+            false => self.levels[0].engine.poll_event().map(TreeEvent::Base),
+        }
+    }
+
+    /// Events that were dropped because the host did not take those before them in time.
+    #[must_use]
+    pub fn events_lost(&self) -> u64 {
+        self.events_lost
     }
 
     /// The latest time for the next `handle` with [`Input::Wake`].
     #[must_use]
     pub fn poll_timeout(&self) -> Instant {
         let engines = self.levels.iter().map(|level| level.engine.poll_timeout());
-        engines.fold(self.review_at, Instant::min)
+        engines.fold(self.review_at.min(self.ranks_due), Instant::min)
     }
 
     /// The zones of the job.
@@ -262,12 +359,60 @@ impl Tree {
 
     /// The engine of the base zone.
     #[must_use]
-    pub fn base(&self) -> &Overlay {
+    pub fn base(&self) -> &Engine {
         &self.levels[0].engine
     }
 
+    /// The engine of the base zone, for what is not an input. What it causes is carried to the other zones with the
+    /// next input.
+    pub fn base_mut(&mut self) -> &mut Engine {
+        &mut self.levels[0].engine
+    }
+
+    /// Sets the lateness that the host expects of itself, in all zones of the node, see [`Engine::expect_lateness`].
+    pub fn expect_lateness(&mut self, least_us: u64) {
+        self.lateness_us = least_us;
+        for level in &mut self.levels {
+            level.engine.expect_lateness(least_us);
+        }
+    }
+
+    /// Tells all engines for how long frames have been waiting, see [`Engine::strained`].
+    pub fn strained(&mut self, busy_us: u64) {
+        for level in &mut self.levels {
+            level.engine.strained(busy_us);
+        }
+    }
+
+    /// The members that send beats to the local node, in any of its zones.
+    pub fn observing(&self) -> impl Iterator<Item = MemberId> {
+        let levels = self.levels.iter().enumerate();
+        levels.flat_map(|(at, level)| {
+            let below = &self.levels[..at];
+            let is_new = move |id: &MemberId| {
+                let mut others = below.iter().flat_map(|level| level.engine.observing());
+                !others.any(|other| other == *id)
+            };
+            level.engine.observing().filter(is_new)
+        })
+    }
+
+    /// The name of a member of any of the local node's zones.
+    #[must_use]
+    pub fn name_of(&self, member: MemberId) -> Option<&str> {
+        let mut levels = self.levels.iter();
+        levels.find_map(|level| level.engine.name_of(member))
+    }
+
+    /// The address of a member of any of the local node's zones.
+    #[must_use]
+    pub fn address_of_member(&self, member: MemberId) -> Option<&[u8]> {
+        let mut levels = self.levels.iter();
+        levels.find_map(|level| level.engine.address_of(Target::Member(member)))
+    }
+
     /// The zones that the node is a member of, from the base zone on, each with its engine.
-    pub fn memberships(&self) -> impl Iterator<Item = (ZoneId, &Overlay)> {
+    pub fn memberships(&self) -> impl Iterator<Item = (ZoneId, &Engine)> {
         self.levels.iter().map(|level| (level.zone, &level.engine))
     }
 
@@ -321,8 +466,9 @@ impl Tree {
     }
 
     fn tell(&mut self, event: TreeEvent) {
-        if self.events.len() < EVENTS_MAX {
-            self.events.push_back(event);
+        match self.events.len() < EVENTS_MAX {
+            true => self.events.push_back(event),
+            false => self.events_lost += 1,
         }
     }
 
@@ -333,12 +479,34 @@ impl Tree {
             while let Some(event) = self.levels[level].engine.poll_event() {
                 is_busy = true;
                 self.take_event(level, &event);
-                if level == 0 {
-                    self.tell(TreeEvent::Base(event));
+                match event.kind {
+                    // The smaller part of a zone may be in the larger part of the job.
+                    EventKind::Minority { .. } | EventKind::Majority { .. } => {
+                        self.count_majority();
+                    }
+                    _ if level == 0 => self.tell(TreeEvent::Base(event)),
+                    _ => {}
                 }
             }
         }
         is_busy
+    }
+
+    /// Counts the nodes of the job that are alive as far as the local node knows, and tells if they have become the
+    /// smaller part of the job, or the larger part again.
+    fn count_majority(&mut self) {
+        let total = self.map.directory().len();
+        let nodes = (0..total as u32).map(NodeIndex);
+        let alive = nodes.filter(|node| self.node_state(*node).is_some_and(NodeState::in_view));
+        let reached = alive.count();
+        let is_minority = 2 * reached <= total;
+        if core::mem::replace(&mut self.is_minority, is_minority) != is_minority {
+            let (reached, of) = (reached as u32, total as u32);
+            self.tell(match is_minority {
+                true => TreeEvent::Minority { reached, of },
+                false => TreeEvent::Majority { reached, of },
+            });
+        }
     }
 
     fn take_event(&mut self, level: usize, event: &Event) {
@@ -351,9 +519,11 @@ impl Tree {
                 }
             }
             EventKind::RankChanged { fact } if level == 0 => {
+                self.note_rank();
                 self.report_rank(event.member, event.version.incarnation, fact);
             }
             EventKind::AttributeChanged { key, .. } => {
+                self.relay(level, event.member, key);
                 let engine = &self.levels[level].engine;
                 if engine.changed_key(key) == Some(&handover::key(level + 1)) {
                     let value = engine.attribute(event.member, &handover::key(level + 1));
@@ -378,8 +548,6 @@ fn zone_config(map: &ZoneMap, zone: ZoneId) -> ZoneConfig {
 
 #[cfg(test)]
 mod tests {
-    use muster_protocol::Profile;
-
     use super::*;
     use crate::directory::Directory;
     use crate::plan::{Aim, plan};

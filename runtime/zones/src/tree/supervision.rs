@@ -4,13 +4,15 @@
 //! whose views differ for a moment choose more than two: that does no harm, as all that supervisors write is
 //! idempotent. A member that is no longer chosen stays for a while, since its successor has to join first.
 
+use std::sync::Arc;
+
 use muster_protocol::planted::{self, Fault};
-use muster_protocol::{Input, Instant, MemberId, Overlay, Phase, Policy};
+use muster_protocol::{Input, Instant, MemberId, Overlay, Phase, Policy, Reject};
 
 use crate::directory::NodeIndex;
 use crate::limits::SUPERVISORS;
 use crate::map::ZoneId;
-use crate::roles::{Role, choose};
+use crate::roles::{CANDIDATES, Role, candidates, choose};
 use crate::tree::handover::{self, CONTACTS_MAX, Handover};
 use crate::tree::level::Level;
 use crate::tree::{Tree, TreeEvent, zone_config};
@@ -19,8 +21,6 @@ use crate::tree::{Tree, TreeEvent, zone_config};
 const FORM_DEADLINES: u64 = 10;
 /// A member that is not chosen leaves the zone above after this many deadlines.
 const SPARE_DEADLINES: u64 = 20;
-/// Members of each other zone that are tried to find the zone above.
-const CANDIDATES: usize = 4;
 /// Most addresses that are tried to find the zone above.
 const SEEDS: usize = 64;
 /// Ledgers are compared for this many deadlines after a membership above has begun.
@@ -136,6 +136,7 @@ impl Tree {
         config.previous_incarnation = None;
         config.policy = Policy::Rejoin;
         config.random_seed ^= u64::from(zone.level) << 56;
+        config.first_sequence = config.first_sequence.max(self.now.0);
         // Members that were published are on the side of this zone, if there is a split above.
         let (mut seeds, mut later) = (self.levels[level].handover.contacts.clone(), Vec::new());
         match seeds.is_empty() {
@@ -147,10 +148,11 @@ impl Tree {
         let Ok(mut engine) = Overlay::new(config) else {
             return false;
         };
+        engine.expect_lateness(self.lateness_us);
         if engine.handle(self.now, Input::Wake).is_err() {
             return false;
         }
-        let mut above = Level::new(zone, engine, self.now);
+        let mut above = Level::new(zone, engine.into(), self.now);
         above.seeds_later = later;
         above.compare_until = self.now.after(self.deadlines(COMPARE_DEADLINES));
         let seen = &self.levels[level].handover.seen;
@@ -161,6 +163,10 @@ impl Tree {
         self.levels[level].spare_since = None;
         self.levels.push(above);
         self.report_all(level + 1);
+        self.relay_all(level);
+        if level == 0 {
+            self.note_rank();
+        }
         self.tell(TreeEvent::Promoted { zone });
         true
     }
@@ -183,12 +189,53 @@ impl Tree {
         }
     }
 
+    /// Takes the address of a node. A node of the base zone is a seed of it; one that takes part in a zone above
+    /// while all nodes are alive is a seed there.
+    ///
+    /// # Errors
+    /// The engine of the base zone refused the seed. The address was stored.
+    pub fn note_contact(
+        &mut self,
+        now: Instant,
+        node: NodeIndex,
+        address: &[u8],
+    ) -> Result<(), Reject> {
+        let contacts = Arc::make_mut(&mut self.contacts);
+        let place = node.0 as usize;
+        if contacts.len() <= place {
+            contacts.resize(place + 1, Vec::new());
+        }
+        if contacts[place] == address {
+            return Ok(());
+        }
+        contacts[place] = address.to_vec();
+        let zones: Vec<ZoneId> = self.map.zones_of(node).collect();
+        for level in 1..self.levels.len() {
+            let above = self.levels[level].zone;
+            let child = zones.iter().find(|zone| zone.level + 1 == above.level);
+            let is_below = |child: &&ZoneId| {
+                self.map.parent(**child) == Some(above) && **child != self.levels[level - 1].zone
+            };
+            let child = child.filter(is_below).copied();
+            if child.is_some_and(|child| candidates(&self.map, child, CANDIDATES).contains(&node)) {
+                // The engine keeps as many as it can.
+                let _ = self.levels[level]
+                    .engine
+                    .handle(now, Input::Seed { address });
+            }
+        }
+        match zones.first() == Some(&self.levels[0].zone) && node != self.node {
+            true => self.handle(now, Input::Seed { address }),
+            false => Ok(()),
+        }
+    }
+
     /// Addresses of the members that the other zones choose while all their nodes are alive.
     fn likely_members(&self, level: usize, zone: ZoneId) -> Vec<Vec<u8>> {
         let own = self.levels[level].zone;
         let mut seeds: Vec<Vec<u8>> = Vec::new();
         let others = self.map.children(zone).filter(|child| *child != own);
-        for node in others.flat_map(|child| self.likely_supervisors(child)) {
+        for node in others.flat_map(|child| candidates(&self.map, child, CANDIDATES)) {
             let address = self.contacts.get(node.0 as usize);
             let is_new = |address: &&Vec<u8>| !address.is_empty() && !seeds.contains(*address);
             if let Some(address) = address.filter(is_new) {
@@ -200,37 +247,6 @@ impl Tree {
             }
         }
         seeds
-    }
-
-    /// The members that a zone chooses while all its nodes are alive.
-    fn likely_supervisors(&self, zone: ZoneId) -> Vec<NodeIndex> {
-        let members: Vec<NodeIndex> = match zone.level {
-            0 => self.map.nodes(zone).to_vec(),
-            _ => {
-                let children = self.map.children(zone);
-                children
-                    .flat_map(|child| self.likely_supervisors(child))
-                    .collect()
-            }
-        };
-        let id = |node: &NodeIndex| {
-            let name = self.map.directory().name(*node)?;
-            Some((MemberId::of(&name), *node))
-        };
-        let ids: Vec<(MemberId, NodeIndex)> = members.iter().filter_map(id).collect();
-        let candidates = ids.iter().map(|(id, _)| *id);
-        let chosen = choose(
-            Role::Supervisor,
-            self.map.path(zone),
-            candidates,
-            CANDIDATES,
-        );
-        let node = |id: MemberId| {
-            ids.iter()
-                .find(|(other, _)| *other == id)
-                .map(|(_, node)| *node)
-        };
-        chosen.into_iter().filter_map(node).collect()
     }
 
     /// Leaves the zone above that of this level, and all above it.
@@ -254,6 +270,7 @@ impl Tree {
         {
             self.incarnation = self.incarnation.max(last.engine.version().incarnation);
             self.tell(TreeEvent::Demoted { zone: last.zone });
+            self.withdraw_copies(self.levels.len() - 1);
             is_changed = true;
         }
         is_changed

@@ -16,7 +16,7 @@ const LIST_MAX: usize = 64 << 20;
 
 /// Why there is no list yet.
 #[derive(Debug, Error)]
-pub(crate) enum JoinError {
+pub enum JoinError {
     /// The server cannot be reached, or has gone.
     #[error("{server}: {source}")]
     Io {
@@ -49,7 +49,7 @@ pub(crate) enum JoinError {
 ///
 /// # Errors
 /// Why there is no list. The server may have registered this node; joining again is safe.
-pub(crate) fn join(server: &str, key: &[u8; 32], own: &Entry) -> Result<Vec<Entry>, JoinError> {
+pub fn join(server: &str, key: &[u8; 32], own: &Entry) -> Result<Vec<Entry>, JoinError> {
     let io = |source| JoinError::Io {
         server: server.to_owned(),
         source,

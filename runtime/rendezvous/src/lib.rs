@@ -20,7 +20,7 @@
 mod client;
 mod server;
 
-pub(crate) use client::join;
+pub use client::join;
 pub use server::Server;
 
 use muster_config::draw_key;
@@ -33,13 +33,13 @@ const LINE_MAX: usize = 512;
 
 /// A participant.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Entry {
+pub struct Entry {
     /// Its NIDs, separated by commas, the first one first.
-    pub(crate) nids: String,
+    pub nids: String,
     /// Its group; empty for none.
-    pub(crate) group: String,
+    pub group: String,
     /// Its name.
-    pub(crate) name: String,
+    pub name: String,
 }
 
 impl Entry {

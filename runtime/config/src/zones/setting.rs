@@ -1,0 +1,198 @@
+//! The setting `zones` of an agent: `auto`, `off`, a number of nodes, or a source of zones.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use muster_fabric::{Nid, NidList};
+use muster_sys::file::read_text;
+use muster_zones::{Aim, Directory, NODES_MAX, NodeIndex, ZONE_MEMBERS_MAX, ZoneMap, candidates};
+
+use super::{ZoneSources, parse_topology};
+use crate::ConfigError;
+use crate::hosts::nids_of_names;
+
+/// Longest file that is read, in bytes.
+const FILE_MAX: usize = 64 << 20;
+/// Nodes of each other zone, and of the own zone, whose addresses an agent looks up.
+const OTHERS_MAX: usize = 4;
+const OWN_MAX: usize = 64;
+/// Most nodes in all whose addresses an agent looks up.
+const LOOKED_UP_MAX: usize = 1024;
+
+/// The zones of a job, as an agent takes them from its settings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobZones {
+    /// The zones.
+    pub map: Arc<ZoneMap>,
+    /// The source that decided, for people.
+    pub source: String,
+}
+
+/// Reads the setting of zones. `nodes` is the list of the job's nodes, if it is known. `None`: the job is one zone.
+///
+/// # Errors
+/// A setting that is not understood, a source that is not valid, or a setting that needs the list of nodes without it.
+pub fn parse_zones(setting: &str, nodes: Option<&str>) -> Result<Option<JobZones>, ConfigError> {
+    let refused = |why: String| ConfigError::Zones {
+        text: setting.to_owned(),
+        why,
+    };
+    let directory = nodes.map(directory_of).transpose().map_err(refused)?;
+    let is_automatic = matches!(setting, "auto" | "");
+    if setting == "off" || (is_automatic && directory.is_none()) {
+        return match directory.map_or(0, |directory| directory.len()) {
+            0..=ZONE_MEMBERS_MAX => Ok(None),
+            count => Err(refused(format!(
+                "{count} nodes cannot be one zone: the most is {ZONE_MEMBERS_MAX}; use auto"
+            ))),
+        };
+    }
+    let Some(directory) = directory else {
+        return Err(refused(
+            "the nodes of the job are not known; list them with --nodes (MUSTER_NODES)".to_owned(),
+        ));
+    };
+    let mut sources = ZoneSources::default();
+    match setting.split_once(':') {
+        None if is_automatic => {}
+        None => {
+            let size = setting.parse().ok();
+            let size = size.filter(|size| (2..=ZONE_MEMBERS_MAX).contains(size));
+            let Some(zone) = size else {
+                return Err(refused(format!(
+                    "it is none of auto, off, a number of nodes from 2 to {ZONE_MEMBERS_MAX}, file:PATH, \
+                     pattern:PATTERN and topology:PATH"
+                )));
+            };
+            sources.aim = Aim {
+                one_zone_max: zone,
+                zone,
+                ..Aim::default()
+            };
+        }
+        Some(("file", path)) => {
+            sources.file = Some((path.to_owned(), read(path).map_err(refused)?));
+        }
+        Some(("pattern", pattern)) => sources.pattern = Some(pattern.to_owned()),
+        Some(("topology", path)) => {
+            let text = read(path).map_err(refused)?;
+            let topology =
+                parse_topology(path, &text).map_err(|error| refused(error.to_string()))?;
+            sources.topology = Some((path.to_owned(), topology));
+            sources.each_switch = true;
+        }
+        Some((kind, _)) => {
+            return Err(refused(format!(
+                "{kind:?} is not a source of zones; use file:PATH, pattern:PATTERN or topology:PATH"
+            )));
+        }
+    }
+    let (map, source) = sources
+        .map(&directory)
+        .map_err(|error| refused(error.to_string()))?;
+    let map = Arc::new(map);
+    Ok((map.levels() > 1).then_some(JobZones { map, source }))
+}
+
+fn directory_of(list: &str) -> Result<Directory, String> {
+    let names = muster_hostlist::expand(list, NODES_MAX)
+        .map_err(|error| format!("the nodes {list:?}: {error} (--nodes, MUSTER_NODES)"))?;
+    Directory::new(names.iter().map(String::as_str))
+        .map_err(|error| format!("the nodes {list:?}: {error} (--nodes, MUSTER_NODES)"))
+}
+
+fn read(path: &str) -> Result<String, String> {
+    read_text(Path::new(path), FILE_MAX)
+        .map_err(|error| format!("{path}: {error}; name a readable file"))
+}
+
+impl JobZones {
+    /// The addresses of some hosts by their names, at the port and on the net of this rail: hosts of the zone of
+    /// `own`, and of each other zone those that take part in the zones above while all nodes are alive.
+    ///
+    /// # Errors
+    /// The first of these hosts without an address.
+    pub fn hosts(
+        &self,
+        own: &str,
+        rail: Option<&Nid>,
+        port: u16,
+    ) -> Result<Vec<(String, NidList)>, ConfigError> {
+        let own = self.map.directory().find(own);
+        let own = own.and_then(|node| self.map.base_zone(node));
+        let mut nodes: Vec<NodeIndex> = Vec::new();
+        if let Some(own) = own {
+            nodes.extend(self.map.nodes(own).iter().take(OWN_MAX));
+        }
+        for zone in self.map.zones_at(0).filter(|zone| Some(*zone) != own) {
+            if nodes.len() < LOOKED_UP_MAX {
+                nodes.extend(candidates(&self.map, zone, OTHERS_MAX));
+            }
+        }
+        let names = nodes
+            .into_iter()
+            .filter_map(|node| self.map.directory().name(node));
+        nids_of_names(names.collect(), rail, port)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text_of(setting: &str, nodes: Option<&str>) -> String {
+        match parse_zones(setting, nodes) {
+            Ok(Some(zones)) => {
+                let paths = zones
+                    .map
+                    .zones_at(0)
+                    .map(|zone| zones.map.path(zone).to_owned());
+                paths.collect::<Vec<_>>().join(" ")
+            }
+            Ok(None) => "one zone".to_owned(),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn small_jobs_are_one_zone_unless_zones_are_requested() {
+        assert_eq!(text_of("auto", None), "one zone");
+        assert_eq!(text_of("auto", Some("n[1-1024]")), "one zone");
+        assert_eq!(text_of("auto", Some("n[1-1025]")), "z1 z2 z3 z4 z5");
+        assert_eq!(text_of("off", Some("n[1-1025]")), "one zone");
+        assert_eq!(text_of("4", Some("n[1-8]")), "z1 z2");
+        assert_eq!(text_of("8", Some("n[1-8]")), "one zone");
+        let racks = Some("r[1-2]n[1-2]");
+        assert_eq!(text_of("pattern:(r*)n*", racks), "r1 r2");
+    }
+
+    #[test]
+    fn a_setting_that_cannot_be_used_is_refused_with_a_remedy() {
+        for (setting, nodes, part) in [
+            ("4", None, "list them with --nodes"),
+            ("1", Some("n[1-8]"), "a number of nodes from 2 to 4096"),
+            ("many", Some("n[1-8]"), "none of auto, off"),
+            ("switch:x", Some("n[1-8]"), "\"switch\" is not a source"),
+            ("file:/none/there", Some("n[1-8]"), "name a readable file"),
+            ("pattern:(r*)n*", Some("n[1-8]"), "node n1 does not fit it"),
+            ("4", Some("n[1-"), "n[1-"),
+            ("off", Some("n[1-5000]"), "use auto"),
+        ] {
+            let error = text_of(setting, nodes);
+            assert!(error.contains(part), "{setting}: {error}");
+            assert!(error.contains("MUSTER_ZONES"), "{setting}: {error}");
+        }
+    }
+
+    #[test]
+    fn addresses_are_those_of_the_own_zone_and_of_some_nodes_of_each_other() {
+        let zones = parse_zones("8", Some("127.0.0.[1-64]")).unwrap().unwrap();
+        let hosts = zones.hosts("127.0.0.9", None, 7100).unwrap();
+        let own = hosts.iter().filter(|(name, _)| {
+            let number: u32 = name.rsplit('.').next().unwrap().parse().unwrap();
+            (9..17).contains(&number)
+        });
+        assert_eq!((own.count(), hosts.len()), (8, 8 + 7 * 4));
+        assert!(hosts[0].1.to_string().ends_with(":7100@udp0"));
+    }
+}

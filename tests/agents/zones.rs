@@ -1,0 +1,178 @@
+//! Jobs with zones, end to end: real agents in zones of three nodes, a rank on each node. Ranks, nodes, supervisors and
+//! a whole zone are killed; every rank that is left learns of each loss, and of no other.
+
+use muster_ipc::control_socket::SOCKET;
+use muster_tests::admin::Admin;
+use muster_tests::ranks::{Job, Rank, signal, wait_for_end};
+use muster_tests::until;
+use rustix::process::Signal;
+use serde_json::Value;
+
+const ZONE: usize = 3;
+const NODES: usize = 9;
+
+/// A job and its ranks; rank 0 is on n1, rank 1 on n2, and so on.
+struct World {
+    ranks: Vec<Option<Rank>>,
+    job: Job,
+}
+
+impl World {
+    /// Starts a rank on each node; the zones have formed, and each has its supervisors in the zone above.
+    fn start() -> Self {
+        let job = Job::new(NODES).with_one_rail().with_zones(ZONE);
+        let ranks = (0..NODES as u32).map(|rank| {
+            let program = env!("CARGO_BIN_EXE_muster-test-rank");
+            let mut command = job.command(program, rank as usize + 1, rank);
+            let rank = Rank::start(&mut command, &format!("rank {rank}"));
+            rank.await_words(&["ATTACHED"]);
+            Some(rank)
+        });
+        let mut world = Self {
+            ranks: ranks.collect(),
+            job,
+        };
+        world.await_formed();
+        world
+    }
+
+    /// What `muster zones` of a node prints.
+    fn zones(&self, node: usize) -> Value {
+        let socket = self.job.agent_directory(node).directory().join(SOCKET);
+        Admin(socket).json(&["zones"])
+    }
+
+    fn supervisors(&self) -> Vec<usize> {
+        let is_supervisor = |node: &usize| self.zones(*node)["member_of"][0] == "/";
+        (1..=NODES).filter(is_supervisor).collect()
+    }
+
+    fn await_formed(&mut self) {
+        let all: String = (1..=NODES).map(|node| format!("n{node}=Alive ")).collect();
+        for rank in self.ranks.iter_mut().flatten() {
+            rank.await_view(|view| view.contains(all.trim()));
+        }
+        let zones = || {
+            format!(
+                "{:#?}",
+                (1..=NODES).map(|n| self.zones(n)).collect::<Vec<_>>()
+            )
+        };
+        until(zones, || {
+            let supervisors = self.supervisors();
+            let sees_all = |node: &usize| {
+                let zones = self.zones(*node);
+                let zones = zones["zones"].as_array().into_iter().flatten();
+                let known = zones.filter_map(|zone| zone["supervisors"].as_array());
+                known.map(Vec::len).sum::<usize>() == 2 * NODES / ZONE
+            };
+            let is_formed =
+                supervisors.len() == 2 * NODES / ZONE && supervisors.iter().all(sees_all);
+            is_formed.then_some(())
+        });
+    }
+
+    /// Kills all processes of a node.
+    fn lose_node(&mut self, node: usize) {
+        let agent = self.job.agent(node).all;
+        agent.iter().for_each(|pid| signal(*pid, Signal::KILL));
+        if let Some(rank) = self.ranks[node - 1].take() {
+            rank.kill();
+        }
+        agent.into_iter().for_each(wait_for_end);
+    }
+
+    fn living(&self) -> impl Iterator<Item = &Rank> {
+        self.ranks.iter().flatten()
+    }
+
+    /// Every rank gets an event with each of these lists of words.
+    fn expect(&self, lists: &[&[&str]]) {
+        self.living().for_each(|rank| rank.await_each(lists));
+    }
+
+    /// The nodes of which a rank was told that they failed, and the test did not wait for it.
+    fn expect_no_other_failure(&self) {
+        for rank in self.living() {
+            let lines = rank.take_passed().into_iter();
+            let others: Vec<String> = lines
+                .filter(|line| line.starts_with("EVENT NodeFailed") || line.contains("Outcast"))
+                .collect();
+            assert_eq!(others, Vec::<String>::new());
+        }
+    }
+}
+
+/// ZM-12, ZM-14.
+#[test]
+fn every_rank_learns_of_each_loss_in_any_zone() {
+    let mut world = World::start();
+    world.ranks[4].take().expect("a rank").kill();
+    world.expect(&[&["EVENT", "RankFailed", "node=n5", "rank=4"]]);
+    // A supervisor, and a node that is none.
+    let supervisors = world.supervisors();
+    let others = (1..=NODES).filter(|node| !supervisors.contains(node));
+    let other = others.min().expect("each zone has three nodes");
+    let lost = [supervisors[supervisors.len() - 1], other];
+    for node in lost {
+        world.lose_node(node);
+        world.expect(&[&["EVENT", "NodeFailed", &format!("node=n{node}")]]);
+    }
+    world.expect_no_other_failure();
+    // A whole zone: the second one.
+    let zone: Vec<usize> = (ZONE + 1..=2 * ZONE)
+        .filter(|node| !lost.contains(node))
+        .collect();
+    for node in &zone {
+        world.lose_node(*node);
+    }
+    for node in &zone {
+        world.expect(&[&["EVENT", "NodeFailed", &format!("node=n{node}")]]);
+    }
+    world.expect_no_other_failure();
+    let seen = world.zones(1)["zones"][1].clone();
+    assert_eq!(
+        (&seen["zone"], &seen["failed"]),
+        (&"z2".into(), &ZONE.into()),
+        "{seen}"
+    );
+}
+
+/// ZM-11: attributes reach nodes of other zones, also after the supervisors that copied them have died.
+#[test]
+fn attributes_are_read_in_other_zones() {
+    let mut world = World::start();
+    let last = NODES - 1;
+    let mut reader = world.ranks[last].take().expect("a rank");
+    reader.send("watch load");
+    reader.await_words(&["WATCHING", "load"]);
+    let publish = |world: &mut World, value: &str| {
+        let writer = world.ranks[0].as_mut().expect("a rank");
+        writer.send(&format!("publish load {value}"));
+        writer.await_words(&["PUBLISHED", "load"]);
+    };
+    publish(&mut world, "7");
+    reader.await_words(&["EVENT", "Attribute", "node=n1"]);
+    reader.send("get n1 load");
+    assert_eq!(reader.await_words(&["VALUE"]), "VALUE n1 load 7");
+    // The supervisors of the reader's zone, if the reader is none of them.
+    let supervisors = world.supervisors();
+    let own = supervisors
+        .into_iter()
+        .filter(|node| (2 * ZONE + 1..NODES).contains(node));
+    for node in own.collect::<Vec<_>>() {
+        world.lose_node(node);
+        reader.await_words(&["EVENT", "NodeFailed", &format!("node=n{node}")]);
+    }
+    publish(&mut world, "8");
+    // Two supervisors copy it, each with an event.
+    reader.await_words(&["EVENT", "Attribute", "node=n1"]);
+    let read = || String::from("the reader does not get the new value");
+    until(read, || {
+        reader.send("get n1 load");
+        (reader.await_words(&["VALUE"]) == "VALUE n1 load 8").then_some(())
+    });
+    // A rank may not publish the keys of the agents.
+    reader.send("publish muster.zones.x 1");
+    reader.await_words(&["ERROR", "key", "reserved"]);
+}
