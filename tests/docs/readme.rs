@@ -152,7 +152,7 @@ fn run(command: &str, directory: &Path) -> (Option<i32>, String, String) {
 }
 
 /// Commands elsewhere that need no cluster; `./app` is a program.
-const ELSEWHERE: [&str; 12] = [
+const ELSEWHERE: [&str; 13] = [
     "muster --version",
     "muster run --nodes 4 -n 8 -- ./app",
     "muster run --nodes 4 -n 8 --label -- ./app",
@@ -164,6 +164,7 @@ const ELSEWHERE: [&str; 12] = [
     "muster sim run tests/scenarios/zone-all-faults.toml --seed 7",
     "muster sim sweep tests/scenarios/zone-all-faults.toml --seeds 20",
     "muster sim compare --members 16 --loss 0 --seeds 1",
+    "muster sim idle --members 16,64 --warm",
     "muster sim lamport --members 16 --seeds 1",
 ];
 /// Two members without a job.

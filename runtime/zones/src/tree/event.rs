@@ -21,7 +21,8 @@ pub enum TreeEvent {
     Zone {
         /// The zone.
         zone: ZoneId,
-        /// `Failed`, or `Alive` if it is back: then the states of its nodes are those that `Tree::node_state` has.
+        /// `Failed`, or `Alive` if it is seen for the first time or is back: then the states of its nodes are those
+        /// that `Tree::node_state` has.
         state: NodeState,
     },
     /// A rank of another base zone changed its state.

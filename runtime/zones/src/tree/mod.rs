@@ -528,12 +528,29 @@ impl Tree {
                 if engine.changed_key(key) == Some(&handover::key(level + 1)) {
                     let value = engine.attribute(event.member, &handover::key(level + 1));
                     if let Some(other) = value.and_then(Handover::decode) {
-                        self.levels[level].handover.merge(other);
+                        self.take_handover(level, other);
                     }
                 }
             }
             EventKind::Outcast if level > 0 => self.yielded(level),
             _ => {}
+        }
+    }
+
+    /// Takes what a supervisor has published in the zone at this level. The host is told of zones that are seen for
+    /// the first time.
+    fn take_handover(&mut self, level: usize, other: Handover) {
+        let known = &self.levels[level].handover.seen;
+        let new: Vec<u32> = other.seen.difference(known).copied().collect();
+        self.levels[level].handover.merge(other);
+        let zones = new
+            .into_iter()
+            .filter_map(|number| self.map.find(level as u8, number));
+        for zone in zones.collect::<Vec<_>>() {
+            if level == 0 && !self.is_own(zone) && !self.is_failed(0, zone) {
+                let state = NodeState::Alive;
+                self.tell(TreeEvent::Zone { zone, state });
+            }
         }
     }
 }
