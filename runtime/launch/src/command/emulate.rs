@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use signal_hook::consts::SIGKILL;
 
+use super::ONE_ZONE;
 use super::child::WatchedChild;
 use super::shutdown::Shutdown;
 use crate::node::GIVEN_UP;
@@ -192,6 +193,9 @@ fn command(
         .env("MUSTER_SEEDS", seeds.join(" "))
         .env("MUSTER_NODES", nodes)
         .env("MUSTER_LINGER_MS", LINGER_MS);
+    if std::env::var_os("MUSTER_ZONES").is_none() {
+        command.env("MUSTER_ZONES", ONE_ZONE);
+    }
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     if count > NODES_PER_CORE * cores && std::env::var_os("MUSTER_PROFILE").is_none() {
         command.env("MUSTER_PROFILE", "quiet");

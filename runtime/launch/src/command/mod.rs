@@ -29,6 +29,10 @@ use std::time::Duration;
 /// Default time that ranks have to end after they were asked to.
 const GRACE: Duration = Duration::from_secs(2);
 
+/// `MUSTER_ZONES` of the agents unless the user sets it. Launchers exchange data of fences as attributes, and all
+/// attributes of other zones together have the limit of one node.
+const ONE_ZONE: &str = "off";
+
 /// Options of `muster run`.
 #[derive(Args)]
 #[command(after_help = AFTER, allow_negative_numbers = true)]

@@ -3,7 +3,7 @@
 //! Agents find each other by variables of their environment. A process cannot safely change its own environment, so the
 //! launcher executes this program again with a new one.
 
-use super::failed;
+use super::{ONE_ZONE, failed};
 use crate::node::Control;
 use crate::{Error, Plan, StartError, Step, files_name, is_of_the_plugin, node};
 use muster_client::SPANK_KEY;
@@ -205,6 +205,7 @@ pub(super) fn execute(
         ("MUSTER_NODE", step.nodes[step.own].clone()),
         ("MUSTER_HOSTS", step.list.clone()),
         ("MUSTER_PORT", step.port.to_string()),
+        ("MUSTER_ZONES", ONE_ZONE.to_owned()),
     ] {
         if !is_set(name) {
             command.env(name, value);
