@@ -72,14 +72,18 @@ impl World {
         });
     }
 
-    /// Kills all processes of a node.
+    /// Kills all processes of a node. A rank that outlives its agent would start another one.
     fn lose_node(&mut self, node: usize) {
+        let rank = self.ranks[node - 1].take();
+        if let Some(rank) = &rank {
+            signal(rank.pid(), Signal::STOP);
+        }
         let agent = self.job.agent(node).all;
-        agent.iter().for_each(|pid| signal(*pid, Signal::KILL));
-        if let Some(rank) = self.ranks[node - 1].take() {
-            rank.kill();
+        for number in [Signal::STOP, Signal::KILL] {
+            agent.iter().for_each(|pid| signal(*pid, number));
         }
         agent.into_iter().for_each(wait_for_end);
+        rank.into_iter().for_each(Rank::kill);
     }
 
     fn living(&self) -> impl Iterator<Item = &Rank> {
