@@ -95,7 +95,7 @@ impl World {
         self.living().for_each(|rank| rank.await_each(lists));
     }
 
-    /// The nodes of which a rank was told that they failed, and the test did not wait for it.
+    /// Asserts that no rank was told of a failed node that the test did not wait for.
     fn expect_no_other_failure(&self) {
         for rank in self.living() {
             let lines = rank.take_passed().into_iter();

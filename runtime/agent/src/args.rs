@@ -3,10 +3,10 @@
 use super::{incarnation, origin};
 use clap::{ArgAction, ArgMatches, CommandFactory, Parser, ValueEnum};
 use muster_config::{
-    AgentConfig, ConfigError, GossipConfig, GroupName, JournalConfig, KeySource, MemberName,
-    Minority, RailEntry, RailsDocument, SeedEntry, Stay, draw_seed, parse_journal_kb, parse_linger,
-    parse_minority, parse_profile, parse_rails, parse_seeds, parse_zones, participants_of_hosts,
-    read_document, read_key, read_key_file, seeds_of_hosts, standing_key,
+    AgentConfig, ConfigError, GossipConfig, GroupName, JobZones, JournalConfig, KeySource,
+    MemberName, Minority, RailEntry, RailsDocument, SeedEntry, Stay, draw_seed, parse_journal_kb,
+    parse_linger, parse_minority, parse_profile, parse_rails, parse_seeds, parse_zones,
+    participants_of_hosts, read_document, read_key, read_key_file, seeds_of_hosts, standing_key,
 };
 use muster_fabric::PORT_DEFAULT;
 use muster_ipc::{AgentDirectory, DirectoryError, base_directory};
@@ -221,23 +221,12 @@ impl Args {
             *unnamed = self.port.unwrap_or(PORT_DEFAULT);
         }
         let is_gossip = self.protocol == Protocol::Age;
+        let minority = parse_minority(&self.minority)?;
+        let nodes = self.nodes.as_deref().or(self.hosts.as_deref());
         let zones = match is_gossip {
             true => None,
-            false => parse_zones(&self.zones, self.nodes.as_deref().or(self.hosts.as_deref()))?,
+            false => job_zones(&self.zones, nodes, minority)?,
         };
-        let minority = parse_minority(&self.minority)?;
-        if let (Some(zones), Minority::Hold) = (&zones, minority) {
-            let why = format!(
-                "the {} zones of {} exclude the policy hold for minorities, which counts one zone; set --minority \
-                 continue, or --zones off in a job of up to 4096 nodes",
-                zones.map.zones_at(0).count(),
-                zones.source
-            );
-            return Err(ConfigError::Zones {
-                text: self.zones,
-                why,
-            });
-        }
         let (mut seeds, mut contacts) = (Vec::new(), Vec::new());
         for SeedEntry { node, nids } in parse_seeds(&self.seeds)? {
             match node.filter(|_| zones.is_some()) {
@@ -319,6 +308,27 @@ impl Args {
             random_seed: self.random_seed.unwrap_or_else(draw_seed),
         };
         Ok((config, mode))
+    }
+}
+
+/// The zones of the job; none if it is one zone. A policy that counts the members of one zone excludes several.
+fn job_zones(
+    setting: &str,
+    nodes: Option<&str>,
+    minority: Minority,
+) -> Result<Option<JobZones>, ConfigError> {
+    let zones = parse_zones(setting, nodes)?;
+    match &zones {
+        Some(found) if minority == Minority::Hold => Err(ConfigError::Zones {
+            text: setting.to_owned(),
+            why: format!(
+                "the {} zones of {} exclude the policy hold for minorities, which counts one zone; set --minority \
+                 continue, or --zones off in a job of up to 4096 nodes",
+                found.map.zones_at(0).count(),
+                found.source
+            ),
+        }),
+        _ => Ok(zones),
     }
 }
 

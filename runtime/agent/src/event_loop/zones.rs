@@ -24,7 +24,10 @@ impl EventLoop {
             TreeEvent::Rank { rank } => self.rank_changed(rank),
             TreeEvent::Zone { zone, state } => {
                 let path = self.tree.map().path(zone);
-                warn!(zone = path, ?state, "a zone of the job has changed");
+                match state {
+                    NodeState::Failed => warn!(zone = path, "a zone of the job has failed"),
+                    _ => info!(zone = path, "a zone of the job is alive"),
+                }
                 let mut news = false;
                 for node in self.tree.map().nodes_of(zone) {
                     let state = self.tree.node_state(node).unwrap_or(state);
