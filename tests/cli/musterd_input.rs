@@ -24,7 +24,7 @@ const MEMBER: [&str; 4] = ["--name", "n1", "--print-events", "plain"];
 #[test]
 fn each_wrong_input_is_named_with_its_reason() {
     let directory = tempfile::tempdir().unwrap();
-    let cases: [(&[&str], &[&str]); 12] = [
+    let cases: [(&[&str], &[&str]); 15] = [
         (&["--nonsense"], &["--nonsense", "--help"]),
         (&["--dir", "/tmp"], &["--dir", "--print-events"]),
         (&["--while-input"], &["--while-input", "--print-events"]),
@@ -35,6 +35,25 @@ fn each_wrong_input_is_named_with_its_reason() {
         (&["--rail", "127.0.0.1@udp0", "--seed", "what"], &["what"]),
         (&["--group", "rack 3"], &["rack 3", "MUSTER_GROUP"]),
         (&["--minority", "stop"], &["stop", "continue or hold"]),
+        (
+            &["--zones", "many", "--nodes", "n[1-8]"],
+            &["many", "topology:PATH", "MUSTER_ZONES"],
+        ),
+        (
+            &["--zones", "4", "--nodes", "n[1-8]", "--minority", "hold"],
+            &["2 zones", "--minority continue"],
+        ),
+        (
+            &[
+                "--zones",
+                "4",
+                "--nodes",
+                "n[1-8]",
+                "--seed",
+                "y1=127.0.0.1@udp0",
+            ],
+            &["y1", "8 nodes", "MUSTER_NODES"],
+        ),
         (&["--profile", "hasty"], &["hasty", "standard"]),
         (
             &["--key-file", "/nonexistent/key"],
