@@ -118,7 +118,7 @@ fn ranks(tree: &Tree, node: NodeIndex) -> Vec<Value> {
     let entries = tree
         .base()
         .ledger()
-        .filter(|entry| entry.about_node() == Some(node.0));
+        .filter(|entry| entry.about_node() == node.0);
     let facts = entries.filter_map(|entry| Some(entry.rank_fact()?.1));
     facts
         .map(|fact| {
@@ -134,7 +134,7 @@ pub(super) fn why(tree: &Tree, name: &str) -> Option<Value> {
     let node = tree.map().directory().find(name);
     let of_rank = |rank: u32| {
         let entry = tree.base().ledger_entry(LedgerKey::Rank(rank))?;
-        entry.about_node().map(NodeIndex)
+        Some(NodeIndex(entry.about_node()))
     };
     let number = name.parse().ok();
     let node = node.or_else(|| number.and_then(of_rank))?;

@@ -1,6 +1,6 @@
-//! The ledger: what a member knows about nodes, ranks and zones outside of its own zone.
+//! The ledger: what a member knows about nodes and ranks outside of its own zone.
 //!
-//! An entry states the newest state of one node, rank or zone of the job; what is in its first state, alive, has
+//! An entry states the newest state of one node or rank of the job; what is in its first state, alive, has
 //! none. So the ledger grows with the failures of a job, and not with its size. Of two entries with one key the
 //! greater one is kept, by a total order. So members that have exchanged their entries hold the same ledger, in
 //! whatever order and however often the entries came.
@@ -15,24 +15,22 @@ use crate::identity::{INCARNATION_MAX, Version, is_plausible};
 use crate::mix::mix;
 use crate::state::{NodeState, RankDetail, RankFact, RankState};
 
-/// What an entry is about. Nodes and ranks are named by their numbers in the job, zones as the host numbers them.
+/// What an entry is about. Nodes and ranks are named by their numbers in the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LedgerKey {
     /// A node.
     Node(u32),
     /// A rank.
     Rank(u32),
-    /// A whole zone.
-    Zone(u32),
 }
 
 /// An entry. The order of the fields is the order in which two entries with one key are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LedgerEntry {
     key: LedgerKey,
-    /// The incarnation of the node; for a zone, its epoch.
+    /// The incarnation of the node.
     incarnation: u64,
-    /// The node's minor, the rank's sequence, or how often the state of the zone has changed.
+    /// The node's minor, or the rank's sequence.
     order: u32,
     state: u8,
     /// The number of the cause; for a rank, the code of its evidence.
@@ -81,21 +79,6 @@ impl LedgerEntry {
         }
     }
 
-    /// A zone whose state has changed so often: it is alive after an even number of changes, failed after an odd one.
-    /// A host that has to take back what it wrote raises the epoch.
-    #[must_use]
-    pub fn zone(zone: u32, epoch: u64, changes: u32) -> Self {
-        let is_failed = !changes.is_multiple_of(2);
-        Self {
-            key: LedgerKey::Zone(zone),
-            incarnation: epoch,
-            order: changes,
-            state: u8::from(is_failed),
-            cause: 0,
-            argument: 0,
-        }
-    }
-
     /// What it is about.
     #[must_use]
     pub const fn key(&self) -> LedgerKey {
@@ -112,13 +95,11 @@ impl LedgerEntry {
         matches!(self.key, LedgerKey::Node(_)).then_some(version)
     }
 
-    /// The state of the node or of all nodes of the zone; `None` if it is about a rank.
+    /// The state of the node; `None` if it is about a rank.
     #[must_use]
     pub fn node_state(&self) -> Option<NodeState> {
         match self.key {
             LedgerKey::Node(_) => NodeState::from_number(self.state),
-            LedgerKey::Zone(_) if self.state == 1 => Some(NodeState::Failed),
-            LedgerKey::Zone(_) => Some(NodeState::Alive),
             LedgerKey::Rank(_) => None,
         }
     }
@@ -139,19 +120,12 @@ impl LedgerEntry {
         }
     }
 
-    /// The epoch, and how often the state of the zone has changed; `None` if it is not about a zone.
+    /// The node that it is about, or whose rank it is about.
     #[must_use]
-    pub fn changes(&self) -> Option<(u64, u32)> {
-        matches!(self.key, LedgerKey::Zone(_)).then_some((self.incarnation, self.order))
-    }
-
-    /// The node that it is about, or whose rank it is about; `None` for a zone.
-    #[must_use]
-    pub fn about_node(&self) -> Option<u32> {
+    pub fn about_node(&self) -> u32 {
         match self.key {
-            LedgerKey::Node(node) => Some(node),
-            LedgerKey::Rank(_) => Some(self.argument.cast_unsigned() >> 8),
-            LedgerKey::Zone(_) => None,
+            LedgerKey::Node(node) => node,
+            LedgerKey::Rank(_) => self.argument.cast_unsigned() >> 8,
         }
     }
 
@@ -217,7 +191,6 @@ impl LedgerEntry {
                 let is_state = state.is_some_and(|state| state != RankState::Unknown);
                 has_incarnation && is_state && self.argument.cast_unsigned() >> 30 == 0
             }
-            LedgerKey::Zone(number) => *self == Self::zone(number, self.incarnation, self.order),
         }
     }
 
@@ -239,7 +212,6 @@ impl LedgerKey {
         match self {
             Self::Node(number) => (0, number),
             Self::Rank(number) => (1, number),
-            Self::Zone(number) => (2, number),
         }
     }
 
@@ -247,7 +219,6 @@ impl LedgerKey {
         Some(match tag {
             0 => Self::Node(number),
             1 => Self::Rank(number),
-            2 => Self::Zone(number),
             _ => return None,
         })
     }
@@ -323,13 +294,6 @@ impl Ledger {
         }
     }
 
-    /// Forgets all entries.
-    pub(crate) fn clear(&mut self) {
-        self.changed.extend(self.entries.keys());
-        self.entries.clear();
-        self.digest = 0;
-    }
-
     /// Takes an entry if it is newer than the one held.
     pub(crate) fn merge(&mut self, entry: LedgerEntry) -> Merged {
         let merged = self.compare(&entry);
@@ -368,9 +332,7 @@ mod tests {
             };
             LedgerEntry::rank(rank % 3, incarnation, fact)
         });
-        let zone = (0u32..4, 0u64..2, 0u32..5);
-        let zone = zone.prop_map(|(zone, epoch, changes)| LedgerEntry::zone(zone, epoch, changes));
-        prop_oneof![node, rank, zone]
+        prop_oneof![node, rank]
     }
 
     proptest! {
@@ -449,11 +411,5 @@ mod tests {
         let version = Version::first(6);
         let back = LedgerEntry::node(1, version, NodeState::Alive, CauseKind::Joined, 0);
         assert_eq!(ledger.merge(back), Merged::New);
-        assert_eq!(ledger.merge(LedgerEntry::zone(1, 0, 1)), Merged::New);
-        let held = ledger.get(LedgerKey::Zone(1)).unwrap();
-        assert_eq!(
-            (held.node_state(), held.changes()),
-            (Some(NodeState::Failed), Some((0, 1)))
-        );
     }
 }

@@ -53,8 +53,6 @@ pub enum Fault {
     NoRest,
     /// A newer entry of the ledger is taken and not passed on.
     LostRecord,
-    /// A member that takes over another view keeps its own ledger.
-    LedgerKept,
     /// The guards of a zone are nodes of it.
     GuardInside,
     /// A zone supervisor that fails is not replaced.
@@ -65,19 +63,25 @@ pub enum Fault {
     NotCopiedDown,
     /// What a zone knows about other zones is carried into the zone above.
     LedgerUpward,
-    /// A zone that was declared failed and is alive does not say so.
+    /// A zone that was declared failed stays so when its members are back.
     ZoneNotRefuted,
-    /// What a zone wrote while it was cut off is not taken back.
+    /// What a member held about zones while it was cut off counts when it has yielded.
     NotTakenBack,
     /// A new supervisor does not know which zones were alive before.
     HandoverIgnored,
     /// A member of the zone above believes that a zone has failed whose members it sees.
     ZoneBelieved,
+    /// The census forgets the last zone.
+    CensusForgets,
+    /// A zone that was on the weaker side of a split is not told.
+    OutcastNotTold,
+    /// A member that yields in one zone stays a member of the zones above.
+    YieldsInPart,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Self; 33] = [
+    pub const ALL: [Self; 35] = [
         Self::SkippedRefutation,
         Self::ForgottenHistory,
         Self::FinalityIgnored,
@@ -101,7 +105,6 @@ impl Fault {
         Self::GroupUnchecked,
         Self::NoRest,
         Self::LostRecord,
-        Self::LedgerKept,
         Self::GuardInside,
         Self::NoReplacement,
         Self::EndNotReported,
@@ -111,6 +114,9 @@ impl Fault {
         Self::NotTakenBack,
         Self::HandoverIgnored,
         Self::ZoneBelieved,
+        Self::CensusForgets,
+        Self::OutcastNotTold,
+        Self::YieldsInPart,
     ];
 
     /// Its name in lists and arguments.

@@ -53,7 +53,6 @@ fn is_of_zones(fault: Fault) -> bool {
     matches!(
         fault,
         Fault::LostRecord
-            | Fault::LedgerKept
             | Fault::GuardInside
             | Fault::NoReplacement
             | Fault::EndNotReported
@@ -63,6 +62,9 @@ fn is_of_zones(fault: Fault) -> bool {
             | Fault::NotTakenBack
             | Fault::HandoverIgnored
             | Fault::ZoneBelieved
+            | Fault::CensusForgets
+            | Fault::OutcastNotTold
+            | Fault::YieldsInPart
     )
 }
 

@@ -97,7 +97,7 @@ impl EventLoop {
 
     fn rank_changed(&mut self, rank: u32) -> io::Result<bool> {
         let entry = self.tree.base().ledger_entry(LedgerKey::Rank(rank));
-        let about = entry.and_then(|entry| Some((entry.about_node()?, entry.rank_fact()?.1)));
+        let about = entry.and_then(|entry| Some((entry.about_node(), entry.rank_fact()?.1)));
         let Some((node, fact)) = about else {
             return Ok(false);
         };

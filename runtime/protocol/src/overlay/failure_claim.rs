@@ -89,9 +89,10 @@ impl Overlay {
         }
         self.heard(from);
         let yields = |ours: Strength| verdict::yields(ours, failure_claim.strength);
-        if !yields(self.asserted_strength()) {
+        let lost_at = self.lost_at([from].into_iter());
+        if !yields(self.asserted_strength(lost_at)) {
             self.send_failure_claim(header);
-        } else if !yields(self.strength()) {
+        } else if !yields(self.strength_since(lost_at)) {
             // Yields only because it overslept: the sender may have missed more. It asks again when that
             // time is over.
             self.counters.failure_claims_requeried += 1;
@@ -114,6 +115,7 @@ impl Overlay {
         }
         let unrefuted = about.version.minor >= own.minor;
         let by_others = about.reporters.iter().any(|by| !self.may_report(by));
+        let lost_at = self.lost_at(about.reporters.iter());
         // The side of a reporter that is back in another incarnation has yielded.
         let by_yielded = about
             .reporters
@@ -122,7 +124,7 @@ impl Overlay {
         if unrefuted
             && by_others
             && !by_yielded
-            && verdict::yields(self.asserted_strength(), failure_claim.strength)
+            && verdict::yields(self.asserted_strength(lost_at), failure_claim.strength)
         {
             // Only failed members reported it, and theirs is the larger side.
             self.outcast(Some(from), about);
@@ -151,15 +153,25 @@ impl Overlay {
             .filter(|member| member.state == NodeState::Failed)?;
         let about = member.fact();
         Some(FailureClaim {
-            strength: self.asserted_strength(),
+            strength: self.asserted_strength(member.removed_at),
             about,
         })
     }
 
-    /// The strength that is sent with failure claims. An engine that overslept a deadline has missed
-    /// changes of the view, perhaps its own removal: for two more deadlines it counts as the weakest.
-    pub(super) fn asserted_strength(&self) -> Strength {
-        let strength = self.strength();
+    /// When the first of these members was removed from the view as failed; now if none was.
+    fn lost_at(&self, members: impl Iterator<Item = MemberId>) -> Instant {
+        let held = members.filter_map(|id| self.table.get(id));
+        let failed = held.filter(|member| member.state == NodeState::Failed);
+        failed
+            .map(|member| member.removed_at)
+            .fold(self.now, Instant::min)
+    }
+
+    /// The strength that is sent with failure claims about a member that was removed at this time. An engine that
+    /// overslept a deadline has missed changes of the view, perhaps its own removal: for two more deadlines it counts
+    /// as the weakest.
+    fn asserted_strength(&self, removed_at: Instant) -> Strength {
+        let strength = self.strength_since(removed_at);
         if self.has_overslept() {
             return Strength {
                 live: 0,
@@ -167,6 +179,15 @@ impl Overlay {
             };
         }
         strength
+    }
+
+    /// The strength of the local side since a member of the other was removed.
+    fn strength_since(&self, removed_at: Instant) -> Strength {
+        let strength = self.strength();
+        Strength {
+            live: self.reach.strength(strength.live, removed_at),
+            ..strength
+        }
     }
 
     /// The strength of the local view.

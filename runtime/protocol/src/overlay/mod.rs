@@ -46,6 +46,7 @@ mod paper;
 mod parameter_check;
 mod parts;
 mod push;
+mod reach;
 mod receive;
 mod refutation;
 mod restart_inquiry;
@@ -86,6 +87,7 @@ use crate::time::Instant;
 pub use correlation::GroupFailure;
 use outbox::{Intent, Outbox};
 use parts::{Dissemination, JoinState, TopologyState, WatchState};
+use reach::Reach;
 use rules::Rules;
 pub use sizes::Sizes;
 pub use snapshot::ResumeError;
@@ -117,6 +119,7 @@ pub struct Overlay {
     counters: Counters,
     attributes: Store,
     ledger: Ledger,
+    reach: Reach,
     now: Instant,
     /// The result of `poll_timeout`, until the next input or frame.
     timeout: Option<Instant>,
@@ -156,6 +159,7 @@ impl Overlay {
             counters: Counters::default(),
             attributes: Store::new(config.attribute_bytes_max),
             ledger: Ledger::new(config.zone.ledger_entries_max),
+            reach: Reach::default(),
             now: Instant::default(),
             timeout: None,
             leave_until: Instant::NEVER,

@@ -203,10 +203,6 @@ impl Overlay {
         self.links.clear();
         self.watch.indirect_probes.clear();
         self.news.acks.clear();
-        // What the local side wrote while it was alone must not reach the other members.
-        if !planted::on(Fault::LedgerKept) {
-            self.ledger.clear();
-        }
         // Waiting messages belong to the old view.
         self.outbox = Outbox::default();
         self.news.views = Views::default();

@@ -26,12 +26,16 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// `MUSTER_SIM_SEED=n` runs one world again with its story, `MUSTER_SIM_SEEDS=n` runs `n` worlds.
+/// `MUSTER_SIM_SEED=n` runs one world again with its story, `MUSTER_SIM_SEEDS=n` runs `n` worlds from
+/// `MUSTER_SIM_FIRST` on.
 fn all_are_right(setting: ZonedSetting, usual: u64) {
     let one = number("MUSTER_SIM_SEED");
     let seeds = match one {
         Some(seed) => seed..seed + 1,
-        None => 0..number("MUSTER_SIM_SEEDS").unwrap_or(usual),
+        None => {
+            let first = number("MUSTER_SIM_FIRST").unwrap_or(0);
+            first..first + number("MUSTER_SIM_SEEDS").unwrap_or(usual)
+        }
     };
     let mut failed = Vec::new();
     let mut boots = Vec::new();
@@ -82,4 +86,14 @@ fn one_seed_gives_one_job() {
         ..TWO_LEVELS
     };
     assert_eq!(run_zoned(setting, 7), run_zoned(setting, 7));
+}
+
+/// Three levels with cuts.
+#[test]
+fn three_levels_survive_all_faults() {
+    let setting = ZonedSetting {
+        has_cuts: true,
+        ..THREE_LEVELS
+    };
+    all_are_right(setting, 20);
 }

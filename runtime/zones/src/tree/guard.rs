@@ -1,16 +1,19 @@
 //! The zones below a zone, as its members watch them.
 //!
 //! A zone is absent while none of its supervisors is in the view of the zone above. Its members replace supervisors
-//! that fail within one or two deadlines; if no other comes for eight, its guards declare the whole zone failed.
+//! that fail within one or two deadlines; if no other comes for eight, its guards declare the whole zone failed: members
+//! of the zone above that are not nodes of it. The others follow a guard whose zone they see absent too. A zone that is
+//! in the view is alive, whatever was declared.
 
 use muster_protocol::planted::{self, Fault};
-use muster_protocol::{Instant, LedgerEntry, LedgerKey, MemberId, NodeState, Phase};
+use muster_protocol::{Instant, LedgerKey, MemberId};
 
 use crate::assignment::GUARDS;
 use crate::map::ZoneId;
 use crate::roles::guards;
-use crate::tree::level::Level;
-use crate::tree::{Tree, zone_number, zone_of_number};
+use crate::tree::level::{Child, Level};
+use crate::tree::states::{ZoneState, ZoneStates};
+use crate::tree::{Tree, zone_number};
 
 /// A zone that is absent for this many deadlines has failed.
 const ABSENT_DEADLINES: u64 = 8;
@@ -19,183 +22,210 @@ impl Tree {
     /// When a zone below this level may have to be declared failed.
     pub(super) fn next_declaration(&self, level: &Level) -> Instant {
         let absent_us = ABSENT_DEADLINES * self.config.deadline_us;
-        let absent = level.children.iter().filter_map(|(number, child)| {
-            let zone = self.child(level, *number)?;
-            let is_open = !is_failed(level, zone);
-            child
-                .absent_since
-                .filter(|_| is_open)
-                .map(|since| since.after(absent_us))
-        });
+        let open = level
+            .children
+            .values()
+            .filter(|child| !child.state.is_failed);
+        let absent = open.filter_map(|child| Some(child.absent_since?.after(absent_us)));
         absent.fold(Instant::NEVER, Instant::min)
     }
 
-    fn child(&self, level: &Level, number: u32) -> Option<ZoneId> {
-        let below = level.zone.level.checked_sub(1)?;
-        Some(ZoneId {
-            level: below,
-            number,
-        })
-    }
-
-    /// Reviews the zones below the zone of this level. Returns whether anything was written.
-    pub(super) fn review_children(&mut self, level: usize) -> bool {
-        if self.levels[level].engine.phase() != Phase::Running {
-            return false;
-        }
+    /// Reviews the states of the zones below the zone of this level.
+    pub(super) fn review_children(&mut self, level: usize) {
         let origins = self.levels[level].origins(&self.map);
         let now = self.now;
         self.levels[level].count_children(&origins, now);
         self.look_further(level, &origins);
-        self.copy_failed(level);
-        let mut is_changed = self.refute(level);
-        is_changed |= self.declare(level, &origins);
-        is_changed |= self.compare(level);
-        self.publish_handover(level, &origins);
-        is_changed
+        for child in self.levels[level].children.values_mut() {
+            if child.live > 0 && !planted::on(Fault::ZoneNotRefuted) {
+                child.state.is_failed = false;
+                child.is_stale = false;
+            }
+        }
+        self.follow_members(level, &origins);
+        self.declare(level, &origins);
+        self.count_declarations(level);
     }
 
-    /// Whether an entry of this level says that a zone below has failed, and its members are in the view. It comes
-    /// from members that were cut off, through one that has just joined; or the zone is back, and says so soon.
-    ///
-    /// The zone of the local node is there in any case: the entry is right if the local node was cut off, or has
-    /// just joined.
-    pub(super) fn is_contradicted(&self, level: usize, entry: &LedgerEntry) -> bool {
-        let LedgerKey::Zone(number) = entry.key() else {
-            return false;
+    /// Takes what the members of the zone have published about the zones below it.
+    fn follow_members(&mut self, level: usize, origins: &[(MemberId, u32)]) {
+        let current = &self.levels[level];
+        let counting = current.below_from.iter().filter(|one| current.counts(*one));
+        let mut claims: Vec<(u32, MemberId, ZoneState)> = Vec::new();
+        let mut tellers: Vec<(u32, MemberId)> = Vec::new();
+        for (id, publication) in counting {
+            let states = publication.states.iter(&self.map);
+            let of_children = states.filter(|(zone, _)| Some(*zone) == current.child(zone.number));
+            claims.extend(of_children.map(|(zone, state)| (zone.number, *id, state)));
+            if let Some((_, origin)) = origins.iter().find(|(member, _)| member == id) {
+                tellers.push((*origin, *id));
+            }
+        }
+        for (number, by, state) in claims {
+            self.follow_claim(level, origins, (number, by, state));
+        }
+        self.follow_tellers(level, tellers);
+    }
+
+    /// Takes what one member of the zone says about a zone below it.
+    fn follow_claim(
+        &mut self,
+        level: usize,
+        origins: &[(MemberId, u32)],
+        (number, by, state): (u32, MemberId, ZoneState),
+    ) {
+        let is_guard = || self.guards_of(level, number, origins).contains(&by);
+        let held = self.levels[level].children.get(&number);
+        let is_absent =
+            held.is_none_or(|child| child.live == 0) || planted::on(Fault::ZoneBelieved);
+        let is_new = match held {
+            None => true,
+            Some(child) if child.is_stale => true,
+            Some(child) => {
+                let is_late = || self.is_absent_for_long(child);
+                (state.declared > child.state.declared || is_late()) && is_guard()
+            }
         };
-        let current = &self.levels[level];
-        let zone = zone_of_number(&self.map, number);
-        let zone = zone.filter(|zone| zone.level + 1 == current.zone.level);
-        let is_failed = entry.node_state() == Some(NodeState::Failed);
-        let Some(zone) = zone.filter(|_| is_failed && !planted::on(Fault::ZoneBelieved)) else {
-            return false;
-        };
-        if zone == self.levels[level - 1].zone {
-            return self.now > current.compare_until;
-        }
-        let origins = current.origins(&self.map);
-        origins.iter().any(|(_, number)| *number == zone.number)
-    }
-
-    /// Says that zones are alive that the ledger calls failed: the zone below, since the local node is in it, and
-    /// those whose members are in the view.
-    fn refute(&mut self, level: usize) -> bool {
-        let own = self.levels[level - 1].zone;
-        let current = &self.levels[level];
-        let is_new = self.now <= current.compare_until;
-        let wrong = current.children.iter().filter_map(|(number, child)| {
-            let zone = self.child(current, *number)?;
-            let is_there = zone == own || (child.live > 0 && !is_new);
-            (is_there && is_failed(current, zone)).then_some(zone)
+        let now = self.now;
+        let child = self.levels[level].children.entry(number);
+        let child = child.or_insert_with(|| Child {
+            absent_since: Some(now),
+            ..Child::default()
         });
-        let wrong: Vec<ZoneId> = wrong.collect();
-        if planted::on(Fault::ZoneNotRefuted) {
-            return false;
+        if state.is_failed && is_absent && is_new {
+            child.state = state;
+            child.is_stale = false;
+        } else if !state.is_failed || !is_absent || child.state.is_failed {
+            child.state.declared = child.state.declared.max(state.declared);
         }
-        for zone in &wrong {
-            self.change(level, *zone);
-        }
-        !wrong.is_empty()
     }
 
-    /// Copies down that zones have failed which are no longer in the view.
-    fn copy_failed(&mut self, level: usize) {
+    fn is_absent_for_long(&self, child: &Child) -> bool {
+        let absent_us = ABSENT_DEADLINES * self.config.deadline_us;
+        let since = child.absent_since;
+        since.is_some_and(|since| self.now >= since.after(absent_us))
+    }
+
+    /// Takes what the members of the zone, each with the zone that it comes from, have published about what is below
+    /// their zones.
+    fn follow_tellers(&mut self, level: usize, mut tellers: Vec<(u32, MemberId)>) {
+        tellers.sort_unstable();
         let current = &self.levels[level];
-        let below = &self.levels[level - 1];
-        let absent = current.children.iter().filter(|(_, child)| child.live == 0);
-        let missed = absent.filter_map(|(number, _)| {
-            let zone = self.child(current, *number)?;
-            let is_missed = is_failed(current, zone) && !is_failed(below, zone);
-            let entry = self.entry(level, LedgerKey::Zone(zone_number(zone)));
-            entry.filter(|_| is_missed)
-        });
-        let missed: Vec<LedgerEntry> = missed.collect();
-        for entry in missed {
-            self.copy_down(level - 1, entry);
+        let own = self.levels[level - 1].zone.number;
+        let zones = tellers.chunk_by(|one, other| one.0 == other.0);
+        let below = zones
+            .filter(|tellers| tellers[0].0 != own)
+            .filter_map(|tellers| {
+                let zone = current.child(tellers[0].0)?;
+                let told = tellers
+                    .iter()
+                    .filter_map(|(_, id)| current.below_from.get(id));
+                let told = told.map(|publication| publication.states.below(&self.map, zone));
+                let agreed = told.reduce(|one, other| one.agree(other, &self.map, Some(zone)));
+                Some((zone.number, agreed?))
+            });
+        for (number, below) in below.collect::<Vec<_>>() {
+            if let Some(child) = self.levels[level].children.get_mut(&number) {
+                child.below = below;
+            }
         }
     }
 
-    /// Writes the opposite state of a zone below.
-    fn change(&mut self, level: usize, zone: ZoneId) {
-        let number = zone_number(zone);
-        let entry = self.levels[level]
-            .engine
-            .ledger_entry(LedgerKey::Zone(number));
-        let changes = entry.and_then(LedgerEntry::changes);
-        let (epoch, changes) = changes.unwrap_or_default();
-        self.write(level, LedgerEntry::zone(number, epoch, changes + 1));
+    /// The guards of a zone below this level, as the local node sees its zone.
+    fn guards_of(&self, level: usize, number: u32, origins: &[(MemberId, u32)]) -> Vec<MemberId> {
+        let candidates = origins.iter().map(|(id, origin)| {
+            let is_inside = *origin == number;
+            (*id, is_inside != planted::on(Fault::GuardInside))
+        });
+        let zone = self.levels[level].child(number);
+        zone.map_or_else(Vec::new, |zone| {
+            guards(self.map.path(zone), candidates, GUARDS)
+        })
     }
 
     /// Declares zones failed that have been absent for too long, if the local node guards them.
-    fn declare(&mut self, level: usize, origins: &[(MemberId, u32)]) -> bool {
+    fn declare(&mut self, level: usize, origins: &[(MemberId, u32)]) {
         let current = &self.levels[level];
         let own = current.engine.id();
-        let absent_us = ABSENT_DEADLINES * self.config.deadline_us;
-        let is_due = |since: Instant| self.now >= since.after(absent_us);
         let due = current.children.iter().filter_map(|(number, child)| {
-            let zone = self.child(current, *number)?;
-            let is_due = child.absent_since.is_some_and(is_due) && !is_failed(current, zone);
-            let candidates = origins.iter().map(|(id, origin)| {
-                let is_inside = *origin == *number;
-                (*id, is_inside != planted::on(Fault::GuardInside))
-            });
-            let is_guard = || guards(self.map.path(zone), candidates, GUARDS).contains(&own);
-            (is_due && is_guard() && self.has_live_nodes(current, zone)).then_some(zone)
+            let is_due = self.is_absent_for_long(child) && !child.state.is_failed;
+            let is_guard = || self.guards_of(level, *number, origins).contains(&own);
+            let zone = current.child(*number)?;
+            (is_due && is_guard() && self.has_live_nodes(current, zone)).then_some(*number)
         });
-        let due: Vec<ZoneId> = due.collect();
-        for zone in &due {
-            self.change(level, *zone);
+        for number in due.collect::<Vec<_>>() {
+            if let Some(child) = self.levels[level].children.get_mut(&number) {
+                child.state.is_failed = true;
+                child.state.declared += 1;
+            }
         }
-        !due.is_empty()
     }
 
     /// Whether not all nodes of a zone have ended, by the ledger.
     fn has_live_nodes(&self, level: &Level, zone: ZoneId) -> bool {
-        let is_in = |node: u32| {
-            let node = crate::directory::NodeIndex(node);
-            self.map.zones_of(node).any(|of| of == zone)
-        };
         let ended = level.engine.ledger().filter(|entry| {
             let LedgerKey::Node(node) = entry.key() else {
                 return false;
             };
-            entry.node_state() != Some(NodeState::Alive) && is_in(node)
+            let node = crate::directory::NodeIndex(node);
+            !entry.node_state().is_some_and(|state| state.in_view())
+                && self.map.zones_of(node).any(|of| of == zone)
         });
         ended.count() < self.map.nodes_below(zone)
     }
 
-    /// For a while after a membership has begun or yielded: zones that are alive here and failed in the ledger of
-    /// the zone below are so by what that zone wrote while it was cut off.
-    fn compare(&mut self, level: usize) -> bool {
-        if self.now > self.levels[level].compare_until || planted::on(Fault::NotTakenBack) {
-            return false;
+    /// Counts how often the zone below this level, which is the local node's, was declared failed.
+    fn count_declarations(&mut self, level: usize) {
+        let own = self.levels[level - 1].zone.number;
+        let declared = self.levels[level].children.get(&own);
+        let declared = declared.map_or(0, |child| child.state.declared);
+        let is_judged = self.now <= self.levels[level].judged_until;
+        let below = &mut self.levels[level - 1];
+        if let Some(held) = below.outside.outcasts.get(&below.zone.level) {
+            below.outcast.merge(*held);
         }
-        let (current, below) = (&self.levels[level], &self.levels[level - 1]);
-        let wrong = below.engine.ledger().filter_map(|entry| {
-            let LedgerKey::Zone(number) = entry.key() else {
-                return None;
-            };
-            let zone = zone_of_number(&self.map, number)?;
-            let child = current.children.get(&zone.number);
-            let is_here = child.is_some_and(|child| child.live > 0);
-            let is_wrong = zone != below.zone
-                && zone.level + 1 == current.zone.level
-                && is_failed(below, zone)
-                && !is_failed(current, zone);
-            (is_here && is_wrong).then_some(number)
-        });
-        let wrong: Vec<u32> = wrong.collect();
-        for number in &wrong {
-            self.take_back(level - 1, *number);
+        if declared > below.outcast.known {
+            below.outcast.known = declared;
+            below.outcast.count += u32::from(is_judged && !planted::on(Fault::OutcastNotTold));
         }
-        !wrong.is_empty()
     }
-}
 
-fn is_failed(level: &Level, zone: ZoneId) -> bool {
-    let entry = level
-        .engine
-        .ledger_entry(LedgerKey::Zone(zone_number(zone)));
-    entry.is_some_and(|entry| entry.node_state() == Some(NodeState::Failed))
+    /// The zones below the zone of this level, with their states, and the nodes of this zone that have never been
+    /// alive.
+    pub(super) fn below(&self, level: usize) -> ZoneStates {
+        let current = &self.levels[level];
+        let Some(under) = level.checked_sub(1) else {
+            return ZoneStates {
+                missing: self.missing(),
+                ..ZoneStates::default()
+            };
+        };
+        let mut states = self.below(under);
+        for (number, child) in &current.children {
+            let Some(zone) = current.child(*number) else {
+                continue;
+            };
+            states.insert(zone, child.state);
+            if zone != self.levels[under].zone {
+                states.extend(child.below.clone());
+            }
+        }
+        states
+    }
+
+    /// The declarations of the zone at this level.
+    pub(super) fn declarations(&self, level: usize) -> ZoneStates {
+        let current = &self.levels[level];
+        let declared = current
+            .children
+            .iter()
+            .filter(|(_, child)| child.state.declared > 0);
+        let states = declared.filter_map(|(number, child)| {
+            Some((zone_number(current.child(*number)?), child.state))
+        });
+        ZoneStates {
+            zones: states.collect(),
+            ..ZoneStates::default()
+        }
+    }
 }

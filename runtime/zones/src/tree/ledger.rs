@@ -1,29 +1,19 @@
 //! Between the ledgers: what a supervisor writes into the zone above, and copies down from it.
 //!
-//! - *Up* go the states of the nodes and ranks of the zone, as its view has them, and the states of zones below it.
-//!   Nothing else does: a zone that was cut off has no say about the others.
+//! - *Up* go the states of the nodes and ranks of the zone, as its view has them.
 //! - *Down* goes all that is not of the zone itself.
 //!
-//! Entries about nodes and ranks are the same in all ledgers: their versions come from the nodes. Those about zones
-//! are not, since two sides of a split declare each other failed, and the side that yields has to take that back. So
-//! the ledger of each zone has an epoch of its own for each other zone, in its own bits of the entry's epoch: an
-//! entry copied down keeps the epoch of its place, and a supervisor that takes one back raises it.
+//! Entries are the same in all ledgers: their versions come from the nodes. So it does not matter in which order they
+//! come, how often, or through which supervisor.
 
 use muster_protocol::planted::{self, Fault};
 use muster_protocol::{
     Input, LedgerEntry, LedgerKey, MemberId, NodeState, RankFact, RankState, Version,
 };
 
+use crate::directory::NodeIndex;
 use crate::map::ZoneId;
-use crate::tree::{Tree, TreeEvent, zone_of_number};
-
-/// Bits of an epoch for each level; the lowest level has the highest bits.
-const EPOCH_BITS: u32 = 14;
-
-/// The unit of the epoch at a level.
-const fn epoch_unit(level: usize) -> u64 {
-    1 << (EPOCH_BITS * (3 - level as u32))
-}
+use crate::tree::{Tree, TreeEvent};
 
 impl Tree {
     /// Carries the changes of each ledger to the others. Returns whether there were any.
@@ -40,27 +30,22 @@ impl Tree {
 
     fn carry(&mut self, level: usize, key: LedgerKey) {
         if level == 0 {
+            self.is_reach_dirty = true;
             self.tell_change(key);
         }
         let Some(entry) = self.levels[level].engine.ledger_entry(key).copied() else {
             return;
         };
-        let is_member_above = level + 1 < self.levels.len();
-        if is_member_above {
-            if self.is_below(&entry, self.levels[level].zone) || planted::on(Fault::LedgerUpward) {
-                self.write(level + 1, entry);
-            } else if let Some(above) = self.entry(level + 1, key) {
-                // This ledger may have lost a newer entry to one of another epoch.
-                self.copy_down(level, above);
-            }
+        let is_own = self.is_below(&entry, self.levels[level].zone);
+        if level + 1 < self.levels.len() && (is_own || planted::on(Fault::LedgerUpward)) {
+            self.write(level + 1, entry);
         }
         if level == 0 {
             return;
         }
-        if self.is_below(&entry, self.levels[level - 1].zone) {
-            self.answer(level, &entry);
-        } else if !self.is_contradicted(level, &entry) {
-            self.copy_down(level - 1, entry);
+        match self.is_below(&entry, self.levels[level - 1].zone) {
+            true => self.answer(level, &entry),
+            false => self.copy_down(level - 1, entry),
         }
     }
 
@@ -72,9 +57,8 @@ impl Tree {
             }
             return;
         }
-        let node = entry.about_node().map(crate::directory::NodeIndex);
-        let member = node.and_then(|node| self.ids.get(&node)).copied();
-        if let Some(member) = member {
+        let node = NodeIndex(entry.about_node());
+        if let Some(member) = self.ids.get(&node).copied() {
             if self.base().member(member).is_none() {
                 // No node of the zone remembers it.
                 return self.copy_down(0, *entry);
@@ -90,19 +74,10 @@ impl Tree {
         self.levels[level].engine.ledger_entry(key).copied()
     }
 
-    /// Whether an entry is about a node or a rank of the zone, or about a zone below it.
+    /// Whether an entry is about a node of the zone or of a zone below it, or about a rank there.
     fn is_below(&self, entry: &LedgerEntry, zone: ZoneId) -> bool {
-        let node = entry.about_node().map(crate::directory::NodeIndex);
-        if let Some(node) = node {
-            return self.map.zones_of(node).any(|of| of == zone);
-        }
-        let LedgerKey::Zone(number) = entry.key() else {
-            return false;
-        };
-        let subject = zone_of_number(&self.map, number);
-        let above = |zone: &ZoneId| self.map.parent(*zone);
-        let above = core::iter::successors(subject.as_ref().and_then(above), above);
-        above.into_iter().any(|of| of == zone)
+        let node = NodeIndex(entry.about_node());
+        self.map.zones_of(node).any(|of| of == zone)
     }
 
     pub(super) fn write(&mut self, level: usize, entry: LedgerEntry) {
@@ -116,29 +91,7 @@ impl Tree {
         if planted::on(Fault::NotCopiedDown) {
             return;
         }
-        let (LedgerKey::Zone(number), Some((epoch, changes))) = (entry.key(), entry.changes())
-        else {
-            return self.write(level, entry);
-        };
-        let held = self
-            .entry(level, entry.key())
-            .and_then(|held| held.changes());
-        let own_epoch = held.map_or(0, |(epoch, _)| epoch - epoch % epoch_unit(level));
-        self.write(level, LedgerEntry::zone(number, own_epoch + epoch, changes));
-    }
-
-    /// Takes back that a zone has failed: `level` has what the side that yielded wrote, the zone above does not.
-    pub(super) fn take_back(&mut self, level: usize, zone: u32) {
-        let key = LedgerKey::Zone(zone);
-        let held = self.entry(level, key).and_then(|held| held.changes());
-        let above = self.entry(level + 1, key).and_then(|above| above.changes());
-        let Some((held_epoch, _)) = held else {
-            return;
-        };
-        let (epoch, changes) = above.unwrap_or_default();
-        let unit = epoch_unit(level);
-        let own_epoch = held_epoch - held_epoch % unit + unit;
-        self.write(level, LedgerEntry::zone(zone, own_epoch + epoch, changes));
+        self.write(level, entry);
     }
 
     /// Reports the state of a node of the base zone to the zone above.
@@ -229,37 +182,12 @@ impl Tree {
     fn tell_change(&mut self, key: LedgerKey) {
         match key {
             LedgerKey::Node(node) => {
-                let node = crate::directory::NodeIndex(node);
+                let node = NodeIndex(node);
                 if let Some(state) = self.node_state(node) {
                     self.tell(TreeEvent::Node { node, state });
                 }
             }
             LedgerKey::Rank(rank) => self.tell(TreeEvent::Rank { rank }),
-            LedgerKey::Zone(number) => {
-                if let Some(zone) = zone_of_number(&self.map, number) {
-                    self.tell_zone(zone);
-                }
-            }
-        }
-    }
-
-    fn tell_zone(&mut self, zone: ZoneId) {
-        let key = LedgerKey::Zone(crate::tree::zone_number(zone));
-        let Some(entry) = self.entry(0, key) else {
-            return;
-        };
-        let (Some(state), Some(changes)) = (entry.node_state(), entry.changes()) else {
-            return;
-        };
-        if !self.is_own(zone) {
-            self.tell(TreeEvent::Zone { zone, state });
-            return self.count_majority();
-        }
-        // It was declared failed, even if that has been refuted since.
-        let held = self.own_changes.insert(zone.level, changes);
-        let is_news = held.unwrap_or_default().1 < changes.1;
-        if is_news && self.levels[0].has_formed {
-            self.tell(TreeEvent::Outcast { zone });
         }
     }
 }

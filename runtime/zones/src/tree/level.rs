@@ -2,19 +2,26 @@
 
 use std::collections::BTreeMap;
 
+use muster_protocol::planted::{self, Fault};
 use muster_protocol::{Engine, Instant, MemberId, MemberView};
 
 use crate::directory::NodeIndex;
 use crate::map::{ZoneId, ZoneMap};
-use crate::tree::handover::Handover;
+use crate::tree::publication::{Outcast, Publication};
+use crate::tree::states::{ZoneState, ZoneStates};
 
 /// A zone below, as the members of the zone above see it.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Child {
     /// Its members in the view of the zone above.
     pub(super) live: usize,
     /// Since when it has none; `None` while it has.
     pub(super) absent_since: Option<Instant>,
+    pub(super) state: ZoneState,
+    /// Its state is what the weaker side of a split held: what the other side says about it counts.
+    pub(super) is_stale: bool,
+    /// What its members have published about what is below it.
+    pub(super) below: ZoneStates,
 }
 
 /// The local node's membership in one zone.
@@ -24,22 +31,31 @@ pub(super) struct Level {
     pub(super) engine: Engine,
     pub(super) began_at: Instant,
     pub(super) view_changed_at: Instant,
-    /// The view has changed since it was last reviewed.
+    /// The view or a publication has changed since they were last reviewed.
     pub(super) is_dirty: bool,
+    /// The local node's incarnation in this zone when it was last reviewed.
+    pub(super) incarnation: u64,
     /// The zone has formed: the view was complete, or has not changed for a while.
     pub(super) has_formed: bool,
     /// Since when the local node is a member of the zone above without being chosen.
     pub(super) spare_since: Option<Instant>,
     /// Addresses to try if nobody answers at those that were published.
     pub(super) seeds_later: Vec<Vec<u8>>,
-    /// Until when the ledger below is compared with this one.
-    pub(super) compare_until: Instant,
+    /// Until when a declaration that the zone below has failed means that the zone was on the weaker side of a split:
+    /// the local node has just yielded, or succeeds one that was cut off.
+    pub(super) judged_until: Instant,
     /// The zones below that have been alive, by number. None at level 0.
     pub(super) children: BTreeMap<u32, Child>,
-    /// What was published for the next supervisors at this level, in the zone below.
-    pub(super) published: Handover,
-    /// What the members of this zone that are in the zone above have published.
-    pub(super) handover: Handover,
+    /// What the members have published about the zones below theirs. None at level 0.
+    pub(super) below_from: BTreeMap<MemberId, Publication>,
+    /// What those members have published about the zones outside of this one that are members of the zone above.
+    pub(super) outside_from: BTreeMap<MemberId, Publication>,
+    /// What is known about the zones outside: it outlives its publishers.
+    pub(super) outside: Publication,
+    /// Somebody has published that.
+    pub(super) has_outside: bool,
+    /// How often this zone was declared failed, as far as the local node knows as a member of the zone above.
+    pub(super) outcast: Outcast,
 }
 
 impl Level {
@@ -50,13 +66,17 @@ impl Level {
             began_at: now,
             view_changed_at: now,
             is_dirty: true,
+            incarnation: 0,
             has_formed: false,
             spare_since: None,
             seeds_later: Vec::new(),
-            compare_until: Instant::default(),
+            judged_until: Instant::default(),
             children: BTreeMap::new(),
-            published: Handover::default(),
-            handover: Handover::default(),
+            below_from: BTreeMap::new(),
+            outside_from: BTreeMap::new(),
+            outside: Publication::default(),
+            has_outside: false,
+            outcast: Outcast::default(),
         }
     }
 
@@ -81,6 +101,21 @@ impl Level {
     /// The node of a member.
     pub(super) fn node_of(&self, map: &ZoneMap, member: MemberId) -> Option<NodeIndex> {
         map.directory().find(self.engine.name_of(member)?)
+    }
+
+    /// Whether a publication counts: its publisher is in the view in the incarnation in which it published.
+    pub(super) fn counts(&self, (publisher, publication): (&MemberId, &Publication)) -> bool {
+        let member = self.engine.member(*publisher);
+        member.is_some_and(|member| {
+            let is_present = member.version().incarnation == publication.incarnation;
+            member.state().in_view() && (is_present || planted::on(Fault::NotTakenBack))
+        })
+    }
+
+    /// A zone below, by its number.
+    pub(super) fn child(&self, number: u32) -> Option<ZoneId> {
+        let level = self.zone.level.checked_sub(1)?;
+        Some(ZoneId { level, number })
     }
 
     /// Counts the members of each zone below.

@@ -6,25 +6,29 @@
 //! - *Ledger.* What happens to a node or a rank is news in its own zone. A supervisor writes it into the ledger of
 //!   the zone above, and the supervisors of the other zones copy it into theirs (`ledger`). So every node of the job
 //!   knows every failure.
-//! - *Death of a zone.* A zone whose last supervisor has failed and that sends no other in time is declared failed,
-//!   as one entry, by its guards: members of the zone above that are not nodes of it (`guard`).
+//! - *Death of a zone.* A zone whose last supervisor has failed and that sends no other in time is declared failed as a
+//!   whole by its guards: members of the zone above that are not nodes of it (`guard`).
+//! - *Census.* Every node knows which zones are alive, and which of their nodes never were: its supervisors publish
+//!   that (`census`, `publication`, `states`). What they know outlives them.
 //! - *Split.* A zone that was cut off holds the rest of the job failed, and the rest holds it failed. When they meet,
-//!   the engines of the zone above decide which side yields, as those of any zone do. The nodes of a side that
-//!   yields are told that they are outcast; the other side notices nothing.
-//! - *Handover.* Supervisors publish what their successors must know (`handover`).
+//!   the engines of the zone above decide which side yields, as those of any zone do. The nodes of a zone whose
+//!   supervisors have yielded are told that they are outcast, if it had been declared failed; the other side notices
+//!   nothing.
 //! - *Attributes* of nodes of other zones are copies that supervisors make (`relay`).
 //!
 //! The tree has the interface of an engine: inputs with the time, frames to send, events. Frames name their zone, by
 //! which the tree finds the engine that is to handle them. A job without zones is a tree of one engine, which may be
 //! of either kind.
 
+mod census;
 mod event;
 mod guard;
-mod handover;
 mod ledger;
 mod level;
+mod publication;
 mod ranks;
 mod relay;
+mod states;
 mod supervision;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -40,9 +44,9 @@ use crate::directory::NodeIndex;
 use crate::map::{ZoneId, ZoneMap};
 
 pub use event::TreeEvent;
-use handover::Handover;
-pub use handover::ZONES_KEYS;
 use level::Level;
+pub use publication::ZONES_KEYS;
+use states::{ZoneState, ZoneStates};
 
 /// Most entries of a ledger.
 const LEDGER_ENTRIES_MAX: usize = 1 << 20;
@@ -108,8 +112,12 @@ pub struct Tree {
     lateness_us: u64,
     /// The local node knows half of the job's nodes or fewer to be alive.
     is_minority: bool,
-    /// The changes of the zones of this node that it knows of, by level.
-    own_changes: BTreeMap<u8, (u64, u32)>,
+    /// The number of nodes that are alive may have changed.
+    is_reach_dirty: bool,
+    /// The states outside of the base zone that the host was told.
+    told: ZoneStates,
+    /// How often the zones of this node were outcast, by level, as far as the host was told.
+    outcasts_told: Option<BTreeMap<u8, u32>>,
     now: Instant,
     review_at: Instant,
 }
@@ -207,7 +215,9 @@ impl Tree {
             ranks_due: Instant::NEVER,
             lateness_us: 0,
             is_minority: false,
-            own_changes: BTreeMap::new(),
+            is_reach_dirty: true,
+            told: ZoneStates::default(),
+            outcasts_told: None,
             now: Instant::default(),
             review_at: Instant::NEVER,
         }
@@ -240,6 +250,7 @@ impl Tree {
                 break;
             }
         }
+        self.count_reached();
         result
     }
 
@@ -427,26 +438,32 @@ impl Tree {
         }
     }
 
-    /// The state of a node of the job, as far as it is known here. A node of another zone of which nothing is known
-    /// is alive. `None` if there is no such node.
+    /// The state of a node of the job, as far as it is known here: `Unknown` until it has been alive. `None` if there
+    /// is no such node.
     #[must_use]
     pub fn node_state(&self, node: NodeIndex) -> Option<NodeState> {
         let zone = self.map.base_zone(node)?;
         let base = &self.levels[0];
+        let entry = || base.engine.ledger_entry(LedgerKey::Node(node.0));
+        let remembered = || entry().and_then(|entry| entry.node_state());
         if zone == base.zone {
             let member = base.engine.member(*self.ids.get(&node)?);
-            let entry = || base.engine.ledger_entry(LedgerKey::Node(node.0));
-            let remembered = || entry().and_then(|entry| entry.node_state());
             let state = member.map(|member| member.state()).or_else(remembered);
             return Some(state.unwrap_or(NodeState::Unknown));
         }
-        let entry = base.engine.ledger_entry(LedgerKey::Node(node.0));
-        let state = entry.and_then(|entry| entry.node_state());
-        let state = state.unwrap_or(NodeState::Alive);
+        let is_failed = |zone| self.told.get(zone).is_some_and(|state| state.is_failed);
+        let state = remembered().unwrap_or_else(|| match self.told.get(zone) {
+            // It never was alive since its zone was declared failed.
+            Some(ZoneState { declared: 1.., .. }) if self.told.missing.contains(&node.0) => {
+                NodeState::Failed
+            }
+            Some(_) if !self.told.missing.contains(&node.0) => NodeState::Alive,
+            _ => NodeState::Unknown,
+        });
         let others = self.map.zones_of(node);
         let mut others = others.take_while(|zone| !self.is_own(*zone));
         match state {
-            NodeState::Alive if others.any(|zone| self.is_failed(0, zone)) => {
+            NodeState::Alive | NodeState::Unknown if others.any(is_failed) => {
                 Some(NodeState::Failed)
             }
             state => Some(state),
@@ -456,13 +473,6 @@ impl Tree {
     /// Whether the local node is in this zone, or in one below it.
     fn is_own(&self, zone: ZoneId) -> bool {
         self.map.zones_of(self.node).any(|own| own == zone)
-    }
-
-    /// Whether the ledger at a level says that a zone has failed.
-    fn is_failed(&self, level: usize, zone: ZoneId) -> bool {
-        let key = LedgerKey::Zone(zone_number(zone));
-        let entry = self.levels[level].engine.ledger_entry(key);
-        entry.is_some_and(|entry| entry.node_state() == Some(NodeState::Failed))
     }
 
     fn tell(&mut self, event: TreeEvent) {
@@ -475,30 +485,37 @@ impl Tree {
     /// Takes the events of all engines. Returns whether there were any.
     fn take_events(&mut self) -> bool {
         let mut is_busy = false;
-        for level in 0..self.levels.len() {
+        let mut level = 0;
+        // A level that yields ends those above it.
+        while level < self.levels.len() {
             while let Some(event) = self.levels[level].engine.poll_event() {
                 is_busy = true;
                 self.take_event(level, &event);
                 match event.kind {
                     // The smaller part of a zone may be in the larger part of the job.
                     EventKind::Minority { .. } | EventKind::Majority { .. } => {
-                        self.count_majority();
+                        self.is_reach_dirty = true;
                     }
                     _ if level == 0 => self.tell(TreeEvent::Base(event)),
                     _ => {}
                 }
             }
+            level += 1;
         }
         is_busy
     }
 
-    /// Counts the nodes of the job that are alive as far as the local node knows, and tells if they have become the
-    /// smaller part of the job, or the larger part again.
-    fn count_majority(&mut self) {
+    /// Counts the nodes of the job that are alive as far as the local node knows. That is the strength of its side in
+    /// the zones above. Tells if they have become the smaller part of the job, or the larger part again.
+    fn count_reached(&mut self) {
+        if !core::mem::take(&mut self.is_reach_dirty) {
+            return;
+        }
+        let reached = self.reached();
+        for level in &mut self.levels[1..] {
+            level.engine.reaches(reached as u32);
+        }
         let total = self.map.directory().len();
-        let nodes = (0..total as u32).map(NodeIndex);
-        let alive = nodes.filter(|node| self.node_state(*node).is_some_and(NodeState::in_view));
-        let reached = alive.count();
         let is_minority = 2 * reached <= total;
         if core::mem::replace(&mut self.is_minority, is_minority) != is_minority {
             let (reached, of) = (reached as u32, total as u32);
@@ -509,12 +526,43 @@ impl Tree {
         }
     }
 
+    /// How many nodes of the job are alive as far as the local node knows.
+    fn reached(&self) -> usize {
+        let base = &self.levels[0];
+        let is_failed = |zone| self.told.get(zone).is_some_and(|state| state.is_failed);
+        let is_alive = |zone: &ZoneId| {
+            let mut path = core::iter::once(*zone).chain(states::ancestors(&self.map, *zone));
+            self.told.get(*zone).is_some() && !path.any(is_failed)
+        };
+        let zones = self.map.zones_at(0).filter(is_alive);
+        let nodes: usize = zones.map(|zone| self.map.nodes_below(zone)).sum();
+        let is_elsewhere = |node: &u32| {
+            let zone = self.map.base_zone(NodeIndex(*node));
+            zone.is_some_and(|zone| is_alive(&zone))
+        };
+        let ended = base.engine.ledger().filter_map(|entry| match entry.key() {
+            LedgerKey::Node(node) => (!entry.node_state()?.in_view()).then_some(node),
+            LedgerKey::Rank(_) => None,
+        });
+        let is_unstated = |node: &u32| {
+            let key = LedgerKey::Node(*node);
+            base.engine.ledger_entry(key).is_none()
+        };
+        let missing = self.told.missing.iter().copied().filter(is_unstated);
+        let gone = ended.chain(missing).filter(is_elsewhere).count();
+        base.engine.live() + nodes - gone
+    }
+
     fn take_event(&mut self, level: usize, event: &Event) {
         match event.kind {
             EventKind::NodeUp | EventKind::NodeFailed | EventKind::NodeLeft { .. } => {
                 self.levels[level].is_dirty = true;
                 self.levels[level].view_changed_at = self.now;
+                if event.kind != EventKind::NodeUp {
+                    self.forget_publications(level, event.member);
+                }
                 if level == 0 {
+                    self.is_reach_dirty = true;
                     self.report_node(event.member);
                 }
             }
@@ -523,34 +571,12 @@ impl Tree {
                 self.report_rank(event.member, event.version.incarnation, fact);
             }
             EventKind::AttributeChanged { key, .. } => {
-                self.relay(level, event.member, key);
-                let engine = &self.levels[level].engine;
-                if engine.changed_key(key) == Some(&handover::key(level + 1)) {
-                    let value = engine.attribute(event.member, &handover::key(level + 1));
-                    if let Some(other) = value.and_then(Handover::decode) {
-                        self.take_handover(level, other);
-                    }
+                if !self.take_publication(level, event.member, key) {
+                    self.relay(level, event.member, key);
                 }
             }
-            EventKind::Outcast if level > 0 => self.yielded(level),
+            EventKind::Outcast => self.yielded(level),
             _ => {}
-        }
-    }
-
-    /// Takes what a supervisor has published in the zone at this level. The host is told of zones that are seen for
-    /// the first time.
-    fn take_handover(&mut self, level: usize, other: Handover) {
-        let known = &self.levels[level].handover.seen;
-        let new: Vec<u32> = other.seen.difference(known).copied().collect();
-        self.levels[level].handover.merge(other);
-        let zones = new
-            .into_iter()
-            .filter_map(|number| self.map.find(level as u8, number));
-        for zone in zones.collect::<Vec<_>>() {
-            if level == 0 && !self.is_own(zone) && !self.is_failed(0, zone) {
-                let state = NodeState::Alive;
-                self.tell(TreeEvent::Zone { zone, state });
-            }
         }
     }
 }

@@ -14,7 +14,7 @@ use muster_protocol::{Input, KEY_MAX, KeyHandle, MONITOR_KEY, MemberId};
 
 use crate::directory::NodeIndex;
 use crate::tree::Tree;
-use crate::tree::handover::ZONES_KEYS;
+use crate::tree::publication::ZONES_KEYS;
 
 /// What follows [`ZONES_KEYS`] in the key of a copy; the number of the node and the key follow.
 const COPY: &[u8] = b"a.";

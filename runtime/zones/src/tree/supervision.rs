@@ -13,7 +13,6 @@ use crate::directory::NodeIndex;
 use crate::limits::SUPERVISORS;
 use crate::map::ZoneId;
 use crate::roles::{CANDIDATES, Role, candidates, choose};
-use crate::tree::handover::{self, CONTACTS_MAX, Handover};
 use crate::tree::level::Level;
 use crate::tree::{Tree, TreeEvent, zone_config};
 
@@ -23,8 +22,8 @@ const FORM_DEADLINES: u64 = 10;
 const SPARE_DEADLINES: u64 = 20;
 /// Most addresses that are tried to find the zone above.
 const SEEDS: usize = 64;
-/// Ledgers are compared for this many deadlines after a membership above has begun.
-pub(super) const COMPARE_DEADLINES: u64 = 20;
+/// A declaration that a zone has failed counts against it for this many deadlines after its supervisor has yielded.
+const JUDGED_DEADLINES: u64 = 20;
 
 impl Tree {
     fn deadlines(&self, count: u64) -> u64 {
@@ -34,16 +33,19 @@ impl Tree {
     /// Reviews the roles, if views have changed or it is time. Returns whether anything was done.
     pub(super) fn review(&mut self) -> bool {
         let is_due = self.now >= self.review_at;
-        if !is_due && !self.levels.iter().any(|level| level.is_dirty) {
+        let is_dirty = |level: &mut Level| {
+            let incarnation = level.engine.version().incarnation;
+            let before = core::mem::replace(&mut level.incarnation, incarnation);
+            core::mem::take(&mut level.is_dirty) | (before != incarnation)
+        };
+        let dirty = self.levels.iter_mut().map(is_dirty);
+        if !dirty.fold(is_due, |any, one| any | one) {
             return false;
         }
         let mut is_changed = self.end_memberships();
+        self.review_states();
         let mut level = 0;
         while level < self.levels.len() {
-            self.levels[level].is_dirty = false;
-            if level > 0 {
-                is_changed |= self.review_children(level);
-            }
             is_changed |= self.review_membership(level);
             level += 1;
         }
@@ -98,11 +100,14 @@ impl Tree {
             return false;
         }
         if !current.has_formed {
-            let is_complete = current.engine.live() >= self.map.members(current.zone);
+            // A zone that has been in the zone above has formed before.
+            let is_complete =
+                current.engine.live() >= self.map.members(current.zone) || current.has_outside;
             if !is_complete && self.now < self.forms_at(current) {
                 return false;
             }
             self.levels[level].has_formed = true;
+            self.levels[level].is_dirty = true;
         }
         let current = &self.levels[level];
         let path = self.map.path(current.zone);
@@ -138,7 +143,7 @@ impl Tree {
         config.random_seed ^= u64::from(zone.level) << 56;
         config.first_sequence = config.first_sequence.max(self.now.0);
         // Members that were published are on the side of this zone, if there is a split above.
-        let (mut seeds, mut later) = (self.levels[level].handover.contacts.clone(), Vec::new());
+        let (mut seeds, mut later) = (self.levels[level].outside.contacts.clone(), Vec::new());
         match seeds.is_empty() {
             true => seeds = self.likely_members(level, zone),
             false => later = self.likely_members(level, zone),
@@ -154,14 +159,15 @@ impl Tree {
         }
         let mut above = Level::new(zone, engine.into(), self.now);
         above.seeds_later = later;
-        above.compare_until = self.now.after(self.deadlines(COMPARE_DEADLINES));
-        let seen = &self.levels[level].handover.seen;
-        let seen = seen.iter().filter(|_| !planted::on(Fault::HandoverIgnored));
-        for number in seen {
-            above.children.entry(*number).or_default().absent_since = Some(self.now);
+        if self.levels[level].has_outside {
+            above.judged_until = self.now.after(self.deadlines(JUDGED_DEADLINES));
+        }
+        if !planted::on(Fault::HandoverIgnored) {
+            self.hand_over(level, &mut above);
         }
         self.levels[level].spare_since = None;
         self.levels.push(above);
+        self.is_reach_dirty = true;
         self.report_all(level + 1);
         self.relay_all(level);
         if level == 0 {
@@ -269,55 +275,47 @@ impl Tree {
                 .pop_if(|last| last.engine.phase() == Phase::Stopped)
         {
             self.incarnation = self.incarnation.max(last.engine.version().incarnation);
-            self.tell(TreeEvent::Demoted { zone: last.zone });
-            self.withdraw_copies(self.levels.len() - 1);
+            self.ended(last.zone);
             is_changed = true;
         }
         is_changed
     }
 
-    /// The engine of a zone above has yielded to other members: its ledger is theirs now.
-    pub(super) fn yielded(&mut self, level: usize) {
-        let until = self.now.after(self.deadlines(COMPARE_DEADLINES));
-        self.levels[level].compare_until = until;
-        self.levels[level].is_dirty = true;
-        self.report_all(level);
-        let zone = self.levels[level].zone;
-        self.tell(TreeEvent::Yielded { zone });
+    /// The membership in a zone above has ended: what the local node has published for it is withdrawn.
+    fn ended(&mut self, zone: ZoneId) {
+        let below = self.levels.len() - 1;
+        self.withdraw_copies(below);
+        self.withdraw_outside(below);
+        self.tell(TreeEvent::Demoted { zone });
     }
 
-    /// Publishes, in the zone below, what the next supervisors need at this level.
-    pub(super) fn publish_handover(&mut self, level: usize, origins: &[(MemberId, u32)]) {
-        let own = self.levels[level - 1].zone.number;
-        let current = &self.levels[level];
-        let others = origins.iter().filter(|(_, number)| *number != own);
-        let address = |(id, _): &(MemberId, u32)| {
-            let member = current.engine.member(*id)?;
-            Some(member.address().to_vec())
-        };
-        let addresses: Vec<Vec<u8>> = others.filter_map(address).collect();
-        // Those that were published and are alive stay, so that few changes are news in the zone.
-        let kept = current.published.contacts.iter();
-        let kept = kept.filter(|contact| addresses.contains(contact)).cloned();
-        let mut contacts: Vec<Vec<u8>> = kept.collect();
-        for address in addresses {
-            if contacts.len() < CONTACTS_MAX && !contacts.contains(&address) {
-                contacts.push(address);
+    /// The engine of this level has yielded to other members, and takes over their view. What the local node holds
+    /// about the zones below is that of the weaker side.
+    ///
+    /// The memberships above began on that side too: they end without a word, and begin anew if this member is chosen
+    /// by the zone as it is now.
+    pub(super) fn yielded(&mut self, level: usize) {
+        let until = self.now.after(self.deadlines(JUDGED_DEADLINES));
+        let current = &mut self.levels[level];
+        current.judged_until = until;
+        current.is_dirty = true;
+        if !planted::on(Fault::NotTakenBack) {
+            for child in current.children.values_mut() {
+                child.is_stale = child.state.is_failed;
+                child.state.declared = 0;
             }
         }
-        let seen = current.children.keys().copied().collect();
-        let handover = Handover { seen, contacts };
-        if handover == current.published {
-            return;
+        let zone = current.zone;
+        while self.levels.len() > level + 1
+            && !planted::on(Fault::YieldsInPart)
+            && let Some(last) = self.levels.pop()
+        {
+            self.incarnation = self.incarnation.max(last.engine.version().incarnation);
+            self.ended(last.zone);
         }
-        let now = self.now;
-        let (key, value) = (handover::key(level), handover.encode());
-        let input = Input::Publish {
-            key: &key,
-            value: &value,
-        };
-        if self.levels[level - 1].engine.handle(now, input).is_ok() {
-            self.levels[level].published = handover;
+        if level > 0 {
+            self.report_all(level);
+            self.tell(TreeEvent::Yielded { zone });
         }
     }
 }

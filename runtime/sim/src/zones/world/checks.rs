@@ -1,5 +1,7 @@
 //! What must hold: no node that runs is declared failed, and in the end every node knows the truth about all.
 
+use std::collections::BTreeMap;
+
 use muster_protocol::{EventKind, Instant, NodeState, Phase};
 use muster_zones::{NodeIndex, Tree, TreeEvent};
 
@@ -12,6 +14,7 @@ const EXCUSE_US: u64 = 8_000_000;
 #[derive(Clone, Debug)]
 pub(super) struct Excuse {
     pub(super) inside: Vec<bool>,
+    pub(super) is_cut: bool,
     pub(super) since: Instant,
     pub(super) until: Instant,
 }
@@ -26,8 +29,11 @@ impl Excuse {
             false => 2 * inside >= self.inside.len(),
         };
         let is_apart = self.inside[one] != self.inside[other];
-        let is_here = now >= self.since && now <= self.until.after(EXCUSE_US);
-        is_here && (is_apart || (is_smaller(one) && is_smaller(other)))
+        self.holds(now) && (is_apart || (is_smaller(one) && is_smaller(other)))
+    }
+
+    fn holds(&self, now: Instant) -> bool {
+        now >= self.since && now <= self.until.after(EXCUSE_US)
     }
 }
 
@@ -79,7 +85,22 @@ impl ZonedWorld {
             .excuses
             .iter()
             .any(|excuse| excuse.covers(observer, node, now));
-        runs && !was_down && !is_excused
+        runs && !was_down && !is_excused && !self.was_in_smaller_part(node)
+    }
+
+    /// Whether several cuts at once left the node in a part of the job that was not the largest: its nodes take over
+    /// the verdicts of another part on each other.
+    fn was_in_smaller_part(&self, node: usize) -> bool {
+        let now = self.now();
+        let is_cut = |excuse: &&Excuse| excuse.is_cut && excuse.holds(now);
+        let cuts: Vec<&Excuse> = self.excuses.iter().filter(is_cut).collect();
+        let part = |node: usize| -> Vec<bool> { cuts.iter().map(|cut| cut.inside[node]).collect() };
+        let mut sizes: BTreeMap<Vec<bool>, usize> = BTreeMap::new();
+        for node in 0..self.len() {
+            *sizes.entry(part(node)).or_default() += 1;
+        }
+        let own = sizes[&part(node)];
+        cuts.len() > 1 && sizes.values().filter(|size| **size >= own).count() > 1
     }
 
     /// The first differences between what nodes hold and what is true, at most `count`.

@@ -371,7 +371,7 @@ impl ZonedWorld {
             self.nodes[node].paused_until = Some(until);
             self.push(until, Happening::Continue(node));
             let inside = (0..self.nodes.len()).map(|other| other == node).collect();
-            self.excuse(inside, until);
+            self.excuse(inside, false, until);
         }
     }
 
@@ -388,13 +388,14 @@ impl ZonedWorld {
             node.sides |= u32::from(*is_inside) << cut;
         }
         self.push(until, Happening::Mend(cut));
-        self.excuse(inside, until);
+        self.excuse(inside, true, until);
     }
 
-    fn excuse(&mut self, inside: Vec<bool>, until: Instant) {
+    fn excuse(&mut self, inside: Vec<bool>, is_cut: bool, until: Instant) {
         let since = self.now;
         self.excuses.push(Excuse {
             inside,
+            is_cut,
             since,
             until,
         });
@@ -470,6 +471,6 @@ impl ZonedWorld {
                 return format!("{} of {members} supervisors at level {level}", count(level));
             }
         }
-        String::new()
+        self.differences(1).pop().unwrap_or_default()
     }
 }

@@ -1,0 +1,288 @@
+//! The census: what every node knows about the zones outside of its own.
+//!
+//! A member of the zone above knows the zones beside its own from the view there (`guard`), what is below them from
+//! what their members publish, and what is beside the zone above from what is published there. It publishes all of it
+//! in its own zone. Where several members tell about the same zone, it has failed if all of them say so.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use muster_protocol::{Input, KeyHandle, LedgerKey, MemberId, NodeState, Phase};
+
+use crate::directory::NodeIndex;
+use crate::map::ZoneId;
+use crate::roles::{Role, choose};
+use crate::tree::level::{Child, Level};
+use crate::tree::publication::{BELOW_KEY, CONTACTS_MAX, OUTSIDE_KEY, Publication};
+use crate::tree::states::{ZoneState, ZoneStates};
+use crate::tree::{Tree, TreeEvent};
+
+impl Tree {
+    /// Takes an attribute that a tree has published in the zone at this level. Returns whether it was one.
+    pub(super) fn take_publication(
+        &mut self,
+        level: usize,
+        member: MemberId,
+        key: KeyHandle,
+    ) -> bool {
+        let engine = &self.levels[level].engine;
+        let Some(key) = engine.changed_key(key) else {
+            return false;
+        };
+        let is_outside = key == OUTSIDE_KEY;
+        if !is_outside && key != BELOW_KEY {
+            return false;
+        }
+        let value = engine.attribute(member, key);
+        let publication = value.and_then(|value| Publication::decode(&self.map, value));
+        let level = &mut self.levels[level];
+        let publications = match is_outside {
+            true => &mut level.outside_from,
+            false => &mut level.below_from,
+        };
+        match publication {
+            Some(publication) => publications.insert(member, publication),
+            None => publications.remove(&member),
+        };
+        level.is_dirty = true;
+        true
+    }
+
+    /// Brings what is known about other zones up to date on all levels, and publishes it.
+    pub(super) fn review_states(&mut self) {
+        for level in 1..self.levels.len() {
+            if self.levels[level].engine.phase() == Phase::Running {
+                self.review_children(level);
+            }
+        }
+        for level in (0..self.levels.len()).rev() {
+            if self.levels.get(level + 1).is_some_and(is_running) {
+                self.publish_outside(level);
+            }
+            self.follow_outside(level);
+        }
+        for level in 1..self.levels.len() {
+            if is_running(&self.levels[level]) {
+                self.publish_below(level);
+            }
+        }
+        self.tell_states();
+        self.tell_outcasts();
+    }
+
+    /// Publishes, in the zone at this level, what the local node knows about the others as a member of the zone above.
+    fn publish_outside(&mut self, level: usize) {
+        let (own, above) = (&self.levels[level], &self.levels[level + 1]);
+        let mut outcasts = above.outside.outcasts.clone();
+        outcasts.insert(above.zone.level, above.outcast);
+        outcasts.insert(own.zone.level, own.outcast);
+        let mut states = above.outside.states.clone();
+        for (number, child) in &above.children {
+            if let Some(zone) = above.child(*number).filter(|zone| *zone != own.zone) {
+                states.insert(zone, child.state);
+                states.extend(child.below.clone());
+            }
+        }
+        let publication = Publication {
+            incarnation: own.engine.version().incarnation,
+            contacts: self.contacts_above(level),
+            outcasts,
+            states,
+        };
+        self.publish(level, OUTSIDE_KEY, publication);
+    }
+
+    /// Publishes, in the zone at this level, what the local node knows about the zones below its own, and the
+    /// declarations.
+    fn publish_below(&mut self, level: usize) {
+        let mut states = self.below(level - 1);
+        states.extend(self.declarations(level));
+        let publication = Publication {
+            incarnation: self.levels[level].engine.version().incarnation,
+            states,
+            ..Publication::default()
+        };
+        self.publish(level, BELOW_KEY, publication);
+    }
+
+    fn publish(&mut self, level: usize, key: &[u8], publication: Publication) {
+        let now = self.now;
+        let level = &mut self.levels[level];
+        let own = level.engine.id();
+        let publications = match key == OUTSIDE_KEY {
+            true => &mut level.outside_from,
+            false => &mut level.below_from,
+        };
+        if publications.get(&own) == Some(&publication) {
+            return;
+        }
+        let value = publication.encode();
+        let input = Input::Publish { key, value: &value };
+        if level.engine.handle(now, input).is_ok() {
+            publications.insert(own, publication);
+        }
+    }
+
+    /// Addresses of members of the zone above that of this level, of other zones. Those that were published and are
+    /// alive stay, so that few changes are news in the zone.
+    fn contacts_above(&self, level: usize) -> Vec<Vec<u8>> {
+        let (own, above) = (&self.levels[level], &self.levels[level + 1]);
+        let origins = above.origins(&self.map).into_iter();
+        let others = origins.filter(|(_, number)| *number != own.zone.number);
+        let address = |(id, _)| Some(above.engine.member(id)?.address().to_vec());
+        let addresses: Vec<Vec<u8>> = others.filter_map(address).collect();
+        let published = own.outside_from.get(&own.engine.id());
+        let kept = published
+            .into_iter()
+            .flat_map(|published| &published.contacts);
+        let kept = kept.filter(|contact| addresses.contains(contact)).cloned();
+        let mut contacts: Vec<Vec<u8>> = kept.collect();
+        for address in addresses {
+            if contacts.len() < CONTACTS_MAX && !contacts.contains(&address) {
+                contacts.push(address);
+            }
+        }
+        contacts
+    }
+
+    /// Takes over what the supervisors of the zone at this level have published. What none of them knows stays.
+    fn follow_outside(&mut self, level: usize) {
+        let current = &self.levels[level];
+        let counting = current
+            .outside_from
+            .iter()
+            .filter(|one| current.counts(*one));
+        let publications: Vec<(MemberId, &Publication)> = counting
+            .map(|(id, publication)| (*id, publication))
+            .collect();
+        let states = publications.iter().map(|(_, one)| one.states.clone());
+        let agreed = states.reduce(|one, other| one.agree(other, &self.map, None));
+        let Some(ZoneStates { zones, missing }) = agreed else {
+            return;
+        };
+        let mut outside = current.outside.clone();
+        outside.states.zones.extend(zones);
+        outside.states.missing = missing;
+        for (of, outcast) in publications.iter().flat_map(|(_, one)| &one.outcasts) {
+            outside.outcasts.entry(*of).or_default().merge(*outcast);
+        }
+        let members = publications.iter().map(|(id, _)| *id);
+        let first = choose(Role::Supervisor, self.map.path(current.zone), members, 1);
+        let first = publications.iter().find(|(id, _)| first.contains(id));
+        if let Some((_, first)) = first.filter(|(_, first)| !first.contacts.is_empty()) {
+            outside.contacts.clone_from(&first.contacts);
+        }
+        let current = &mut self.levels[level];
+        current.outside = outside;
+        current.has_outside = true;
+    }
+
+    /// The nodes of the base zone of which nothing is known, once it has formed.
+    pub(super) fn missing(&self) -> BTreeSet<u32> {
+        let base = &self.levels[0];
+        let is_missing = |(node, id): &(&NodeIndex, &MemberId)| {
+            let entry = || base.engine.ledger_entry(LedgerKey::Node(node.0));
+            base.engine.member(**id).is_none() && entry().is_none()
+        };
+        let missing = self
+            .ids
+            .iter()
+            .filter(|_| base.has_formed)
+            .filter(is_missing);
+        missing.map(|(node, _)| node.0).collect()
+    }
+
+    /// What a new member of the zone above that of this level knows beforehand.
+    pub(super) fn hand_over(&self, level: usize, above: &mut Level) {
+        let known = &self.levels[level].outside;
+        for (zone, state) in known.states.iter(&self.map) {
+            if self.map.parent(zone) == Some(above.zone) {
+                let child = Child {
+                    absent_since: Some(self.now),
+                    state,
+                    below: known.states.below(&self.map, zone),
+                    ..Child::default()
+                };
+                above.children.insert(zone.number, child);
+            }
+        }
+        above.outside.states = known.states.outside(&self.map, above.zone);
+        let outcasts = known.outcasts.iter();
+        let outcasts = outcasts.filter(|(of, _)| **of >= above.zone.level);
+        above.outside.outcasts = outcasts.map(|(of, outcast)| (*of, *outcast)).collect();
+    }
+
+    /// Withdraws what the local node has published as a member of a zone above that of this level.
+    pub(super) fn withdraw_outside(&mut self, level: usize) {
+        let now = self.now;
+        let level = &mut self.levels[level];
+        level.outside_from.remove(&level.engine.id());
+        // It is refused if the engine has stopped, or if nothing was published.
+        let _ = level
+            .engine
+            .handle(now, Input::Withdraw { key: OUTSIDE_KEY });
+    }
+
+    /// Tells the host which zones and nodes outside of the base zone have another state.
+    fn tell_states(&mut self) {
+        if self.told == self.levels[0].outside.states {
+            return;
+        }
+        let before = core::mem::replace(&mut self.told, self.levels[0].outside.states.clone());
+        let changed = self.told.iter(&self.map).filter(|(zone, state)| {
+            let before = before.get(*zone);
+            before.is_none_or(|before| before.is_failed != state.is_failed)
+        });
+        let changed: Vec<(ZoneId, ZoneState)> = changed.collect();
+        for (zone, ZoneState { is_failed, .. }) in changed {
+            let state = match is_failed {
+                true => NodeState::Failed,
+                false => NodeState::Alive,
+            };
+            self.tell(TreeEvent::Zone { zone, state });
+        }
+        let nodes = before
+            .missing
+            .symmetric_difference(&self.told.missing)
+            .copied();
+        for node in nodes.collect::<Vec<_>>() {
+            let node = NodeIndex(node);
+            if let Some(state) = self.node_state(node) {
+                self.tell(TreeEvent::Node { node, state });
+            }
+        }
+        self.is_reach_dirty = true;
+    }
+
+    /// Tells the host if zones of the local node have become outcast since it was told last.
+    fn tell_outcasts(&mut self) {
+        if !self.levels[0].has_outside {
+            return;
+        }
+        let counts = self.levels[0].outside.outcasts.iter();
+        let counts: BTreeMap<u8, u32> = counts
+            .map(|(level, outcast)| (*level, outcast.count))
+            .collect();
+        let Some(before) = self.outcasts_told.replace(counts.clone()) else {
+            // What happened before the local node started.
+            return;
+        };
+        for (level, count) in counts {
+            let is_new = before.get(&level).copied().unwrap_or_default() < count;
+            let zone = self.map.zones_of(self.node).nth(usize::from(level));
+            if let Some(zone) = zone.filter(|_| is_new) {
+                self.tell(TreeEvent::Outcast { zone });
+            }
+        }
+    }
+
+    /// A member is no longer in the view of the zone at this level.
+    pub(super) fn forget_publications(&mut self, level: usize, member: MemberId) {
+        let level = &mut self.levels[level];
+        level.outside_from.remove(&member);
+        level.below_from.remove(&member);
+    }
+}
+
+fn is_running(level: &Level) -> bool {
+    level.engine.phase() == Phase::Running
+}

@@ -1,0 +1,181 @@
+//! What the members of a zone publish in it for the tree, as attributes.
+//!
+//! - *Outside*, in the zone below: a member of the zone above tells its own zone about all others. It has the
+//!   addresses of members of the zone above too, so that a member that takes over finds it.
+//! - *Below*, in the zone above: a member tells about the zones below its own zone, and which zones it has declared
+//!   failed.
+//!
+//! A publication has one writer and is replaced as a whole. It counts while its publisher is in the view with the
+//! incarnation that it has published in: a member that yields has a new one, so what it published on the weaker side of
+//! a split is void.
+
+use std::collections::BTreeMap;
+
+use crate::map::ZoneMap;
+use crate::tree::states::ZoneStates;
+
+/// The beginning of the keys of all attributes that trees publish for each other.
+pub const ZONES_KEYS: &[u8] = b"muster.zones.";
+/// The key of what is published about the zones outside.
+pub(super) const OUTSIDE_KEY: &[u8] = b"muster.zones.outside";
+/// The key of what is published about the zones below.
+pub(super) const BELOW_KEY: &[u8] = b"muster.zones.below";
+/// Most addresses.
+pub(super) const CONTACTS_MAX: usize = 8;
+
+/// How often a zone of the local node was declared failed while it was alive.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Outcast {
+    /// Declarations that its supervisors know of.
+    pub(super) known: u32,
+    /// How often the zone was the weaker side, so that its nodes are outcast.
+    pub(super) count: u32,
+}
+
+impl Outcast {
+    /// The later of both.
+    pub(super) fn merge(&mut self, other: Self) {
+        self.known = self.known.max(other.known);
+        self.count = self.count.max(other.count);
+    }
+}
+
+/// What a member publishes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Publication {
+    /// The incarnation of the publisher.
+    pub(super) incarnation: u64,
+    /// Addresses of members of the zone above, of other zones.
+    pub(super) contacts: Vec<Vec<u8>>,
+    /// The zones of the publisher, by level.
+    pub(super) outcasts: BTreeMap<u8, Outcast>,
+    pub(super) states: ZoneStates,
+}
+
+impl Publication {
+    /// The value of the attribute.
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut bytes = self.incarnation.to_le_bytes().to_vec();
+        bytes.push(self.contacts.len() as u8);
+        for contact in &self.contacts {
+            bytes.push(contact.len() as u8);
+            bytes.extend(contact);
+        }
+        bytes.push(self.outcasts.len() as u8);
+        for (level, outcast) in &self.outcasts {
+            bytes.push(*level);
+            bytes.extend(outcast.known.to_le_bytes());
+            bytes.extend(outcast.count.to_le_bytes());
+        }
+        self.states.encode(&mut bytes);
+        bytes
+    }
+
+    /// Reads the value of the attribute; `None` if it is malformed.
+    pub(super) fn decode(map: &ZoneMap, bytes: &[u8]) -> Option<Self> {
+        let (incarnation, rest) = bytes.split_first_chunk::<8>()?;
+        let (count, mut rest) = rest.split_first()?;
+        let mut contacts = Vec::new();
+        for _ in 0..*count {
+            let (length, after) = rest.split_first()?;
+            let (contact, after) = after.split_at_checked(usize::from(*length))?;
+            if contact.is_empty() || contacts.len() == CONTACTS_MAX {
+                return None;
+            }
+            contacts.push(contact.to_vec());
+            rest = after;
+        }
+        let (count, mut rest) = rest.split_first()?;
+        let mut outcasts = BTreeMap::new();
+        for _ in 0..*count {
+            let (level, after) = rest.split_first()?;
+            let (known, after) = after.split_first_chunk::<4>()?;
+            let (times, after) = after.split_first_chunk::<4>()?;
+            let outcast = Outcast {
+                known: u32::from_le_bytes(*known),
+                count: u32::from_le_bytes(*times),
+            };
+            outcasts.insert(*level, outcast);
+            rest = after;
+        }
+        Some(Self {
+            incarnation: u64::from_le_bytes(*incarnation),
+            contacts,
+            outcasts,
+            states: ZoneStates::decode(map, rest)?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::directory::Directory;
+    use crate::plan::{Aim, plan};
+    use crate::tree::states::ZoneState;
+
+    /// 64 nodes in 16 base zones, below four zones and one.
+    fn map() -> ZoneMap {
+        let names: Vec<String> = (0..64).map(|node| format!("n{node}")).collect();
+        let aim = Aim {
+            one_zone_max: 4,
+            zone: 4,
+            above_max: 8,
+        };
+        plan(
+            Directory::new(names.iter().map(String::as_str)).unwrap(),
+            &[],
+            aim,
+        )
+        .unwrap()
+    }
+
+    fn any_states() -> impl Strategy<Value = ZoneStates> {
+        let map = map();
+        let numbers: Vec<u32> = map.zones().map(crate::tree::zone_number).collect();
+        let state = (any::<bool>(), 0u32..2).prop_map(|(is_failed, declared)| ZoneState {
+            is_failed,
+            declared,
+        });
+        let zones = prop::collection::btree_map(prop::sample::select(numbers), state, 0..20);
+        let missing = prop::collection::btree_set(0u32..64, 0..20);
+        (zones, missing).prop_map(|(zones, missing)| ZoneStates { zones, missing })
+    }
+
+    proptest! {
+        #[test]
+        fn a_publication_is_read_as_it_was_written(
+            incarnation: u64,
+            contacts in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..40), 0..CONTACTS_MAX),
+            outcasts in prop::collection::btree_map(0u8..4, (any::<u32>(), any::<u32>()), 0..3),
+            states in any_states(),
+        ) {
+            let outcasts = outcasts.into_iter();
+            let outcasts = outcasts.map(|(level, (known, count))| (level, Outcast { known, count }));
+            let publication = Publication { incarnation, contacts, outcasts: outcasts.collect(), states };
+            prop_assert_eq!(Publication::decode(&map(), &publication.encode()), Some(publication));
+        }
+
+        #[test]
+        fn bytes_of_any_kind_are_read_safely(bytes in prop::collection::vec(any::<u8>(), 0..90)) {
+            if let Some(publication) = Publication::decode(&map(), &bytes) {
+                prop_assert!(publication.encode().len() <= bytes.len());
+            }
+        }
+
+        /// What is below a zone and what is outside of it is all but the zone itself.
+        #[test]
+        fn a_zone_parts_the_states(states in any_states(), zone in 0usize..21) {
+            let map = map();
+            let zone = map.zones().nth(zone).unwrap();
+            let mut parts = states.below(&map, zone);
+            parts.extend(states.outside(&map, zone));
+            if let Some(state) = states.get(zone) {
+                parts.insert(zone, state);
+            }
+            prop_assert_eq!(parts, states);
+        }
+    }
+}

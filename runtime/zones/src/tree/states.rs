@@ -1,0 +1,197 @@
+//! `ZoneStates` is what is known about a part of a job: the state of each zone in it that has been alive, and its nodes
+//! that have never been.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use muster_protocol::planted::{self, Fault};
+
+use crate::directory::NodeIndex;
+use crate::map::{ZoneId, ZoneMap};
+use crate::tree::{zone_number, zone_of_number};
+
+/// Most runs of zones in bytes; the zones of further ones are not told.
+const ZONE_RUNS_MAX: usize = 3000;
+/// Most runs of nodes in bytes; the nodes of further ones count as alive.
+const NODE_RUNS_MAX: usize = 2000;
+
+/// The state of a zone that has been alive.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct ZoneState {
+    /// Whether it counts as failed.
+    pub(super) is_failed: bool,
+    /// How often it was declared failed.
+    pub(super) declared: u32,
+}
+
+/// The states of zones, by [`zone_number`], and the nodes that have never been alive.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct ZoneStates {
+    pub(super) zones: BTreeMap<u32, ZoneState>,
+    pub(super) missing: BTreeSet<u32>,
+}
+
+impl ZoneStates {
+    pub(super) fn get(&self, zone: ZoneId) -> Option<ZoneState> {
+        self.zones.get(&zone_number(zone)).copied()
+    }
+
+    pub(super) fn insert(&mut self, zone: ZoneId, state: ZoneState) {
+        self.zones.insert(zone_number(zone), state);
+    }
+
+    /// Adds what is known about another part of the job.
+    pub(super) fn extend(&mut self, other: Self) {
+        self.zones.extend(other.zones);
+        self.missing.extend(other.missing);
+    }
+
+    /// What this and what another member says about the same part of the job, `zone`, or all but its own zone. A zone
+    /// has failed, and a node is missing, if both say so: one may not know better yet, or may be on the weaker side of
+    /// a split of a zone in between.
+    pub(super) fn agree(mut self, other: Self, map: &ZoneMap, zone: Option<ZoneId>) -> Self {
+        let knows = |states: &Self, node: u32| {
+            let base = map.base_zone(NodeIndex(node));
+            base.is_some_and(|base| Some(base) == zone || states.get(base).is_some())
+        };
+        let contradicts = |node: &u32| knows(&other, *node) && !other.missing.contains(node);
+        let added = other
+            .missing
+            .iter()
+            .copied()
+            .filter(|node| !knows(&self, *node));
+        let added: Vec<u32> = added.collect();
+        self.missing.retain(|node| !contradicts(node));
+        self.missing.extend(added);
+        for (number, state) in other.zones {
+            let held = self.zones.entry(number).or_insert(state);
+            held.is_failed &= state.is_failed;
+            held.declared = held.declared.max(state.declared);
+        }
+        self
+    }
+
+    /// The zones with their states.
+    pub(super) fn iter<'a>(
+        &'a self,
+        map: &'a ZoneMap,
+    ) -> impl Iterator<Item = (ZoneId, ZoneState)> + 'a {
+        let zones = self.zones.iter();
+        zones.filter_map(|(number, state)| Some((zone_of_number(map, *number)?, *state)))
+    }
+
+    /// What it says about the zones below a zone, and about the nodes in it.
+    pub(super) fn below(&self, map: &ZoneMap, zone: ZoneId) -> Self {
+        self.part(
+            |of| ancestors(map, of).any(|above| above == zone),
+            |node| map.zones_of(node).any(|of| of == zone),
+            map,
+        )
+    }
+
+    /// What it says about the zones outside of a zone, and about their nodes.
+    pub(super) fn outside(&self, map: &ZoneMap, zone: ZoneId) -> Self {
+        self.part(
+            |of| of != zone && ancestors(map, of).all(|above| above != zone),
+            |node| map.zones_of(node).all(|of| of != zone),
+            map,
+        )
+    }
+
+    fn part(
+        &self,
+        has_zone: impl Fn(ZoneId) -> bool,
+        has_node: impl Fn(NodeIndex) -> bool,
+        map: &ZoneMap,
+    ) -> Self {
+        let zones = self.iter(map).filter(|(zone, _)| has_zone(*zone));
+        let nodes = self.missing.iter().copied();
+        Self {
+            zones: zones
+                .map(|(zone, state)| (zone_number(zone), state))
+                .collect(),
+            missing: nodes.filter(|node| has_node(NodeIndex(*node))).collect(),
+        }
+    }
+
+    /// Appends it to bytes.
+    pub(super) fn encode(&self, bytes: &mut Vec<u8>) {
+        let mut zones: Vec<(u32, u32, ZoneState)> = Vec::new();
+        for (number, state) in &self.zones {
+            match zones.last_mut() {
+                Some((first, count, of)) if *first + *count == *number && of == state => {
+                    *count += 1
+                }
+                _ => zones.push((*number, 1, *state)),
+            }
+        }
+        if planted::on(Fault::CensusForgets) {
+            zones.pop();
+        }
+        zones.truncate(ZONE_RUNS_MAX);
+        bytes.extend((zones.len() as u32).to_le_bytes());
+        for (first, count, state) in zones {
+            bytes.extend(first.to_le_bytes());
+            bytes.extend(count.to_le_bytes());
+            bytes.extend(state.declared.to_le_bytes());
+            bytes.push(u8::from(state.is_failed));
+        }
+        let mut nodes: Vec<(u32, u32)> = Vec::new();
+        for node in &self.missing {
+            match nodes.last_mut() {
+                Some((first, count)) if *first + *count == *node => *count += 1,
+                _ => nodes.push((*node, 1)),
+            }
+        }
+        nodes.truncate(NODE_RUNS_MAX);
+        for (first, count) in nodes {
+            bytes.extend(first.to_le_bytes());
+            bytes.extend(count.to_le_bytes());
+        }
+    }
+
+    /// Reads bytes to their end; `None` if they are malformed, or name a zone or a node that the map does not have.
+    pub(super) fn decode(map: &ZoneMap, bytes: &[u8]) -> Option<Self> {
+        let (count, rest) = bytes.split_first_chunk::<4>()?;
+        let size = (u32::from_le_bytes(*count) as usize).checked_mul(13)?;
+        let (zones, nodes) = rest.split_at_checked(size)?;
+        let number = |bytes: &[u8]| bytes.try_into().map(u32::from_le_bytes).ok();
+        let mut states = Self::default();
+        // Each run begins behind the last one, so that bytes do not stand for much more than their size.
+        let mut next = 0;
+        for run in zones.chunks_exact(13) {
+            let (first, count) = (number(&run[..4])?, number(&run[4..8])?);
+            let state = ZoneState {
+                declared: number(&run[8..12])?,
+                is_failed: run[12] == 1,
+            };
+            let last = first.checked_add(count.checked_sub(1)?)?;
+            zone_of_number(map, first).zip(zone_of_number(map, last))?;
+            if first < core::mem::replace(&mut next, last + 1) {
+                return None;
+            }
+            states
+                .zones
+                .extend((first..=last).map(|number| (number, state)));
+        }
+        if nodes.len() % 8 != 0 {
+            return None;
+        }
+        let mut next = 0;
+        for run in nodes.chunks_exact(8) {
+            let (first, count) = (number(&run[..4])?, number(&run[4..])?);
+            let end = first.checked_add(count)?;
+            let is_behind = first >= core::mem::replace(&mut next, end);
+            if !is_behind || end as usize > map.directory().len() {
+                return None;
+            }
+            states.missing.extend(first..end);
+        }
+        Some(states)
+    }
+}
+
+/// The zones above a zone, from the next one on.
+pub(super) fn ancestors(map: &ZoneMap, zone: ZoneId) -> impl Iterator<Item = ZoneId> {
+    let above = |zone: &ZoneId| map.parent(*zone);
+    core::iter::successors(map.parent(zone), above)
+}
