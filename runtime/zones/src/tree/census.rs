@@ -198,7 +198,10 @@ impl Tree {
             if self.map.parent(zone) == Some(above.zone) {
                 let child = Child {
                     absent_since: Some(self.now),
-                    state,
+                    state: ZoneState {
+                        is_absent: false,
+                        ..state
+                    },
                     below: known.states.below(&self.map, zone),
                     ..Child::default()
                 };
@@ -233,8 +236,8 @@ impl Tree {
             before.is_none_or(|before| before.is_failed != state.is_failed)
         });
         let changed: Vec<(ZoneId, ZoneState)> = changed.collect();
-        for (zone, ZoneState { is_failed, .. }) in changed {
-            let state = match is_failed {
+        for (zone, state) in changed {
+            let state = match state.is_failed {
                 true => NodeState::Failed,
                 false => NodeState::Alive,
             };

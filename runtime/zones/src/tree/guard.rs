@@ -36,15 +36,17 @@ impl Tree {
         let now = self.now;
         self.levels[level].count_children(&origins, now);
         self.look_further(level, &origins);
+        let mut was_wrong = false;
         for child in self.levels[level].children.values_mut() {
             if child.live > 0 && !planted::on(Fault::ZoneNotRefuted) {
+                was_wrong |= child.is_stale;
                 child.state.is_failed = false;
                 child.is_stale = false;
             }
         }
         self.follow_members(level, &origins);
         self.declare(level, &origins);
-        self.count_declarations(level);
+        self.count_declarations(level, was_wrong);
     }
 
     /// Takes what the members of the zone have published about the zones below it.
@@ -93,7 +95,8 @@ impl Tree {
             ..Child::default()
         });
         if state.is_failed && is_absent && is_new {
-            child.state = state;
+            child.state.is_failed = true;
+            child.state.declared = state.declared;
             child.is_stale = false;
         } else if !state.is_failed || !is_absent || child.state.is_failed {
             child.state.declared = child.state.declared.max(state.declared);
@@ -174,19 +177,27 @@ impl Tree {
         ended.count() < self.map.nodes_below(zone)
     }
 
-    /// Counts how often the zone below this level, which is the local node's, was declared failed.
-    fn count_declarations(&mut self, level: usize) {
+    /// Counts how often the zone below this level, which is the local node's, was on the weaker side of a split: the
+    /// other side has declared it failed, or it has done so with zones of the other side (`was_wrong`).
+    fn count_declarations(&mut self, level: usize, was_wrong: bool) {
         let own = self.levels[level - 1].zone.number;
         let declared = self.levels[level].children.get(&own);
         let declared = declared.map_or(0, |child| child.state.declared);
         let is_judged = self.now <= self.levels[level].judged_until;
         let below = &mut self.levels[level - 1];
+        let before = below.outcast.count;
         if let Some(held) = below.outside.outcasts.get(&below.zone.level) {
             below.outcast.merge(*held);
         }
-        if declared > below.outcast.known {
-            below.outcast.known = declared;
-            below.outcast.count += u32::from(is_judged && !planted::on(Fault::OutcastNotTold));
+        let is_declared = declared > below.outcast.known;
+        below.outcast.known = below.outcast.known.max(declared);
+        let is_counted = below.outcast.count > before;
+        if is_judged && (is_declared || was_wrong) && !is_counted {
+            below.outcast.count += u32::from(!planted::on(Fault::OutcastNotTold));
+        }
+        if is_judged && below.outcast.count > before {
+            // Once for each time that the local node has yielded.
+            self.levels[level].judged_until = Instant::default();
         }
     }
 

@@ -15,6 +15,8 @@ use crate::tree::states::{ZoneState, ZoneStates};
 pub(super) struct Child {
     /// Its members in the view of the zone above.
     pub(super) live: usize,
+    /// It has had some during this membership of the local node.
+    pub(super) was_live: bool,
     /// Since when it has none; `None` while it has.
     pub(super) absent_since: Option<Instant>,
     pub(super) state: ZoneState,
@@ -131,6 +133,8 @@ impl Level {
                 0 => child.absent_since.or(Some(now)),
                 _ => None,
             };
+            child.was_live |= child.live > 0;
+            child.state.is_absent = child.live == 0 && child.was_live;
         }
     }
 }

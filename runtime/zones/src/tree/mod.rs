@@ -511,14 +511,15 @@ impl Tree {
         if !core::mem::take(&mut self.is_reach_dirty) {
             return;
         }
-        let reached = self.reached();
+        let reached = self.count_nodes(|state| !state.is_failed && !state.is_absent);
         for level in &mut self.levels[1..] {
             level.engine.reaches(reached as u32);
         }
+        let alive = self.count_nodes(|state| !state.is_failed);
         let total = self.map.directory().len();
-        let is_minority = 2 * reached <= total;
+        let is_minority = 2 * alive <= total;
         if core::mem::replace(&mut self.is_minority, is_minority) != is_minority {
-            let (reached, of) = (reached as u32, total as u32);
+            let (reached, of) = (alive as u32, total as u32);
             self.tell(match is_minority {
                 true => TreeEvent::Minority { reached, of },
                 false => TreeEvent::Majority { reached, of },
@@ -526,13 +527,13 @@ impl Tree {
         }
     }
 
-    /// How many nodes of the job are alive as far as the local node knows.
-    fn reached(&self) -> usize {
+    /// How many nodes of the job are alive as far as the local node knows, in zones of these states.
+    fn count_nodes(&self, counts: impl Fn(ZoneState) -> bool) -> usize {
         let base = &self.levels[0];
-        let is_failed = |zone| self.told.get(zone).is_some_and(|state| state.is_failed);
+        let counts = |zone| self.told.get(zone).is_none_or(&counts);
         let is_alive = |zone: &ZoneId| {
             let mut path = core::iter::once(*zone).chain(states::ancestors(&self.map, *zone));
-            self.told.get(*zone).is_some() && !path.any(is_failed)
+            self.told.get(*zone).is_some() && path.all(counts)
         };
         let zones = self.map.zones_at(0).filter(is_alive);
         let nodes: usize = zones.map(|zone| self.map.nodes_below(zone)).sum();

@@ -135,8 +135,10 @@ mod tests {
     fn any_states() -> impl Strategy<Value = ZoneStates> {
         let map = map();
         let numbers: Vec<u32> = map.zones().map(crate::tree::zone_number).collect();
-        let state = (any::<bool>(), 0u32..2).prop_map(|(is_failed, declared)| ZoneState {
+        let state = (any::<bool>(), any::<bool>(), 0u32..2);
+        let state = state.prop_map(|(is_failed, is_absent, declared)| ZoneState {
             is_failed,
+            is_absent,
             declared,
         });
         let zones = prop::collection::btree_map(prop::sample::select(numbers), state, 0..20);

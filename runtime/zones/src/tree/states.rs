@@ -19,6 +19,8 @@ const NODE_RUNS_MAX: usize = 2000;
 pub(super) struct ZoneState {
     /// Whether it counts as failed.
     pub(super) is_failed: bool,
+    /// Whether none of its supervisors is in the view of the zone above at present.
+    pub(super) is_absent: bool,
     /// How often it was declared failed.
     pub(super) declared: u32,
 }
@@ -65,6 +67,7 @@ impl ZoneStates {
         for (number, state) in other.zones {
             let held = self.zones.entry(number).or_insert(state);
             held.is_failed &= state.is_failed;
+            held.is_absent &= state.is_absent;
             held.declared = held.declared.max(state.declared);
         }
         self
@@ -133,7 +136,7 @@ impl ZoneStates {
             bytes.extend(first.to_le_bytes());
             bytes.extend(count.to_le_bytes());
             bytes.extend(state.declared.to_le_bytes());
-            bytes.push(u8::from(state.is_failed));
+            bytes.push(u8::from(state.is_failed) | u8::from(state.is_absent) << 1);
         }
         let mut nodes: Vec<(u32, u32)> = Vec::new();
         for node in &self.missing {
@@ -162,7 +165,8 @@ impl ZoneStates {
             let (first, count) = (number(&run[..4])?, number(&run[4..8])?);
             let state = ZoneState {
                 declared: number(&run[8..12])?,
-                is_failed: run[12] == 1,
+                is_failed: run[12] & 1 != 0,
+                is_absent: run[12] & 2 != 0,
             };
             let last = first.checked_add(count.checked_sub(1)?)?;
             zone_of_number(map, first).zip(zone_of_number(map, last))?;

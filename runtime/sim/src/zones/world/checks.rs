@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use muster_protocol::{EventKind, Instant, NodeState, Phase};
-use muster_zones::{NodeIndex, Tree, TreeEvent};
+use muster_zones::{NodeIndex, Tree, TreeEvent, ZoneId};
 
 use super::{ZonedNode, ZonedWorld};
 
@@ -17,6 +17,14 @@ pub(super) struct Excuse {
     pub(super) is_cut: bool,
     pub(super) since: Instant,
     pub(super) until: Instant,
+}
+
+/// A node has reported a zone failed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Verdict {
+    observer: usize,
+    zone: ZoneId,
+    at: Instant,
 }
 
 impl Excuse {
@@ -63,6 +71,10 @@ impl ZonedWorld {
             }
             _ => return,
         };
+        if let TreeEvent::Zone { zone, .. } = event {
+            let at = self.now();
+            self.verdicts.push(Verdict { observer, zone, at });
+        }
         let wrong = failed
             .into_iter()
             .find(|node| self.is_wrong(observer, *node));
@@ -85,7 +97,17 @@ impl ZonedWorld {
             .excuses
             .iter()
             .any(|excuse| excuse.covers(observer, node, now));
-        runs && !was_down && !is_excused && !self.was_in_smaller_part(node)
+        runs && !was_down
+            && !is_excused
+            && !self.was_in_smaller_part(node)
+            && !self.joined_during_split(observer)
+    }
+
+    /// Whether a node started before the sides of a cut had met: it may have joined either side.
+    fn joined_during_split(&self, node: usize) -> bool {
+        let (now, started_at) = (self.now(), self.node(node).started_at);
+        let mut cuts = self.excuses.iter().filter(|excuse| excuse.is_cut);
+        cuts.any(|cut| started_at > cut.since && cut.holds(now))
     }
 
     /// Whether several cuts at once left the node in a part of the job that was not the largest: its nodes take over
@@ -126,6 +148,33 @@ impl ZonedWorld {
             })
             .take(count)
             .collect()
+    }
+
+    /// Zones that both sides of a split keep: a node has reported that one of them failed, and afterwards neither
+    /// that node nor the nodes of the zone were told that they are outcast, though all of them run. At most `count`.
+    pub(crate) fn kept(&self, count: usize) -> Vec<String> {
+        let ran_since = |node: usize, at: Instant| {
+            let node = self.node(node);
+            let tree = node.tree.as_ref();
+            node.started_at < at && tree.is_some_and(|tree| tree.phase() == Phase::Running)
+        };
+        let was_told =
+            |node: usize, at: Instant| self.node(node).outcast_at.is_some_and(|told| told >= at);
+        let open = self.verdicts.iter().filter(|verdict| {
+            ran_since(verdict.observer, verdict.at) && !was_told(verdict.observer, verdict.at)
+        });
+        let kept = open.filter_map(|verdict| {
+            let nodes = self.map().nodes_of(verdict.zone).into_iter();
+            let mut nodes = nodes.map(|node| node.0 as usize);
+            // A zone may be told that it is outcast before the last of the others has heard that it failed.
+            let since = Instant(verdict.at.0.saturating_sub(EXCUSE_US));
+            let node = nodes.find(|node| ran_since(*node, verdict.at) && !was_told(*node, since))?;
+            let Verdict { observer, zone, at } = verdict;
+            Some(format!(
+                "node {observer} reported at {at:?} that {zone:?} failed: node {node} of it was not told"
+            ))
+        });
+        kept.take(count).collect()
     }
 
     fn states_of(

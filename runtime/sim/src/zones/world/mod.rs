@@ -6,14 +6,14 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 
-use muster_protocol::{Config, Input, Instant, Phase, Profile};
+use muster_protocol::{Config, EventKind, Input, Instant, Phase, Profile};
 use muster_zones::{NodeIndex, Tree, TreeConfig, TreeEvent, ZoneId, ZoneMap};
 
 use super::fault::ZonedFault;
 use super::setting::ZonedSetting;
 use crate::chance::Chance;
 use crate::network::Network;
-use checks::Excuse;
+use checks::{Excuse, Verdict};
 
 /// Start of virtual time.
 const START: Instant = Instant(10_000_000);
@@ -32,6 +32,9 @@ pub(super) struct ZonedNode {
     /// `None` while it is dead.
     pub(super) tree: Option<Tree>,
     pub(super) has_left: bool,
+    pub(super) started_at: Instant,
+    /// When it was last told that it, or a zone of it, is outcast.
+    pub(super) outcast_at: Option<Instant>,
     /// When it last died or left.
     pub(super) ended_at: Option<Instant>,
     paused_until: Option<Instant>,
@@ -67,6 +70,8 @@ pub(super) struct ZonedWorld {
     cuts: u32,
     buffer: Vec<u8>,
     excuses: Vec<Excuse>,
+    /// Zones that nodes have reported failed while nodes of them ran.
+    verdicts: Vec<Verdict>,
     pub(super) violations: Vec<String>,
     pub(super) story: Vec<String>,
     pub(super) frames: u64,
@@ -99,6 +104,7 @@ impl ZonedWorld {
             cuts: 0,
             buffer: vec![0; 65_536],
             excuses: Vec::new(),
+            verdicts: Vec::new(),
             violations: Vec::new(),
             story: Vec::new(),
             frames: 0,
@@ -133,6 +139,8 @@ impl ZonedWorld {
         let entry = &mut self.nodes[node];
         entry.tree = Some(tree.expect("the configuration of a simulated node"));
         entry.has_left = false;
+        entry.started_at = self.now;
+        entry.outcast_at = None;
         entry.paused_until = None;
         entry.inbox.clear();
         self.touch(node, Input::Wake);
@@ -287,6 +295,14 @@ impl ZonedWorld {
                 _ => {}
             }
             self.check(node, event);
+            let is_outcast = match event {
+                TreeEvent::Outcast { .. } => true,
+                TreeEvent::Base(event) => event.kind == EventKind::Outcast,
+                _ => false,
+            };
+            if is_outcast {
+                self.nodes[node].outcast_at = Some(self.now);
+            }
         }
         if self.nodes[node].alarm.is_none_or(|alarm| alarm > timeout) && timeout != Instant::NEVER {
             self.nodes[node].alarm = Some(timeout);
