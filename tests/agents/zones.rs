@@ -39,8 +39,11 @@ impl World {
 
     /// What `muster zones` of a node prints.
     fn zones(&self, node: usize) -> Value {
-        let socket = self.job.agent_directory(node).directory().join(SOCKET);
-        Admin(socket).json(&["zones"])
+        self.admin(node).json(&["zones"])
+    }
+
+    fn admin(&self, node: usize) -> Admin {
+        Admin(self.job.agent_directory(node).directory().join(SOCKET))
     }
 
     /// What a rank of this node is told of the zones equals what `muster zones` and `muster members --zone` of its
@@ -63,7 +66,6 @@ impl World {
 
     /// The line that a rank of this node is to print about the zones.
     fn zones_as_printed(&self, node: usize) -> String {
-        let socket = self.job.agent_directory(node).directory().join(SOCKET);
         let answer = self.zones(node);
         let all = answer["zones"].as_array().expect("zones");
         let base: Vec<&Value> = all.iter().filter(|zone| zone["level"] == 0).collect();
@@ -73,7 +75,7 @@ impl World {
             let name = zone["zone"].as_str().expect("a name");
             let counts = ["alive", "degraded", "suspect", "failed", "left", "unknown"];
             let counts = counts.map(|state| zone[state].to_string());
-            let members = Admin(socket.clone()).json(&["members", "--zone", name]);
+            let members = self.admin(node).json(&["members", "--zone", name]);
             let members = members["nodes"].as_array().expect("nodes");
             let names: Vec<&str> = members.iter().filter_map(|n| n["name"].as_str()).collect();
             expected += &format!(" {name}={}:{}", names.join(","), counts.join(","));
@@ -193,6 +195,13 @@ fn a_rank_is_told_the_zones_that_the_command_prints() {
     world.expect(&[&["EVENT", "NodeFailed", &format!("node=n{lost}")]]);
     for node in [1, left, NODES] {
         world.expect_same_zones(node);
+    }
+    // The report of an agent of another zone, and that of an agent of this zone.
+    for node in [1, left] {
+        let page = world.admin(node).ask(&["report", "--file", "-"]);
+        let (_, by_zone) = page.split_once("Losses by zone").expect("a table of zones");
+        let row = format!("<td>z2</td><td>n{lost} (1)</td><td>-</td>");
+        assert!(by_zone.contains(&row), "{page}");
     }
     // Not equal by chance: the state of the lost node is one of the answer.
     let zones = world.zones(1)["zones"][1].clone();
