@@ -1,4 +1,4 @@
-//! The page: a summary, the losses of each zone, the timeline as a drawing, a table of all incidents, and a table of the
+//! The page: a summary, the losses of each zone, the timeline as a drawing, a table of all incidents, and one of the
 //! views of nodes that were cut off.
 
 use super::html::{ROWS_MAX, escaped};
