@@ -27,7 +27,7 @@ pub(crate) struct TopArgs {
     /// Number of refreshes [default: unlimited on a terminal, else 1].
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     number: Option<u64>,
-    /// Maximum rows of members, and of zones; those that are not alive come first.
+    /// Maximum rows of members, and of zones in the table; those that are not alive come first.
     #[arg(long, value_name = "N", default_value_t = 20)]
     most: u64,
     #[command(flatten)]
