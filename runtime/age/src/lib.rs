@@ -14,7 +14,9 @@
 //! starting participant would tell all others that failed members live. A participant that overslept counts
 //! the missed cycles, so that its ages do not look young, and judges no member until it can have heard of
 //! them again. A reply is a sign of life of its sender. Ranks and attributes are not sent.
-
+//!
+//! Hosts use the engine by way of `muster-protocol`, whose `Engine` is either this one or the overlay. The crate
+//! does not know the overlay, rails, PMIx, Slurm, files, or wall-clock time.
 #![forbid(unsafe_code)]
 // Decisions do not depend on how a machine rounds.
 #![deny(clippy::float_arithmetic)]

@@ -31,7 +31,7 @@
 //!
 //! The modules of this crate in layers, from bottom to top. None refers to a module of a layer above its own:
 //!
-//! 1. Values: `subjects`, `timers`, `frame` (what the overlay and hosts use of it).
+//! 1. Values: `subjects`, `timers`.
 //! 2. Measured: `arrivals`, `ack_rtt`, `lateness`.
 //! 3. Attributes and settings: `attributes`, `config`, `parameters`.
 //! 4. Bodies of frames: `wire`, `unverified`, `describe`.
@@ -49,7 +49,6 @@ mod attributes;
 mod config;
 pub mod describe;
 mod engine;
-pub mod frame;
 mod lateness;
 mod link;
 mod links;
@@ -67,6 +66,16 @@ use muster_wire::{
     cause, codec, counters, event, evidence, identity, interface, ledger, member_info, mix,
     parameter, reject, replay, reporters, state, table, time, work,
 };
+
+/// The frame: what a host reads of it.
+pub mod frame {
+    pub use muster_wire::frame::{
+        FRAME_OVERHEAD, HEADER_SIZE, TAG_SIZE, WIRE_VERSION, sender, zone,
+    };
+    pub(crate) use muster_wire::frame::{
+        FrameName, Header, Kind, Opened, Receiver, open, other_release, peek, seal, unproven,
+    };
+}
 
 pub use arrivals::Arrivals;
 pub use attributes::{ENTRY_COST, KEY_MAX, MAP_BYTES_MAX, MONITOR_KEY, VALUE_MAX};

@@ -13,7 +13,7 @@ pub enum Malformed {
     Value,
 }
 
-/// Reads values from bytes, one after the other.
+/// Reads values from bytes, one after the other. Every method fails if the bytes end before its value.
 pub struct Reader<'a> {
     rest: &'a [u8],
 }
@@ -35,9 +35,6 @@ impl<'a> Reader<'a> {
     }
 
     /// The next `length` bytes.
-    ///
-    /// # Errors
-    /// There are fewer.
     pub fn bytes(&mut self, length: usize) -> Result<&'a [u8], Malformed> {
         if length > self.rest.len() {
             return Err(Malformed::Truncated);
@@ -54,17 +51,11 @@ impl<'a> Reader<'a> {
     }
 
     /// The next number.
-    ///
-    /// # Errors
-    /// The bytes end before it.
     pub fn u8(&mut self) -> Result<u8, Malformed> {
         Ok(self.array::<1>()?[0])
     }
 
     /// The next byte, which is 0 or 1.
-    ///
-    /// # Errors
-    /// The bytes end before it, or it is another number.
     pub fn flag(&mut self) -> Result<bool, Malformed> {
         match self.u8()? {
             0 => Ok(false),
@@ -74,41 +65,26 @@ impl<'a> Reader<'a> {
     }
 
     /// The next number.
-    ///
-    /// # Errors
-    /// The bytes end before it.
     pub fn u16(&mut self) -> Result<u16, Malformed> {
         Ok(u16::from_le_bytes(self.array()?))
     }
 
     /// The next number.
-    ///
-    /// # Errors
-    /// The bytes end before it.
     pub fn u32(&mut self) -> Result<u32, Malformed> {
         Ok(u32::from_le_bytes(self.array()?))
     }
 
     /// The next number.
-    ///
-    /// # Errors
-    /// The bytes end before it.
     pub fn i32(&mut self) -> Result<i32, Malformed> {
         Ok(i32::from_le_bytes(self.array()?))
     }
 
     /// The next number.
-    ///
-    /// # Errors
-    /// The bytes end before it.
     pub fn u64(&mut self) -> Result<u64, Malformed> {
         Ok(u64::from_le_bytes(self.array()?))
     }
 
     /// A length byte, then that many bytes.
-    ///
-    /// # Errors
-    /// The bytes end before that.
     pub fn short(&mut self) -> Result<&'a [u8], Malformed> {
         let length = usize::from(self.u8()?);
         self.bytes(length)
@@ -119,7 +95,7 @@ impl<'a> Reader<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
-/// Writes values into a buffer, one after the other.
+/// Writes values into a buffer, one after the other. Every method fails if there is no room for its value.
 pub struct Writer<'a> {
     buffer: &'a mut [u8],
     used: usize,
@@ -158,9 +134,6 @@ impl<'a> Writer<'a> {
     }
 
     /// Writes bytes.
-    ///
-    /// # Errors
-    /// The buffer has no room for all of them.
     pub fn bytes(&mut self, bytes: &[u8]) -> Result<(), Full> {
         let end = self.used + bytes.len();
         if end > self.buffer.len() {
@@ -172,49 +145,31 @@ impl<'a> Writer<'a> {
     }
 
     /// Writes a number.
-    ///
-    /// # Errors
-    /// The buffer is full.
     pub fn u8(&mut self, value: u8) -> Result<(), Full> {
         self.bytes(&[value])
     }
 
     /// Writes a number.
-    ///
-    /// # Errors
-    /// The buffer is full.
     pub fn u16(&mut self, value: u16) -> Result<(), Full> {
         self.bytes(&value.to_le_bytes())
     }
 
     /// Writes a number.
-    ///
-    /// # Errors
-    /// The buffer is full.
     pub fn u32(&mut self, value: u32) -> Result<(), Full> {
         self.bytes(&value.to_le_bytes())
     }
 
     /// Writes a number.
-    ///
-    /// # Errors
-    /// The buffer is full.
     pub fn i32(&mut self, value: i32) -> Result<(), Full> {
         self.bytes(&value.to_le_bytes())
     }
 
     /// Writes a number.
-    ///
-    /// # Errors
-    /// The buffer is full.
     pub fn u64(&mut self, value: u64) -> Result<(), Full> {
         self.bytes(&value.to_le_bytes())
     }
 
     /// A length byte, then the bytes. The caller has checked that there are at most 255.
-    ///
-    /// # Errors
-    /// The buffer is full.
     pub fn short(&mut self, bytes: &[u8]) -> Result<(), Full> {
         let length = u8::try_from(bytes.len()).map_err(|_| Full)?;
         self.u8(length)?;
