@@ -6,8 +6,8 @@
 !
 !     mpifort -c muster.f90 && mpifort program.f90 muster.o $(pkg-config --libs muster)
 !
-! muster_error_text, muster_last_error_text, muster_event_text, muster_node_name_text and muster_why_text return
-! texts as Fortran strings. Everything else is as in C: functions that return 0 or a count, or a negative code.
+! muster_error_text, muster_last_error_text, muster_event_text, muster_node_name_text, muster_zone_name_text and
+! muster_why_text return texts as Fortran strings. Everything else is as in C: functions that return 0 or a count, or a negative code.
 ! Texts that are passed in (names, keys, requests) must end with c_null_char:
 ! muster_node_find(context, 'n3' // c_null_char). MUSTER_NONE stands for no rank or no node.
 module muster
@@ -27,6 +27,7 @@ module muster
   integer(c_int), parameter :: MUSTER_ERR_LIMIT = -9
   integer(c_int), parameter :: MUSTER_ERR_NO_SUCH_KEY = -10
   integer(c_int), parameter :: MUSTER_ERR_REFUSED = -11
+  integer(c_int), parameter :: MUSTER_ERR_NO_SUCH_ZONE = -12
   integer(c_int), parameter :: MUSTER_ERR_AGENT_START = -20
   integer(c_int), parameter :: MUSTER_ERR_AGENT_REFUSED = -21
   integer(c_int), parameter :: MUSTER_ERR_AGENT_LOST = -22
@@ -281,6 +282,46 @@ module muster
       integer(c_int32_t), value :: node
       integer(c_int32_t), dimension(*), intent(out) :: ranks
       integer(c_size_t), value :: length
+      integer(c_int) :: answer
+    end function
+    function muster_zone_count(context) result(answer) bind(C)
+      import :: c_int, c_ptr
+      type(c_ptr), value :: context
+      integer(c_int) :: answer
+    end function
+    function muster_node_zone(context, node) result(answer) bind(C)
+      import :: c_int, c_int32_t, c_ptr
+      type(c_ptr), value :: context
+      integer(c_int32_t), value :: node
+      integer(c_int) :: answer
+    end function
+    function muster_rank_zone(context, rank) result(answer) bind(C)
+      import :: c_int, c_int32_t, c_ptr
+      type(c_ptr), value :: context
+      integer(c_int32_t), value :: rank
+      integer(c_int) :: answer
+    end function
+    function muster_zone_name(context, zone, buffer, length) result(answer) bind(C)
+      import :: c_char, c_int, c_int32_t, c_ptr, c_size_t
+      type(c_ptr), value :: context
+      integer(c_int32_t), value :: zone
+      character(kind=c_char), dimension(*), intent(out) :: buffer
+      integer(c_size_t), value :: length
+      integer(c_int) :: answer
+    end function
+    function muster_zone_nodes(context, zone, nodes, length) result(answer) bind(C)
+      import :: c_int, c_int32_t, c_ptr, c_size_t
+      type(c_ptr), value :: context
+      integer(c_int32_t), value :: zone
+      integer(c_int32_t), dimension(*), intent(out) :: nodes
+      integer(c_size_t), value :: length
+      integer(c_int) :: answer
+    end function
+    function muster_zone_nodes_in_state(context, zone, state) result(answer) bind(C)
+      import :: c_int, c_int32_t, c_ptr
+      type(c_ptr), value :: context
+      integer(c_int32_t), value :: zone
+      integer(c_int), value :: state
       integer(c_int) :: answer
     end function
     function muster_wait_node(context, node, states, timeout_ms) result(answer) bind(C)
@@ -556,6 +597,15 @@ contains
     character(:), allocatable :: text
     character(kind=c_char) :: buffer(64)
     text = muster_cut(buffer, muster_node_name(context, node, buffer, size(buffer, kind=c_size_t)))
+  end function
+
+  ! The name of a zone, as muster_zone_name; empty if there is no such zone.
+  function muster_zone_name_text(context, zone) result(text)
+    type(c_ptr), intent(in) :: context
+    integer(c_int32_t), intent(in) :: zone
+    character(:), allocatable :: text
+    character(kind=c_char) :: buffer(192)
+    text = muster_cut(buffer, muster_zone_name(context, zone, buffer, size(buffer, kind=c_size_t)))
   end function
 
   ! The explanation of a node's state, as muster_why; empty if that fails.

@@ -75,6 +75,7 @@ enum {
     MUSTER_ERR_LIMIT = -9,           /* a key, a value or their sum is above its limit */
     MUSTER_ERR_NO_SUCH_KEY = -10,    /* the node has no attribute of that key */
     MUSTER_ERR_REFUSED = -11,        /* the agent refused the request; nothing was changed */
+    MUSTER_ERR_NO_SUCH_ZONE = -12,   /* no zone with that number is known */
 
     /* Errors of the agent of this node. */
     MUSTER_ERR_AGENT_START = -20,    /* it could not be started */
@@ -271,6 +272,30 @@ int muster_node_find(muster_ctx_t *context, const char *name);
 /* The ranks that run on a node, in order. Writes up to `size` of them and returns how many there are.
  * `ranks` may be NULL if `size` is 0. Errors: as muster_node_state. */
 int muster_node_ranks(muster_ctx_t *context, uint32_t node, uint32_t *ranks, size_t size);
+
+/* Zones. The nodes of a large job are divided into zones, each of nodes that watch each other (MUSTER_ZONES).
+ * muster_zone_count returns how many there are: valid numbers are 0 to one less, in the natural order of
+ * names, and the same in all processes. A job that is not divided is one zone, number 0, named "/", with all
+ * nodes. The zones are known from the start and do not change, and so are, in a job of several zones, all
+ * nodes of the job. Errors: MUSTER_ERR_ARGUMENT, _NOT_INITIALIZED, _FORKED. */
+int muster_zone_count(muster_ctx_t *context);
+
+/* The number of the zone of a node, and of the node that a rank runs on. MUSTER_ERR_NO_SUCH_ZONE if the node
+ * is not in the job's list of nodes (MUSTER_NODES). Other errors: as muster_node_state, muster_rank_node. */
+int muster_node_zone(muster_ctx_t *context, uint32_t node);
+int muster_rank_zone(muster_ctx_t *context, uint32_t rank);
+
+/* The name of a zone: its path, outermost zone first, as in "row1/rack3"; at most 191 bytes. As
+ * muster_node_name. Errors: MUSTER_ERR_ARGUMENT, _NOT_INITIALIZED, _FORKED, _NO_SUCH_ZONE. */
+int muster_zone_name(muster_ctx_t *context, uint32_t zone, char *buffer, size_t size);
+
+/* The nodes of a zone, in order, as indices. Writes up to `size` of them and returns how many there are.
+ * `nodes` may be NULL if `size` is 0. Errors: as muster_zone_name. */
+int muster_zone_nodes(muster_ctx_t *context, uint32_t zone, uint32_t *nodes, size_t size);
+
+/* How many nodes of a zone are in one state. Errors: as muster_zone_name; MUSTER_ERR_ARGUMENT also for an
+ * invalid state. */
+int muster_zone_nodes_in_state(muster_ctx_t *context, uint32_t zone, int state);
 
 /* A state as a member of a set of states: MUSTER_STATE(MUSTER_RANK_FAILED) | ... */
 #define MUSTER_STATE(state) (1u << (state))

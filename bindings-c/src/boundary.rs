@@ -67,6 +67,26 @@ pub(crate) fn write_text(text: &str, buffer: *mut c_char, size: usize) -> Result
     Ok(count(text.len()))
 }
 
+/// Writes as many of these numbers as there is room for. Returns how many there are.
+///
+/// # Safety
+/// `room` has room for `size` numbers, or is NULL if `size` is 0.
+pub(crate) unsafe fn write_numbers(
+    numbers: impl Iterator<Item = u32>,
+    room: *mut u32,
+    size: usize,
+) -> c_int {
+    let mut found = 0;
+    for number in numbers {
+        if found < size {
+            // SAFETY: the caller's array has room for `size`, and the place is below that.
+            unsafe { room.add(found).write(number) };
+        }
+        found += 1;
+    }
+    count(found)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -87,5 +107,16 @@ mod tests {
         assert_eq!(buffer.map(|byte| byte as u8), *b"nod\0");
         assert_eq!(write_text("nodeb", std::ptr::null_mut(), 0).ok(), Some(5));
         assert!(write_text("nodeb", std::ptr::null_mut(), 4).is_err());
+    }
+
+    #[test]
+    fn numbers_beyond_the_room_are_counted_and_not_written() {
+        let mut room = [9; 3];
+        // SAFETY: two of the three places are given.
+        let found = unsafe { write_numbers([5, 6, 7].into_iter(), room.as_mut_ptr(), 2) };
+        assert_eq!((found, room), (3, [5, 6, 9]));
+        // SAFETY: there is no room, as the size says.
+        let found = unsafe { write_numbers([5].into_iter(), std::ptr::null_mut(), 0) };
+        assert_eq!(found, 1);
     }
 }

@@ -47,6 +47,8 @@ codes! {
     NoSuchKey = -10, c"MUSTER_ERR_NO_SUCH_KEY", c"the node has no attribute of that key";
     /// The agent refused the request.
     Declined = -11, c"MUSTER_ERR_REFUSED", c"the agent refused the request; nothing was changed";
+    /// No such zone.
+    NoSuchZone = -12, c"MUSTER_ERR_NO_SUCH_ZONE", c"no zone with that number is known";
 
     /// The agent could not be started.
     AgentStart = -20, c"MUSTER_ERR_AGENT_START", c"the agent of this node could not be started";

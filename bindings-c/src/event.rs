@@ -6,7 +6,7 @@ use std::ffi::{c_int, c_void};
 use muster_shm::{Cause, Event, EventKind, TableView};
 use muster_sys::clock;
 
-use crate::boundary::{count, enter};
+use crate::boundary::{check_room, enter, write_numbers};
 use crate::context::{self, muster_ctx_t};
 use crate::error::{Code, Failure};
 
@@ -180,19 +180,11 @@ pub unsafe extern "C" fn muster_event_nodes(
 ) -> c_int {
     enter(|| {
         let event = checked(event)?;
-        if nodes.is_null() && size > 0 {
-            return Err(Failure::new(
-                Code::Argument,
-                "nodes is NULL but size is not 0",
-            ));
-        }
+        check_room("nodes", nodes.cast(), size)?;
         context::with_table(context, |table| {
             let found = event.nodes(table);
-            for (index, node) in found.iter().take(size).enumerate() {
-                // SAFETY: the caller's array has room for `size`, and the index is below that.
-                unsafe { nodes.add(index).write(*node) };
-            }
-            Ok(count(found.len()))
+            // SAFETY: the caller's promise is that of this function.
+            Ok(unsafe { write_numbers(found.into_iter(), nodes, size) })
         })
     })
 }

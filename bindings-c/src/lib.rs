@@ -33,6 +33,7 @@ mod progress;
 mod traffic;
 mod view;
 mod wait;
+mod zones;
 
 pub use attribute::{
     muster_attribute_get, muster_attribute_keys, muster_key_hash, muster_publish, muster_unwatch,
@@ -63,3 +64,7 @@ pub use view::{
     muster_rank_states, muster_ranks_in_state, muster_version,
 };
 pub use wait::{muster_wait_node, muster_wait_rank, muster_wait_ranks};
+pub use zones::{
+    muster_node_zone, muster_rank_zone, muster_zone_count, muster_zone_name, muster_zone_nodes,
+    muster_zone_nodes_in_state,
+};

@@ -4,14 +4,14 @@ use std::ffi::{CStr, c_char, c_int};
 
 use muster_shm::{NodeState, RankState, TableView};
 
-use crate::boundary::{check_room, count, enter_quick as enter, write_text};
+use crate::boundary::{check_room, count, enter_quick as enter, write_numbers, write_text};
 use crate::context::{self, muster_ctx_t};
 use crate::error::{Code, Failure};
 
 /// More states than any state table has.
 const STATES_MAX: usize = 1 << 24;
 
-fn no_such_node(node: u32, nodes: u32) -> Failure {
+pub(crate) fn no_such_node(node: u32, nodes: u32) -> Failure {
     Failure::new(
         Code::NoSuchNode,
         format!("node {node} is not known; {nodes} nodes are"),
@@ -34,7 +34,7 @@ fn known_node(table: &TableView, node: u32) -> Result<(), Failure> {
     }
 }
 
-fn known_rank(table: &TableView, rank: u32) -> Result<(), Failure> {
+pub(crate) fn known_rank(table: &TableView, rank: u32) -> Result<(), Failure> {
     let ranks = table.rank_count();
     if rank < ranks {
         Ok(())
@@ -71,13 +71,18 @@ pub extern "C" fn muster_rank_node(context: *mut muster_ctx_t, rank: u32) -> c_i
     enter(|| {
         context::with_table(context, |table| {
             known_rank(table, rank)?;
-            table.rank_node(rank).map(count).ok_or_else(|| {
-                Failure::new(
-                    Code::NoSuchNode,
-                    format!("rank {rank} has not connected yet"),
-                )
-            })
+            node_of(table, rank).map(count)
         })
+    })
+}
+
+/// The node of a known rank.
+pub(crate) fn node_of(table: &TableView, rank: u32) -> Result<u32, Failure> {
+    table.rank_node(rank).ok_or_else(|| {
+        Failure::new(
+            Code::NoSuchNode,
+            format!("rank {rank} has not connected yet"),
+        )
     })
 }
 
@@ -135,7 +140,7 @@ pub extern "C" fn muster_rank_count(context: *mut muster_ctx_t) -> c_int {
     enter(|| context::with_table(context, |table| Ok(count(table.rank_count()))))
 }
 
-fn known_state(state: c_int, last: u8) -> Result<u8, Failure> {
+pub(crate) fn known_state(state: c_int, last: u8) -> Result<u8, Failure> {
     u8::try_from(state)
         .ok()
         .filter(|state| *state <= last)
@@ -269,22 +274,11 @@ pub unsafe extern "C" fn muster_node_ranks(
 ) -> c_int {
     enter(|| {
         context::check(context)?;
-        if ranks.is_null() && size > 0 {
-            let message = format!("ranks is NULL but size is {size}");
-            return Err(Failure::new(Code::Argument, message));
-        }
+        check_room("ranks", ranks.cast(), size)?;
         context::with_table(context, |table| {
             known_node(table, node)?;
-            let there = table.node_ranks(node);
-            let mut found = 0;
-            for rank in there {
-                if found < size {
-                    // SAFETY: the caller's array has room for `size`, and the place is below that.
-                    unsafe { ranks.add(found).write(rank) };
-                }
-                found += 1;
-            }
-            Ok(count(found))
+            // SAFETY: the caller's promise is that of this function.
+            Ok(unsafe { write_numbers(table.node_ranks(node), ranks, size) })
         })
     })
 }

@@ -7,6 +7,7 @@ use muster_tests::ranks::{Job, Rank, signal, wait_for_end};
 use muster_tests::until;
 use rustix::process::Signal;
 use serde_json::Value;
+use std::cell::RefCell;
 
 const ZONE: usize = 3;
 const NODES: usize = 9;
@@ -38,8 +39,48 @@ impl World {
 
     /// What `muster zones` of a node prints.
     fn zones(&self, node: usize) -> Value {
-        let socket = self.job.agent_directory(node).directory().join(SOCKET);
-        Admin(socket).json(&["zones"])
+        self.admin(node).json(&["zones"])
+    }
+
+    fn admin(&self, node: usize) -> Admin {
+        Admin(self.job.agent_directory(node).directory().join(SOCKET))
+    }
+
+    /// What a rank of this node is told of the zones equals what `muster zones` and `muster members --zone` of its
+    /// node print, as soon as both know of the same suspicions.
+    fn expect_same_zones(&mut self, node: usize) {
+        let mut rank = self.ranks[node - 1].take().expect("a rank");
+        let seen = RefCell::new((String::new(), String::new()));
+        until(
+            || format!("{:#?}", seen.borrow()),
+            || {
+                rank.send("zones");
+                let answers = (rank.await_words(&["ZONES"]), self.zones_as_printed(node));
+                let is_same = answers.0 == answers.1;
+                *seen.borrow_mut() = answers;
+                is_same.then_some(())
+            },
+        );
+        self.ranks[node - 1] = Some(rank);
+    }
+
+    /// The line that a rank of this node is to print about the zones.
+    fn zones_as_printed(&self, node: usize) -> String {
+        let answer = self.zones(node);
+        let all = answer["zones"].as_array().expect("zones");
+        let base: Vec<&Value> = all.iter().filter(|zone| zone["level"] == 0).collect();
+        let own = base.iter().position(|zone| zone["own"] == true);
+        let mut expected = format!("ZONES own={:?}", own.map(|number| number as u32));
+        for zone in base {
+            let name = zone["zone"].as_str().expect("a name");
+            let counts = ["alive", "degraded", "suspect", "failed", "left", "unknown"];
+            let counts = counts.map(|state| zone[state].to_string());
+            let members = self.admin(node).json(&["members", "--zone", name]);
+            let members = members["nodes"].as_array().expect("nodes");
+            let names: Vec<&str> = members.iter().filter_map(|n| n["name"].as_str()).collect();
+            expected += &format!(" {name}={}:{}", names.join(","), counts.join(","));
+        }
+        expected
     }
 
     fn supervisors(&self) -> Vec<usize> {
@@ -139,6 +180,35 @@ fn every_rank_learns_of_each_loss_in_any_zone() {
         (&seen["zone"], &seen["failed"]),
         (&"z2".into(), &ZONE.into()),
         "{seen}"
+    );
+}
+
+/// ZM-12: ranks of each zone are told the zones, their nodes and the states of these, as an operator is.
+#[test]
+fn a_rank_is_told_the_zones_that_the_command_prints() {
+    let mut world = World::start();
+    for node in [1, ZONE + 1, NODES] {
+        world.expect_same_zones(node);
+    }
+    let (lost, left) = (ZONE + 2, 2 * ZONE);
+    world.lose_node(lost);
+    world.expect(&[&["EVENT", "NodeFailed", &format!("node=n{lost}")]]);
+    for node in [1, left, NODES] {
+        world.expect_same_zones(node);
+    }
+    // The report of an agent of another zone, and that of an agent of this zone.
+    for node in [1, left] {
+        let page = world.admin(node).ask(&["report", "--file", "-"]);
+        let (_, by_zone) = page.split_once("Losses by zone").expect("a table of zones");
+        let row = format!("<td>z2</td><td>n{lost} (1)</td><td>-</td>");
+        assert!(by_zone.contains(&row), "{page}");
+    }
+    // Not equal by chance: the state of the lost node is one of the answer.
+    let zones = world.zones(1)["zones"][1].clone();
+    assert_eq!(
+        (&zones["failed"], &zones["alive"]),
+        (&1.into(), &2.into()),
+        "{zones}"
     );
 }
 

@@ -6,6 +6,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::termios::{Winsize, tcgetattr, tcsetwinsize};
+use serde_json::Value;
 use std::fs::File;
 use std::io::Read;
 use std::num::NonZeroU16;
@@ -28,13 +29,17 @@ fn usual() -> Size {
     size(24, 100)
 }
 
-/// Starts members that know each other.
-fn start(directory: &Path, net: u8, count: usize) -> Vec<Member> {
+/// Starts members that know each other, each with more arguments.
+fn start_with(directory: &Path, net: u8, count: usize, more: &[&str]) -> Vec<Member> {
+    // Nodes of other zones are found by their name.
+    let seeds: Vec<String> = (1..=count)
+        .map(|index| format!("n{index}=127.76.{net}.{index}@udp0"))
+        .collect();
+    let seeds: Vec<&str> = seeds.iter().flat_map(|seed| ["--seed", seed]).collect();
     let members: Vec<Member> = (1..=count)
         .map(|index| {
             let rail = format!("127.76.{net}.{index}@udp0");
-            let seed = format!("127.76.{net}.1@udp0");
-            let arguments = ["--rail", &rail, "--seed", &seed];
+            let arguments = [&["--rail", &rail], &seeds[..], more].concat();
             Member::start(directory, &format!("n{index}"), &arguments)
         })
         .collect();
@@ -44,6 +49,10 @@ fn start(directory: &Path, net: u8, count: usize) -> Vec<Member> {
         member.wait_for(&ups);
     }
     members
+}
+
+fn start(directory: &Path, net: u8, count: usize) -> Vec<Member> {
+    start_with(directory, net, count, &[])
 }
 
 /// A terminal on which `muster top` runs, and what it shows.
@@ -267,6 +276,51 @@ fn top_follows_keys_and_the_size_of_the_terminal_and_restores_it() {
     terminal.await_text("127.76.1.1@udp0");
     assert_eq!(selected(terminal.screen()).as_deref(), Some("n2"));
 
+    terminal.press("q");
+    assert_eq!(terminal.await_end(), (Some(0), String::new()));
+    terminal.assert_restored();
+}
+
+/// Two zones of two nodes, one of which is lost.
+#[test]
+fn top_opens_the_zones_of_a_job() {
+    let directory = tempfile::tempdir().unwrap();
+    let zones = ["--zones", "2", "--nodes", "n[1-4]"];
+    let mut members = start_with(directory.path(), 5, 4, &zones);
+    members.pop().expect("a member").kill();
+    members[0].wait_for(&["DOWN n4".to_owned()]);
+    let admin = Admin::of(directory.path(), "n1");
+    let answer = admin.json(&["top"]);
+    let second = &answer["zones"][1];
+    assert_eq!(
+        [&answer["zone"], &second["zone"], &second["failed"]],
+        [&"z1".into(), &"z2".into(), &Value::from(1)]
+    );
+    let table = admin.ask(&["top"]);
+    for part in ["4 nodes in 2 zones: 3 alive", "members of zone z1: 2 alive"] {
+        assert!(table.contains(part), "{part}:\n{table}");
+    }
+
+    let mut terminal = Terminal::start(&admin);
+    terminal.await_text("Enter: nodes");
+    // The zone that lost a node is the first one.
+    terminal.await_screen("z2 is selected", |screen| {
+        selected(screen).as_deref() == Some("z2")
+    });
+    terminal.await_text("1 failed");
+    terminal.press("\r");
+    terminal.await_text("zone z2: 1 alive");
+    let text = terminal.screen().contents();
+    assert!(text.contains("n3") && !text.contains("n1 *"), "{text}");
+    assert_eq!(selected(terminal.screen()).as_deref(), Some("n4"));
+    terminal.press("\r");
+    terminal.await_text("n4 is failed");
+    terminal.press("b");
+    terminal.await_text("Enter: nodes");
+    terminal.press("\x1b[B\r");
+    terminal.await_text("zone z1: 2 alive");
+    let text = terminal.screen().contents();
+    assert!(text.contains("n1 *") && text.contains("b: zones"), "{text}");
     terminal.press("q");
     assert_eq!(terminal.await_end(), (Some(0), String::new()));
     terminal.assert_restored();

@@ -10,8 +10,12 @@ use muster_tests::workspace;
 
 /// Most lines of a crate without its tests.
 const LINES_MAX: usize = 12_000;
-/// Crates that are larger. These limits may only fall; `muster-protocol` has since got the ledger and ordered timers.
-const LARGER: [(&str, usize); 1] = [("muster-protocol", 16_850)];
+/// Lower limits of crates that were one crate above `LINES_MAX`. They may only fall.
+const LOWER: [(&str, usize); 3] = [
+    ("muster-protocol", 11_450),
+    ("muster-age", 2_450),
+    ("muster-wire", 3_150),
+];
 
 /// The crates of the table, from top to bottom, each with its directory.
 fn crates() -> Vec<(String, PathBuf)> {
@@ -113,12 +117,12 @@ fn count(folder: &Path) -> usize {
 
 #[test]
 fn no_crate_is_too_large() {
-    let larger: BTreeMap<&str, usize> = LARGER.into();
+    let lower: BTreeMap<&str, usize> = LOWER.into();
     let mut sizes = String::new();
     for (name, directory) in crates().iter().filter(|(name, _)| name != "muster-tests") {
         let lines = count(&directory.join("src"));
         sizes.push_str(&format!("{name} {lines}\n"));
-        let most = larger.get(name.as_str()).copied().unwrap_or(LINES_MAX);
+        let most = lower.get(name.as_str()).copied().unwrap_or(LINES_MAX);
         assert!(
             lines <= most,
             "{name} has {lines} lines without tests, at most {most}"

@@ -140,7 +140,12 @@ fn unsafe_stays_in_its_rooms() {
 /// The protocol and the core of the launcher are told the time and the events.
 #[test]
 fn pure_parts_have_no_clock_and_no_io() {
-    const PARTS: [&str; 2] = ["runtime/protocol/src", "runtime/launch/src/core"];
+    const PARTS: [&str; 4] = [
+        "runtime/wire/src",
+        "runtime/age/src",
+        "runtime/protocol/src",
+        "runtime/launch/src/core",
+    ];
     const IMPURE: [&str; 14] = [
         "Instant::now",
         "SystemTime",

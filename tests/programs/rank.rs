@@ -10,13 +10,13 @@
 //! `zeros`, `ones`, `bits`, `noise`), `publish KEY VALUE`, `fill KEY SIZE`, `withdraw KEY`, `get NODE KEY`,
 //! `watch KEY`, `port` (of a socket for messages), `talk RANK PORT HOW` (exchanges messages that carry
 //! piggybacks, `whole` or `rough`), `stats NAME`, `aborted RANK SIZE` (reports that a rank of a job of this
-//! size has aborted).
+//! size has aborted), `zones` (each zone with its nodes and their states, and the zone of this rank).
 //!
 //! `MUSTER_TEST_JOB_SIZE` is the job size that it states. The end of standard input ends this process, so
 //! that no test leaves a rank behind.
 
 use muster_client::{AgentLink, Client, Error, Options, PIGGYBACK_MAX, PmixHooks};
-use muster_shm::{Event, NO_NODE, NO_RANK};
+use muster_shm::{Event, NO_NODE, NO_RANK, NodeState};
 use muster_sys::poll;
 use std::fs::File;
 use std::io::{self, Write};
@@ -73,6 +73,7 @@ fn execute(client: &Client, line: &str) {
     let code = code.parse().unwrap_or(0);
     match word {
         "states" => print_line(&states(client).unwrap_or_else(|error| format!("STATES {error}"))),
+        "zones" => print_line(&zones(client).unwrap_or_else(|error| format!("ZONES {error}"))),
         "thread" => {
             let ended = std::thread::spawn(|| {}).join().is_ok();
             print_line(&format!("THREAD {ended}"));
@@ -337,6 +338,34 @@ fn states(client: &Client) -> Result<String, Error> {
         nodes.push(format!("{rank}={:?}", client.rank_state(rank)?));
     }
     Ok(format!("STATES {}", nodes.join(" ")))
+}
+
+/// All zones: name, nodes by name, number of nodes in each state.
+fn zones(client: &Client) -> Result<String, Error> {
+    const STATES: [NodeState; 6] = [
+        NodeState::Alive,
+        NodeState::Degraded,
+        NodeState::Suspect,
+        NodeState::Failed,
+        NodeState::Left,
+        NodeState::Unknown,
+    ];
+    let own = client.rank_zone(client.my_rank()?.unwrap_or(NO_RANK))?;
+    let mut line = format!("ZONES own={own:?}");
+    for zone in 0..client.zone_count()? {
+        let mut names = Vec::new();
+        for node in client.zone_nodes(zone)? {
+            assert_eq!(client.node_zone(node)?, Some(zone));
+            names.push(client.node_name(node)?.unwrap_or_default());
+        }
+        let name = client.zone_name(zone)?.unwrap_or_default();
+        let mut counts = Vec::new();
+        for state in STATES {
+            counts.push(client.zone_nodes_in_state(zone, state)?.to_string());
+        }
+        line += &format!(" {name}={}:{}", names.join(","), counts.join(","));
+    }
+    Ok(line)
 }
 
 /// Prints a whole line at once, from any thread.

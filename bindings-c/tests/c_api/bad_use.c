@@ -78,6 +78,10 @@ static void check_nulls(muster_ctx_t *context)
     CHECK(muster_rank_states(context, NULL, 1, &epoch) == MUSTER_ERR_ARGUMENT);
     CHECK(muster_node_find(context, NULL) == MUSTER_ERR_ARGUMENT);
     CHECK(muster_node_ranks(context, 0, NULL, 1) == MUSTER_ERR_ARGUMENT);
+    CHECK(muster_zone_name(context, 0, NULL, 1) == MUSTER_ERR_ARGUMENT);
+    CHECK(muster_zone_nodes(context, 0, NULL, 1) == MUSTER_ERR_ARGUMENT);
+    CHECK(muster_zone_nodes_in_state(context, 0, 6) == MUSTER_ERR_ARGUMENT);
+    CHECK(muster_zone_nodes_in_state(context, 0, -1) == MUSTER_ERR_ARGUMENT);
     CHECK(muster_why(context, 0, NULL, 1) == MUSTER_ERR_ARGUMENT);
     CHECK(muster_control(context, NULL, text, sizeof text) == MUSTER_ERR_ARGUMENT);
     CHECK(muster_control(context, "rails", NULL, 1) == MUSTER_ERR_ARGUMENT);
@@ -345,6 +349,8 @@ static void scribble(void)
             (void)muster_node_name(context, i, text, sizeof text);
             (void)muster_rank_state(context, i);
             (void)muster_rank_node(context, i);
+            (void)muster_rank_zone(context, i);
+            (void)muster_zone_name(context, i, text, sizeof text);
         }
         (void)muster_node_ranks(context, 0, (uint32_t *)text, 2);
     }
@@ -409,6 +415,7 @@ int main(int count, char **arguments)
     CHECK(end_of(start("foreign")) == 0);
     CHECK(muster_rank_state(context, FOREIGN) == MUSTER_RANK_UNKNOWN);
     CHECK(muster_rank_node(context, FOREIGN) == MUSTER_ERR_NO_SUCH_NODE);
+    CHECK(muster_rank_zone(context, FOREIGN) == MUSTER_ERR_NO_SUCH_NODE);
     check_stopped(context);
     check_scribbled(context);
     /* The state table, now overwritten, has whether this process left in order. Only the return is checked. */

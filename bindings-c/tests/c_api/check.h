@@ -63,6 +63,12 @@ static void check_context(muster_ctx_t *context, int expected)
     CHECK(muster_rank_states(context, (uint8_t *)text, sizeof text, &epoch) == expected);
     CHECK(muster_node_find(context, "here") == expected);
     CHECK(muster_node_ranks(context, 0, NULL, 0) == expected);
+    CHECK(muster_zone_count(context) == expected);
+    CHECK(muster_node_zone(context, 0) == expected);
+    CHECK(muster_rank_zone(context, 0) == expected);
+    CHECK(muster_zone_name(context, 0, text, sizeof text) == expected);
+    CHECK(muster_zone_nodes(context, 0, NULL, 0) == expected);
+    CHECK(muster_zone_nodes_in_state(context, 0, MUSTER_NODE_ALIVE) == expected);
     CHECK(muster_wait_node(context, 0, MUSTER_STATE(MUSTER_NODE_ALIVE), 1000) == expected);
     CHECK(muster_wait_rank(context, 0, MUSTER_STATE(MUSTER_RANK_ALIVE), 1000) == expected);
     CHECK(muster_wait_ranks(context, 0, MUSTER_STATE(MUSTER_RANK_ALIVE), 1000) == expected);

@@ -94,6 +94,13 @@ contains
     call expect(muster_node_name_text(context, 0) == 'here', 'node_name_text')
     call expect(muster_node_group(context, 0, text, 16_c_size_t) == 0, 'node_group')
     call expect(muster_node_find(context, 'here'//c_null_char) == 0, 'node_find')
+    call expect(muster_zone_count(context) == 1, 'zone_count')
+    call expect(muster_node_zone(context, 0) == 0 .and. muster_rank_zone(context, 0) == 0, 'node_zone, rank_zone')
+    call expect(muster_zone_name(context, 0, text, 16_c_size_t) == 1, 'zone_name')
+    call expect(muster_zone_name_text(context, 0) == '/', 'zone_name_text')
+    call expect(muster_zone_nodes_in_state(context, 0, MUSTER_NODE_ALIVE) == 1, 'zone_nodes_in_state')
+    call expect(muster_zone_nodes_in_state(context, 0, MUSTER_NODE_FAILED) == 0, 'zone_nodes_in_state, failed')
+    call expect(muster_zone_nodes_in_state(context, 1, MUSTER_NODE_ALIVE) == MUSTER_ERR_NO_SUCH_ZONE, 'no zone')
     epoch = 0
     call expect(muster_epoch(context, epoch) == MUSTER_OK, 'epoch')
     call expect(epoch > 0, 'the epoch')
@@ -117,6 +124,9 @@ contains
     ranks = 9
     call expect(muster_node_ranks(context, 0, ranks, 4_c_size_t) == 1, 'node_ranks')
     call expect(ranks(1) == 0 .and. ranks(2) == 9, 'the ranks')
+    ranks = 9
+    call expect(muster_zone_nodes(context, 0, ranks, 4_c_size_t) == 1, 'zone_nodes')
+    call expect(ranks(1) == 0 .and. ranks(2) == 9, 'the nodes')
   end subroutine
 
   subroutine ask_attributes()

@@ -48,6 +48,12 @@ static void call_view(muster_ctx_t *context, result_fn check_result)
     CALL(muster_rank_states(context, states, sizeof states, &epoch));
     CALL(muster_node_find(context, "here"));
     CALL(muster_node_ranks(context, 0, ranks, sizeof ranks / sizeof *ranks));
+    CALL(muster_zone_count(context));
+    CALL(muster_node_zone(context, 0));
+    CALL(muster_rank_zone(context, 0));
+    CALL(muster_zone_name(context, 0, text, sizeof text));
+    CALL(muster_zone_nodes(context, 0, ranks, sizeof ranks / sizeof *ranks));
+    CALL(muster_zone_nodes_in_state(context, 0, MUSTER_NODE_ALIVE));
     CALL(muster_wait_node(context, 0, MUSTER_STATE(MUSTER_NODE_ALIVE), 0));
     CALL(muster_wait_rank(context, 0, MUSTER_STATE(MUSTER_RANK_ALIVE), 0));
     CALL(muster_wait_ranks(context, 1, MUSTER_STATE(MUSTER_RANK_ALIVE), 0));

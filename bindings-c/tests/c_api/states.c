@@ -84,6 +84,25 @@ static void check_copies(muster_ctx_t *context)
     CHECK(muster_node_ranks(context, 5, ranks, 2) == MUSTER_ERR_NO_SUCH_NODE);
 }
 
+/* A job that is not divided is one zone with all nodes. */
+static void check_zone(muster_ctx_t *context)
+{
+    char name[4] = "";
+    uint32_t nodes[2] = {9, 9};
+    CHECK(muster_zone_count(context) == 1);
+    CHECK(muster_node_zone(context, 0) == 0 && muster_rank_zone(context, 2) == 0);
+    CHECK(muster_node_zone(context, 5) == MUSTER_ERR_NO_SUCH_NODE);
+    CHECK(muster_rank_zone(context, 77) == MUSTER_ERR_NO_SUCH_RANK);
+    CHECK(muster_zone_name(context, 0, name, sizeof name) == 1 && strcmp(name, "/") == 0);
+    CHECK(muster_zone_nodes(context, 0, nodes, 2) == 1 && nodes[0] == 0 && nodes[1] == 9);
+    CHECK(muster_zone_nodes_in_state(context, 0, MUSTER_NODE_ALIVE) == 1);
+    CHECK(muster_zone_nodes_in_state(context, 0, MUSTER_NODE_FAILED) == 0);
+    CHECK(muster_zone_name(context, 1, name, sizeof name) == MUSTER_ERR_NO_SUCH_ZONE);
+    CHECK(muster_zone_nodes(context, 1, nodes, 2) == MUSTER_ERR_NO_SUCH_ZONE);
+    CHECK(muster_zone_nodes_in_state(context, UINT32_MAX, 1) == MUSTER_ERR_NO_SUCH_ZONE);
+    CHECK(strstr(muster_last_error_message(), "the job is one zone") != NULL);
+}
+
 static void check_why(muster_ctx_t *context)
 {
     char text[512] = "";
@@ -127,6 +146,7 @@ int main(void)
         return 1;
     CHECK(muster_wait_ranks(context, 3, ALIVE, DEADLINE_MS) == 3);
     check_copies(context);
+    check_zone(context);
     check_why(context);
     check_bad_waits(context);
     while (muster_next_event(context, &event) > 0)

@@ -9,7 +9,8 @@ use muster_zones::Tree;
 use serde_json::{Value, json};
 
 /// The line; none for attributes, which the journal omits because applications may write them often.
-pub(super) fn journal_record(engine: &Engine, event: &Event) -> Option<Value> {
+pub(super) fn journal_record(tree: &Tree, event: &Event) -> Option<Value> {
+    let engine = tree.base();
     let name_of = |id: MemberId| engine.name_of(id).unwrap_or("?").to_owned();
     let mut line = json!({
         "event": event_name(&event.kind)?,
@@ -20,6 +21,12 @@ pub(super) fn journal_record(engine: &Engine, event: &Event) -> Option<Value> {
         "unix_us": unix_us_of(event.at.0),
         "monotonic_us": event.at.0,
     });
+    let zone = tree
+        .has_zones()
+        .then(|| zone_of(tree, &name_of(event.member)));
+    if let Some(zone) = zone.flatten() {
+        line["zone"] = zone.into();
+    }
     if event.cause.silent_us > 0 {
         line["silent_ms"] = (f64::from(event.cause.silent_us) / 1000.0).into();
     }
@@ -53,16 +60,21 @@ pub(super) fn journal_record(engine: &Engine, event: &Event) -> Option<Value> {
     Some(line)
 }
 
+/// The path of a node's zone.
+fn zone_of<'a>(tree: &'a Tree, name: &str) -> Option<&'a str> {
+    let map = tree.map();
+    let zone = map.base_zone(map.directory().find(name)?)?;
+    Some(map.path(zone))
+}
+
 /// The line of an event of a node of another zone.
 pub(super) fn elsewhere(tree: &Tree, event: &Event, name: &str) -> Option<Value> {
     let own = tree.base().name_of(tree.base().id()).unwrap_or("?");
-    let node = tree.map().directory().find(name);
-    let zone = node.and_then(|node| tree.map().base_zone(node));
     let mut line = json!({
         "event": event_name(&event.kind)?,
         "node": own,
         "member": name,
-        "zone": zone.map(|zone| tree.map().path(zone)),
+        "zone": zone_of(tree, name),
         "cause": cause_word(event.cause.kind),
         "reporters": [],
         "unix_us": unix_us_of(event.at.0),

@@ -31,6 +31,7 @@ mod sockets;
 mod stats;
 mod top;
 mod top_screen;
+mod top_zones;
 mod wait;
 mod yaml;
 mod zones;
@@ -78,7 +79,7 @@ enum Command {
     Events(events::EventsArgs),
     /// Wait until members or ranks are in a state.
     Wait(wait::WaitArgs),
-    /// Show members and rails, refreshed repeatedly.
+    /// Show zones, members and rails, refreshed repeatedly.
     Top(top::TopArgs),
     /// Print one verdict about the job; for monitoring with --nagios.
     Check(check::CheckArgs),

@@ -7,6 +7,7 @@ use super::agents::{self, AgentArgs};
 use super::answer::{Shape, align, array, print_answer, text};
 use super::show::{note_unwatched, repeated_request_error, request_error};
 use super::top_screen;
+use super::top_zones as zones;
 use clap::Args;
 use muster_control::{AskError, Question, ask, explanation};
 use muster_hostlist::by_number;
@@ -26,7 +27,7 @@ pub(crate) struct TopArgs {
     /// Number of refreshes [default: unlimited on a terminal, else 1].
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     number: Option<u64>,
-    /// Maximum rows of members; those that are not alive come first.
+    /// Maximum rows of members, and of zones in the table; those that are not alive come first.
     #[arg(long, value_name = "N", default_value_t = 20)]
     most: u64,
     #[command(flatten)]
@@ -40,23 +41,26 @@ pub(crate) struct TopArgs {
 pub(crate) fn run(args: &TopArgs) -> Result<(), CliError> {
     let path = agents::find(&args.agent)?;
     let is_screen = stdout().is_terminal() && matches!(args.output, Shape::Table);
-    let mut before = Snapshot::take(&path).map_err(request_error)?;
+    let mut before = Snapshot::take(&path, None).map_err(request_error)?;
     if is_screen {
         let delay = Duration::from_secs_f64(args.delay);
-        return top_screen::run(&path, delay, args.number.unwrap_or(u64::MAX), &mut || {
-            let now =
-                Snapshot::take(&path).map_err(|error| repeated_request_error(&path, error))?;
+        let mut look = |zone: Option<&str>| {
+            let now = Snapshot::take(&path, zone);
+            let now = now.map_err(|error| repeated_request_error(&path, error))?;
             let picture = now.since(&before, usize::MAX);
             before = now;
             Ok(picture)
-        });
+        };
+        return top_screen::run(&path, delay, args.number.unwrap_or(u64::MAX), &mut look);
     }
     for _ in 0..args.number.unwrap_or(1) {
         std::thread::sleep(Duration::from_secs_f64(args.delay));
-        let now = Snapshot::take(&path).map_err(|error| repeated_request_error(&path, error))?;
-        let answer = now.since(&before, usize::try_from(args.most).unwrap_or(usize::MAX));
+        let now = Snapshot::take(&path, None);
+        let now = now.map_err(|error| repeated_request_error(&path, error))?;
+        let most = usize::try_from(args.most).unwrap_or(usize::MAX);
+        let answer = now.since(&before, most);
         let coloured = paint::is_coloured();
-        print_answer(args.output, &answer, |answer| draw(answer, coloured));
+        print_answer(args.output, &answer, |answer| draw(answer, most, coloured));
         if muster_terminal::is_output_over() {
             return Ok(());
         }
@@ -80,13 +84,30 @@ struct Snapshot {
     members: Value,
     rails: Value,
     stats: Value,
+    /// The zones of the job; null if it is not divided.
+    zones: Value,
+    /// The nodes of another zone that are shown in place of the members; else null.
+    nodes: Value,
 }
 
 impl Snapshot {
-    fn take(path: &Path) -> Result<Self, AskError> {
+    /// Asks the agent. In a job with zones the shown nodes are those of `zone`; without one, those of the agent's zone.
+    fn take(path: &Path, zone: Option<&str>) -> Result<Self, AskError> {
         let get = |question| ask(path, &question);
+        // A job that is not divided refuses the question.
+        let if_any = |question| match get(question) {
+            Err(AskError::Refused { .. }) => Ok(Value::Null),
+            answer => answer,
+        };
+        let zones = if_any(Question::Zones)?;
+        let other = zone.filter(|zone| zones["zone"] != **zone);
         Ok(Self {
             at: Instant::now(),
+            nodes: match other {
+                Some(zone) => if_any(Question::Zone(zone.to_owned()))?,
+                None => Value::Null,
+            },
+            zones,
             about: get(Question::About)?,
             members: get(Question::Members)?,
             rails: get(Question::Rails)?,
@@ -113,7 +134,11 @@ impl Snapshot {
                 "timeouts": rail["timeouts"] })
             })
             .collect();
-        let mut members = array(&self.members, "members").to_vec();
+        let of_zone = self.nodes["nodes"].as_array();
+        let mut members = match of_zone {
+            Some(nodes) => nodes.clone(),
+            None => array(&self.members, "members").to_vec(),
+        };
         let place = |member: &Value| match text(member, "state") {
             "failed" => 0,
             "suspect" => 1,
@@ -133,6 +158,8 @@ impl Snapshot {
         };
         let counts = json!({ "alive": counted("alive"), "degraded": counted("degraded"),
             "suspect": counted("suspect"), "failed": counted("failed"), "left": counted("left") });
+        let is_base = |zone: &&Value| zone["level"] == 0;
+        let zones: Vec<&Value> = array(&self.zones, "zones").iter().filter(is_base).collect();
         let all = members.len();
         members.truncate(most);
         json!({
@@ -143,6 +170,8 @@ impl Snapshot {
             "lateness_ms": self.stats["lateness_ms"],
             "seconds": seconds,
             "counts": counts,
+            "zones": zones,
+            "zone": if of_zone.is_some() { &self.nodes["zone"] } else { &self.zones["zone"] },
             "known": all,
             "members": members,
             "rails": rails,
@@ -150,7 +179,7 @@ impl Snapshot {
     }
 }
 
-fn draw(answer: &Value, coloured: bool) -> String {
+fn draw(answer: &Value, most: usize, coloured: bool) -> String {
     let priority = match answer["real_time"] == true {
         true => "real-time",
         false => "no real-time priority",
@@ -166,7 +195,12 @@ fn draw(answer: &Value, coloured: bool) -> String {
         let state_now = if count > 0 { state } else { "-" };
         paint::state(&format!("{count} {state}"), state_now, coloured)
     });
-    text_out += &format!("members: {}\n\n", counts.join(", "));
+    let mut of = String::new();
+    if !array(answer, "zones").is_empty() {
+        text_out += &(zones::table(answer, most, coloured) + "\n");
+        of = format!(" of zone {}", text(answer, "zone"));
+    }
+    text_out += &format!("members{of}: {}\n\n", counts.join(", "));
     let mut rows =
         vec![["NAME", "STATE", "RANKS", "HEARD", "DEADLINE", "HOW KNOWN"].map(String::from)];
     for member in array(answer, "members") {

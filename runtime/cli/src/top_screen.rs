@@ -1,4 +1,5 @@
-//! The screen of `muster top` on a terminal: members, rails, and why the selected member is in its state.
+//! The screen of `muster top` on a terminal: members, rails, and why the selected member is in its state. In a job with
+//! zones it first has a list of these; a key opens the nodes of one.
 //!
 //! The screen fits any terminal: a narrow one shows fewer columns, a low one no rails. The keys are in [`KEYS`].
 
@@ -23,16 +24,22 @@ use signal_hook::consts::SIGHUP;
 use signal_hook::iterator::Signals;
 
 use super::answer::{array, text};
+use super::top_zones;
 
 /// What the keys do.
-const KEYS: [(&str, &str); 8] = [
-    ("Up, Down, k, j", "select a member"),
+const KEYS: [(&str, &str); 10] = [
+    ("Up, Down, k, j", "select a member, or a zone"),
     ("Page Up, Page Down", "move by a page"),
     ("Home, End", "first and last member"),
     (
         "Enter, w",
         "why the selected member is in its state; again to close",
     ),
+    (
+        "Enter, Right",
+        "in the list of zones: the nodes of the selected zone",
+    ),
+    ("b, Backspace, Left", "back to the list of zones"),
     ("s", "sort by state or by name"),
     ("Space", "pause, continue"),
     ("?, h", "this list; again to close"),
@@ -45,6 +52,11 @@ const WIDTH_OF_RANKS: u16 = 36;
 const WIDTH_OF_HEARD: u16 = 64;
 const WIDTH_OF_DEADLINE: u16 = 76;
 const WIDTH_OF_CAUSE: u16 = 48;
+/// The same for columns of the list of zones.
+const WIDTH_OF_ALIVE: u16 = 28;
+const WIDTH_OF_NODES: u16 = 36;
+const WIDTH_OF_DEGRADED: u16 = 46;
+const WIDTH_OF_LEFT: u16 = 64;
 /// Lower terminals show no rails.
 const HEIGHT_OF_RAILS: u16 = 14;
 
@@ -63,6 +75,8 @@ enum Step {
     Draw,
     /// Why the selected member is in its state is requested from the agent.
     Explain,
+    /// The agent is asked for another picture: of the zone that was opened, or of all.
+    Look,
     End,
 }
 
@@ -70,6 +84,9 @@ enum Step {
 struct Screen {
     picture: Value,
     members: TableState,
+    zones: TableState,
+    /// The zone whose nodes are shown. None while all zones are, and in a job that is not divided.
+    zone: Option<String>,
     by_name: bool,
     paused: bool,
     pane: Pane,
@@ -88,10 +105,10 @@ pub(super) fn run(
     path: &Path,
     delay: Duration,
     number: u64,
-    look: &mut dyn FnMut() -> Result<Value, CliError>,
+    look: &mut dyn FnMut(Option<&str>) -> Result<Value, CliError>,
 ) -> Result<(), CliError> {
     notice_interruption();
-    let first = look()?;
+    let first = look(None)?;
     let failed = |cause| CliError::new("top: the terminal", cause);
     end_on_hang_up();
     let mut terminal = ratatui::try_init().map_err(failed)?;
@@ -104,6 +121,7 @@ pub(super) fn run(
             match step {
                 Some(Step::End) => return Ok(()),
                 Some(Step::Explain) => screen.explain(path),
+                Some(Step::Look) => screen.picture = look(screen.zone.as_deref())?,
                 Some(Step::Draw) => {}
                 None if is_interrupted() => return Err(CliError::silent(130)),
                 None if Instant::now() < next => {}
@@ -112,7 +130,7 @@ pub(super) fn run(
                         return Ok(());
                     }
                     if !screen.paused {
-                        screen.picture = look()?;
+                        screen.picture = look(screen.zone.as_deref())?;
                         drawn += 1;
                     }
                     next = Instant::now() + delay;
@@ -165,6 +183,8 @@ impl Screen {
         Self {
             picture,
             members: TableState::default().with_selected(0),
+            zones: TableState::default().with_selected(0),
+            zone: None,
             by_name: false,
             paused: false,
             pane: Pane::Rails,
@@ -189,19 +209,59 @@ impl Screen {
         Some(text(member, "name").to_owned())
     }
 
+    /// Whether the zones are shown, not nodes.
+    fn lists_zones(&self) -> bool {
+        self.zone.is_none() && !array(&self.picture, "zones").is_empty()
+    }
+
+    /// The list that is shown, and how many rows it has.
+    fn list(&mut self) -> (&mut TableState, usize) {
+        match self.lists_zones() {
+            true => (&mut self.zones, array(&self.picture, "zones").len()),
+            false => (&mut self.members, array(&self.picture, "members").len()),
+        }
+    }
+
+    /// Opens the selected zone.
+    fn open_zone(&mut self) -> Step {
+        let zones = top_zones::sorted(&self.picture, self.by_name);
+        let zone = self.zones.selected().and_then(|at| zones.get(at).copied());
+        self.zone = zone.map(|zone| text(zone, "zone").to_owned());
+        self.members.select(Some(0));
+        *self.members.offset_mut() = 0;
+        Step::Look
+    }
+
+    /// Closes the zone that is open, if there is one.
+    fn close_zone(&mut self) -> Step {
+        if self.zone.take().is_none() {
+            return Step::Draw;
+        }
+        if self.pane == Pane::Why {
+            self.pane = Pane::Rails;
+        }
+        Step::Look
+    }
+
     fn key(&mut self, key: KeyEvent) -> Step {
-        let last = array(&self.picture, "members").len().saturating_sub(1);
-        let at = self.members.selected().unwrap_or(0);
+        let lists_zones = self.lists_zones();
+        let page = self.page;
+        let (list, rows) = self.list();
+        let last = rows.saturating_sub(1);
+        let at = list.selected().unwrap_or(0);
         let with_control = key.modifiers.contains(KeyModifiers::CONTROL);
         let select = match key.code {
             KeyCode::Char('c') if with_control => return Step::End,
             KeyCode::Char('q') | KeyCode::Esc => return Step::End,
             KeyCode::Up | KeyCode::Char('k') => at.saturating_sub(1),
             KeyCode::Down | KeyCode::Char('j') => at + 1,
-            KeyCode::PageUp => at.saturating_sub(self.page),
-            KeyCode::PageDown => at + self.page,
+            KeyCode::PageUp => at.saturating_sub(page),
+            KeyCode::PageDown => at + page,
             KeyCode::Home => 0,
             KeyCode::End => last,
+            KeyCode::Enter | KeyCode::Right if lists_zones => return self.open_zone(),
+            KeyCode::Char('w') if lists_zones => at,
+            KeyCode::Char('b') | KeyCode::Backspace | KeyCode::Left => return self.close_zone(),
             KeyCode::Enter | KeyCode::Char('w') => return self.open(Pane::Why),
             KeyCode::Char('?' | 'h') => return self.open(Pane::Keys),
             KeyCode::Char('s') => {
@@ -214,7 +274,7 @@ impl Screen {
             }
             _ => at,
         };
-        self.members.select(Some(select.min(last)));
+        self.list().0.select(Some(select.min(last)));
         if self.pane == Pane::Why {
             Step::Explain
         } else {
@@ -261,14 +321,18 @@ impl Screen {
         .areas(area);
         frame.render_widget(self.head(), head);
         self.page = usize::from(members.height.saturating_sub(1)).max(1);
-        let table = self.member_table(members.width);
-        frame.render_stateful_widget(table, members, &mut self.members);
+        let table = match self.lists_zones() {
+            true => self.zone_table(members.width),
+            false => self.member_table(members.width),
+        };
+        frame.render_stateful_widget(table, members, self.list().0);
         match self.pane {
             Pane::Rails => frame.render_widget(self.rail_table(below.width), below),
             Pane::Why => frame.render_widget(self.why_text(), below),
             Pane::Keys => frame.render_widget(keys(), below),
         }
-        frame.render_widget(self.foot(members), foot);
+        let line = self.foot(members);
+        frame.render_widget(line, foot);
     }
 
     fn head(&self) -> Paragraph<'_> {
@@ -281,12 +345,21 @@ impl Screen {
         let paused = if self.paused { "  PAUSED" } else { "" };
         let (node, job) = (text(picture, "node"), text(picture, "job"));
         let first = format!("{node} of job {job}: {priority}, timers {late:.1} ms late{paused}");
-        let mut counts = vec![Span::raw("members: ")];
+        let lists_zones = self.lists_zones();
+        let what = match &self.zone {
+            Some(zone) => format!("zone {zone}: "),
+            None if lists_zones => "nodes: ".to_owned(),
+            None => "members: ".to_owned(),
+        };
+        let mut counts = vec![Span::raw(what)];
         for (place, state) in ["alive", "degraded", "suspect", "failed", "left"]
             .into_iter()
             .enumerate()
         {
-            let count = picture["counts"][state].as_u64().unwrap_or(0);
+            let count = match lists_zones {
+                true => top_zones::sum(picture, state),
+                false => picture["counts"][state].as_u64().unwrap_or(0),
+            };
             let style = if count > 0 {
                 self.style(state)
             } else {
@@ -307,6 +380,41 @@ impl Screen {
             "failed" => Style::new().fg(Color::Red),
             _ => Style::new(),
         }
+    }
+
+    fn zone_table(&self, width: u16) -> Table<'static> {
+        let least = |title: &str| match title {
+            "ZONE" | "FAILED" => 0,
+            "ALIVE" => WIDTH_OF_ALIVE,
+            "NODES" => WIDTH_OF_NODES,
+            "DEGRADED" => WIDTH_OF_DEGRADED,
+            _ => WIDTH_OF_LEFT,
+        };
+        let columns = top_zones::COLUMNS;
+        let columns: Vec<_> = columns
+            .into_iter()
+            .filter(|(title, _)| width >= least(title))
+            .collect();
+        let zones = top_zones::sorted(&self.picture, self.by_name);
+        let rows = zones.into_iter().map(|zone| {
+            let cells = columns.iter().map(|column| {
+                let cell = Cell::new(top_zones::cell(zone, *column));
+                match column.1 {
+                    [state, ..] if zone[*state].as_u64() > Some(0) => cell.style(self.style(state)),
+                    _ => cell,
+                }
+            });
+            Row::new(cells.collect::<Vec<_>>())
+        });
+        let rows: Vec<Row<'static>> = rows.collect();
+        let widths = columns.iter().map(|(title, states)| match states {
+            [] => Constraint::Fill(1),
+            _ => Constraint::Length(title.len().max(7) as u16),
+        });
+        let titles = columns.iter().map(|(title, _)| *title);
+        Table::new(rows, widths)
+            .header(Row::new(titles).style(Style::new().add_modifier(Modifier::BOLD)))
+            .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED))
     }
 
     fn member_table(&self, width: u16) -> Table<'static> {
@@ -400,19 +508,21 @@ impl Screen {
         Paragraph::new(lines).wrap(Wrap { trim: false })
     }
 
-    fn foot(&self, members: Rect) -> Line<'static> {
-        let all = array(&self.picture, "members").len();
+    fn foot(&mut self, members: Rect) -> Line<'static> {
+        let (list, all) = self.list();
         let shown = usize::from(members.height.saturating_sub(1));
         let more = match all > shown {
-            true => format!(
-                "{} of {all}  ",
-                self.members.selected().map_or(0, |at| at + 1)
-            ),
+            true => format!("{} of {all}  ", list.selected().map_or(0, |at| at + 1)),
             false => String::new(),
         };
         let order = if self.by_name { "name" } else { "state" };
+        let enter = match self.lists_zones() {
+            true => "Enter: nodes",
+            false if self.zone.is_some() => "Enter: why  b: zones",
+            false => "Enter: why",
+        };
         Line::raw(format!(
-            "{more}by {order}  Enter: why  s: sort  Space: pause  ?: keys  q: end"
+            "{more}by {order}  {enter}  s: sort  Space: pause  ?: keys  q: end"
         ))
     }
 }
@@ -538,6 +648,69 @@ mod tests {
         }
         let control_c = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
         assert_eq!(screen.key(control_c), Step::End);
+    }
+
+    fn with_zones(zones: usize) -> Value {
+        let mut picture = picture(3);
+        picture["zones"] = top_zones::sample(zones);
+        picture
+    }
+
+    #[test]
+    fn a_job_with_zones_is_a_list_of_zones() {
+        let mut screen = Screen::new(with_zones(3), false);
+        let text = drawn(&mut screen, 80, 24);
+        for part in [
+            "ZONE",
+            "UNKNOWN",
+            "nodes: 10 alive",
+            "z1 *",
+            "1 failed",
+            "Enter: nodes",
+        ] {
+            assert!(text.contains(part), "{part}:\n{text}");
+        }
+        assert!(
+            !text.contains("HOW KNOWN") && !text.contains("n3"),
+            "{text}"
+        );
+        let place = |text: &str, zone: &str| text.find(zone).expect("the zone is there");
+        assert!(place(&text, "z2") < place(&text, "z1 *"), "{text}");
+        press(&mut screen, KeyCode::Char('s'));
+        let text = drawn(&mut screen, 80, 24);
+        assert!(place(&text, "z1 *") < place(&text, "z2"), "{text}");
+        for (width, height) in [(30, 24), (80, 6), (20, 5), (10, 3), (1, 1)] {
+            let text = drawn(&mut screen, width, height);
+            assert!(width > 64 || !text.contains("UNKNOWN"), "{text}");
+            let has_zones = text.contains("z1") && text.contains("FAILED");
+            assert!(
+                has_zones || width < 20 || height < 5,
+                "{width}x{height}:\n{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn keys_open_a_zone_and_go_back() {
+        let mut screen = Screen::new(with_zones(40), false);
+        drawn(&mut screen, 80, 24);
+        press(&mut screen, KeyCode::End);
+        assert!(drawn(&mut screen, 80, 24).contains("40 of 40"));
+        assert_eq!(press(&mut screen, KeyCode::Char('w')), Step::Draw);
+        press(&mut screen, KeyCode::Home);
+        // The zone with a failed node is the first one.
+        assert_eq!(press(&mut screen, KeyCode::Enter), Step::Look);
+        assert_eq!(screen.zone.as_deref(), Some("z2"));
+        let text = drawn(&mut screen, 80, 24);
+        for part in ["zone z2: 2 alive", "n3", "b: zones"] {
+            assert!(text.contains(part), "{part}:\n{text}");
+        }
+        assert_eq!(press(&mut screen, KeyCode::Enter), Step::Explain);
+        assert_eq!(press(&mut screen, KeyCode::Char('b')), Step::Look);
+        assert_eq!((screen.pane, screen.zone.as_deref()), (Pane::Rails, None));
+        assert!(drawn(&mut screen, 80, 24).contains("Enter: nodes"));
+        // Without an open zone the key has no effect.
+        assert_eq!(press(&mut screen, KeyCode::Left), Step::Draw);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Queries over all nodes and ranks: their states, and which rank runs where.
+//! Queries over all nodes, ranks and zones: states, which rank runs where, and which node is in which zone.
 
 use super::{Client, Error, PMIX_COUNTERS};
 use muster_shm::{Event, NodeState, RankState, TableView};
@@ -44,6 +44,39 @@ impl Client {
     /// The ranks that run on a node, in order. Empty for an index that is not in the state table.
     pub fn node_ranks(&self, node: u32) -> Result<Vec<u32>, Error> {
         self.table().map(|table| table.node_ranks(node).collect())
+    }
+
+    /// Number of zones of the job: 1 if it is not divided. Their numbers are below it, and the same in all processes.
+    pub fn zone_count(&self) -> Result<u32, Error> {
+        self.table().map(TableView::zone_count)
+    }
+
+    /// The zone of a node. `None` for an index that is not known, and for a node that is not in the job's list of
+    /// nodes.
+    pub fn node_zone(&self, node: u32) -> Result<Option<u32>, Error> {
+        self.table().map(|table| table.node_zone(node))
+    }
+
+    /// The zone of the node that a rank runs on, if known.
+    pub fn rank_zone(&self, rank: u32) -> Result<Option<u32>, Error> {
+        self.table().map(|table| table.rank_zone(rank))
+    }
+
+    /// The name of a zone, its path: `row1/rack3`. `/` if the job is not divided. `None` for a number that is not
+    /// known.
+    pub fn zone_name(&self, zone: u32) -> Result<Option<String>, Error> {
+        self.table().map(|table| table.zone_name(zone))
+    }
+
+    /// The nodes of a zone, in order. Empty for a number that is not known.
+    pub fn zone_nodes(&self, zone: u32) -> Result<Vec<u32>, Error> {
+        self.table().map(|table| table.zone_nodes(zone).collect())
+    }
+
+    /// Number of nodes of a zone in a state.
+    pub fn zone_nodes_in_state(&self, zone: u32, state: NodeState) -> Result<u32, Error> {
+        self.table()
+            .map(|table| table.zone_nodes_in_state(zone, state))
     }
 
     /// Takes up to `events_max` events, and waits up to `deadline` for the first one. See [`Client::wait_event`].

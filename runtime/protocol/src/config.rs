@@ -3,18 +3,12 @@
 //! A value out of bounds is rejected with its name, the reason and the remedy. After `check` the engine
 //! relies on every field.
 
-use thiserror::Error;
-
 use crate::frame::FRAME_OVERHEAD;
 use crate::identity::{ADDRESS_MAX, GROUP_MAX, INCARNATION_MAX, NAME_MAX};
 use crate::member_info::MemberInfo;
 use crate::reporters::REPORTERS_MAX;
+pub(crate) use muster_wire::settings::{ConfigError, MTU_MAX, MTU_MIN, Policy};
 
-/// Smallest size of a body, in bytes: room for the longest fact after the sender's own record, or after a
-/// failure claim.
-pub const MTU_MIN: usize = 1000;
-/// Largest datagram, in bytes.
-pub const MTU_MAX: usize = 65_000;
 /// Most seeds of one engine.
 pub const SEEDS_MAX: usize = 1024;
 
@@ -49,15 +43,6 @@ impl Profile {
             Self::Quiet => 1_000_000,
         }
     }
-}
-
-/// Policy of a member that learns that it was declared failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Policy {
-    /// Rejoin with a higher incarnation.
-    Rejoin,
-    /// Stop: for jobs whose MPI cannot take back a failure.
-    Stop,
 }
 
 /// Policy of the smaller side of a split. Equal for all members of a job.
@@ -388,20 +373,6 @@ impl Config {
         }
         Ok(())
     }
-}
-
-/// A rejected configuration value; no engine was made.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{name} = {value}: {reason}; {remedy}")]
-pub struct ConfigError {
-    /// Name of the value.
-    pub name: &'static str,
-    /// The value.
-    pub value: String,
-    /// The reason.
-    pub reason: &'static str,
-    /// The remedy.
-    pub remedy: &'static str,
 }
 
 fn refuse(

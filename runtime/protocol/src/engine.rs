@@ -3,11 +3,8 @@
 //! Results that only one engine has are empty for the other: ring neighbours and attributes belong to the
 //! overlay.
 
-use crate::age::Age;
-use crate::age::carried::GOSSIP_AHEAD_MEMBERS_MAX;
-use crate::attributes::KeyHandle;
 use crate::counters::Counters;
-use crate::event::Event;
+use crate::event::{Event, KeyHandle};
 use crate::evidence::Observation;
 use crate::identity::{MemberId, Version};
 use crate::interface::{Input, MemberView, Phase, Target, Transmit};
@@ -15,6 +12,8 @@ use crate::ledger::{LedgerEntry, LedgerKey};
 use crate::overlay::{GroupFailure, Overlay};
 use crate::reject::Reject;
 use crate::time::Instant;
+use muster_age::Age;
+use muster_age::carried::GOSSIP_AHEAD_MEMBERS_MAX;
 
 /// An engine, chosen by configuration.
 #[derive(Clone, Debug)]

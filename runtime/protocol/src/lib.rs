@@ -11,8 +11,8 @@
 //! Three ideas to know before reading on:
 //!
 //! - A *version* (incarnation, minor) orders all facts about a member. A member refutes a report with a
-//!   higher minor, and restarts with a higher incarnation (`identity`, `verdict`).
-//! - A frame is valid for one incarnation of one receiver, and once (`frame`, `replay`).
+//!   higher minor, and restarts with a higher incarnation (`muster_wire::identity`, `verdict`).
+//! - A frame is valid for one incarnation of one receiver, and once (`muster_wire::frame`, `muster_wire::replay`).
 //! - A silence counts only while the local member itself was running (`lateness`).
 //!
 //! The loop of a host, after every change:
@@ -25,18 +25,18 @@
 //! Waiting datagrams must be handled before the wake-up, since only a wake-up judges silences. Beats may
 //! wait for it, news may not ([`Class`]). A host that wakes late is measured ([`Overlay::lateness_us`]).
 //!
-//! The modules in layers, from bottom to top. None refers to a module of a layer above its own:
+//! What both engines have in common is in `muster-wire`: identities, frames, the table of members, events, the
+//! interface to the host. [`Age`] is in `muster-age`. Hosts depend on this crate alone, which re-exports what they need
+//! of the other two.
 //!
-//! 1. Values: `time`, `identity`, `state`, `reject`, `codec`, `mix`, `planted`, `work`.
-//! 2. Made of them: `reporters`, `cause`, `evidence`, `ledger`, `subjects`, `ranks`, `member_info`, `counters`,
-//!    `timers`.
-//! 3. Measured: `arrivals`, `ack_rtt`, `lateness`, `replay`.
-//! 4. Frames without their bodies, and attributes: `frame`, `attributes`.
-//! 5. Settings and events: `config`, `parameters`, `event`.
-//! 6. Bodies of frames: `wire`, `unverified`, `describe`.
-//! 7. What a member holds, and its rules: `table`, `link`, `resends`, `links`, `verdict`.
-//! 8. The interface to the host: `interface`.
-//! 9. The engines: `overlay`, `age`; above both, `engine`.
+//! The modules of this crate in layers, from bottom to top. None refers to a module of a layer above its own:
+//!
+//! 1. Values: `subjects`, `timers`.
+//! 2. Measured: `arrivals`, `ack_rtt`, `lateness`.
+//! 3. Attributes and settings: `attributes`, `config`, `parameters`.
+//! 4. Bodies of frames: `wire`, `unverified`, `describe`.
+//! 5. What a member holds, and its rules: `link`, `resends`, `links`, `verdict`.
+//! 6. The engine: `overlay`; above it and `Age`, `engine`.
 //!
 //! The crate does not know rails (a member has one opaque address), PMIx, Slurm, files, or wall-clock time.
 #![forbid(unsafe_code)]
@@ -44,65 +44,62 @@
 #![deny(clippy::float_arithmetic)]
 
 mod ack_rtt;
-pub mod age;
 mod arrivals;
 mod attributes;
-mod cause;
-mod codec;
 mod config;
-mod counters;
 pub mod describe;
 mod engine;
-mod event;
-mod evidence;
-pub mod frame;
-mod identity;
-mod interface;
 mod lateness;
-mod ledger;
 mod link;
 mod links;
-mod member_info;
-mod mix;
 mod overlay;
 mod parameters;
-pub mod planted;
-mod ranks;
-mod reject;
-mod replay;
-mod reporters;
 mod resends;
-mod state;
 mod subjects;
-mod table;
-mod time;
 mod timers;
 mod unverified;
 mod verdict;
 mod wire;
-mod work;
 
-pub use age::carried::{GOSSIP_AHEAD_MAX, GOSSIP_AHEAD_MEMBERS_MAX};
-pub use age::{Age, AgeConfig};
-pub use arrivals::Arrivals;
-pub use attributes::{ENTRY_COST, KEY_MAX, KeyHandle, MAP_BYTES_MAX, MONITOR_KEY, VALUE_MAX};
-pub use cause::{Cause, CauseKind};
-pub use config::{
-    Config, ConfigError, MTU_MAX, MTU_MIN, Minority, Mode, Policy, Profile, SEEDS_MAX, ZoneConfig,
+// The modules of the crate below by their names alone, as if they were here: `crate::time::Instant`.
+use muster_wire::{
+    cause, codec, counters, event, evidence, identity, interface, ledger, member_info, mix,
+    parameter, reject, replay, reporters, state, table, time, work,
 };
-pub use counters::Counters;
+
+/// The frame: what a host reads of it.
+pub mod frame {
+    pub use muster_wire::frame::{
+        FRAME_OVERHEAD, HEADER_SIZE, TAG_SIZE, WIRE_VERSION, sender, zone,
+    };
+    pub(crate) use muster_wire::frame::{
+        FrameName, Header, Kind, Opened, Receiver, open, other_release, peek, seal, unproven,
+    };
+}
+
+pub use arrivals::Arrivals;
+pub use attributes::{ENTRY_COST, KEY_MAX, MAP_BYTES_MAX, MONITOR_KEY, VALUE_MAX};
+pub use config::{Config, Minority, Mode, Profile, SEEDS_MAX, ZoneConfig};
 pub use engine::Engine;
-pub use event::{Event, EventKind};
-pub use evidence::{EVIDENCE_MAX, Observation, ObservationKind};
-pub use identity::{ADDRESS_MAX, GROUP_MAX, INCARNATION_MAX, MemberId, NAME_MAX, Version};
-pub use interface::{Class, Input, MemberView, Phase, Route, Target, Told, Transmit};
 pub use lateness::LATE_MAX_US;
-pub use ledger::{LedgerEntry, LedgerKey};
+pub use muster_age::carried::{GOSSIP_AHEAD_MAX, GOSSIP_AHEAD_MEMBERS_MAX};
+pub use muster_age::{self as age, Age, AgeConfig};
+pub use muster_wire::cause::{Cause, CauseKind};
+pub use muster_wire::counters::Counters;
+pub use muster_wire::event::{Event, EventKind, KeyHandle};
+pub use muster_wire::evidence::{EVIDENCE_MAX, Observation, ObservationKind};
+pub use muster_wire::identity::{
+    ADDRESS_MAX, GROUP_MAX, INCARNATION_MAX, MemberId, NAME_MAX, Version,
+};
+pub use muster_wire::interface::{Class, Input, MemberView, Phase, Route, Target, Told, Transmit};
+pub use muster_wire::ledger::{LedgerEntry, LedgerKey};
+pub use muster_wire::parameter::Parameter;
+pub use muster_wire::planted;
+pub use muster_wire::reject::Reject;
+pub use muster_wire::reporters::{REPORTERS_MAX, Reporters};
+pub use muster_wire::settings::{ConfigError, MTU_MAX, MTU_MIN, Policy};
+pub use muster_wire::state::{NodeState, RankDetail, RankFact, RankState};
+pub use muster_wire::table::RANKS_MAX;
+pub use muster_wire::time::Instant;
 pub use overlay::{BEAT_AHEAD_MAX, GroupFailure, Overlay, ResumeError, Sizes};
-pub use parameters::Parameter;
-pub use reject::Reject;
-pub use reporters::{REPORTERS_MAX, Reporters};
-pub use state::{NodeState, RankDetail, RankFact, RankState};
-pub use table::RANKS_MAX;
-pub use time::Instant;
 pub use unverified::{UnverifiedSender, unverified_sender};

@@ -15,6 +15,7 @@ use crate::parameters::Parameters;
 use crate::reporters::{REPORTERS_MAX, Reporters};
 use crate::state::{NodeState, RankDetail, RankFact, RankState};
 use crate::subjects::Subject;
+use crate::table::Member;
 
 /// Most acknowledgements in one frame.
 pub(crate) const ACKS_MAX: usize = 24;
@@ -41,6 +42,24 @@ pub(crate) struct NodeFact<'a> {
     pub(crate) group: &'a str,
     pub(crate) address: &'a [u8],
     pub(crate) reporters: Reporters,
+}
+
+impl<'a> NodeFact<'a> {
+    /// The record of a member. `degraded` is what the local fabric sees, and is not sent.
+    pub(crate) fn of(member: &'a Member) -> Self {
+        Self {
+            id: member.id,
+            version: member.version,
+            state: member.state,
+            exit_code: member.exit_code,
+            cause: member.cause,
+            silent_us: member.silent_us,
+            name: member.name(),
+            group: member.group(),
+            address: member.address(),
+            reporters: *member.reporters,
+        }
+    }
 }
 
 /// A fact.

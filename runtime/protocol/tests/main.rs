@@ -5,6 +5,7 @@ mod common;
 mod address;
 mod attributes;
 mod bad_input;
+mod engines;
 mod mutations;
 mod paper;
 mod releases;

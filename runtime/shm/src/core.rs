@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use super::layout::{
     ENTRY_SIZE, GROUP_SIZE, LINE_SIZE, Layout, MAGIC, NAME_SIZE, PIGGYBACKS_SIZE, STAMPS_SIZE,
-    clients, header,
+    ZONE_SIZE, clients, header,
 };
 use super::{LAYOUT_VERSION, TableError, TableLimits, TrafficStamp};
 use muster_sys::memory::{self, Access, SharedMap};
@@ -173,6 +173,19 @@ impl StateTable {
         let start = self.layout.groups + node as usize * GROUP_SIZE;
         let inside = node < self.layout.limits.nodes;
         inside.then(|| (0..GROUP_SIZE / 8).map(move |field| self.map.long(start + field * 8)))
+    }
+
+    /// The 64-bit fields of the name of a zone.
+    pub(super) fn zone_fields(&self, zone: u32) -> Option<impl Iterator<Item = &AtomicU64>> {
+        let start = self.layout.zone_names + zone as usize * ZONE_SIZE;
+        let inside = zone < self.layout.limits.zones();
+        inside.then(|| (0..ZONE_SIZE / 8).map(move |field| self.map.long(start + field * 8)))
+    }
+
+    /// The node's zone number plus one; zero means not known.
+    pub(super) fn node_zone(&self, node: u32) -> Option<&AtomicU32> {
+        let inside = node < self.layout.limits.nodes;
+        inside.then(|| self.map.word(self.layout.node_zones + node as usize * 4))
     }
 
     /// Number plus one of the last event that listed the node; zero if there was none.

@@ -6,7 +6,7 @@
 use super::TableError;
 
 /// The number of the layout. Every change of an offset or of a meaning increments it.
-pub const LAYOUT_VERSION: u32 = 6;
+pub const LAYOUT_VERSION: u32 = 7;
 /// "MUSTERBD", read as a little-endian number.
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"MUSTERBD");
 
@@ -16,6 +16,10 @@ pub(super) const NAME_SIZE: usize = 64;
 pub const NODE_NAME_MAX: usize = NAME_SIZE - 1;
 /// Bytes of a group's name, with the NUL at its end.
 pub(super) const GROUP_SIZE: usize = 32;
+/// Bytes of a zone's name, with the NUL at its end.
+pub(super) const ZONE_SIZE: usize = 192;
+/// The longest name of a zone, in bytes: a path of three parts of 63 bytes each.
+pub const ZONE_NAME_MAX: usize = ZONE_SIZE - 1;
 /// Bytes of a ring entry: its stamp and the fields of the event.
 pub(super) const ENTRY_SIZE: usize = 64;
 /// Bytes of a line that one process writes: two cache lines, since some prefetchers fetch two together. A slot has
@@ -45,6 +49,7 @@ pub(super) mod header {
     pub(crate) const RANK_COUNT: usize = 136;
     pub(crate) const OWN_NODE: usize = 140;
     pub(crate) const EPOCH: usize = 144;
+    pub(crate) const ZONE_COUNT: usize = 152;
     // Third line: number of events ever written.
     pub(crate) const HEAD: usize = 256;
 }
@@ -74,6 +79,13 @@ impl Default for TableLimits {
     }
 }
 
+impl TableLimits {
+    /// Most zones. A zone of one node becomes part of another one, so there are at most half as many as nodes.
+    pub(super) fn zones(self) -> u32 {
+        self.nodes.div_ceil(2)
+    }
+}
+
 /// Offsets of the fields at the start of the clients' half, from that start.
 pub(super) mod clients {
     /// Incremented with the epoch; the futex on which processes wait for a change.
@@ -90,6 +102,8 @@ pub(crate) struct Layout {
     pub(super) names: usize,
     pub(super) groups: usize,
     pub(super) group_events: usize,
+    pub(super) zone_names: usize,
+    pub(super) node_zones: usize,
     pub(super) event_ring: usize,
     /// The agent's lines of the slots.
     pub(super) facts: usize,
@@ -136,6 +150,8 @@ impl Layout {
             names: region(nodes * NAME_SIZE, PAGE_SIZE),
             groups: region(nodes * GROUP_SIZE, PAGE_SIZE),
             group_events: region(nodes * 8, PAGE_SIZE),
+            zone_names: region(limits.zones() as usize * ZONE_SIZE, PAGE_SIZE),
+            node_zones: region(nodes * 4, PAGE_SIZE),
             event_ring: region(events * ENTRY_SIZE, PAGE_SIZE),
             facts: region(slots * LINE_SIZE, HALF_ALIGNMENT),
             clients: region(LINE_SIZE, PAGE_SIZE),
@@ -182,6 +198,8 @@ mod tests {
             layout.names,
             layout.groups,
             layout.group_events,
+            layout.zone_names,
+            layout.node_zones,
             layout.event_ring,
             layout.facts,
             layout.clients,

@@ -10,6 +10,7 @@
 //! node states  a byte each          rank states  a byte each
 //! rank nodes   u32 each             node names   64 bytes each
 //! node groups  32 bytes each        group events u64 each
+//! zone names   192 bytes each       node zones   u32 each
 //! event ring   the events of this node's agent, 64 bytes each
 //! slots        128 bytes each: the process in the slot
 //! the clients' half, which every client and the agent map for writing:
@@ -50,11 +51,12 @@ mod state;
 mod traffic;
 mod view;
 mod writer;
+mod zones;
 
 pub use self::core::StateTable;
 pub use event::{Cause, Event, EventKind, NO_NODE, NO_RANK, setting};
 pub use event_ring::Cursor;
-pub use layout::{LAYOUT_VERSION, NODE_NAME_MAX, TableLimits};
+pub use layout::{LAYOUT_VERSION, NODE_NAME_MAX, TableLimits, ZONE_NAME_MAX};
 pub use piggyback::PIGGYBACK_MAX;
 pub use slot::{Claim, ClaimError, Hold, Leave, Occupancy, Slot, SlotFacts};
 pub use state::{NodeState, RankState};

@@ -301,7 +301,9 @@ impl TableView {
 }
 
 /// Reads a text that is padded with zeros.
-fn read_text<'a, const SIZE: usize>(fields: impl Iterator<Item = &'a AtomicU64>) -> String {
+pub(super) fn read_text<'a, const SIZE: usize>(
+    fields: impl Iterator<Item = &'a AtomicU64>,
+) -> String {
     let mut bytes = [0; SIZE];
     for (part, field) in bytes.chunks_exact_mut(8).zip(fields) {
         part.copy_from_slice(&field.load(Ordering::Relaxed).to_ne_bytes());

@@ -331,7 +331,10 @@ impl TableWriter {
 }
 
 /// Writes a text that fits, padded with zeros.
-fn write_text<'a, const SIZE: usize>(fields: impl Iterator<Item = &'a AtomicU64>, text: &str) {
+pub(super) fn write_text<'a, const SIZE: usize>(
+    fields: impl Iterator<Item = &'a AtomicU64>,
+    text: &str,
+) {
     let mut bytes = [0; SIZE];
     bytes[..text.len()].copy_from_slice(text.as_bytes());
     for (field, part) in fields.zip(bytes.chunks_exact(8)) {
@@ -642,6 +645,8 @@ mod tests {
                 for index in 0..view.node_count().min(10) + 1 {
                     let _ = (view.node_state(index), view.node_name(index));
                     let _ = (view.rank_state(index), view.rank_node(index), view.ticks(index));
+                    let _ = (view.node_zone(index), view.zone_name(index));
+                    let _ = view.zone_nodes(index).count();
                     let _ = view.slot(index).map(|slot| (slot.facts(), slot.leave()));
                 }
                 for _ in 0..40 {

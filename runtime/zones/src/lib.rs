@@ -28,7 +28,7 @@ mod tree;
 pub use assignment::{Assignment, DELEGATES, GUARDS, ZoneRoles};
 pub use directory::{Directory, NodeIndex};
 pub use error::{Contradiction, MapError};
-pub use limits::{DEPTH_MAX, NODES_MAX, SUPERVISORS, ZONE_MEMBERS_MAX};
+pub use limits::{DEPTH_MAX, NODES_MAX, PATH_MAX, SUPERVISORS, ZONE_MEMBERS_MAX};
 pub use map::{Merged, ROOT, ZoneEntry, ZoneId, ZoneMap};
 pub use plan::{Aim, Switch, plan};
 pub use rank_runs::RankRuns;

@@ -14,7 +14,7 @@ use muster_hostlist::{by_number, fold};
 
 use crate::directory::{Directory, NodeIndex};
 use crate::error::{Contradiction, MapError};
-use crate::limits::{DEPTH_MAX, SUPERVISORS, ZONE_MEMBERS_MAX};
+use crate::limits::{DEPTH_MAX, PART_MAX, SUPERVISORS, ZONE_MEMBERS_MAX};
 
 /// The path of the zone above all others, if no zone of the map is that.
 pub const ROOT: &str = "/";
@@ -355,7 +355,7 @@ fn by_path(directory: &Directory, entries: Vec<ZoneEntry>) -> Result<Zones, MapE
 fn parse_path(path: &str) -> Result<Vec<String>, MapError> {
     let is_valid = |part: &str| {
         let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
-        (1..=63).contains(&part.len()) && part.chars().all(is_allowed)
+        (1..=PART_MAX).contains(&part.len()) && part.chars().all(is_allowed)
     };
     let parts: Vec<&str> = path.split('/').collect();
     if !parts.iter().all(|part| is_valid(part)) {

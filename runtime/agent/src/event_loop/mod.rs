@@ -517,7 +517,7 @@ impl EventLoop {
             }
             if let Some(journal) = &self.admin_endpoint.journal
                 && !self.job.as_ref().is_some_and(|job| job.is_known(&event))
-                && let Some(line) = journal_record(self.tree.base(), &event)
+                && let Some(line) = journal_record(&self.tree, &event)
             {
                 journal.record(&line);
             }

@@ -24,10 +24,10 @@ use muster_ipc::{AgentDirectory, Listener, key_hash};
 use muster_protocol::{
     Engine, Event, EventKind, Input, KeyHandle, MemberId, NodeState, Policy, RankState,
 };
-use muster_shm::{Cause, NO_NODE, Occupancy, TableView, TableWriter};
+use muster_shm::{Cause, NO_NODE, Occupancy, TableView, TableWriter, ZONE_NAME_MAX};
 use muster_sys::clock::monotonic_ns;
 use muster_sys::poll::Epoll;
-use muster_zones::{NodeIndex, Tree};
+use muster_zones::{NodeIndex, PATH_MAX, Tree};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -36,6 +36,9 @@ use tracing::{info, warn};
 
 /// The cores of the ranks are read again after this pause for each rank: reading takes some microseconds a rank.
 const PLACEMENT_PAUSE_NS: u64 = 1_000_000;
+
+// The state table has room for the path of every zone.
+const _: () = assert!(PATH_MAX <= ZONE_NAME_MAX);
 
 /// The service for ranks.
 pub(super) struct RankService {
@@ -127,20 +130,27 @@ impl RankService {
         Ok(job)
     }
 
-    /// Writes the nodes of a job with zones to the state table, each at its place in the directory.
+    /// Writes the zones of a job to the state table, and its nodes, each at its place in the directory. A zone beyond
+    /// the table's limit is left out: its nodes are beyond the limit of nodes, or have no zone there.
     fn introduce_nodes(&mut self, tree: &Tree) {
         if !tree.has_zones() {
             return;
         }
-        for (place, name) in tree.map().directory().names().enumerate() {
+        let map = tree.map();
+        for zone in map.zones_at(0) {
+            self.table.set_zone(zone.number, map.path(zone));
+        }
+        for (place, name) in map.directory().names().enumerate() {
             let id = MemberId::of(&name);
             let index = self.publisher.index(&mut self.table, id, &name);
             if index == NO_NODE {
                 return;
             }
-            if tree.base().member(id).is_none()
-                && tree.node_state(NodeIndex(place as u32)) == Some(NodeState::Alive)
-            {
+            let node = NodeIndex(place as u32);
+            if let Some(zone) = map.base_zone(node) {
+                self.table.set_node_zone(index, zone.number);
+            }
+            if tree.base().member(id).is_none() && tree.node_state(node) == Some(NodeState::Alive) {
                 self.table
                     .set_node_state(index, muster_shm::NodeState::Alive);
             }

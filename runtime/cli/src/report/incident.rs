@@ -107,7 +107,7 @@ impl View<'_> {
 }
 
 /// `rank 7`, `ranks 0-3,7`
-fn ranks_text(ranks: &BTreeSet<u64>) -> String {
+pub(super) fn ranks_text(ranks: &BTreeSet<u64>) -> String {
     let sorted: Vec<u64> = ranks.iter().copied().collect();
     let plural = if sorted.len() == 1 { "" } else { "s" };
     format!("rank{plural} {}", ranges(&sorted))

@@ -5,6 +5,7 @@ use super::entry::{close_us, entries};
 use super::incident::merge;
 use super::page::Content;
 use super::summary::summary;
+use super::zones::Zones;
 use crate::agents::{self, AgentArgs};
 use crate::show::request_error;
 use muster_control::{Followed, Follower};
@@ -38,6 +39,7 @@ impl Material {
         let explanation = merge(&entries, &apart, close_us);
         Content {
             summary: summary(&explanation.incidents, &entries, &apart),
+            zones: Zones::of(&entries, &explanation.incidents),
             explanation,
             events: &self.events,
             unread: self.unread,

@@ -2,7 +2,8 @@
 //!
 //! The page is a single HTML file without references: text, tables and a drawing. Reports of several agents about one
 //! event are one incident, with the time between the first and the last report. Reports of nodes about others while
-//! they are cut off are shown separately, and never count as failures.
+//! they are cut off are shown separately, and never count as failures. In a job with zones a table has the losses of
+//! each.
 
 mod apart;
 mod entry;
@@ -12,6 +13,7 @@ mod material;
 mod page;
 mod summary;
 mod timeline;
+mod zones;
 
 use super::agents::AgentArgs;
 use super::answer::counted;

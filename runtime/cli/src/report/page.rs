@@ -1,13 +1,15 @@
-//! The page: a summary, the timeline as a drawing, a table of all incidents, and a table of the views of nodes that
-//! were cut off.
+//! The page: a summary, the losses of each zone, the timeline as a drawing, a table of all incidents, and one of the
+//! views of nodes that were cut off.
 
 use super::html::{ROWS_MAX, escaped};
-use super::incident::{Explanation, Incident, View};
+use super::incident::{Explanation, Incident, View, ranks_text};
 use super::timeline;
+use super::zones::Zones;
 use crate::answer::counted;
 use muster_hostlist::fold;
 use muster_sys::date::rfc3339;
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 /// Text wraps anywhere except in times and event names, so that the tables fit a narrow page.
@@ -22,6 +24,7 @@ tr.failure td{background:#fdecec}svg{width:100%;height:auto;background:#f8fafc;b
 pub(super) struct Content<'a> {
     pub(super) summary: String,
     pub(super) explanation: Explanation<'a>,
+    pub(super) zones: Zones<'a>,
     pub(super) events: &'a [Value],
     /// Number of lines that are no events.
     pub(super) unread: usize,
@@ -57,8 +60,11 @@ pub(super) fn page(content: &Content<'_>) -> String {
     }
     missing(&mut page, content);
     page.push_str("</p><p class=\"n\">Times come from each node's clock; clocks may differ.</p>");
-    timeline::draw(&mut page, explanation);
     let has_days = span.is_some_and(|(first, last)| rfc3339(first)[..10] != rfc3339(last)[..10]);
+    if content.zones.is_any() {
+        zones(&mut page, &content.zones, has_days);
+    }
+    timeline::draw(&mut page, explanation);
     table(&mut page, incidents, has_days);
     if !explanation.views.is_empty() {
         views(&mut page, &explanation.views, has_days);
@@ -159,6 +165,47 @@ fn reported_by(incident: &Incident<'_>) -> String {
     }
 }
 
+/// The losses of each zone.
+fn zones(page: &mut String, zones: &Zones<'_>, has_days: bool) {
+    page.push_str("<h2>Losses by zone</h2>");
+    if !zones.losses.is_empty() {
+        page.push_str(
+            "<table><thead><tr><th>Zone</th><th>Failed nodes</th><th>Came back</th><th>Failed ranks</th>\
+             <th>First failure (UTC)</th><th>Last failure (UTC)</th></tr></thead><tbody>",
+        );
+    }
+    let text = |nodes: &BTreeSet<&str>| match nodes.len() {
+        0 => "-".to_owned(),
+        count => format!("{} ({count})", fold(nodes.iter().copied())),
+    };
+    for one in zones.losses.iter().take(ROWS_MAX) {
+        let ranks = match one.ranks.is_empty() {
+            true => "-".to_owned(),
+            false => ranks_text(&one.ranks),
+        };
+        let _ = write!(
+            page,
+            "<tr><td>{}</td><td>{}</td><td>{}</td><td>{ranks}</td><td class=\"t\">{}</td><td class=\"t\">{}</td></tr>",
+            escaped(one.zone),
+            escaped(&text(&one.failed)),
+            escaped(&text(&one.back)),
+            moment(one.first_us, has_days),
+            moment(one.last_us, has_days),
+        );
+    }
+    if !zones.losses.is_empty() {
+        page.push_str("</tbody></table>");
+        more(page, zones.losses.len());
+    }
+    if zones.whole > 0 {
+        let _ = write!(
+            page,
+            "<p>{} without a loss.</p>",
+            counted(zones.whole, "zone")
+        );
+    }
+}
+
 fn views(page: &mut String, views: &[View<'_>], has_days: bool) {
     page.push_str(
         "<h2>Reports of nodes while they were cut off</h2><p class=\"n\">Their own view, which is no event of the job. \
@@ -230,6 +277,27 @@ mod tests {
             !page.contains("<script") && !page.contains("http"),
             "{page}"
         );
+    }
+
+    #[test]
+    fn losses_have_a_row_for_each_zone() {
+        let event = |member: &str, zone: &str| {
+            json!({ "event": "node-failed", "node": "n1", "member": member, "zone": zone, "unix_us": 1_000_000,
+                "ranks": [3, 4] })
+        };
+        let up =
+            json!({ "event": "node-up", "node": "n1", "member": "n9", "zone": "z3", "unix_us": 5 });
+        let page = page_of(&[event("n4", "row1/<z2>"), up], 0);
+        for there in [
+            "<h2>Losses by zone</h2>",
+            "<td>row1/&lt;z2&gt;</td><td>n4 (1)</td><td>-</td><td>ranks 3-4</td><td class=\"t\">00:00:01.000000</td>",
+            "<p>1 zone without a loss.</p>",
+        ] {
+            assert!(page.contains(there), "{there}: {page}");
+        }
+        let mut event = event("n4", "");
+        event.as_object_mut().expect("an object").remove("zone");
+        assert!(!page_of(&[event], 0).contains("Losses by zone"));
     }
 
     /// Times do not wrap, all other text may: no row is wider than the page.

@@ -50,7 +50,3 @@ pub(crate) const GROWING_BYTES_MAX: usize =
 pub(crate) const CERTIFICATE_LIFE_US: u64 = 60_000_000;
 /// Versions of maps are below this; a higher one is rejected.
 pub(crate) const MAP_VERSION_MAX: u64 = 1 << 62;
-
-/// The key of an `AttributeChanged` event, as long as the engine keeps it (`Overlay::changed_key`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct KeyHandle(pub(crate) u64);

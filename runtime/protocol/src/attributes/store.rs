@@ -10,8 +10,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use crate::attributes::message::{Ask, PIECE_SIZE, Piece, SECTION_SIZE, Section};
 use crate::attributes::pending::{Pending, PendingRequests};
 use crate::attributes::replica::Replica;
-use crate::attributes::{KeyHandle, MONITOR_KEY, Map};
+use crate::attributes::{MONITOR_KEY, Map};
 use crate::codec::{Full, Writer};
+use crate::event::KeyHandle;
 use crate::identity::MemberId;
 use crate::time::Instant;
 

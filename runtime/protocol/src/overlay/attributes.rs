@@ -11,12 +11,10 @@
 //! reported to the application is always that of the map, because the application is told at once.
 
 use crate::attributes::message::{Ask, Section};
-use crate::attributes::{
-    KEY_MAX, KeyHandle, MAP_BYTES_MAX, MAP_VERSION_MAX, MONITORS_MAX, Taken, VALUE_MAX,
-};
+use crate::attributes::{KEY_MAX, MAP_BYTES_MAX, MAP_VERSION_MAX, MONITORS_MAX, Taken, VALUE_MAX};
 use crate::cause::CauseKind;
 use crate::codec::Writer;
-use crate::event::EventKind;
+use crate::event::{EventKind, KeyHandle};
 use crate::frame::Kind;
 use crate::identity::MemberId;
 use crate::interface::{Class, Phase, Route, Target};

@@ -19,7 +19,7 @@ use crate::reporters::NO_MARK;
 use crate::state::NodeState;
 use crate::time::Instant;
 use crate::verdict;
-use crate::wire::{FailureClaim, Message, Strength};
+use crate::wire::{FailureClaim, Message, NodeFact, Strength};
 
 /// Own frames that are too old to be answered: those sent between one and two deadlines ago, or earlier.
 #[derive(Clone, Copy, Debug)]
@@ -151,7 +151,7 @@ impl Overlay {
             .table
             .get(id)
             .filter(|member| member.state == NodeState::Failed)?;
-        let about = member.fact();
+        let about = NodeFact::of(member);
         Some(FailureClaim {
             strength: self.asserted_strength(member.removed_at),
             about,

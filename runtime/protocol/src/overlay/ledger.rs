@@ -25,7 +25,7 @@ impl Overlay {
     /// Number of entries.
     #[must_use]
     pub fn ledger_entries(&self) -> usize {
-        self.ledger.len()
+        self.ledger.count()
     }
 
     /// Digest of the ledger: equal ledgers have equal digests.

@@ -58,7 +58,7 @@ mod topology;
 mod traffic;
 mod views;
 mod watch;
-#[cfg(test)]
+#[cfg(all(test, debug_assertions))]
 mod work_tests;
 
 use std::collections::VecDeque;

@@ -179,7 +179,7 @@ impl Overlay {
 
     /// A record as it is sent; `None` if it is not sent.
     pub(super) fn record_of<'a>(&self, member: &'a Member) -> Option<NodeFact<'a>> {
-        let mut record = member.fact();
+        let mut record = NodeFact::of(member);
         if !self.rules.sends_verdicts {
             match record.state {
                 NodeState::Failed => return None,

@@ -15,7 +15,7 @@ use crate::overlay::views::View;
 use crate::parameters::Parameters;
 use crate::subjects::Subject;
 use crate::time::Instant;
-use crate::wire::{ASKED_SHIFT, Acks, Fact, write_version};
+use crate::wire::{ASKED_SHIFT, Acks, Fact, NodeFact, write_version};
 
 impl Overlay {
     /// Writes the next frame into `buffer` and returns its receiver; `None` when there is nothing to send.
@@ -282,7 +282,7 @@ impl Overlay {
 
     fn write_own(&self, writer: &mut Writer<'_>) -> Result<(), Full> {
         match self.table.get(self.own) {
-            Some(own) => own.fact().write(writer),
+            Some(own) => NodeFact::of(own).write(writer),
             None => Err(Full),
         }
     }

@@ -37,7 +37,7 @@ impl Overlay {
             links: self.links.len(),
             dirty: self.links.values().map(Link::waiting).sum(),
             flights: self.links.values().map(|link| link.flights()).sum(),
-            replay: self.news.replay.len(),
+            replay: self.news.replay.count(),
             intents: self.outbox.len() + self.news.views.len(),
             indirect_probes: self.watch.indirect_probes.len(),
             events: self.events.len(),

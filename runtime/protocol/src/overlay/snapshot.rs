@@ -17,7 +17,7 @@ use crate::overlay::Overlay;
 use crate::subjects::Subject;
 use crate::table::Member;
 use crate::time::Instant;
-use crate::wire::Fact;
+use crate::wire::{Fact, NodeFact};
 
 const SNAPSHOT_VERSION: u8 = 4;
 /// Added to the attribute version of the predecessor, whose last writes may be in no snapshot.
@@ -62,7 +62,7 @@ impl Overlay {
         let own = self.table.get(self.own).into_iter();
         let others = self.table.iter().filter(|member| member.id != self.own);
         for member in own.chain(others) {
-            append(bytes, &Fact::Node(member.fact()));
+            append(bytes, &Fact::Node(NodeFact::of(member)));
             let incarnation = member.version.incarnation;
             for fact in member.ranks.values() {
                 append(

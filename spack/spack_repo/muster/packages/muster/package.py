@@ -242,5 +242,5 @@ class CargoBuilder(BuiltinCargoBuilder):
 
     def check(self):
         """What needs no launcher and no other libfabric."""
-        crates = ["-p", "muster-protocol", "-p", "muster-provider", "-p", "muster-fabric"]
-        self._cargo("test", *crates)
+        crates = ["wire", "age", "protocol", "provider", "fabric"]
+        self._cargo("test", *(f"--package=muster-{name}" for name in crates))
