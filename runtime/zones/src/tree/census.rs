@@ -14,6 +14,7 @@ use crate::roles::{Role, choose};
 use crate::tree::level::{Child, Level};
 use crate::tree::publication::{BELOW_KEY, CONTACTS_MAX, OUTSIDE_KEY, Publication};
 use crate::tree::states::{ZoneState, ZoneStates};
+use crate::tree::supervision::FORM_DEADLINES;
 use crate::tree::{Tree, TreeEvent};
 
 impl Tree {
@@ -96,8 +97,10 @@ impl Tree {
     fn publish_below(&mut self, level: usize) {
         let mut states = self.below(level - 1);
         states.extend(self.declarations(level));
+        let below = &self.levels[level - 1];
         let publication = Publication {
             incarnation: self.levels[level].engine.version().incarnation,
+            outcasts: BTreeMap::from([(below.zone.level, below.outcast)]),
             states,
             ..Publication::default()
         };
@@ -171,9 +174,12 @@ impl Tree {
         if let Some((_, first)) = first.filter(|(_, first)| !first.contacts.is_empty()) {
             outside.contacts.clone_from(&first.contacts);
         }
+        let own = current.engine.id();
+        let has_other = publications.iter().any(|(id, _)| *id != own);
+        let is_old = self.now >= current.began_at.after(self.deadlines(FORM_DEADLINES));
         let current = &mut self.levels[level];
         current.outside = outside;
-        current.has_outside = true;
+        current.has_outside |= has_other || is_old;
     }
 
     /// The nodes of the base zone of which nothing is known, once it has formed.

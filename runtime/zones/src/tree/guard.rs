@@ -11,8 +11,10 @@ use muster_protocol::{Instant, LedgerKey, MemberId};
 use crate::assignment::GUARDS;
 use crate::map::ZoneId;
 use crate::roles::guards;
-use crate::tree::level::{Child, Level};
+use crate::tree::level::{Child, Level, ZoneVerdict};
+use crate::tree::publication::Outcast;
 use crate::tree::states::{ZoneState, ZoneStates};
+use crate::tree::supervision::JUDGED_DEADLINES;
 use crate::tree::{Tree, zone_number};
 
 /// A zone that is absent for this many deadlines has failed.
@@ -36,17 +38,16 @@ impl Tree {
         let now = self.now;
         self.levels[level].count_children(&origins, now);
         self.look_further(level, &origins);
-        let mut was_wrong = false;
         for child in self.levels[level].children.values_mut() {
             if child.live > 0 && !planted::on(Fault::ZoneNotRefuted) {
-                was_wrong |= child.is_stale;
                 child.state.is_failed = false;
                 child.is_stale = false;
             }
         }
         self.follow_members(level, &origins);
         self.declare(level, &origins);
-        self.count_declarations(level, was_wrong);
+        self.count_declarations(level);
+        self.settle(level);
     }
 
     /// Takes what the members of the zone have published about the zones below it.
@@ -123,13 +124,17 @@ impl Tree {
                 let told = tellers
                     .iter()
                     .filter_map(|(_, id)| current.below_from.get(id));
+                let mut outcast = Outcast::default();
+                let outcasts = told.clone().filter_map(|one| one.outcasts.get(&zone.level));
+                outcasts.for_each(|one| outcast.merge(*one));
                 let told = told.map(|publication| publication.states.below(&self.map, zone));
                 let agreed = told.reduce(|one, other| one.agree(other, &self.map, Some(zone)));
-                Some((zone.number, agreed?))
+                Some((zone.number, agreed?, outcast))
             });
-        for (number, below) in below.collect::<Vec<_>>() {
+        for (number, below, outcast) in below.collect::<Vec<_>>() {
             if let Some(child) = self.levels[level].children.get_mut(&number) {
                 child.below = below;
+                child.outcast = outcast;
             }
         }
     }
@@ -177,28 +182,66 @@ impl Tree {
         ended.count() < self.map.nodes_below(zone)
     }
 
-    /// Counts how often the zone below this level, which is the local node's, was on the weaker side of a split: the
-    /// other side has declared it failed, or it has done so with zones of the other side (`was_wrong`).
-    fn count_declarations(&mut self, level: usize, was_wrong: bool) {
+    /// Counts how often the zone below this level, which is the local node's, was declared failed.
+    fn count_declarations(&mut self, level: usize) {
         let own = self.levels[level - 1].zone.number;
         let declared = self.levels[level].children.get(&own);
         let declared = declared.map_or(0, |child| child.state.declared);
-        let is_judged = self.now <= self.levels[level].judged_until;
+        let current = &mut self.levels[level];
+        let (is_judged, is_new) = (
+            self.now <= current.judged_until,
+            self.now <= current.is_new_until,
+        );
         let below = &mut self.levels[level - 1];
-        let before = below.outcast.count;
         if let Some(held) = below.outside.outcasts.get(&below.zone.level) {
             below.outcast.merge(*held);
         }
-        let is_declared = declared > below.outcast.known;
-        below.outcast.known = below.outcast.known.max(declared);
-        let is_counted = below.outcast.count > before;
-        if is_judged && (is_declared || was_wrong) && !is_counted {
-            below.outcast.count += u32::from(!planted::on(Fault::OutcastNotTold));
+        if declared > below.outcast.known {
+            below.outcast.known = declared;
+            match is_new {
+                true => below.outcast.past = declared,
+                false => self.count_outcast(level, is_judged),
+            }
         }
-        if is_judged && below.outcast.count > before {
-            // Once for each time that the local node has yielded.
-            self.levels[level].judged_until = Instant::default();
+    }
+
+    /// The zone below this level was on the weaker side of a split.
+    fn count_outcast(&mut self, level: usize, is_judged: bool) {
+        self.levels[level - 1].outcast.count +=
+            u32::from(is_judged && !planted::on(Fault::OutcastNotTold));
+    }
+
+    /// Settles which side of a split was wrong. A zone that the local side holds failed is there again: if it was
+    /// on the weaker side, it becomes outcast soon. If it does not, and its nodes have not all started again, the local
+    /// node's zone was on the weaker side, even if its present supervisors have not yielded, as they joined later.
+    fn settle(&mut self, level: usize) {
+        let (now, window_us) = (self.now, self.deadlines(JUDGED_DEADLINES));
+        let own_count = self.levels[level - 1].outcast.count;
+        let mut was_wrong = false;
+        for child in self.levels[level].children.values_mut() {
+            let Some(verdict) = &mut child.verdict else {
+                child.verdict = child.state.is_failed.then_some(ZoneVerdict {
+                    declared: child.state.declared,
+                    count: child.outcast.count,
+                    own_count,
+                    back_since: None,
+                });
+                continue;
+            };
+            if child.live == 0 {
+                verdict.back_since = None;
+                continue;
+            }
+            let since = *verdict.back_since.get_or_insert(now);
+            let is_settled = child.outcast.past >= verdict.declared
+                || child.outcast.count > verdict.count
+                || own_count > verdict.own_count;
+            if is_settled || now >= since.after(window_us) {
+                was_wrong |= !is_settled;
+                child.verdict = None;
+            }
         }
+        self.count_outcast(level, was_wrong);
     }
 
     /// The zones below the zone of this level, with their states, and the nodes of this zone that have never been

@@ -28,6 +28,8 @@ pub(super) const CONTACTS_MAX: usize = 8;
 pub(super) struct Outcast {
     /// Declarations that its supervisors know of.
     pub(super) known: u32,
+    /// Those of them that were about the zone before all its nodes had started again.
+    pub(super) past: u32,
     /// How often the zone was the weaker side, so that its nodes are outcast.
     pub(super) count: u32,
 }
@@ -36,6 +38,7 @@ impl Outcast {
     /// The later of both.
     pub(super) fn merge(&mut self, other: Self) {
         self.known = self.known.max(other.known);
+        self.past = self.past.max(other.past);
         self.count = self.count.max(other.count);
     }
 }
@@ -65,6 +68,7 @@ impl Publication {
         for (level, outcast) in &self.outcasts {
             bytes.push(*level);
             bytes.extend(outcast.known.to_le_bytes());
+            bytes.extend(outcast.past.to_le_bytes());
             bytes.extend(outcast.count.to_le_bytes());
         }
         self.states.encode(&mut bytes);
@@ -90,9 +94,11 @@ impl Publication {
         for _ in 0..*count {
             let (level, after) = rest.split_first()?;
             let (known, after) = after.split_first_chunk::<4>()?;
+            let (past, after) = after.split_first_chunk::<4>()?;
             let (times, after) = after.split_first_chunk::<4>()?;
             let outcast = Outcast {
                 known: u32::from_le_bytes(*known),
+                past: u32::from_le_bytes(*past),
                 count: u32::from_le_bytes(*times),
             };
             outcasts.insert(*level, outcast);
@@ -151,11 +157,11 @@ mod tests {
         fn a_publication_is_read_as_it_was_written(
             incarnation: u64,
             contacts in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..40), 0..CONTACTS_MAX),
-            outcasts in prop::collection::btree_map(0u8..4, (any::<u32>(), any::<u32>()), 0..3),
+            outcasts in prop::collection::btree_map(0u8..4, any::<[u32; 3]>(), 0..3),
             states in any_states(),
         ) {
             let outcasts = outcasts.into_iter();
-            let outcasts = outcasts.map(|(level, (known, count))| (level, Outcast { known, count }));
+            let outcasts = outcasts.map(|(level, [known, past, count])| (level, Outcast { known, past, count }));
             let publication = Publication { incarnation, contacts, outcasts: outcasts.collect(), states };
             prop_assert_eq!(Publication::decode(&map(), &publication.encode()), Some(publication));
         }

@@ -17,16 +17,16 @@ use crate::tree::level::Level;
 use crate::tree::{Tree, TreeEvent, zone_config};
 
 /// A zone whose view is not complete counts as formed after this many deadlines, if the view has not changed for two.
-const FORM_DEADLINES: u64 = 10;
+pub(super) const FORM_DEADLINES: u64 = 10;
 /// A member that is not chosen leaves the zone above after this many deadlines.
 const SPARE_DEADLINES: u64 = 20;
 /// Most addresses that are tried to find the zone above.
 const SEEDS: usize = 64;
 /// A declaration that a zone has failed counts against it for this many deadlines after its supervisor has yielded.
-const JUDGED_DEADLINES: u64 = 20;
+pub(super) const JUDGED_DEADLINES: u64 = 20;
 
 impl Tree {
-    fn deadlines(&self, count: u64) -> u64 {
+    pub(super) fn deadlines(&self, count: u64) -> u64 {
         count * self.config.deadline_us
     }
 
@@ -159,8 +159,8 @@ impl Tree {
         }
         let mut above = Level::new(zone, engine.into(), self.now);
         above.seeds_later = later;
-        if self.levels[level].has_outside {
-            above.judged_until = self.now.after(self.deadlines(JUDGED_DEADLINES));
+        if !self.levels[level].has_outside {
+            above.is_new_until = self.now.after(self.deadlines(JUDGED_DEADLINES));
         }
         if !planted::on(Fault::HandoverIgnored) {
             self.hand_over(level, &mut above);

@@ -31,13 +31,18 @@ impl Excuse {
     /// Whether it excuses that one of these nodes declares the other failed: they were apart, or both were on the
     /// smaller side, which takes over the verdicts of the other.
     fn covers(&self, one: usize, other: usize, now: Instant) -> bool {
-        let inside = self.inside.iter().filter(|is_inside| **is_inside).count();
-        let is_smaller = |node: usize| match self.inside[node] {
-            true => 2 * inside <= self.inside.len(),
-            false => 2 * inside >= self.inside.len(),
-        };
+        let is_smaller = |node| self.is_on_smaller_side(node);
         let is_apart = self.inside[one] != self.inside[other];
         self.holds(now) && (is_apart || (is_smaller(one) && is_smaller(other)))
+    }
+
+    /// Whether a node is on the side with fewer nodes, or both sides are equal.
+    fn is_on_smaller_side(&self, node: usize) -> bool {
+        let inside = self.inside.iter().filter(|is_inside| **is_inside).count();
+        match self.inside[node] {
+            true => 2 * inside <= self.inside.len(),
+            false => 2 * inside >= self.inside.len(),
+        }
     }
 
     fn holds(&self, now: Instant) -> bool {
@@ -48,6 +53,14 @@ impl Excuse {
 impl ZonedWorld {
     /// Checks an event of a node.
     pub(super) fn check(&mut self, observer: usize, event: TreeEvent) {
+        if let TreeEvent::Outcast { zone } = event
+            && !self.may_be_outcast(observer)
+        {
+            let at = self.at();
+            self.violations.push(format!(
+                "{at} node {observer} was told that {zone:?} is outcast: it was in the largest part of the job"
+            ));
+        }
         let failed: Vec<usize> = match event {
             TreeEvent::Node {
                 node,
@@ -101,6 +114,15 @@ impl ZonedWorld {
             && !is_excused
             && !self.was_in_smaller_part(node)
             && !self.joined_during_split(observer)
+    }
+
+    /// Whether a node has been on the smaller side of a cut, or in a part that was not the largest.
+    fn may_be_outcast(&self, node: usize) -> bool {
+        let now = self.now();
+        let mut cuts = self.excuses.iter();
+        let is_smaller =
+            cuts.any(|cut| cut.is_cut && cut.holds(now) && cut.is_on_smaller_side(node));
+        is_smaller || self.was_in_smaller_part(node)
     }
 
     /// Whether a node started before the sides of a cut had met: it may have joined either side.
