@@ -187,13 +187,6 @@ impl Engine {
         }
     }
 
-    /// Sets how many nodes of the whole job the host sees alive, see [`Overlay::reaches`].
-    pub fn reaches(&mut self, nodes: u32) {
-        if let Self::Overlay(engine) = self {
-            engine.reaches(nodes);
-        }
-    }
-
     /// The measured lateness of the host, in microseconds.
     #[must_use]
     pub fn lateness_us(&self) -> u64 {

@@ -11,8 +11,11 @@ pub const MTU_MAX: usize = 65_000;
 /// Policy of a member that learns that it was declared failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// Rejoin with a higher incarnation.
+    /// Rejoin with a higher incarnation, and take over the view of the members that said so.
     Rejoin,
+    /// Return with a higher incarnation, and keep the view: two sides of a split merge. The host is not told, and
+    /// decides itself which side was wrong.
+    Merge,
     /// Stop: for jobs whose MPI cannot take back a failure.
     Stop,
 }

@@ -51,9 +51,7 @@ impl EventLoop {
             TreeEvent::Majority { reached, of } => {
                 self.tell_of_job(EventKind::Majority { reached, of })
             }
-            TreeEvent::Promoted { zone }
-            | TreeEvent::Yielded { zone }
-            | TreeEvent::Demoted { zone } => {
+            TreeEvent::Promoted { zone } | TreeEvent::Demoted { zone } => {
                 let path = self.tree.map().path(zone);
                 info!(
                     zone = path,

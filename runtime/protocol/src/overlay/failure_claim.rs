@@ -11,6 +11,7 @@
 //! Frames are identified by sequence number. Each engine remembers its own sequence number at two points in
 //! time instead of comparing clocks.
 
+use crate::config::Policy;
 use crate::frame::{FrameName, Header};
 use crate::identity::MemberId;
 use crate::overlay::Overlay;
@@ -88,11 +89,13 @@ impl Overlay {
             return false;
         }
         self.heard(from);
+        if self.config.policy == Policy::Merge {
+            return self.return_to(header, failure_claim, answers);
+        }
         let yields = |ours: Strength| verdict::yields(ours, failure_claim.strength);
-        let lost_at = self.lost_at([from].into_iter());
-        if !yields(self.asserted_strength(lost_at)) {
+        if !yields(self.asserted_strength()) {
             self.send_failure_claim(header);
-        } else if !yields(self.strength_since(lost_at)) {
+        } else if !yields(self.strength()) {
             // Yields only because it overslept: the sender may have missed more. It asks again when that
             // time is over.
             self.counters.failure_claims_requeried += 1;
@@ -102,6 +105,24 @@ impl Overlay {
             self.counters.failure_claims_requeried += 1;
             self.send_failure_claim(header);
         }
+        true
+    }
+
+    /// Takes such a claim if views are merged: a new incarnation refutes it. Each of the two members returns to the
+    /// other's view when the other has claimed its failure. Returns false if the local member has a new incarnation
+    /// already, of which the sender does not know yet.
+    fn return_to(&mut self, header: Header, claim: &FailureClaim<'_>, answers: FrameName) -> bool {
+        let is_late = claim.about.version.incarnation < self.own_version().incarnation;
+        if is_late {
+            self.introduce_to(header.sender);
+            return false;
+        }
+        if self.is_fresh(answers) {
+            self.outcast(Some(header.sender), &claim.about);
+        } else {
+            self.counters.failure_claims_requeried += 1;
+        }
+        self.send_failure_claim(header);
         true
     }
 
@@ -115,7 +136,6 @@ impl Overlay {
         }
         let unrefuted = about.version.minor >= own.minor;
         let by_others = about.reporters.iter().any(|by| !self.may_report(by));
-        let lost_at = self.lost_at(about.reporters.iter());
         // The side of a reporter that is back in another incarnation has yielded.
         let by_yielded = about
             .reporters
@@ -124,7 +144,7 @@ impl Overlay {
         if unrefuted
             && by_others
             && !by_yielded
-            && verdict::yields(self.asserted_strength(lost_at), failure_claim.strength)
+            && verdict::yields(self.asserted_strength(), failure_claim.strength)
         {
             // Only failed members reported it, and theirs is the larger side.
             self.outcast(Some(from), about);
@@ -153,25 +173,15 @@ impl Overlay {
             .filter(|member| member.state == NodeState::Failed)?;
         let about = NodeFact::of(member);
         Some(FailureClaim {
-            strength: self.asserted_strength(member.removed_at),
+            strength: self.asserted_strength(),
             about,
         })
     }
 
-    /// When the first of these members was removed from the view as failed; now if none was.
-    fn lost_at(&self, members: impl Iterator<Item = MemberId>) -> Instant {
-        let held = members.filter_map(|id| self.table.get(id));
-        let failed = held.filter(|member| member.state == NodeState::Failed);
-        failed
-            .map(|member| member.removed_at)
-            .fold(self.now, Instant::min)
-    }
-
-    /// The strength that is sent with failure claims about a member that was removed at this time. An engine that
-    /// overslept a deadline has missed changes of the view, perhaps its own removal: for two more deadlines it counts
-    /// as the weakest.
-    fn asserted_strength(&self, removed_at: Instant) -> Strength {
-        let strength = self.strength_since(removed_at);
+    /// The strength that is sent with failure claims. An engine that overslept a deadline has missed
+    /// changes of the view, perhaps its own removal: for two more deadlines it counts as the weakest.
+    pub(super) fn asserted_strength(&self) -> Strength {
+        let strength = self.strength();
         if self.has_overslept() {
             return Strength {
                 live: 0,
@@ -179,15 +189,6 @@ impl Overlay {
             };
         }
         strength
-    }
-
-    /// The strength of the local side since a member of the other was removed.
-    fn strength_since(&self, removed_at: Instant) -> Strength {
-        let strength = self.strength();
-        Strength {
-            live: self.reach.strength(strength.live, removed_at),
-            ..strength
-        }
     }
 
     /// The strength of the local view.

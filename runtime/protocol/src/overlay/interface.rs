@@ -118,12 +118,6 @@ impl Overlay {
         self.watch.lateness.strain(busy_us);
     }
 
-    /// Sets how many nodes of the whole job the host sees alive. It is a strength of the local view when a split ends,
-    /// before the number of its members.
-    pub fn reaches(&mut self, nodes: u32) {
-        self.reach.set(self.now, nodes);
-    }
-
     /// The measured lateness of the host, decaying, in microseconds; widens every deadline.
     #[must_use]
     pub fn lateness_us(&self) -> u64 {

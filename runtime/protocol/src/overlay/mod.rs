@@ -46,7 +46,6 @@ mod paper;
 mod parameter_check;
 mod parts;
 mod push;
-mod reach;
 mod receive;
 mod refutation;
 mod restart_inquiry;
@@ -87,7 +86,6 @@ use crate::time::Instant;
 pub use correlation::GroupFailure;
 use outbox::{Intent, Outbox};
 use parts::{Dissemination, JoinState, TopologyState, WatchState};
-use reach::Reach;
 use rules::Rules;
 pub use sizes::Sizes;
 pub use snapshot::ResumeError;
@@ -119,7 +117,6 @@ pub struct Overlay {
     counters: Counters,
     attributes: Store,
     ledger: Ledger,
-    reach: Reach,
     now: Instant,
     /// The result of `poll_timeout`, until the next input or frame.
     timeout: Option<Instant>,
@@ -159,7 +156,6 @@ impl Overlay {
             counters: Counters::default(),
             attributes: Store::new(config.attribute_bytes_max),
             ledger: Ledger::new(config.zone.ledger_entries_max),
-            reach: Reach::default(),
             now: Instant::default(),
             timeout: None,
             leave_until: Instant::NEVER,

@@ -71,7 +71,10 @@ impl Overlay {
                 self.outcast(from, fact);
             }
             _ if planted::on(Fault::SkippedRefutation) => {}
-            NodeState::Failed if self.is_by_another_side(fact.reporters) => {
+            NodeState::Failed
+                if self.is_by_another_side(fact.reporters)
+                    && self.config.policy != Policy::Merge =>
+            {
                 // A higher minor would bring the local member into that side's view, and its verdicts into the
                 // local one. One of the two views must be given up as a whole.
                 from.into_iter().for_each(|from| self.disown(from));
@@ -161,6 +164,12 @@ impl Overlay {
     /// Before a rejoin the engine forgets which members *it* held failed (the two views diverged) and all
     /// reports, and takes over the view of the sender before it talks to any other member.
     pub(super) fn outcast(&mut self, from: Option<MemberId>, fact: &NodeFact<'_>) {
+        if self.config.policy == Policy::Merge {
+            self.counters.refutations += 1;
+            self.renew_own(fact.version.max(self.own_version()).reborn());
+            from.into_iter().for_each(|from| self.introduce_to(from));
+            return;
+        }
         self.counters.outcasts += 1;
         self.emit(
             self.own,

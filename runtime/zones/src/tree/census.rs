@@ -67,6 +67,7 @@ impl Tree {
             }
         }
         self.tell_states();
+        self.settle();
         self.tell_outcasts();
     }
 

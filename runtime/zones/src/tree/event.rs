@@ -54,11 +54,6 @@ pub enum TreeEvent {
         /// The zone above.
         zone: ZoneId,
     },
-    /// The members of a zone above had declared the local node failed. It takes over their view.
-    Yielded {
-        /// The zone above.
-        zone: ZoneId,
-    },
     /// The local node is no longer a member of a zone above.
     Demoted {
         /// The zone above.

@@ -11,10 +11,9 @@ use muster_protocol::{Instant, LedgerKey, MemberId};
 use crate::assignment::GUARDS;
 use crate::map::ZoneId;
 use crate::roles::guards;
-use crate::tree::level::{Child, Level, ZoneVerdict};
+use crate::tree::level::{Child, Level};
 use crate::tree::publication::Outcast;
 use crate::tree::states::{ZoneState, ZoneStates};
-use crate::tree::supervision::JUDGED_DEADLINES;
 use crate::tree::{Tree, zone_number};
 
 /// A zone that is absent for this many deadlines has failed.
@@ -41,13 +40,11 @@ impl Tree {
         for child in self.levels[level].children.values_mut() {
             if child.live > 0 && !planted::on(Fault::ZoneNotRefuted) {
                 child.state.is_failed = false;
-                child.is_stale = false;
             }
         }
         self.follow_members(level, &origins);
         self.declare(level, &origins);
         self.count_declarations(level);
-        self.settle(level);
     }
 
     /// Takes what the members of the zone have published about the zones below it.
@@ -83,7 +80,6 @@ impl Tree {
             held.is_none_or(|child| child.live == 0) || planted::on(Fault::ZoneBelieved);
         let is_new = match held {
             None => true,
-            Some(child) if child.is_stale => true,
             Some(child) => {
                 let is_late = || self.is_absent_for_long(child);
                 (state.declared > child.state.declared || is_late()) && is_guard()
@@ -98,7 +94,6 @@ impl Tree {
         if state.is_failed && is_absent && is_new {
             child.state.is_failed = true;
             child.state.declared = state.declared;
-            child.is_stale = false;
         } else if !state.is_failed || !is_absent || child.state.is_failed {
             child.state.declared = child.state.declared.max(state.declared);
         }
@@ -134,7 +129,7 @@ impl Tree {
         for (number, below, outcast) in below.collect::<Vec<_>>() {
             if let Some(child) = self.levels[level].children.get_mut(&number) {
                 child.below = below;
-                child.outcast = outcast;
+                child.state.past = outcast.past;
             }
         }
     }
@@ -182,66 +177,26 @@ impl Tree {
         ended.count() < self.map.nodes_below(zone)
     }
 
-    /// Counts how often the zone below this level, which is the local node's, was declared failed.
+    /// Notes how often the zone below this level, which is the local node's, was declared failed. Of the base zone,
+    /// `settle` does.
     fn count_declarations(&mut self, level: usize) {
-        let own = self.levels[level - 1].zone.number;
-        let declared = self.levels[level].children.get(&own);
+        let Some(under) = level.checked_sub(1).filter(|under| *under > 0) else {
+            return;
+        };
+        let zone = self.levels[under].zone;
+        let declared = self.levels[level].children.get(&zone.number);
         let declared = declared.map_or(0, |child| child.state.declared);
-        let current = &mut self.levels[level];
-        let (is_judged, is_new) = (
-            self.now <= current.judged_until,
-            self.now <= current.is_new_until,
-        );
-        let below = &mut self.levels[level - 1];
-        if let Some(held) = below.outside.outcasts.get(&below.zone.level) {
+        let is_new = self.now <= self.levels[level].is_new_until;
+        let below = &mut self.levels[under];
+        if let Some(held) = below.outside.outcasts.get(&zone.level) {
             below.outcast.merge(*held);
         }
         if declared > below.outcast.known {
             below.outcast.known = declared;
-            match is_new {
-                true => below.outcast.past = declared,
-                false => self.count_outcast(level, is_judged),
+            if is_new {
+                below.outcast.past = declared;
             }
         }
-    }
-
-    /// The zone below this level was on the weaker side of a split.
-    fn count_outcast(&mut self, level: usize, is_judged: bool) {
-        self.levels[level - 1].outcast.count +=
-            u32::from(is_judged && !planted::on(Fault::OutcastNotTold));
-    }
-
-    /// Settles which side of a split was wrong. A zone that the local side holds failed is there again: if it was
-    /// on the weaker side, it becomes outcast soon. If it does not, and its nodes have not all started again, the local
-    /// node's zone was on the weaker side, even if its present supervisors have not yielded, as they joined later.
-    fn settle(&mut self, level: usize) {
-        let (now, window_us) = (self.now, self.deadlines(JUDGED_DEADLINES));
-        let own_count = self.levels[level - 1].outcast.count;
-        let mut was_wrong = false;
-        for child in self.levels[level].children.values_mut() {
-            let Some(verdict) = &mut child.verdict else {
-                child.verdict = child.state.is_failed.then_some(ZoneVerdict {
-                    declared: child.state.declared,
-                    count: child.outcast.count,
-                    own_count,
-                    back_since: None,
-                });
-                continue;
-            };
-            if child.live == 0 {
-                verdict.back_since = None;
-                continue;
-            }
-            let since = *verdict.back_since.get_or_insert(now);
-            let is_settled = child.outcast.past >= verdict.declared
-                || child.outcast.count > verdict.count
-                || own_count > verdict.own_count;
-            if is_settled || now >= since.after(window_us) {
-                was_wrong |= !is_settled;
-                child.verdict = None;
-            }
-        }
-        self.count_outcast(level, was_wrong);
     }
 
     /// The zones below the zone of this level, with their states, and the nodes of this zone that have never been

@@ -10,19 +10,6 @@ use crate::map::{ZoneId, ZoneMap};
 use crate::tree::publication::{Outcast, Publication};
 use crate::tree::states::{ZoneState, ZoneStates};
 
-/// That a zone has failed, as the local side holds it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ZoneVerdict {
-    /// How often it had been declared failed then.
-    pub(super) declared: u32,
-    /// How often it had been outcast before.
-    pub(super) count: u32,
-    /// How often the local node's zone had been.
-    pub(super) own_count: u32,
-    /// Since when the zone is there again.
-    pub(super) back_since: Option<Instant>,
-}
-
 /// A zone below, as the members of the zone above see it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Child {
@@ -33,12 +20,6 @@ pub(super) struct Child {
     /// Since when it has none; `None` while it has.
     pub(super) absent_since: Option<Instant>,
     pub(super) state: ZoneState,
-    /// Its state is what the weaker side of a split held: what the other side says about it counts.
-    pub(super) is_stale: bool,
-    /// The verdict that it has failed, until it is settled which side of a split was wrong.
-    pub(super) verdict: Option<ZoneVerdict>,
-    /// How often it was outcast, as its members say.
-    pub(super) outcast: Outcast,
     /// What its members have published about what is below it.
     pub(super) below: ZoneStates,
 }
@@ -60,10 +41,7 @@ pub(super) struct Level {
     pub(super) spare_since: Option<Instant>,
     /// Addresses to try if nobody answers at those that were published.
     pub(super) seeds_later: Vec<Vec<u8>>,
-    /// Until when a declaration that the zone below has failed means that the zone was on the weaker side of a split:
-    /// the local node has just yielded.
-    pub(super) judged_until: Instant,
-    /// Until when such a declaration is older than the zone below, whose nodes have all just started.
+    /// Until when a declaration that the zone below has failed is older than it: its nodes have all just started.
     pub(super) is_new_until: Instant,
     /// The zones below that have been alive, by number. None at level 0.
     pub(super) children: BTreeMap<u32, Child>,
@@ -75,7 +53,7 @@ pub(super) struct Level {
     pub(super) outside: Publication,
     /// Another member has published that, or the local node has been the only one to publish for a while.
     pub(super) has_outside: bool,
-    /// How often this zone was declared failed, as far as the local node knows as a member of the zone above.
+    /// What became of this zone, as far as the local node knows as a member of the zone above.
     pub(super) outcast: Outcast,
 }
 
@@ -91,7 +69,6 @@ impl Level {
             has_formed: false,
             spare_since: None,
             seeds_later: Vec::new(),
-            judged_until: Instant::default(),
             is_new_until: Instant::default(),
             children: BTreeMap::new(),
             below_from: BTreeMap::new(),

@@ -11,9 +11,8 @@
 //! - *Census.* Every node knows which zones are alive, and which of their nodes never were: its supervisors publish
 //!   that (`census`, `publication`, `states`). What they know outlives them.
 //! - *Split.* A zone that was cut off holds the rest of the job failed, and the rest holds it failed. When they meet,
-//!   the engines of the zone above decide which side yields, as those of any zone do. The nodes of a zone whose
-//!   supervisors have yielded are told that they are outcast, if it had been declared failed; the other side notices
-//!   nothing.
+//!   the views of the zones above merge. The nodes of zones that were on the weaker side are told that they are outcast
+//!   (`settle`); the other side notices nothing.
 //! - *Attributes* of nodes of other zones are copies that supervisors make (`relay`).
 //!
 //! The tree has the interface of an engine: inputs with the time, frames to send, events. Frames name their zone, by
@@ -27,7 +26,9 @@ mod ledger;
 mod level;
 mod publication;
 mod ranks;
+mod reach;
 mod relay;
+mod settle;
 mod states;
 mod supervision;
 
@@ -46,6 +47,8 @@ use crate::map::{ZoneId, ZoneMap};
 pub use event::TreeEvent;
 use level::Level;
 pub use publication::ZONES_KEYS;
+use reach::Reach;
+use settle::ZoneVerdict;
 use states::{ZoneState, ZoneStates};
 
 /// Most entries of a ledger.
@@ -112,6 +115,13 @@ pub struct Tree {
     lateness_us: u64,
     /// The local node knows half of the job's nodes or fewer to be alive.
     is_minority: bool,
+    /// How many nodes it has seen alive.
+    reach: Reach,
+    /// What the ranks were told about other zones, by number; only while the local node is a supervisor.
+    verdicts: BTreeMap<u32, ZoneVerdict>,
+    /// When its zone was counted as outcast last, and how often it had been by then.
+    outcast_at: Instant,
+    outcast_seen: u32,
     /// The number of nodes that are alive may have changed.
     is_reach_dirty: bool,
     /// The states outside of the base zone that the host was told.
@@ -215,6 +225,10 @@ impl Tree {
             ranks_due: Instant::NEVER,
             lateness_us: 0,
             is_minority: false,
+            reach: Reach::default(),
+            verdicts: BTreeMap::new(),
+            outcast_at: Instant::default(),
+            outcast_seen: 0,
             is_reach_dirty: true,
             told: ZoneStates::default(),
             outcasts_told: None,
@@ -505,16 +519,13 @@ impl Tree {
         is_busy
     }
 
-    /// Counts the nodes of the job that are alive as far as the local node knows. That is the strength of its side in
-    /// the zones above. Tells if they have become the smaller part of the job, or the larger part again.
+    /// Counts the nodes of the job that are alive as far as the local node knows. Tells if they have become the smaller part of the job, or the larger part again.
     fn count_reached(&mut self) {
         if !core::mem::take(&mut self.is_reach_dirty) {
             return;
         }
         let reached = self.count_nodes(|state| !state.is_failed && !state.is_absent);
-        for level in &mut self.levels[1..] {
-            level.engine.reaches(reached as u32);
-        }
+        self.reach.set(self.now, reached as u32);
         let alive = self.count_nodes(|state| !state.is_failed);
         let total = self.map.directory().len();
         let is_minority = 2 * alive <= total;
@@ -576,7 +587,7 @@ impl Tree {
                     self.relay(level, event.member, key);
                 }
             }
-            EventKind::Outcast => self.yielded(level),
+            EventKind::Outcast => self.yielded(),
             _ => {}
         }
     }

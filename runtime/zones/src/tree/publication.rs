@@ -23,23 +23,41 @@ pub(super) const BELOW_KEY: &[u8] = b"muster.zones.below";
 /// Most addresses.
 pub(super) const CONTACTS_MAX: usize = 8;
 
-/// How often a zone of the local node was declared failed while it was alive.
+/// What became of a zone of the local node in the splits of the job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Outcast {
-    /// Declarations that its supervisors know of.
+    /// How often it was declared failed, as far as its supervisors know.
     pub(super) known: u32,
-    /// Those of them that were about the zone before all its nodes had started again.
+    /// How often before all its nodes had started again.
     pub(super) past: u32,
-    /// How often the zone was the weaker side, so that its nodes are outcast.
+    /// How often it was on the weaker side, so that its nodes are outcast.
     pub(super) count: u32,
+    /// In a split that has not ended: the nodes of the job that it sees alive; otherwise 0.
+    pub(super) least: u32,
+    /// And those that it saw before.
+    pub(super) most: u32,
 }
 
 impl Outcast {
-    /// The later of both.
+    /// Takes the later of both counts.
     pub(super) fn merge(&mut self, other: Self) {
         self.known = self.known.max(other.known);
         self.past = self.past.max(other.past);
         self.count = self.count.max(other.count);
+    }
+
+    fn fields(self) -> [u32; 5] {
+        [self.known, self.past, self.count, self.least, self.most]
+    }
+
+    fn of([known, past, count, least, most]: [u32; 5]) -> Self {
+        Self {
+            known,
+            past,
+            count,
+            least,
+            most,
+        }
     }
 }
 
@@ -67,9 +85,7 @@ impl Publication {
         bytes.push(self.outcasts.len() as u8);
         for (level, outcast) in &self.outcasts {
             bytes.push(*level);
-            bytes.extend(outcast.known.to_le_bytes());
-            bytes.extend(outcast.past.to_le_bytes());
-            bytes.extend(outcast.count.to_le_bytes());
+            bytes.extend(outcast.fields().into_iter().flat_map(u32::to_le_bytes));
         }
         self.states.encode(&mut bytes);
         bytes
@@ -93,16 +109,14 @@ impl Publication {
         let mut outcasts = BTreeMap::new();
         for _ in 0..*count {
             let (level, after) = rest.split_first()?;
-            let (known, after) = after.split_first_chunk::<4>()?;
-            let (past, after) = after.split_first_chunk::<4>()?;
-            let (times, after) = after.split_first_chunk::<4>()?;
-            let outcast = Outcast {
-                known: u32::from_le_bytes(*known),
-                past: u32::from_le_bytes(*past),
-                count: u32::from_le_bytes(*times),
-            };
-            outcasts.insert(*level, outcast);
+            let mut fields = [0; 5];
             rest = after;
+            for field in &mut fields {
+                let (bytes, after) = rest.split_first_chunk::<4>()?;
+                *field = u32::from_le_bytes(*bytes);
+                rest = after;
+            }
+            outcasts.insert(*level, Outcast::of(fields));
         }
         Some(Self {
             incarnation: u64::from_le_bytes(*incarnation),
@@ -141,11 +155,12 @@ mod tests {
     fn any_states() -> impl Strategy<Value = ZoneStates> {
         let map = map();
         let numbers: Vec<u32> = map.zones().map(crate::tree::zone_number).collect();
-        let state = (any::<bool>(), any::<bool>(), 0u32..2);
-        let state = state.prop_map(|(is_failed, is_absent, declared)| ZoneState {
+        let state = (any::<bool>(), any::<bool>(), 0u32..2, 0u32..2);
+        let state = state.prop_map(|(is_failed, is_absent, declared, past)| ZoneState {
             is_failed,
             is_absent,
             declared,
+            past,
         });
         let zones = prop::collection::btree_map(prop::sample::select(numbers), state, 0..20);
         let missing = prop::collection::btree_set(0u32..64, 0..20);
@@ -157,11 +172,10 @@ mod tests {
         fn a_publication_is_read_as_it_was_written(
             incarnation: u64,
             contacts in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..40), 0..CONTACTS_MAX),
-            outcasts in prop::collection::btree_map(0u8..4, any::<[u32; 3]>(), 0..3),
+            outcasts in prop::collection::btree_map(0u8..4, any::<[u32; 5]>(), 0..3),
             states in any_states(),
         ) {
-            let outcasts = outcasts.into_iter();
-            let outcasts = outcasts.map(|(level, [known, past, count])| (level, Outcast { known, past, count }));
+            let outcasts = outcasts.into_iter().map(|(level, fields)| (level, Outcast::of(fields)));
             let publication = Publication { incarnation, contacts, outcasts: outcasts.collect(), states };
             prop_assert_eq!(Publication::decode(&map(), &publication.encode()), Some(publication));
         }

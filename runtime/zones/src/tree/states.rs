@@ -11,6 +11,8 @@ use crate::tree::{zone_number, zone_of_number};
 
 /// Most runs of zones in bytes; the zones of further ones are not told.
 const ZONE_RUNS_MAX: usize = 3000;
+/// Bytes of a run of zones.
+const ZONE_RUN_SIZE: usize = 17;
 /// Most runs of nodes in bytes; the nodes of further ones count as alive.
 const NODE_RUNS_MAX: usize = 2000;
 
@@ -23,6 +25,8 @@ pub(super) struct ZoneState {
     pub(super) is_absent: bool,
     /// How often it was declared failed.
     pub(super) declared: u32,
+    /// How often before all its nodes had started again.
+    pub(super) past: u32,
 }
 
 /// The states of zones, by [`zone_number`], and the nodes that have never been alive.
@@ -69,6 +73,7 @@ impl ZoneStates {
             held.is_failed &= state.is_failed;
             held.is_absent &= state.is_absent;
             held.declared = held.declared.max(state.declared);
+            held.past = held.past.max(state.past);
         }
         self
     }
@@ -136,6 +141,7 @@ impl ZoneStates {
             bytes.extend(first.to_le_bytes());
             bytes.extend(count.to_le_bytes());
             bytes.extend(state.declared.to_le_bytes());
+            bytes.extend(state.past.to_le_bytes());
             bytes.push(u8::from(state.is_failed) | u8::from(state.is_absent) << 1);
         }
         let mut nodes: Vec<(u32, u32)> = Vec::new();
@@ -155,18 +161,19 @@ impl ZoneStates {
     /// Reads bytes to their end; `None` if they are malformed, or name a zone or a node that the map does not have.
     pub(super) fn decode(map: &ZoneMap, bytes: &[u8]) -> Option<Self> {
         let (count, rest) = bytes.split_first_chunk::<4>()?;
-        let size = (u32::from_le_bytes(*count) as usize).checked_mul(13)?;
+        let size = (u32::from_le_bytes(*count) as usize).checked_mul(ZONE_RUN_SIZE)?;
         let (zones, nodes) = rest.split_at_checked(size)?;
         let number = |bytes: &[u8]| bytes.try_into().map(u32::from_le_bytes).ok();
         let mut states = Self::default();
         // Each run begins behind the last one, so that bytes do not stand for much more than their size.
         let mut next = 0;
-        for run in zones.chunks_exact(13) {
+        for run in zones.chunks_exact(ZONE_RUN_SIZE) {
             let (first, count) = (number(&run[..4])?, number(&run[4..8])?);
             let state = ZoneState {
                 declared: number(&run[8..12])?,
-                is_failed: run[12] & 1 != 0,
-                is_absent: run[12] & 2 != 0,
+                past: number(&run[12..16])?,
+                is_failed: run[16] & 1 != 0,
+                is_absent: run[16] & 2 != 0,
             };
             let last = first.checked_add(count.checked_sub(1)?)?;
             zone_of_number(map, first).zip(zone_of_number(map, last))?;

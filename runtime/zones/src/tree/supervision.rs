@@ -22,8 +22,8 @@ pub(super) const FORM_DEADLINES: u64 = 10;
 const SPARE_DEADLINES: u64 = 20;
 /// Most addresses that are tried to find the zone above.
 const SEEDS: usize = 64;
-/// A declaration that a zone has failed counts against it for this many deadlines after its supervisor has yielded.
-pub(super) const JUDGED_DEADLINES: u64 = 20;
+/// A declaration that a zone has failed that is known after so many deadlines is older than its first supervisor.
+const NEW_DEADLINES: u64 = 20;
 
 impl Tree {
     pub(super) fn deadlines(&self, count: u64) -> u64 {
@@ -139,7 +139,7 @@ impl Tree {
         config.zone = zone_config(&self.map, zone);
         config.incarnation = self.incarnation;
         config.previous_incarnation = None;
-        config.policy = Policy::Rejoin;
+        config.policy = Policy::Merge;
         config.random_seed ^= u64::from(zone.level) << 56;
         config.first_sequence = config.first_sequence.max(self.now.0);
         // Members that were published are on the side of this zone, if there is a split above.
@@ -160,7 +160,7 @@ impl Tree {
         let mut above = Level::new(zone, engine.into(), self.now);
         above.seeds_later = later;
         if !self.levels[level].has_outside {
-            above.is_new_until = self.now.after(self.deadlines(JUDGED_DEADLINES));
+            above.is_new_until = self.now.after(self.deadlines(NEW_DEADLINES));
         }
         if !planted::on(Fault::HandoverIgnored) {
             self.hand_over(level, &mut above);
@@ -289,33 +289,17 @@ impl Tree {
         self.tell(TreeEvent::Demoted { zone });
     }
 
-    /// The engine of this level has yielded to other members, and takes over their view. What the local node holds
-    /// about the zones below is that of the weaker side.
-    ///
-    /// The memberships above began on that side too: they end without a word, and begin anew if this member is chosen
-    /// by the zone as it is now.
-    pub(super) fn yielded(&mut self, level: usize) {
-        let until = self.now.after(self.deadlines(JUDGED_DEADLINES));
-        let current = &mut self.levels[level];
-        current.judged_until = until;
-        current.is_dirty = true;
-        if !planted::on(Fault::NotTakenBack) {
-            for child in current.children.values_mut() {
-                child.is_stale = child.state.is_failed;
-                child.state.declared = 0;
-            }
-        }
-        let zone = current.zone;
-        while self.levels.len() > level + 1
+    /// The base zone's engine has yielded to other members, and takes over their view. The memberships above began on
+    /// the side that has yielded: they end without a word, and begin anew if this member is chosen by the zone as it
+    /// is now.
+    pub(super) fn yielded(&mut self) {
+        self.levels[0].is_dirty = true;
+        while self.levels.len() > 1
             && !planted::on(Fault::YieldsInPart)
             && let Some(last) = self.levels.pop()
         {
             self.incarnation = self.incarnation.max(last.engine.version().incarnation);
             self.ended(last.zone);
-        }
-        if level > 0 {
-            self.report_all(level);
-            self.tell(TreeEvent::Yielded { zone });
         }
     }
 }

@@ -289,7 +289,6 @@ impl ZonedWorld {
             match event {
                 TreeEvent::Zone { .. }
                 | TreeEvent::Outcast { .. }
-                | TreeEvent::Yielded { .. }
                 | TreeEvent::Promoted { .. }
                 | TreeEvent::Demoted { .. } => self.tell(&format!("node {node}: {event:?}")),
                 _ => {}

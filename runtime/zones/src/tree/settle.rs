@@ -1,0 +1,138 @@
+//! Which zones were on the weaker side of a split.
+//!
+//! The nodes of a zone have told their ranks that other zones have failed. If such a zone is there again, and its nodes
+//! have not all started anew, they were only cut off: one of the two sides has told its ranks what is not so. The side
+//! that saw more than half of the job's nodes meanwhile was right. The zones of all others are outcast, once they
+//! have told a wrong verdict or were declared failed themselves. So at most one side goes on as if nothing had happened,
+//! and none does if no part of the job had a majority. Of two halves the one with the first zone of the map was right.
+
+use muster_protocol::planted::{self, Fault};
+
+use crate::map::ZoneId;
+use crate::tree::publication::Outcast;
+use crate::tree::{Instant, Tree};
+
+/// How many deadlines before and after a verdict the nodes that are alive count for the strength of a side.
+const SPLIT_DEADLINES: u64 = 10;
+/// The same for a zone that was declared failed, and has not declared others failed.
+const PAST_DEADLINES: u64 = 200;
+
+/// That a zone has failed, as the ranks of the local zone were told.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ZoneVerdict {
+    at: Instant,
+    /// How often the zone had been declared failed.
+    declared: u32,
+    /// The nodes that the local side saw alive at the time.
+    least: u32,
+    /// Those that it had seen before.
+    most: u32,
+}
+
+impl Tree {
+    /// Follows the verdicts on other zones, as a supervisor of the base zone.
+    pub(super) fn settle(&mut self) {
+        if self.levels.len() < 2 {
+            return self.verdicts.clear();
+        }
+        self.note_verdicts();
+        let base = self.levels[0].zone;
+        let own = self.levels[0].outside.outcasts.get(&base.level);
+        let mut own = own.copied().unwrap_or_default();
+        own.merge(self.levels[0].outcast);
+        let mut was_weak = false;
+        let mut settled = Vec::new();
+        for (zone, state) in self.told.iter(&self.map) {
+            let number = super::zone_number(zone);
+            let Some(verdict) = self.verdicts.get(&number).filter(|_| !state.is_failed) else {
+                continue;
+            };
+            settled.push(number);
+            let is_new = state.past >= verdict.declared;
+            was_weak |= !is_new && self.is_weak(verdict.least, verdict.most);
+        }
+        for number in settled {
+            self.verdicts.remove(&number);
+        }
+        let declared = self.levels[1].children.get(&base.number);
+        let declared = declared.map_or(0, |child| child.state.declared);
+        if declared > own.known {
+            own.known = declared;
+            let since = Instant(self.now.0.saturating_sub(self.deadlines(PAST_DEADLINES)));
+            let (least, most) = self.reach.fall(since);
+            match self.now <= self.levels[1].is_new_until {
+                true => own.past = declared,
+                false => was_weak |= self.is_weak(least, most),
+            }
+        }
+        if was_weak && !self.is_just_outcast(own) {
+            own.count += u32::from(!planted::on(Fault::OutcastNotTold));
+            self.outcast_at = self.now;
+        }
+        let oldest = self.verdicts.values().min_by_key(|verdict| verdict.at);
+        (own.least, own.most) = oldest.map_or((0, 0), |verdict| (verdict.least, verdict.most));
+        if core::mem::replace(&mut self.levels[0].outcast, own) != own {
+            // It is published with the next review.
+            self.levels[0].is_dirty = true;
+        }
+    }
+
+    /// Whether the zone has been counted as outcast for this split: each of its supervisors finds out.
+    fn is_just_outcast(&mut self, own: Outcast) -> bool {
+        let before = core::mem::replace(&mut self.outcast_seen, own.count);
+        if own.count > before {
+            self.outcast_at = self.now;
+        }
+        let until = self.outcast_at.after(self.deadlines(2 * SPLIT_DEADLINES));
+        self.outcast_at != Instant::default() && self.now < until
+    }
+
+    fn note_verdicts(&mut self) {
+        let split_us = self.deadlines(SPLIT_DEADLINES);
+        let since = Instant(self.now.0.saturating_sub(split_us));
+        let (mut least, mut most) = self.reach.fall(since);
+        for verdict in self.verdicts.values_mut() {
+            if self.now <= verdict.at.after(split_us) {
+                if most - least > verdict.most - verdict.least {
+                    (verdict.least, verdict.most) = (least, most);
+                }
+            }
+        }
+        // A new supervisor has not seen the split: those before it have.
+        let base = self.levels[0].zone;
+        let known = self.levels[0].outside.outcasts.get(&base.level);
+        if let Some(known) = known.filter(|known| known.most > 0) {
+            (least, most) = (known.least, known.most);
+        }
+        let failed = self
+            .told
+            .iter(&self.map)
+            .filter(|(_, state)| state.is_failed);
+        for (zone, state) in failed {
+            let verdict = ZoneVerdict {
+                at: self.now,
+                declared: state.declared,
+                least,
+                most,
+            };
+            self.verdicts
+                .entry(super::zone_number(zone))
+                .or_insert(verdict);
+        }
+    }
+
+    /// Whether a side that saw so many of the nodes before was the weaker one.
+    fn is_weak(&self, least: u32, most: u32) -> bool {
+        let first = ZoneId {
+            level: 0,
+            number: 0,
+        };
+        let has_first =
+            self.levels[0].zone == first || !self.verdicts.contains_key(&super::zone_number(first));
+        match (2 * least).cmp(&most) {
+            core::cmp::Ordering::Less => true,
+            core::cmp::Ordering::Equal => !has_first,
+            core::cmp::Ordering::Greater => false,
+        }
+    }
+}
