@@ -23,6 +23,9 @@ use crate::wire::NodeFact;
 /// Most own incarnations that frames are accepted for; the others learn of a new one later.
 const OWN_INCARNATIONS_MAX: usize = 4;
 
+/// Most failed members that are asked at once.
+const ASKED_MAX: usize = 128;
+
 impl Overlay {
     /// Takes a fact about the local member. `from` is `None` for the record of a former worker.
     pub(super) fn merge_own(&mut self, from: Option<MemberId>, fact: &NodeFact<'_>) {
@@ -159,16 +162,25 @@ impl Overlay {
         self.carry_own_attributes();
     }
 
+    /// Returns with a higher incarnation, and asks those that it holds failed itself: if one is alive, it returns too.
+    fn return_to_all(&mut self, version: Version) {
+        self.counters.refutations += 1;
+        self.renew_own(version.max(self.own_version()).reborn());
+        let failed = self.table.iter_removed();
+        let failed = failed.filter(|member| member.state == NodeState::Failed);
+        let failed: Vec<MemberId> = failed.map(|member| member.id).take(ASKED_MAX).collect();
+        for id in failed {
+            self.introduce_to(id);
+        }
+    }
+
     /// Enough members declared the local member failed: tells the application and follows the policy.
     ///
     /// Before a rejoin the engine forgets which members *it* held failed (the two views diverged) and all
     /// reports, and takes over the view of the sender before it talks to any other member.
     pub(super) fn outcast(&mut self, from: Option<MemberId>, fact: &NodeFact<'_>) {
         if self.config.policy == Policy::Merge {
-            self.counters.refutations += 1;
-            self.renew_own(fact.version.max(self.own_version()).reborn());
-            from.into_iter().for_each(|from| self.introduce_to(from));
-            return;
+            return self.return_to_all(fact.version);
         }
         self.counters.outcasts += 1;
         self.emit(

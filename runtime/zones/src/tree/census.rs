@@ -166,6 +166,9 @@ impl Tree {
         let mut outside = current.outside.clone();
         outside.states.zones.extend(zones);
         outside.states.missing = missing;
+        for outcast in outside.outcasts.values_mut() {
+            (outcast.least, outcast.most) = (0, 0);
+        }
         for (of, outcast) in publications.iter().flat_map(|(_, one)| &one.outcasts) {
             outside.outcasts.entry(*of).or_default().merge(*outcast);
         }

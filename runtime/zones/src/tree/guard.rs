@@ -129,6 +129,7 @@ impl Tree {
         for (number, below, outcast) in below.collect::<Vec<_>>() {
             if let Some(child) = self.levels[level].children.get_mut(&number) {
                 child.below = below;
+                child.state.known = outcast.known;
                 child.state.past = outcast.past;
             }
         }

@@ -39,11 +39,14 @@ pub(super) struct Outcast {
 }
 
 impl Outcast {
-    /// Takes the later of both counts.
+    /// Takes the later of both counts, and the deeper fall.
     pub(super) fn merge(&mut self, other: Self) {
         self.known = self.known.max(other.known);
         self.past = self.past.max(other.past);
         self.count = self.count.max(other.count);
+        if other.most - other.least > self.most - self.least {
+            (self.least, self.most) = (other.least, other.most);
+        }
     }
 
     fn fields(self) -> [u32; 5] {
@@ -116,7 +119,11 @@ impl Publication {
                 *field = u32::from_le_bytes(*bytes);
                 rest = after;
             }
-            outcasts.insert(*level, Outcast::of(fields));
+            let outcast = Outcast::of(fields);
+            outcasts.insert(*level, outcast);
+            if outcast.least > outcast.most {
+                return None;
+            }
         }
         Some(Self {
             incarnation: u64::from_le_bytes(*incarnation),
@@ -155,11 +162,12 @@ mod tests {
     fn any_states() -> impl Strategy<Value = ZoneStates> {
         let map = map();
         let numbers: Vec<u32> = map.zones().map(crate::tree::zone_number).collect();
-        let state = (any::<bool>(), any::<bool>(), 0u32..2, 0u32..2);
-        let state = state.prop_map(|(is_failed, is_absent, declared, past)| ZoneState {
+        let state = (any::<bool>(), any::<bool>(), 0u32..2, 0u32..2, 0u32..2);
+        let state = state.prop_map(|(is_failed, is_absent, declared, known, past)| ZoneState {
             is_failed,
             is_absent,
             declared,
+            known,
             past,
         });
         let zones = prop::collection::btree_map(prop::sample::select(numbers), state, 0..20);
@@ -175,7 +183,9 @@ mod tests {
             outcasts in prop::collection::btree_map(0u8..4, any::<[u32; 5]>(), 0..3),
             states in any_states(),
         ) {
-            let outcasts = outcasts.into_iter().map(|(level, fields)| (level, Outcast::of(fields)));
+            let outcasts = outcasts.into_iter().map(|(level, [known, past, count, one, other])| {
+                (level, Outcast::of([known, past, count, one.min(other), one.max(other)]))
+            });
             let publication = Publication { incarnation, contacts, outcasts: outcasts.collect(), states };
             prop_assert_eq!(Publication::decode(&map(), &publication.encode()), Some(publication));
         }

@@ -17,6 +17,9 @@ const SPLIT_DEADLINES: u64 = 10;
 /// The same for a zone that was declared failed, and has not declared others failed.
 const PAST_DEADLINES: u64 = 200;
 
+/// The supervisors of a zone that is back know within so many deadlines that it was declared failed.
+const KNOWN_DEADLINES: u64 = 40;
+
 /// That a zone has failed, as the ranks of the local zone were told.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ZoneVerdict {
@@ -27,6 +30,8 @@ pub(super) struct ZoneVerdict {
     least: u32,
     /// Those that it had seen before.
     most: u32,
+    /// Since when the zone is there again.
+    back_since: Option<Instant>,
 }
 
 impl Tree {
@@ -41,15 +46,38 @@ impl Tree {
         let mut own = own.copied().unwrap_or_default();
         own.merge(self.levels[0].outcast);
         let mut was_weak = false;
-        let mut settled = Vec::new();
+        let (now, known_us) = (self.now, self.deadlines(KNOWN_DEADLINES));
+        let (mut back, mut settled) = (Vec::new(), Vec::new());
         for (zone, state) in self.told.iter(&self.map) {
             let number = super::zone_number(zone);
-            let Some(verdict) = self.verdicts.get(&number).filter(|_| !state.is_failed) else {
+            let Some(verdict) = self.verdicts.get(&number) else {
                 continue;
             };
-            settled.push(number);
-            let is_new = state.past >= verdict.declared;
-            was_weak |= !is_new && self.is_weak(verdict.least, verdict.most);
+            let since = match (state.is_failed, verdict.back_since) {
+                (true, _) => None,
+                (false, since) => since.or(Some(now)),
+            };
+            back.push((number, since));
+            // Its supervisors learn of the declaration, and whether it was about an earlier life of the zone.
+            let is_known = state.known >= verdict.declared
+                || since.is_some_and(|since| now >= since.after(known_us));
+            if since.is_some() && is_known {
+                settled.push(number);
+                if std::env::var("DBG").is_ok() {
+                    println!(
+                        "DBG {now:?} node {} zone {zone:?} {verdict:?} {state:?} weak {}",
+                        self.node.0,
+                        self.is_weak(verdict.least, verdict.most)
+                    );
+                }
+                let is_new = state.past >= verdict.declared;
+                was_weak |= !is_new && self.is_weak(verdict.least, verdict.most);
+            }
+        }
+        for (number, since) in back {
+            if let Some(verdict) = self.verdicts.get_mut(&number) {
+                verdict.back_since = since;
+            }
         }
         for number in settled {
             self.verdicts.remove(&number);
@@ -75,6 +103,17 @@ impl Tree {
             // It is published with the next review.
             self.levels[0].is_dirty = true;
         }
+    }
+
+    /// When a verdict has to be settled at the latest.
+    pub(super) fn next_settlement(&self) -> Instant {
+        let back = self
+            .verdicts
+            .values()
+            .filter_map(|verdict| verdict.back_since);
+        let known_us = self.deadlines(KNOWN_DEADLINES);
+        back.map(|since| since.after(known_us))
+            .fold(Instant::NEVER, Instant::min)
     }
 
     /// Whether the zone has been counted as outcast for this split: each of its supervisors finds out.
@@ -114,6 +153,7 @@ impl Tree {
                 declared: state.declared,
                 least,
                 most,
+                back_since: None,
             };
             self.verdicts
                 .entry(super::zone_number(zone))

@@ -12,7 +12,7 @@ use crate::tree::{zone_number, zone_of_number};
 /// Most runs of zones in bytes; the zones of further ones are not told.
 const ZONE_RUNS_MAX: usize = 3000;
 /// Bytes of a run of zones.
-const ZONE_RUN_SIZE: usize = 17;
+const ZONE_RUN_SIZE: usize = 21;
 /// Most runs of nodes in bytes; the nodes of further ones count as alive.
 const NODE_RUNS_MAX: usize = 2000;
 
@@ -25,6 +25,8 @@ pub(super) struct ZoneState {
     pub(super) is_absent: bool,
     /// How often it was declared failed.
     pub(super) declared: u32,
+    /// How often, as far as its own supervisors know.
+    pub(super) known: u32,
     /// How often before all its nodes had started again.
     pub(super) past: u32,
 }
@@ -73,6 +75,7 @@ impl ZoneStates {
             held.is_failed &= state.is_failed;
             held.is_absent &= state.is_absent;
             held.declared = held.declared.max(state.declared);
+            held.known = held.known.max(state.known);
             held.past = held.past.max(state.past);
         }
         self
@@ -141,6 +144,7 @@ impl ZoneStates {
             bytes.extend(first.to_le_bytes());
             bytes.extend(count.to_le_bytes());
             bytes.extend(state.declared.to_le_bytes());
+            bytes.extend(state.known.to_le_bytes());
             bytes.extend(state.past.to_le_bytes());
             bytes.push(u8::from(state.is_failed) | u8::from(state.is_absent) << 1);
         }
@@ -171,9 +175,10 @@ impl ZoneStates {
             let (first, count) = (number(&run[..4])?, number(&run[4..8])?);
             let state = ZoneState {
                 declared: number(&run[8..12])?,
-                past: number(&run[12..16])?,
-                is_failed: run[16] & 1 != 0,
-                is_absent: run[16] & 2 != 0,
+                known: number(&run[12..16])?,
+                past: number(&run[16..20])?,
+                is_failed: run[20] & 1 != 0,
+                is_absent: run[20] & 2 != 0,
             };
             let last = first.checked_add(count.checked_sub(1)?)?;
             zone_of_number(map, first).zip(zone_of_number(map, last))?;

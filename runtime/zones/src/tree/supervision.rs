@@ -73,11 +73,8 @@ impl Tree {
                 Instant::NEVER
             })
         };
-        let next = self
-            .levels
-            .iter()
-            .map(next)
-            .fold(Instant::NEVER, Instant::min);
+        let levels = self.levels.iter().map(next);
+        let next = levels.fold(self.next_settlement(), Instant::min);
         // A step that could not be done now is tried again.
         match next <= self.now {
             true => self.now.after(self.config.heartbeat_us),

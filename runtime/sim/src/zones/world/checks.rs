@@ -10,6 +10,9 @@ use super::{ZonedNode, ZonedWorld};
 /// After the end of a fault its consequences excuse verdicts for this long, in microseconds.
 const EXCUSE_US: u64 = 8_000_000;
 
+/// The longest time from the failure of a zone until the last node reports it, in microseconds.
+const LATE_US: u64 = 2_000_000;
+
 /// The nodes on one side of a cut, or one that was stopped, and when.
 #[derive(Clone, Debug)]
 pub(super) struct Excuse {
@@ -190,7 +193,9 @@ impl ZonedWorld {
             let mut nodes = nodes.map(|node| node.0 as usize);
             // A zone may be told that it is outcast before the last of the others has heard that it failed.
             let since = Instant(verdict.at.0.saturating_sub(EXCUSE_US));
-            let node = nodes.find(|node| ran_since(*node, verdict.at) && !was_told(*node, since))?;
+            // A zone that fails and starts again may be reported late.
+            let before = Instant(verdict.at.0.saturating_sub(LATE_US));
+            let node = nodes.find(|node| ran_since(*node, before) && !was_told(*node, since))?;
             let Verdict { observer, zone, at } = verdict;
             Some(format!(
                 "node {observer} reported at {at:?} that {zone:?} failed: node {node} of it was not told"
