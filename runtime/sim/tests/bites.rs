@@ -46,6 +46,7 @@ const ZONED: ZonedSetting = ZonedSetting {
     above_max: 64,
     loss_permille: 10,
     faults: 8,
+    checks_outcasts: true,
     has_cuts: true,
 };
 

@@ -66,8 +66,10 @@ pub fn run_zoned(setting: ZonedSetting, seed: u64) -> ZonedReport {
         world.run(1_000 * MS);
         let differences = world.differences(4);
         world.violations.extend(differences);
-        let kept = world.kept(4);
-        world.violations.extend(kept);
+        if setting.checks_outcasts {
+            let kept = world.kept(4);
+            world.violations.extend(kept);
+        }
     } else {
         let missing = world.why_not_formed();
         world

@@ -15,6 +15,9 @@ pub struct ZonedSetting {
     pub loss_permille: u32,
     /// Number of faults.
     pub faults: usize,
+    /// Whether it is checked which nodes are told that they are outcast. Not for three levels: if the sides of a zone
+    /// in between meet later than those of the highest zone, both see most of the job, and none is told.
+    pub checks_outcasts: bool,
     /// Whether zones are cut off, and nodes stop for a while; otherwise nodes only die, leave and start again.
     pub has_cuts: bool,
 }

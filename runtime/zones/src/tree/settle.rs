@@ -48,6 +48,7 @@ impl Tree {
         let mut was_weak = false;
         let (now, known_us) = (self.now, self.deadlines(KNOWN_DEADLINES));
         let (mut back, mut settled) = (Vec::new(), Vec::new());
+        let had_verdicts = !self.verdicts.is_empty();
         for (zone, state) in self.told.iter(&self.map) {
             let number = super::zone_number(zone);
             let Some(verdict) = self.verdicts.get(&number) else {
@@ -63,13 +64,6 @@ impl Tree {
                 || since.is_some_and(|since| now >= since.after(known_us));
             if since.is_some() && is_known {
                 settled.push(number);
-                if std::env::var("DBG").is_ok() {
-                    println!(
-                        "DBG {now:?} node {} zone {zone:?} {verdict:?} {state:?} weak {}",
-                        self.node.0,
-                        self.is_weak(verdict.least, verdict.most)
-                    );
-                }
                 let is_new = state.past >= verdict.declared;
                 was_weak |= !is_new && self.is_weak(verdict.least, verdict.most);
             }
@@ -90,7 +84,8 @@ impl Tree {
             let (least, most) = self.reach.fall(since);
             match self.now <= self.levels[1].is_new_until {
                 true => own.past = declared,
-                false => was_weak |= self.is_weak(least, most),
+                // Otherwise its own verdicts on the other side tell.
+                false => was_weak |= !had_verdicts && self.is_weak(least, most),
             }
         }
         if was_weak && !self.is_just_outcast(own) {

@@ -69,6 +69,7 @@ pub(super) struct ZonedWorld {
     faults: Vec<ZonedFault>,
     cuts: u32,
     buffer: Vec<u8>,
+    checks_outcasts: bool,
     excuses: Vec<Excuse>,
     /// Zones that nodes have reported failed while nodes of them ran.
     verdicts: Vec<Verdict>,
@@ -103,6 +104,7 @@ impl ZonedWorld {
             faults: Vec::new(),
             cuts: 0,
             buffer: vec![0; 65_536],
+            checks_outcasts: setting.checks_outcasts,
             excuses: Vec::new(),
             verdicts: Vec::new(),
             violations: Vec::new(),
