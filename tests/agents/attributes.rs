@@ -1,13 +1,14 @@
 //! Attributes end to end: ranks of three emulated nodes write and read through real agents, whose workers are
 //! killed meanwhile.
 
-use muster_tests::ranks::{Job, Rank, signal, wait_for_end};
+use muster_tests::nodes::{Nodes, Rank};
+use muster_tests::process::{signal, wait_for_end};
 use rustix::process::Signal;
 
 const NODES: usize = 3;
 
 /// Starts a rank on each node; all of them see each other.
-fn start(job: &Job) -> Vec<Rank> {
+fn start(job: &Nodes) -> Vec<Rank> {
     let mut ranks: Vec<Rank> = (0..NODES as u32)
         .map(|rank| {
             let program = env!("CARGO_BIN_EXE_muster-test-rank");
@@ -30,7 +31,7 @@ fn ask(rank: &mut Rank, question: &str, answer: &[&str]) {
 
 /// Kills the worker of a node's agent. Waits until the node's rank is attached to the next one, and for
 /// `lines` as well.
-fn kill_worker(job: &Job, node: usize, rank: &Rank, lines: &[&[&str]]) {
+fn kill_worker(job: &Nodes, node: usize, rank: &Rank, lines: &[&[&str]]) {
     let (_, worker) = job.agent(node).pair();
     signal(worker, Signal::KILL);
     wait_for_end(worker);
@@ -41,7 +42,7 @@ fn kill_worker(job: &Job, node: usize, rank: &Rank, lines: &[&[&str]]) {
 /// of the largest size arrives complete.
 #[test]
 fn all_nodes_read_what_one_node_writes() {
-    let job = Job::new(NODES);
+    let job = Nodes::new(NODES);
     let mut ranks = start(&job);
     for rank in &mut ranks[1..] {
         ask(rank, "watch load", &["WATCHING", "load"]);
@@ -88,7 +89,7 @@ fn all_nodes_read_what_one_node_writes() {
 #[test]
 fn a_killed_worker_loses_no_attribute_and_no_watch() {
     // On a busy machine the next worker may take longer than standard's deadline.
-    let job = Job::new(NODES).with_profile("quiet");
+    let job = Nodes::new(NODES).with_profile("quiet");
     let mut ranks = start(&job);
     ask(&mut ranks[1], "watch role", &["WATCHING", "role"]);
     ask(&mut ranks[0], "publish role server", &["PUBLISHED", "role"]);

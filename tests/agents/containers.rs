@@ -2,7 +2,8 @@
 //! accepted, another one is refused with the reason. No rank hangs, and no process is followed under another
 //! process's number.
 
-use muster_tests::ranks::{Job, Rank, as_user, wait_for_end};
+use muster_tests::nodes::{Nodes, Rank, as_user};
+use muster_tests::process::wait_for_end;
 use muster_tests::skipped;
 use std::process::Stdio;
 
@@ -13,14 +14,14 @@ fn rank_program() -> &'static str {
     env!("CARGO_BIN_EXE_muster-test-rank")
 }
 
-fn start(job: &Job, rank: u32) -> Rank {
+fn start(job: &Nodes, rank: u32) -> Rank {
     let rank = begin(job, rank, &[]);
     rank.await_words(&["ATTACHED"]);
     rank
 }
 
 /// Starts a rank through `unshare` with these options; without options, in no container.
-fn begin(job: &Job, rank: u32, options: &[&str]) -> Rank {
+fn begin(job: &Nodes, rank: u32, options: &[&str]) -> Rank {
     let name = format!("rank {rank} in {options:?}");
     if options.is_empty() {
         return Rank::start(&mut job.command(rank_program(), 1, rank), &name);
@@ -81,7 +82,7 @@ fn a_rank_in_a_pid_namespace_below_the_agents_is_watched() {
         if !may_unshare(root(), options) {
             continue;
         }
-        let job = Job::new(1);
+        let job = Nodes::new(1);
         let mut outside = start(&job, 0);
         let mut inside = begin(&job, 1, options);
         inside.await_words(&["ATTACHED"]);
@@ -109,7 +110,7 @@ fn a_rank_outside_the_agents_pid_namespace_is_refused() {
     if !may_unshare(root(), &PID_AND_PROC) {
         return;
     }
-    let job = Job::new(1);
+    let job = Nodes::new(1);
     let inside = begin(&job, 0, &PID_AND_PROC);
     inside.await_words(&["ATTACHED"]);
     let (supervisor, _) = job.agent(1).pair();
@@ -127,7 +128,7 @@ fn an_agent_without_its_own_proc_does_not_start() {
     if !may_unshare(root(), &PID) {
         return;
     }
-    let job = Job::new(1);
+    let job = Nodes::new(1);
     let text = refused(begin(&job, 0, &PID));
     assert_contains(&text, &["/proc", "--mount-proc"]);
 }
@@ -140,7 +141,7 @@ fn a_rank_in_a_user_namespace_is_of_the_same_user() {
         if !may_unshare(user, &MAPPED) {
             continue;
         }
-        let own = Job::new(1);
+        let own = Nodes::new(1);
         std::os::unix::fs::chown(own.directory(), Some(user), None).expect("our own directory");
         let job = if user == root() {
             own
@@ -163,7 +164,7 @@ fn a_rank_in_a_user_namespace_without_a_map_is_refused() {
     if !may_unshare(root(), &["--user"]) {
         return;
     }
-    let job = Job::new(1);
+    let job = Nodes::new(1);
     let text = refused(begin(&job, 0, &["--user"]));
     assert_contains(&text, &["user namespace", "--map-root-user"]);
     assert_eq!(job.agent(1).all, [0; 0]);

@@ -2,7 +2,8 @@
 //! and imported, with real agents on loopback. No member is declared failed because of it.
 
 use muster_tests::admin::Admin;
-use muster_tests::ranks::{Job, Rank, signal, wait_for_end};
+use muster_tests::nodes::{Nodes, Rank};
+use muster_tests::process::{signal, wait_for_end};
 use muster_tests::{Member, program, skipped, until};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -661,7 +662,7 @@ fn rails_are_placed_on_the_machine() {
 /// not notice.
 #[test]
 fn changes_survive_the_worker() {
-    let job = Job::new(2);
+    let job = Nodes::new(2);
     let ranks: Vec<Rank> = (0..2).map(|rank| start_rank(&job, rank)).collect();
     let control = job.agent_directory(1).directory().join("control");
     let admin = Admin(control);
@@ -687,7 +688,7 @@ fn nids(admin: &Admin) -> Vec<String> {
         .collect()
 }
 
-fn start_rank(job: &Job, rank: u32) -> Rank {
+fn start_rank(job: &Nodes, rank: u32) -> Rank {
     let program = env!("CARGO_BIN_EXE_muster-test-rank");
     let rank = Rank::start(
         &mut job.command(program, rank as usize + 1, rank),

@@ -3,7 +3,8 @@
 //!
 //! Real ranks and real agents, as in `agents.rs`. An agent has the limit of the rank that starts it.
 
-use muster_tests::ranks::{Job, Rank, wait_for_end};
+use muster_tests::nodes::{Nodes, Rank};
+use muster_tests::process::wait_for_end;
 use muster_tests::until;
 use std::io::{ErrorKind, Read};
 use std::net::TcpStream;
@@ -15,13 +16,13 @@ const PORT: u16 = 7741;
 const SILENT_MAX: usize = 900;
 const SILENT_CLOSED: usize = 50;
 
-fn start(job: &Job, node: usize, rank: u32) -> Rank {
+fn start(job: &Nodes, node: usize, rank: u32) -> Rank {
     let mut command = job.command(env!("CARGO_BIN_EXE_muster-test-rank"), node, rank);
     Rank::start(&mut command, &format!("rank {rank}"))
 }
 
 /// Starts a rank with this limit of open files.
-fn start_limited(job: &Job, node: usize, rank: u32, open_files: u32) -> Rank {
+fn start_limited(job: &Nodes, node: usize, rank: u32, open_files: u32) -> Rank {
     let mut command = job.command("prlimit", node, rank);
     command
         .arg(format!("--nofile={open_files}:{open_files}"))
@@ -45,7 +46,7 @@ fn kill_and_expect_nothing_else(victim: Rank, number: u32, others: &[Rank]) {
 /// them, no node is declared failed, and the next rank is accepted.
 #[test]
 fn silent_connections_to_a_tcp_rail_leave_descriptors_for_ranks() {
-    let job = Job::new(2)
+    let job = Nodes::new(2)
         .with_kind("tcp")
         .with_one_rail()
         .with_profile("quiet");

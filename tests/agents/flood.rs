@@ -5,7 +5,7 @@
 //! declared failed: a failure would come before a later event.
 
 use muster_tests::local_load::LocalLoad;
-use muster_tests::ranks::{Job, Rank};
+use muster_tests::nodes::{Nodes, Rank};
 use muster_tests::until;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -19,14 +19,14 @@ const NEWCOMERS: u64 = 6;
 const MASS: u32 = 250;
 const LOSSES: [&str; 3] = ["NodeFailed", "Outcast", "LOST"];
 
-fn start(job: &Job, node: usize, rank: u32) -> Rank {
+fn start(job: &Nodes, node: usize, rank: u32) -> Rank {
     let mut command = job.command(env!("CARGO_BIN_EXE_muster-test-rank"), node, rank);
     Rank::start(&mut command, &format!("rank {rank}"))
 }
 
 /// A job of three nodes with one rank each; the ranks have seen each other.
-fn begin() -> (Arc<Job>, Vec<Rank>) {
-    let job = Arc::new(Job::new(NODES));
+fn begin() -> (Arc<Nodes>, Vec<Rank>) {
+    let job = Arc::new(Nodes::new(NODES));
     let mut ranks: Vec<Rank> = (1..=NODES)
         .map(|node| {
             let rank = start(&job, node, node as u32 - 1);

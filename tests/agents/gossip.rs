@@ -2,8 +2,11 @@
 //! different parameters stops, and so does the member that detects it.
 
 use muster_tests::admin::Admin;
-use muster_tests::launch::{Outcome, compile, job, open_mpi_5_on_two_nodes, run, venv};
-use muster_tests::ranks::{Job, Rank, signal, wait_for_end};
+use muster_tests::compile::compile;
+use muster_tests::job::{Job, job};
+use muster_tests::launchers::{open_mpi_5_on_two_nodes, venv};
+use muster_tests::nodes::{Nodes, Rank};
+use muster_tests::process::{signal, wait_for_end};
 use muster_tests::{DEADLINE, Member, program};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
@@ -358,7 +361,7 @@ fn a_gossip_server_introduces_all_members() {
 /// server is gone.
 #[test]
 fn a_worker_that_takes_over_needs_no_server() {
-    let job = Job::new(2).with_one_rail();
+    let job = Nodes::new(2).with_one_rail();
     let (server, told_by) = Server::start(job.directory(), 2);
     let mut ranks = [0, 1].map(|number| {
         let program = env!("CARGO_BIN_EXE_muster-test-rank");
@@ -411,7 +414,7 @@ fn nodes_of_a_job_meet_through_pmix_and_messages_carry_pings() {
         launcher.args(["-n", "4", "-x", "MUSTER_PROTOCOL=age"]);
         launcher.args(["-x", "MUSTER_PARTICIPANTS=seeds:2"]);
         launcher.arg(&program).arg("2");
-        expect_carried(&run(&mut launcher, folder));
+        expect_carried(Job::run(&mut launcher, folder));
     });
 }
 
@@ -431,12 +434,12 @@ fn nodes_of_a_job_meet_through_mpi_and_messages_carry_pings() {
         let pid = std::process::id();
         let net = format!("{}.{}", 191 + pid / 250 % 60, 1 + pid % 250);
         launcher.env("MEETS_NET", net);
-        expect_carried(&run(&mut launcher, folder));
+        expect_carried(Job::run(&mut launcher, folder));
     });
 }
 
 /// All four ranks were ready, and on each node messages carried pings that were not sent separately.
-fn expect_carried(outcome: &Outcome) {
+fn expect_carried(mut outcome: Job) {
     let text = outcome.text();
     let counts = ["READY", "CARRIED", "FAIL"].map(|word| outcome.count(word));
     assert_eq!(counts, [4, 4, 0], "{text}");
@@ -599,7 +602,7 @@ fn a_wrong_start_is_refused_with_a_remedy() {
 #[test]
 fn age_gossip_tells_of_ranks_that_end_while_no_worker_runs() {
     // The second node has no member.
-    let job = Job::new(2).with_one_rail();
+    let job = Nodes::new(2).with_one_rail();
     let rails = [job.rails(1), job.rails(2)].join(",");
     let mut ranks: Vec<Rank> = (0..3)
         .map(|rank| {

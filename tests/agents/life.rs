@@ -3,7 +3,8 @@
 //!
 //! Real ranks and real agents, as in `agents.rs`; every wait is for an event.
 
-use muster_tests::ranks::{Job, Rank, as_user, signal, wait_for_end};
+use muster_tests::nodes::{Nodes, Rank, as_user};
+use muster_tests::process::{signal, wait_for_end};
 use muster_tests::{DEADLINE, program, skipped};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -17,19 +18,19 @@ fn rank_program() -> &'static str {
 }
 
 /// Starts a rank without waiting until it is attached.
-fn begin(job: &Job, node: usize, rank: u32) -> Rank {
+fn begin(job: &Nodes, node: usize, rank: u32) -> Rank {
     let mut command = job.command(rank_program(), node, rank);
     Rank::start(&mut command, &format!("rank {rank} on n{node}"))
 }
 
-fn start(job: &Job, node: usize, rank: u32) -> Rank {
+fn start(job: &Nodes, node: usize, rank: u32) -> Rank {
     let rank = begin(job, node, rank);
     rank.await_words(&["ATTACHED"]);
     rank
 }
 
 /// Starts one rank on each node; all of them see each other alive.
-fn start_each(job: &Job, nodes: usize) -> Vec<Rank> {
+fn start_each(job: &Nodes, nodes: usize) -> Vec<Rank> {
     let mut ranks: Vec<Rank> = (1..=nodes)
         .map(|node| start(job, node, node as u32 - 1))
         .collect();
@@ -72,7 +73,7 @@ fn assert_no_bad_news(ranks: &[&Rank]) {
 #[test]
 fn a_node_full_of_ranks_has_one_agent_that_knows_them_all() {
     const RANKS: u32 = 128;
-    let job = Job::new(2);
+    let job = Nodes::new(2);
     let mut ranks: Vec<Rank> = (0..RANKS).map(|rank| begin(&job, 1, rank)).collect();
     let mut neighbour = start(&job, 2, RANKS);
     for rank in &ranks {
@@ -114,7 +115,7 @@ fn a_node_full_of_ranks_has_one_agent_that_knows_them_all() {
 /// Two jobs of one user share nodes, interfaces and directory, and nothing else.
 #[test]
 fn two_jobs_of_one_user_on_the_same_nodes_do_not_meet() {
-    let job = Job::new(2);
+    let job = Nodes::new(2);
     let other = job.beside();
     two_jobs(&job, &other);
 }
@@ -124,7 +125,7 @@ fn two_jobs_of_one_user_on_the_same_nodes_do_not_meet() {
 #[test]
 fn the_jobs_of_two_users_on_the_same_nodes_do_not_meet() {
     const NOBODY: u32 = 65534;
-    let job = Job::new(2);
+    let job = Nodes::new(2);
     set_mode(job.directory(), 0o1777);
     let other = job.of_user(NOBODY);
     if let Err(why) = may_run_as(NOBODY) {
@@ -134,7 +135,7 @@ fn the_jobs_of_two_users_on_the_same_nodes_do_not_meet() {
     two_jobs(&job, &other);
 }
 
-fn two_jobs(job: &Job, other: &Job) {
+fn two_jobs(job: &Nodes, other: &Nodes) {
     let (mut ours, mut theirs) = (start_each(job, 2), start_each(other, 2));
     let (agents, others): (Vec<u32>, Vec<u32>) = (
         (1..=2).flat_map(|node| job.agent(node).all).collect(),
@@ -178,7 +179,7 @@ fn may_run_as(user: u32) -> Result<(), String> {
 #[test]
 fn a_rank_that_executes_itself_again_stays_alive() {
     // On a busy machine the next worker may take longer than standard's deadline.
-    let job = Job::new(2).with_profile("quiet");
+    let job = Nodes::new(2).with_profile("quiet");
     let mut ranks = start_each(&job, 2);
     ranks.iter().for_each(|rank| drop(rank.take_passed()));
     for _ in 0..2 {
@@ -205,7 +206,7 @@ fn a_rank_that_executes_itself_again_stays_alive() {
 /// A rank that executes a program without Muster is alive as long as that program runs.
 #[test]
 fn a_rank_that_became_another_program_is_followed_to_its_end() {
-    let job = Job::new(2);
+    let job = Nodes::new(2);
     let ranks = start_each(&job, 1);
     let mut other = start(&job, 2, 1);
     ranks[0].await_words(&["EVENT", "RankUp", "rank=1"]);
@@ -227,7 +228,7 @@ fn a_rank_that_became_another_program_is_followed_to_its_end() {
 /// and its end is not its parent's.
 #[test]
 fn a_child_of_a_rank_joins_its_agent() {
-    let job = Job::new(2);
+    let job = Nodes::new(2);
     let mut ranks = start_each(&job, 2);
     let agents = (job.agent(1).pair(), job.agent(2).pair());
     ranks[1].send("spawn 2");
@@ -261,7 +262,7 @@ fn a_worker_may_be_killed_at_any_moment() {
     let seed: u64 = seed.unwrap_or_else(|| std::process::id().into());
     println!("seed {seed} (MUSTER_TEST_SEED repeats the order, not the moments)");
     let mut dice = ChaCha8Rng::seed_from_u64(seed);
-    let job = Job::new(2).with_profile("quiet");
+    let job = Nodes::new(2).with_profile("quiet");
     let mut ranks = start_each(&job, 2);
     ranks.iter().for_each(|rank| drop(rank.take_passed()));
     // Four times in total on each node: at the fifth time within ten seconds a supervisor gives up.
@@ -308,7 +309,7 @@ fn node_of(rank: u32) -> usize {
 }
 
 /// Kills a node's worker after `looks` reads of its state, which vary the moment.
-fn kill_worker(job: &Job, node: usize, looks: u32) {
+fn kill_worker(job: &Nodes, node: usize, looks: u32) {
     let end = Instant::now() + DEADLINE;
     let (_, worker) = loop {
         // Between two workers there is none.
@@ -329,7 +330,7 @@ fn kill_worker(job: &Job, node: usize, looks: u32) {
 #[test]
 fn nothing_is_left_of_a_job_that_has_ended() {
     for killed in [false, true] {
-        let job = Job::new(2);
+        let job = Nodes::new(2);
         let mut ranks: Vec<Rank> = (0..4u32).map(|rank| begin_quiet(&job, rank)).collect();
         for rank in &mut ranks {
             rank.await_words(&["ATTACHED"]);
@@ -397,7 +398,7 @@ fn an_agent_that_cannot_start_leaves_nothing() {
         ("FILES", "16", "/bin/sh", true),
     ];
     for (variable, value, program, has_key) in cases {
-        let job = Job::new(1);
+        let job = Nodes::new(1);
         let place = job.agent_directory(1);
         if has_key {
             place.prepare().expect("a folder");
@@ -420,7 +421,7 @@ fn an_agent_that_cannot_start_leaves_nothing() {
 }
 
 /// Two ranks per node, without a log, which would be kept for its reader.
-fn begin_quiet(job: &Job, rank: u32) -> Rank {
+fn begin_quiet(job: &Nodes, rank: u32) -> Rank {
     let mut command = job.command(rank_program(), 1 + rank as usize / 2, rank);
     Rank::start(command.env_remove("MUSTER_LOG"), &format!("rank {rank}"))
 }

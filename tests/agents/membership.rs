@@ -5,7 +5,8 @@
 //! an order, so what is not there before a later event did not occur.
 
 use muster_ipc::AgentDirectory;
-use muster_tests::ranks::{Job, Rank, signal, wait_for_end};
+use muster_tests::nodes::{Nodes, Rank};
+use muster_tests::process::{signal, wait_for_end};
 use muster_tests::{skipped, until};
 use rustix::process::Signal;
 use std::path::Path;
@@ -18,7 +19,7 @@ const FAILURES: [&str; 3] = ["NodeFailed", "RankFailed", "Outcast"];
 /// A job and its ranks; ranks 0 and 1 are on n1, 2 and 3 on n2, and so on.
 struct World {
     ranks: Vec<Option<Rank>>,
-    job: Job,
+    job: Nodes,
 }
 
 impl World {
@@ -28,10 +29,10 @@ impl World {
     }
 
     fn start_in(nodes: usize, profile: &'static str) -> Self {
-        Self::start_job(Job::new(nodes).with_profile(profile), nodes)
+        Self::start_job(Nodes::new(nodes).with_profile(profile), nodes)
     }
 
-    fn start_job(job: Job, nodes: usize) -> Self {
+    fn start_job(job: Nodes, nodes: usize) -> Self {
         let ranks = (0..nodes as u32 * PER_NODE)
             .map(|rank| Some(start_rank(&job, rank)))
             .collect();
@@ -108,7 +109,7 @@ fn rank_program() -> &'static str {
     env!("CARGO_BIN_EXE_muster-test-rank")
 }
 
-fn start_rank(job: &Job, rank: u32) -> Rank {
+fn start_rank(job: &Nodes, rank: u32) -> Rank {
     let mut command = job.command(rank_program(), node_of(rank), rank);
     let rank = Rank::start(&mut command, &format!("rank {rank}"));
     rank.await_words(&["ATTACHED"]);
@@ -278,7 +279,7 @@ fn entries(path: &str) -> usize {
 /// Two nodes with one name in one job: the earlier one keeps it, the later one stops and states the remedy.
 #[test]
 fn a_node_whose_name_is_taken_reports_it() {
-    let (mut first, second) = (World::start(1), Job::new(1));
+    let (mut first, second) = (World::start(1), Nodes::new(1));
     let mut command = second.command(rank_program(), 1, 2);
     command.env("MUSTER_SEEDS", first.job.rails(1));
     let rank = Rank::start(&mut command, "rank of the second n1");
@@ -297,7 +298,7 @@ fn a_node_whose_name_is_taken_reports_it() {
 #[test]
 fn a_broken_liveness_connection_reveals_a_killed_agent_without_ranks() {
     // It must not leave by itself before it is killed.
-    let job = Job::new(3).with_profile("quiet").with_linger_ms(60_000);
+    let job = Nodes::new(3).with_profile("quiet").with_linger_ms(60_000);
     let mut world = World::start_job(job, 3);
     let (supervisor, _) = world.job.agent(2).pair();
     for rank in [2, 3] {
@@ -497,7 +498,7 @@ fn a_terminated_agent_stays_ended() {
 #[test]
 fn a_worker_that_was_replaced_after_the_last_rank_left_still_ends() {
     let mut world = World {
-        job: Job::new(1).with_linger_ms(3_000),
+        job: Nodes::new(1).with_linger_ms(3_000),
         ranks: Vec::new(),
     };
     world.ranks.push(Some(start_rank(&world.job, 0)));
@@ -544,7 +545,7 @@ fn the_agent_ends_when_its_last_rank_has_left() {
 /// After an orderly end no file remains, and a rank that starts just then finds an agent.
 #[test]
 fn an_agent_that_ended_in_order_leaves_no_files() {
-    let job = Job::new(1).with_linger_ms(0);
+    let job = Nodes::new(1).with_linger_ms(0);
     for at in 0..6 {
         let mut command = job.command(rank_program(), 1, 0);
         if at < 5 {
@@ -575,7 +576,7 @@ fn files_at(directory: &AgentDirectory) -> Vec<String> {
 }
 
 /// A rank on a node of choice.
-fn start_rank_as(job: &Job, node: usize, rank: u32) -> Rank {
+fn start_rank_as(job: &Nodes, node: usize, rank: u32) -> Rank {
     let mut command = job.command(rank_program(), node, rank);
     let rank = Rank::start(&mut command, &format!("rank {rank} on n{node}"));
     rank.await_words(&["ATTACHED"]);
@@ -598,7 +599,7 @@ fn assert_contains(text: &str, words: &[&str]) {
 }
 
 /// Waits until nothing of a node's agent is left.
-fn assert_nothing_remains(job: &Job, node: usize) {
+fn assert_nothing_remains(job: &Nodes, node: usize) {
     job.agent(node).all.into_iter().for_each(wait_for_end);
     assert_eq!(job.agent(node).all, [0; 0]);
     assert!(
@@ -651,7 +652,7 @@ fn an_agent_that_cannot_start_reports_the_reason_to_its_rank() {
             &["/nonexistent/libfabric.so.1", "MUSTER_LIBFABRIC"],
         ),
     ];
-    let job = Job::new(1);
+    let job = Nodes::new(1);
     for (variable, value, words) in cases {
         let text = refused(job.command(rank_program(), 1, 0).env(variable, value));
         assert_contains(&text, words);
@@ -665,7 +666,7 @@ fn an_agent_that_cannot_start_reports_the_reason_to_its_rank() {
 /// releases it when a rank comes that may use every core.
 #[test]
 fn an_agent_uses_a_core_that_no_rank_uses() {
-    let job = Job::new(1);
+    let job = Nodes::new(1);
     let mut command = job.command("taskset", 1, 0);
     let bound = Rank::start(command.args(["-c", "0", rank_program()]), "a bound rank");
     bound.await_words(&["ATTACHED"]);
@@ -705,7 +706,7 @@ fn a_limit_that_is_too_low_is_named() {
         ("-n 16", ["16 open files", "ulimit -n"]),
         ("-f 1000", ["File too large", "ulimit -f"]),
     ] {
-        let job = Job::new(1);
+        let job = Nodes::new(1);
         let mut command = job.command("/bin/sh", 1, 0);
         command.args([
             "-c",
@@ -721,7 +722,7 @@ fn a_limit_that_is_too_low_is_named() {
 /// each other. An agent survives the working directory of the process that started it.
 #[test]
 fn an_agent_keeps_no_working_directory() {
-    let job = Job::new(1);
+    let job = Nodes::new(1);
     let inside = job.directory().join("inside");
     std::fs::create_dir(&inside).unwrap();
     set_mode(&inside, 0o700);
@@ -739,7 +740,7 @@ fn an_agent_keeps_no_working_directory() {
         .to_owned();
     let directory = inside.join(name);
     assert!(directory.join("sock").exists());
-    let agents = muster_tests::ranks::agents_in(&directory);
+    let agents = muster_tests::nodes::agents_in(&directory);
     assert_eq!(agents.len(), 2, "supervisor and worker");
     for pid in &agents {
         let cwd = std::fs::read_link(format!("/proc/{pid}/cwd")).unwrap();
@@ -752,7 +753,7 @@ fn an_agent_keeps_no_working_directory() {
 
 #[test]
 fn a_directory_that_cannot_be_used_is_named_with_the_remedy() {
-    let job = Job::new(1);
+    let job = Nodes::new(1);
     let open = job.directory().join("open");
     std::fs::create_dir(&open).unwrap();
     set_mode(&open, 0o777);

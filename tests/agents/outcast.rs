@@ -4,7 +4,8 @@
 //!
 //! Real ranks and real agents, as in `agents.rs`; every wait is for an event.
 
-use muster_tests::ranks::{Job, Rank, signal, wait_for_end};
+use muster_tests::nodes::{Nodes, Rank};
+use muster_tests::process::{signal, wait_for_end};
 use rustix::process::Signal;
 
 const NODES: usize = 3;
@@ -13,7 +14,7 @@ const LOST: usize = 2;
 const RANKS: [usize; 2] = [2, 3];
 
 /// Starts two ranks per node whose MPI is notified of failures; all ranks see all.
-fn start(job: &Job) -> Vec<Rank> {
+fn start(job: &Nodes) -> Vec<Rank> {
     let mut ranks: Vec<Rank> = (0..2 * NODES as u32)
         .map(|rank| {
             let node = 1 + rank as usize / 2;
@@ -32,7 +33,7 @@ fn start(job: &Job) -> Vec<Rank> {
 }
 
 /// Kills both processes of the lost node's agent while its ranks cannot start another one.
-fn lose_the_agent(job: &Job, ranks: &[Rank]) {
+fn lose_the_agent(job: &Nodes, ranks: &[Rank]) {
     let pids = RANKS.map(|rank| ranks[rank].pid());
     pids.iter().for_each(|pid| signal(*pid, Signal::STOP));
     let (supervisor, worker) = job.agent(LOST).pair();
@@ -47,7 +48,7 @@ fn lose_the_agent(job: &Job, ranks: &[Rank]) {
 
 #[test]
 fn ranks_of_a_failed_node_learn_that_they_are_outcast() {
-    let job = Job::new(NODES);
+    let job = Nodes::new(NODES);
     let mut ranks = start(&job);
     lose_the_agent(&job, &ranks);
     let others = [0, 1, 4, 5];

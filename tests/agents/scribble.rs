@@ -2,7 +2,8 @@
 //! die then. The successor starts, declares no running rank dead, and detects dead ones.
 
 use muster_tests::DEADLINE;
-use muster_tests::ranks::{Job, Rank, signal};
+use muster_tests::nodes::{Nodes, Rank};
+use muster_tests::process::signal;
 use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
 use std::time::SystemTime;
 
@@ -11,7 +12,7 @@ const FAILURES: [&str; 5] = ["NodeFailed", "RankFailed", "RankLeft", "Outcast", 
 /// table takes 45 MB.
 const BESIDES: u64 = 32 << 20;
 
-fn start(job: &Job, node: usize, rank: u32) -> Rank {
+fn start(job: &Nodes, node: usize, rank: u32) -> Rank {
     let program = env!("CARGO_BIN_EXE_muster-test-rank");
     let mut command = job.command(program, node, rank);
     let rank = Rank::start(&mut command, &format!("rank {rank}"));
@@ -20,9 +21,9 @@ fn start(job: &Job, node: usize, rank: u32) -> Rank {
 }
 
 /// Ranks 0 to 2 on n1, rank 3 on n2.
-fn start_all() -> (Job, Vec<Rank>) {
+fn start_all() -> (Nodes, Vec<Rank>) {
     // On a busy machine the next worker may take longer than standard's deadline.
-    let job = Job::new(2).with_profile("quiet");
+    let job = Nodes::new(2).with_profile("quiet");
     let mut ranks: Vec<Rank> = (0..4)
         .map(|rank| start(&job, 1 + rank as usize / 3, rank))
         .collect();
@@ -34,7 +35,7 @@ fn start_all() -> (Job, Vec<Rank>) {
 }
 
 /// Kills the worker of n1; another one takes over.
-fn replace_worker(job: &Job, ranks: &[Rank]) {
+fn replace_worker(job: &Nodes, ranks: &[Rank]) {
     let (supervisor, worker) = job.agent(1).pair();
     signal(worker, Signal::KILL);
     for rank in &ranks[..3] {
@@ -46,7 +47,7 @@ fn replace_worker(job: &Job, ranks: &[Rank]) {
 }
 
 /// A new rank is accepted, a killed one is reported, and no other failure is reported before.
-fn expect_service(job: &Job, mut ranks: Vec<Rank>, what: &str) {
+fn expect_service(job: &Nodes, mut ranks: Vec<Rank>, what: &str) {
     let newcomer = start(job, 1, 4);
     ranks.remove(1).kill();
     for rank in ranks.iter().chain([&newcomer]) {

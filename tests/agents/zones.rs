@@ -3,7 +3,8 @@
 
 use muster_ipc::control_socket::SOCKET;
 use muster_tests::admin::Admin;
-use muster_tests::ranks::{Job, Rank, signal, wait_for_end};
+use muster_tests::nodes::{Nodes, Rank};
+use muster_tests::process::{signal, wait_for_end};
 use muster_tests::until;
 use rustix::process::Signal;
 use serde_json::Value;
@@ -15,13 +16,13 @@ const NODES: usize = 9;
 /// A job and its ranks; rank 0 is on n1, rank 1 on n2, and so on.
 struct World {
     ranks: Vec<Option<Rank>>,
-    job: Job,
+    job: Nodes,
 }
 
 impl World {
     /// Starts a rank on each node; the zones have formed, and each has its supervisors in the zone above.
     fn start() -> Self {
-        let job = Job::new(NODES).with_one_rail().with_zones(ZONE);
+        let job = Nodes::new(NODES).with_one_rail().with_zones(ZONE);
         let ranks = (0..NODES as u32).map(|rank| {
             let program = env!("CARGO_BIN_EXE_muster-test-rank");
             let mut command = job.command(program, rank as usize + 1, rank);

@@ -10,15 +10,16 @@ mod left;
 use clap::{Parser, ValueEnum};
 use left::Before;
 use muster_tests::cluster::{Cluster, NODES, Process, signal};
-use muster_tests::launch::{compile, venv};
-use muster_tests::{lines_of_both, workspace};
+use muster_tests::compile::compile;
+use muster_tests::launchers::venv;
+use muster_tests::{process, workspace};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rustix::process::Signal;
 use rustix::time::{ClockId, clock_gettime};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::process::{Command, Stdio};
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 const RANKS: usize = 8;
@@ -253,8 +254,7 @@ fn last_number(label: &str) -> Option<i128> {
 
 /// A job and the lines of its ranks.
 struct Job {
-    launcher: Child,
-    said: Receiver<String>,
+    launcher: process::Process,
     lines: Vec<String>,
 }
 
@@ -295,15 +295,9 @@ impl Job {
     }
 
     fn start(command: &mut Command) -> Self {
-        let mut launcher = command
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("nsenter can be started");
-        let said = lines_of_both(&mut launcher);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
         Self {
-            launcher,
-            said,
+            launcher: process::Process::start(command),
             lines: Vec::new(),
         }
     }
@@ -312,8 +306,7 @@ impl Job {
     fn listen(&mut self, limit: Duration, enough: impl Fn(&Self) -> bool) -> bool {
         let until = Instant::now() + limit;
         while !enough(self) {
-            let left = until.saturating_duration_since(Instant::now());
-            match self.said.recv_timeout(left) {
+            match self.launcher.line_until(until) {
                 Ok(line) => self.lines.push(line),
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
                     return enough(self);
@@ -349,14 +342,6 @@ impl Job {
         self.with("WRONG").count() == 0
             && self.with("DONE").count() == left
             && self.with("DONE").filter(right).count() == left
-    }
-}
-
-impl Drop for Job {
-    fn drop(&mut self) {
-        // The cluster's end also ends what it started.
-        let _ = self.launcher.kill();
-        let _ = self.launcher.wait();
     }
 }
 

@@ -4,7 +4,8 @@
 
 use muster_tests::admin::Admin;
 use muster_tests::hosts::{Fault, Hosts, nids};
-use muster_tests::ranks::{Job, Rank, signal, wait_for_end};
+use muster_tests::nodes::{Nodes, Rank};
+use muster_tests::process::{signal, wait_for_end};
 use muster_tests::{DEADLINE, Member, can, program, until};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -405,7 +406,7 @@ fn an_agent_without_an_answer_is_named() {
 /// killed at once, and the remaining lock has no holder.
 #[test]
 fn an_agent_on_its_ranks_cores_and_the_lock_that_it_leaves() {
-    let job = Job::new(1);
+    let job = Nodes::new(1);
     let rank_program = env!("CARGO_BIN_EXE_muster-test-rank");
     let words = without_real_time();
     let example = job.command(rank_program, 1, 0);

@@ -2,7 +2,7 @@
 //! the protocol of the control socket, with different versions and with users that may only read.
 
 use muster_tests::admin::Admin;
-use muster_tests::ranks::{Job, Rank};
+use muster_tests::nodes::{Nodes, Rank};
 use muster_tests::{DEADLINE, Member, program, python_with, skipped, until, workspace};
 use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -337,7 +337,7 @@ fn members_are_selected_and_a_plugin_raises_no_false_alarm() {
 /// A killed rank is named wherever its node is shown.
 #[test]
 fn a_killed_rank_is_named() {
-    let job = Job::new(1);
+    let job = Nodes::new(1);
     let start = |rank| {
         let mut command = job.command(env!("CARGO_BIN_EXE_muster-test-rank"), 1, rank);
         let started = Rank::start(&mut command, &format!("rank {rank}"));
@@ -366,7 +366,7 @@ fn a_killed_rank_is_named() {
 /// end.
 #[test]
 fn a_node_that_left_after_its_rank_was_killed_is_reported_as_critical() {
-    let job = Job::new(2);
+    let job = Nodes::new(2);
     let start = |node, rank| {
         let mut command = job.command(env!("CARGO_BIN_EXE_muster-test-rank"), node, rank);
         let started = Rank::start(&mut command, &format!("rank {rank}"));

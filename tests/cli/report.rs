@@ -4,7 +4,8 @@
 //! Each node is a network namespace; every wait is for an event.
 
 use muster_tests::hosts::{Fault, Hosts, nids};
-use muster_tests::ranks::{Job, Rank, signal};
+use muster_tests::nodes::{Nodes, Rank};
+use muster_tests::process::signal;
 use muster_tests::{program, until};
 use rustix::process::Signal;
 use std::path::Path;
@@ -23,7 +24,7 @@ const OTHERS: [usize; 3] = [0, 2, 4];
 const FAILED: &str = "<td class=\"t\">node-failed</td>";
 
 /// Starts a rank of a job, on a host with its own network, whose agent keeps a journal.
-fn start(job: &Job, hosts: &Hosts, journals: &Path, rank: usize) -> Rank {
+fn start(job: &Nodes, hosts: &Hosts, journals: &Path, rank: usize) -> Rank {
     let node = 1 + rank / 2;
     let binary = env!("CARGO_BIN_EXE_muster-test-rank");
     let as_usual = job.command(binary, node, rank as u32);
@@ -58,7 +59,7 @@ fn a_split_is_reported_as_the_job_saw_it() {
         return;
     };
     let folder = tempfile::tempdir().unwrap();
-    let job = Job::new(NODES);
+    let job = Nodes::new(NODES);
     let start = |rank| start(&job, &hosts, folder.path(), rank);
     let mut ranks: Vec<Rank> = (0..RANKS).map(start).collect();
     let nodes = (1..=NODES).map(|node| format!("n{node}=Alive"));

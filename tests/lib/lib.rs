@@ -6,33 +6,37 @@
 pub mod admin;
 pub mod clean;
 pub mod cluster;
+pub mod compile;
 pub mod death;
 pub mod hosts;
-pub mod launch;
+pub mod job;
+pub mod launchers;
 pub mod local_load;
+pub mod nodes;
 pub mod outsider;
-pub mod ranks;
-pub mod running;
+pub mod process;
 mod skipped;
 pub mod steps;
 pub mod table;
 
 pub use skipped::skipped;
 
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+use process::Process;
+use rustix::event::poll;
+use rustix::process::Signal;
 use std::ffi::OsStr;
 use std::fs::Permissions;
-use std::io::{BufRead, BufReader};
-use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::process::{Command, Stdio};
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 /// No event takes this long: a longer wait is for an event that does not occur.
 pub const DEADLINE: Duration = Duration::from_secs(60);
+
+/// Beginning of the first line of a member.
+const STARTED: &str = "READY ";
 
 /// The path of a program or library of this workspace. `scripts/test-programs` builds them all; a test builds none.
 ///
@@ -126,46 +130,11 @@ pub fn workspace() -> &'static Path {
         .expect("tests/ is in the workspace")
 }
 
-/// The lines that a child prints on both outputs, which must be piped.
-///
-/// # Panics
-/// If they are not piped.
-pub fn lines_of_both(child: &mut Child) -> Receiver<String> {
-    let (sender, lines) = channel();
-    let outputs: [Box<dyn std::io::Read + Send>; 2] = [
-        Box::new(child.stdout.take().expect("piped")),
-        Box::new(child.stderr.take().expect("piped")),
-    ];
-    for output in outputs {
-        let sender = sender.clone();
-        std::thread::spawn(move || {
-            let mut lines = BufReader::new(output).lines().map_while(Result::ok);
-            lines.try_for_each(|line| sender.send(line))
-        });
-    }
-    lines
-}
-
-/// The lines that a child prints on its standard output, which must be piped.
-fn lines_of(child: &mut Child) -> Receiver<String> {
-    let output = BufReader::new(child.stdout.take().expect("stdout is piped"));
-    let (sender, lines) = channel();
-    std::thread::spawn(move || {
-        for line in output.lines().map_while(Result::ok) {
-            if !line.starts_with("READY ") && sender.send(line).is_err() {
-                break;
-            }
-        }
-    });
-    lines
-}
-
 /// A `musterd --print-events plain`. It is killed when dropped.
 pub struct Member {
-    child: Child,
+    process: Process,
     /// Its name.
     pub name: String,
-    lines: Receiver<String>,
 }
 
 impl Member {
@@ -217,19 +186,15 @@ impl Member {
         name: &str,
         arguments: &[&str],
     ) -> Self {
-        let mut child = command
+        command
             .args(["--name", name, "--print-events", "plain"])
             .args(arguments)
             .env("MUSTER_DIR", directory)
             .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("musterd can be started");
-        let lines = lines_of(&mut child);
+            .stdout(Stdio::piped());
         Self {
-            child,
+            process: Process::start(&mut command),
             name: name.to_owned(),
-            lines,
         }
     }
 
@@ -238,19 +203,25 @@ impl Member {
     /// # Panics
     /// If none comes before the deadline, or the member has ended.
     pub fn next_line(&self) -> String {
-        match self.lines.recv_timeout(DEADLINE) {
-            Ok(line) => without_stamp(&line),
-            Err(RecvTimeoutError::Timeout) => panic!("{} printed nothing more", self.name),
-            Err(RecvTimeoutError::Disconnected) => panic!("{} has ended", self.name),
+        let line = self.line_until(Instant::now() + DEADLINE);
+        line.unwrap_or_else(|cause| panic!("{} prints nothing more: {cause}", self.name))
+    }
+
+    /// The first line tells only that it runs.
+    fn line_until(&self, end: Instant) -> Result<String, RecvTimeoutError> {
+        loop {
+            let line = self.process.line_until(end)?;
+            if !line.starts_with(STARTED) {
+                return Ok(without_stamp(&line));
+            }
         }
     }
 
     /// The lines that have been printed and not been taken yet.
     pub fn pending_lines(&self) -> Vec<String> {
-        self.lines
-            .try_iter()
-            .map(|line| without_stamp(&line))
-            .collect()
+        let lines = self.process.pending();
+        let events = lines.filter(|line| !line.starts_with(STARTED));
+        events.map(|line| without_stamp(&line)).collect()
     }
 
     /// Waits until each of `expected` has been printed once, in any order. Returns all other lines.
@@ -262,14 +233,12 @@ impl Member {
         let mut missing = expected.to_vec();
         let mut others = Vec::new();
         while !missing.is_empty() {
-            let rest = end.saturating_duration_since(Instant::now());
-            let Ok(line) = self.lines.recv_timeout(rest) else {
+            let Ok(line) = self.line_until(end) else {
                 panic!(
                     "{}: still missing {missing:?}; other lines: {others:?}",
                     self.name
                 );
             };
-            let line = without_stamp(&line);
             match missing.iter().position(|wanted| *wanted == line) {
                 Some(index) => drop(missing.swap_remove(index)),
                 None => others.push(line),
@@ -291,15 +260,12 @@ impl Member {
 
     /// Sends a signal to it.
     pub fn signal(&self, signal: Signal) {
-        if let Some(pid) = Pid::from_raw(self.child.id() as i32) {
-            let _ = kill_process(pid, signal);
-        }
+        self.process.signal(signal);
     }
 
     /// Kills it and waits for its end.
     pub fn kill(mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.process.kill();
     }
 
     /// Sends SIGTERM and waits for its end. Returns true if it ended in order.
@@ -308,21 +274,7 @@ impl Member {
     /// If it does not end before the deadline.
     pub fn leave(mut self) -> bool {
         self.signal(Signal::TERM);
-        let pid = Pid::from_raw(self.child.id() as i32).expect("a child has a pid");
-        // It is a child of this process: the pid cannot be used again before it is waited for.
-        let ended = pidfd_open(pid, PidfdFlags::empty()).expect("a pidfd of a child");
-        let mut fds = [PollFd::from_borrowed_fd(ended.as_fd(), PollFlags::IN)];
-        let deadline = DEADLINE.try_into().expect("a minute");
-        let ready = poll(&mut fds, Some(&deadline)).expect("poll");
-        assert!(ready > 0, "{} did not end after SIGTERM", self.name);
-        self.child.wait().is_ok_and(|status| status.success())
-    }
-}
-
-impl Drop for Member {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.process.end().success()
     }
 }
 

@@ -2,8 +2,9 @@
 //! muster-slurm(7); and the check that nothing is left behind (slurm-3).
 
 use muster_tests::cluster::{Cluster, NODES, Run, kill};
-use muster_tests::launch::{compile, venv};
-use muster_tests::ranks::wait_for_end;
+use muster_tests::compile::compile;
+use muster_tests::launchers::venv;
+use muster_tests::process::wait_for_end;
 use muster_tests::steps::{
     LIVES_ON, all_alive, plugin, service, step, worker, worker_program, workers,
 };

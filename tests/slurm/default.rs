@@ -2,7 +2,7 @@
 //! jobs that the user has named, work as without the plugin (slurm-1, run-2).
 
 use muster_tests::cluster::{Cluster, NODES, Process, Run, signal};
-use muster_tests::launch::venv;
+use muster_tests::launchers::venv;
 use muster_tests::steps::{LIVES_ON, all_alive, plugin, service, step, worker, worker_program};
 use muster_tests::{program, workspace};
 use rustix::process::Signal;

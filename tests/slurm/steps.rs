@@ -2,7 +2,7 @@
 //! users, repeated and concurrent, with a clean end (slurm-3).
 
 use muster_tests::cluster::{Cluster, NODES, Process, Run, kill, signal};
-use muster_tests::ranks::wait_for_end;
+use muster_tests::process::wait_for_end;
 use muster_tests::steps::{
     LIVES_ON, all_alive, plugin, service, step, worker, worker_program, workers,
 };

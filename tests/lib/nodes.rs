@@ -1,26 +1,24 @@
-//! A job on several emulated nodes of this machine: real ranks, real agents in job mode.
+//! A job whose ranks the test itself starts, on several emulated nodes of this machine: real agents in job mode.
 //!
 //! Nodes differ in `MUSTER_NODE` and in their addresses in 127/8. Agents are started by their first client,
 //! as in a real job, and are found through `/proc` by the directory on their command line. All processes of a
 //! test are ended, by pid, when the job is dropped, also when the test has failed.
 
 use crate::DEADLINE;
+use crate::process::{Process, signal, wait_for_end};
 use crate::program;
 use crate::until;
 use muster_ipc::AgentDirectory;
 use muster_sys::procfs;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+use rustix::process::Signal;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::fs::{self, Permissions};
-use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::mpsc::Receiver;
 use std::time::Instant;
 
 /// Rails of every node.
@@ -32,7 +30,7 @@ const JOBS_MAX: u32 = 32;
 const PORT: u16 = 7741;
 
 /// A job: its directory, key and addresses. Ends all its agents when dropped.
-pub struct Job {
+pub struct Nodes {
     directory: Arc<tempfile::TempDir>,
     key: PathBuf,
     name: String,
@@ -52,7 +50,7 @@ pub struct Job {
     zone: Option<usize>,
 }
 
-impl Job {
+impl Nodes {
     /// A new job for nodes `n1` to `n<nodes>`.
     ///
     /// # Panics
@@ -227,7 +225,7 @@ impl Job {
     }
 }
 
-impl Drop for Job {
+impl Drop for Nodes {
     fn drop(&mut self) {
         for node in 1..=self.nodes {
             if std::thread::panicking() {
@@ -314,9 +312,7 @@ impl Agent {
 
 /// A running rank. It is killed when dropped.
 pub struct Rank {
-    child: Child,
-    input: ChildStdin,
-    lines: Receiver<String>,
+    process: Process,
     /// Lines that were read while the test waited for another one.
     passed: RefCell<VecDeque<String>>,
     name: String,
@@ -328,17 +324,9 @@ impl Rank {
     /// # Panics
     /// If it cannot be started.
     pub fn start(command: &mut Command, name: &str) -> Self {
-        let mut child = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("the rank can be started");
-        let lines = crate::lines_of(&mut child);
-        let input = child.stdin.take().expect("stdin is piped");
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
         Self {
-            child,
-            input,
-            lines,
+            process: Process::start(command),
             passed: RefCell::default(),
             name: name.to_owned(),
         }
@@ -346,13 +334,12 @@ impl Rank {
 
     /// Its process.
     pub fn pid(&self) -> u32 {
-        self.child.id()
+        self.process.id()
     }
 
     /// Sends it a command.
     pub fn send(&mut self, command: &str) {
-        // If it has died meanwhile, the missing output shows that.
-        let _ = writeln!(self.input, "{command}");
+        self.process.send(command);
     }
 
     /// Waits for a line that `wanted` accepts, and returns it. Lines before it are kept for
@@ -363,8 +350,7 @@ impl Rank {
     pub fn await_line(&self, mut wanted: impl FnMut(&str) -> bool) -> String {
         let end = Instant::now() + DEADLINE;
         loop {
-            let rest = end.saturating_duration_since(Instant::now());
-            match self.lines.recv_timeout(rest) {
+            match self.process.line_until(end) {
                 Ok(line) if wanted(&line) => return line,
                 Ok(line) => self.passed.borrow_mut().push_back(line),
                 Err(cause) => panic!("{}: {cause}; lines before it: {:?}", self.name, self.passed),
@@ -484,21 +470,12 @@ impl Rank {
     /// # Panics
     /// If it does not end before the deadline.
     pub fn await_end(mut self) -> Option<i32> {
-        wait_for_end(self.pid());
-        self.child.wait().ok().and_then(|status| status.code())
+        self.process.end().code()
     }
 
     /// Kills it and waits for its end.
     pub fn kill(mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-impl Drop for Rank {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.process.kill();
     }
 }
 
@@ -506,31 +483,4 @@ impl Drop for Rank {
 fn has_words(line: &str, words: &[&str]) -> bool {
     let mut parts = line.split(' ');
     words.iter().all(|word| parts.any(|part| part == *word))
-}
-
-/// Sends a signal to a process; one that has ended is no error.
-pub fn signal(pid: u32, signal: Signal) {
-    if let Some(pid) = Pid::from_raw(pid as i32) {
-        let _ = kill_process(pid, signal);
-    }
-}
-
-/// Waits until a process has ended, also one that is no child of this process.
-///
-/// # Panics
-/// If it does not end before the deadline.
-pub fn wait_for_end(pid: u32) {
-    let Some(raw) = Pid::from_raw(pid as i32) else {
-        return;
-    };
-    let Ok(descriptor) = pidfd_open(raw, PidfdFlags::empty()) else {
-        return;
-    };
-    let mut waiting = [PollFd::new(&descriptor, PollFlags::IN)];
-    let limit = Timespec {
-        tv_sec: DEADLINE.as_secs() as i64,
-        tv_nsec: 0,
-    };
-    let ready = poll(&mut waiting, Some(&limit));
-    assert!(ready == Ok(1), "process {pid} does not end: {ready:?}");
 }
