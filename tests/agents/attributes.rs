@@ -1,28 +1,12 @@
 //! Attributes end to end: ranks of three emulated nodes write and read through real agents, whose workers are
 //! killed meanwhile.
 
-use muster_tests::nodes::{Nodes, Rank};
+use muster_tests::nodes::Nodes;
 use muster_tests::process::{signal, wait_for_end};
+use muster_tests::rank::Rank;
 use rustix::process::Signal;
 
 const NODES: usize = 3;
-
-/// Starts a rank on each node; all of them see each other.
-fn start(job: &Nodes) -> Vec<Rank> {
-    let mut ranks: Vec<Rank> = (0..NODES as u32)
-        .map(|rank| {
-            let program = env!("CARGO_BIN_EXE_muster-test-rank");
-            let mut command = job.command(program, rank as usize + 1, rank);
-            let rank = Rank::start(&mut command, &format!("rank {rank}"));
-            rank.await_words(&["ATTACHED"]);
-            rank
-        })
-        .collect();
-    for rank in &mut ranks {
-        rank.await_states("n1=Alive n2=Alive n3=Alive 0=Alive 1=Alive 2=Alive");
-    }
-    ranks
-}
 
 fn ask(rank: &mut Rank, question: &str, answer: &[&str]) {
     rank.send(question);
@@ -43,7 +27,7 @@ fn kill_worker(job: &Nodes, node: usize, rank: &Rank, lines: &[&[&str]]) {
 #[test]
 fn all_nodes_read_what_one_node_writes() {
     let job = Nodes::new(NODES);
-    let mut ranks = start(&job);
+    let mut ranks = job.start_all(1);
     for rank in &mut ranks[1..] {
         ask(rank, "watch load", &["WATCHING", "load"]);
     }
@@ -90,7 +74,7 @@ fn all_nodes_read_what_one_node_writes() {
 fn a_killed_worker_loses_no_attribute_and_no_watch() {
     // On a busy machine the next worker may take longer than standard's deadline.
     let job = Nodes::new(NODES).with_profile("quiet");
-    let mut ranks = start(&job);
+    let mut ranks = job.start_all(1);
     ask(&mut ranks[1], "watch role", &["WATCHING", "role"]);
     ask(&mut ranks[0], "publish role server", &["PUBLISHED", "role"]);
     ranks[1].await_words(&["EVENT", "Attribute", "node=n1"]);

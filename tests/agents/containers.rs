@@ -2,34 +2,21 @@
 //! accepted, another one is refused with the reason. No rank hangs, and no process is followed under another
 //! process's number.
 
-use muster_tests::nodes::{Nodes, Rank, as_user};
+use muster_tests::nodes::{Nodes, as_user};
 use muster_tests::process::wait_for_end;
+use muster_tests::rank::{Rank, rank_program};
 use muster_tests::skipped;
 use std::process::Stdio;
 
 /// A user other than root.
 const OTHER_USER: u32 = 65534;
 
-fn rank_program() -> &'static str {
-    env!("CARGO_BIN_EXE_muster-test-rank")
-}
-
-fn start(job: &Nodes, rank: u32) -> Rank {
-    let rank = begin(job, rank, &[]);
-    rank.await_words(&["ATTACHED"]);
-    rank
-}
-
-/// Starts a rank through `unshare` with these options; without options, in no container.
+/// Starts a rank through `unshare` with these options.
 fn begin(job: &Nodes, rank: u32, options: &[&str]) -> Rank {
     let name = format!("rank {rank} in {options:?}");
-    if options.is_empty() {
-        return Rank::start(&mut job.command(rank_program(), 1, rank), &name);
-    }
-    let mut words = options.to_vec();
-    words.push(rank_program());
     let mut command = job.command("unshare", 1, rank);
-    Rank::start(command.args(words), &name)
+    command.args(options).arg(rank_program());
+    Rank::start(&mut command, &name)
 }
 
 /// Returns the error of a rank that is not accepted.
@@ -83,9 +70,8 @@ fn a_rank_in_a_pid_namespace_below_the_agents_is_watched() {
             continue;
         }
         let job = Nodes::new(1);
-        let mut outside = start(&job, 0);
-        let mut inside = begin(&job, 1, options);
-        inside.await_words(&["ATTACHED"]);
+        let mut outside = job.start(1, 0);
+        let mut inside = begin(&job, 1, options).attached();
         outside.await_states("n1=Alive 0=Alive 1=Alive");
         // Its promise counts, although it has another number in its own namespace.
         inside.send("promise 20");
@@ -97,8 +83,7 @@ fn a_rank_in_a_pid_namespace_below_the_agents_is_watched() {
         inside.kill();
         let event = outside.await_words(&["EVENT", "RankFailed", "rank=1"]);
         assert!(event.contains("cause=KernelFutex"), "{event}");
-        let mut another = begin(&job, 2, options);
-        another.await_words(&["ATTACHED"]);
+        let mut another = begin(&job, 2, options).attached();
         another.send("leave 0");
         outside.await_words(&["EVENT", "RankLeft", "rank=2"]);
     }
@@ -111,15 +96,14 @@ fn a_rank_outside_the_agents_pid_namespace_is_refused() {
         return;
     }
     let job = Nodes::new(1);
-    let inside = begin(&job, 0, &PID_AND_PROC);
-    inside.await_words(&["ATTACHED"]);
+    let inside = begin(&job, 0, &PID_AND_PROC).attached();
     let (supervisor, _) = job.agent(1).pair();
-    let text = refused(begin(&job, 1, &[]));
+    let text = refused(job.begin(1, 1));
     assert_contains(&text, &["pid namespace", "srun musterd"]);
     // The namespace ends with its first process, and the agent with it.
     inside.kill();
     wait_for_end(supervisor);
-    drop(start(&job, 1));
+    drop(job.start(1, 1));
 }
 
 /// If `/proc` belongs to another namespace, an agent would watch the wrong processes: it does not start.
@@ -148,9 +132,8 @@ fn a_rank_in_a_user_namespace_is_of_the_same_user() {
         } else {
             own.of_user(user)
         };
-        let mut outside = start(&job, 0);
-        let inside = begin(&job, 1, &MAPPED);
-        inside.await_words(&["ATTACHED"]);
+        let mut outside = job.start(1, 0);
+        let inside = begin(&job, 1, &MAPPED).attached();
         outside.await_states("n1=Alive 0=Alive 1=Alive");
         assert_eq!(job.agent(1).all.len(), 2, "one agent");
         inside.kill();

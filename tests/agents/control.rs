@@ -2,7 +2,7 @@
 //! and imported, with real agents on loopback. No member is declared failed because of it.
 
 use muster_tests::admin::Admin;
-use muster_tests::nodes::{Nodes, Rank};
+use muster_tests::nodes::Nodes;
 use muster_tests::process::{signal, wait_for_end};
 use muster_tests::{Member, program, skipped, until};
 use rustix::process::Signal;
@@ -663,7 +663,7 @@ fn rails_are_placed_on_the_machine() {
 #[test]
 fn changes_survive_the_worker() {
     let job = Nodes::new(2);
-    let ranks: Vec<Rank> = (0..2).map(|rank| start_rank(&job, rank)).collect();
+    let ranks = job.start_all(1);
     let control = job.agent_directory(1).directory().join("control");
     let admin = Admin(control);
     let rail = "127.66.72.1:0@udp7";
@@ -686,16 +686,6 @@ fn nids(admin: &Admin) -> Vec<String> {
         .iter()
         .map(|rail| rail["nid"].as_str().unwrap().to_owned())
         .collect()
-}
-
-fn start_rank(job: &Nodes, rank: u32) -> Rank {
-    let program = env!("CARGO_BIN_EXE_muster-test-rank");
-    let rank = Rank::start(
-        &mut job.command(program, rank as usize + 1, rank),
-        &format!("rank {rank}"),
-    );
-    rank.await_words(&["ATTACHED"]);
-    rank
 }
 
 /// Copies with another process: a file that this process wrote may still be open for writing in a child that

@@ -5,8 +5,9 @@ use muster_tests::admin::Admin;
 use muster_tests::compile::compile;
 use muster_tests::job::{Job, job};
 use muster_tests::launchers::{open_mpi_5_on_two_nodes, venv};
-use muster_tests::nodes::{Nodes, Rank};
+use muster_tests::nodes::Nodes;
 use muster_tests::process::{signal, wait_for_end};
+use muster_tests::rank::Rank;
 use muster_tests::{DEADLINE, Member, program};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
@@ -363,15 +364,11 @@ fn a_gossip_server_introduces_all_members() {
 fn a_worker_that_takes_over_needs_no_server() {
     let job = Nodes::new(2).with_one_rail();
     let (server, told_by) = Server::start(job.directory(), 2);
-    let mut ranks = [0, 1].map(|number| {
-        let program = env!("CARGO_BIN_EXE_muster-test-rank");
-        let mut command = job.command(program, number as usize + 1, number);
-        command.env("MUSTER_PROTOCOL", "age");
-        command.env("MUSTER_PARTICIPANTS", &told_by);
-        Rank::start(&mut command, &format!("rank {number}"))
-    });
+    let job = job
+        .with_variable("MUSTER_PROTOCOL", "age")
+        .with_variable("MUSTER_PARTICIPANTS", &told_by);
+    let mut ranks = [job.begin(1, 0), job.begin(2, 1)].map(Rank::attached);
     for (number, rank) in ranks.iter_mut().enumerate() {
-        rank.await_words(&["ATTACHED"]);
         rank.await_view(|view| view.contains("n1=Alive n2=Alive"));
         // The state of another node's rank is not spread.
         rank.await_view(|view| view.contains(&format!(" {number}=Alive")));
@@ -604,17 +601,16 @@ fn age_gossip_tells_of_ranks_that_end_while_no_worker_runs() {
     // The second node has no member.
     let job = Nodes::new(2).with_one_rail();
     let rails = [job.rails(1), job.rails(2)].join(",");
-    let mut ranks: Vec<Rank> = (0..3)
-        .map(|rank| {
-            let mut command = job.command(env!("CARGO_BIN_EXE_muster-test-rank"), 1, rank);
-            command.env_remove("MUSTER_SEEDS");
-            command.env("MUSTER_PROTOCOL", "age");
-            command.env("MUSTER_PARTICIPANTS", &rails);
-            let rank = Rank::start(&mut command, &format!("rank {rank}"));
-            rank.await_words(&["ATTACHED"]);
-            rank
-        })
-        .collect();
+    let job = job
+        .with_variable("MUSTER_PROTOCOL", "age")
+        .with_variable("MUSTER_PARTICIPANTS", &rails);
+    let start = |rank| {
+        Rank::start(
+            job.rank(1, rank).env_remove("MUSTER_SEEDS"),
+            &format!("rank {rank}"),
+        )
+    };
+    let mut ranks: Vec<Rank> = (0..3).map(|rank| start(rank).attached()).collect();
     ranks[0].await_view(|view| view.ends_with(" 0=Alive 1=Alive 2=Alive"));
     let (supervisor, worker) = job.agent(1).pair();
     signal(supervisor, Signal::STOP);

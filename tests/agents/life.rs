@@ -3,8 +3,9 @@
 //!
 //! Real ranks and real agents, as in `agents.rs`; every wait is for an event.
 
-use muster_tests::nodes::{Nodes, Rank, as_user};
+use muster_tests::nodes::{Nodes, as_user};
 use muster_tests::process::{signal, wait_for_end};
+use muster_tests::rank::{Rank, alive, rank_program};
 use muster_tests::{DEADLINE, program, skipped};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -12,39 +13,6 @@ use rustix::process::Signal;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Instant;
-
-fn rank_program() -> &'static str {
-    env!("CARGO_BIN_EXE_muster-test-rank")
-}
-
-/// Starts a rank without waiting until it is attached.
-fn begin(job: &Nodes, node: usize, rank: u32) -> Rank {
-    let mut command = job.command(rank_program(), node, rank);
-    Rank::start(&mut command, &format!("rank {rank} on n{node}"))
-}
-
-fn start(job: &Nodes, node: usize, rank: u32) -> Rank {
-    let rank = begin(job, node, rank);
-    rank.await_words(&["ATTACHED"]);
-    rank
-}
-
-/// Starts one rank on each node; all of them see each other alive.
-fn start_each(job: &Nodes, nodes: usize) -> Vec<Rank> {
-    let mut ranks: Vec<Rank> = (1..=nodes)
-        .map(|node| start(job, node, node as u32 - 1))
-        .collect();
-    let view = alive(nodes, nodes as u32);
-    ranks.iter_mut().for_each(|rank| rank.await_states(&view));
-    ranks
-}
-
-/// The view in which this many nodes and ranks are alive.
-fn alive(nodes: usize, ranks: u32) -> String {
-    let nodes = (1..=nodes).map(|node| format!("n{node}=Alive"));
-    let ranks = (0..ranks).map(|rank| format!("{rank}=Alive"));
-    nodes.chain(ranks).collect::<Vec<_>>().join(" ")
-}
 
 /// The failures and ends that a rank was notified of and the test did not wait for.
 fn bad_news(rank: &Rank) -> Vec<String> {
@@ -74,8 +42,8 @@ fn assert_no_bad_news(ranks: &[&Rank]) {
 fn a_node_full_of_ranks_has_one_agent_that_knows_them_all() {
     const RANKS: u32 = 128;
     let job = Nodes::new(2);
-    let mut ranks: Vec<Rank> = (0..RANKS).map(|rank| begin(&job, 1, rank)).collect();
-    let mut neighbour = start(&job, 2, RANKS);
+    let mut ranks: Vec<Rank> = (0..RANKS).map(|rank| job.begin(1, rank)).collect();
+    let mut neighbour = job.start(2, RANKS);
     for rank in &ranks {
         rank.await_words(&["ATTACHED"]);
     }
@@ -136,7 +104,7 @@ fn the_jobs_of_two_users_on_the_same_nodes_do_not_meet() {
 }
 
 fn two_jobs(job: &Nodes, other: &Nodes) {
-    let (mut ours, mut theirs) = (start_each(job, 2), start_each(other, 2));
+    let (mut ours, mut theirs) = (job.start_all(1), other.start_all(1));
     let (agents, others): (Vec<u32>, Vec<u32>) = (
         (1..=2).flat_map(|node| job.agent(node).all).collect(),
         (1..=2).flat_map(|node| other.agent(node).all).collect(),
@@ -158,7 +126,7 @@ fn two_jobs(job: &Nodes, other: &Nodes) {
     last.send("leave 0");
     assert_eq!(last.await_end(), Some(0));
     others.into_iter().for_each(wait_for_end);
-    let again = start(job, 2, 1);
+    let again = job.start(2, 1);
     ours[0].await_words(&["EVENT", "RankUp", "rank=1"]);
     drop(again);
 }
@@ -180,7 +148,7 @@ fn may_run_as(user: u32) -> Result<(), String> {
 fn a_rank_that_executes_itself_again_stays_alive() {
     // On a busy machine the next worker may take longer than standard's deadline.
     let job = Nodes::new(2).with_profile("quiet");
-    let mut ranks = start_each(&job, 2);
+    let mut ranks = job.start_all(1);
     ranks.iter().for_each(|rank| drop(rank.take_passed()));
     for _ in 0..2 {
         ranks[1].send("exec");
@@ -207,9 +175,10 @@ fn a_rank_that_executes_itself_again_stays_alive() {
 #[test]
 fn a_rank_that_became_another_program_is_followed_to_its_end() {
     let job = Nodes::new(2);
-    let ranks = start_each(&job, 1);
-    let mut other = start(&job, 2, 1);
-    ranks[0].await_words(&["EVENT", "RankUp", "rank=1"]);
+    let mut rank = job.start(1, 0);
+    rank.await_states(&alive(1, 1));
+    let mut other = job.start(2, 1);
+    rank.await_words(&["EVENT", "RankUp", "rank=1"]);
     other.send("become cat");
     let end = Instant::now() + DEADLINE;
     while std::fs::read_to_string(format!("/proc/{}/comm", other.pid()))
@@ -219,9 +188,9 @@ fn a_rank_that_became_another_program_is_followed_to_its_end() {
     }
     other.send("ECHO");
     other.await_words(&["ECHO"]);
-    assert_eq!(bad_news(&ranks[0]), Vec::<String>::new());
+    assert_eq!(bad_news(&rank), Vec::<String>::new());
     other.kill();
-    ranks[0].await_words(&["EVENT", "RankFailed", "rank=1"]);
+    rank.await_words(&["EVENT", "RankFailed", "rank=1"]);
 }
 
 /// A process that a rank starts is a client of the same agent. It is a rank of its own if it has a number,
@@ -229,7 +198,7 @@ fn a_rank_that_became_another_program_is_followed_to_its_end() {
 #[test]
 fn a_child_of_a_rank_joins_its_agent() {
     let job = Nodes::new(2);
-    let mut ranks = start_each(&job, 2);
+    let mut ranks = job.start_all(1);
     let agents = (job.agent(1).pair(), job.agent(2).pair());
     ranks[1].send("spawn 2");
     let expected = ranks[1].await_words(&["SPAWNED"]);
@@ -263,12 +232,12 @@ fn a_worker_may_be_killed_at_any_moment() {
     println!("seed {seed} (MUSTER_TEST_SEED repeats the order, not the moments)");
     let mut dice = ChaCha8Rng::seed_from_u64(seed);
     let job = Nodes::new(2).with_profile("quiet");
-    let mut ranks = start_each(&job, 2);
+    let mut ranks = job.start_all(1);
     ranks.iter().for_each(|rank| drop(rank.take_passed()));
     // Four times in total on each node: at the fifth time within ten seconds a supervisor gives up.
     for number in 2..6u32 {
         let node = node_of(number);
-        let newcomer = begin(&job, node, number);
+        let newcomer = job.begin(node, number);
         kill_worker(&job, node, dice.random_range(0..400));
         newcomer.await_words(&["ATTACHED"]);
         // Two workers that are killed before they serve are as silent as a dead node.
@@ -383,7 +352,7 @@ fn nothing_is_left_of_a_job_that_has_ended() {
 /// had left there.
 #[test]
 fn an_agent_that_cannot_start_leaves_nothing() {
-    let rank = rank_program();
+    let rank = &*rank_program();
     let cases = [
         // The configuration is refused; the supervisor finds no libfabric; the worker finds no rail, or may
         // open too few files.
@@ -422,7 +391,7 @@ fn an_agent_that_cannot_start_leaves_nothing() {
 
 /// Two ranks per node, without a log, which would be kept for its reader.
 fn begin_quiet(job: &Nodes, rank: u32) -> Rank {
-    let mut command = job.command(rank_program(), 1 + rank as usize / 2, rank);
+    let mut command = job.rank(1 + rank as usize / 2, rank);
     Rank::start(command.env_remove("MUSTER_LOG"), &format!("rank {rank}"))
 }
 

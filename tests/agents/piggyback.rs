@@ -3,8 +3,9 @@
 use muster_tests::compile::{compile, interposer};
 use muster_tests::job::{Job, job, processes_of};
 use muster_tests::launchers::{open_mpi_5_on_two_nodes, venv};
-use muster_tests::nodes::{Nodes, Rank};
+use muster_tests::nodes::Nodes;
 use muster_tests::process::{signal, signal_all};
+use muster_tests::rank::Rank;
 use rustix::process::Signal;
 
 /// The ranks send messages with the library until this many beats were left out on each node.
@@ -96,17 +97,8 @@ fn no_beat_is_saved_without_the_library() {
 }
 
 /// Starts two ranks on two nodes that see each other and whose messages carry their agents' piggybacks.
-fn carriers(job: &Nodes, how: &str) -> [Rank; 2] {
-    let mut ranks = [0, 1].map(|number| {
-        let program = env!("CARGO_BIN_EXE_muster-test-rank");
-        let mut command = job.command(program, number as usize + 1, number);
-        let rank = Rank::start(&mut command, &format!("rank {number}"));
-        rank.await_words(&["ATTACHED"]);
-        rank
-    });
-    for rank in &mut ranks {
-        rank.await_states("n1=Alive n2=Alive 0=Alive 1=Alive");
-    }
+fn carriers(job: &Nodes, how: &str) -> Vec<Rank> {
+    let mut ranks = job.start_all(1);
     let ports = [0, 1].map(|number: usize| {
         ranks[number].send("port");
         let answer = ranks[number].await_words(&["PORT"]);
@@ -140,7 +132,7 @@ fn messages_carry_heartbeats() {
     }
     ranks[0].await_states("n1=Alive n2=Alive 0=Alive 1=Alive");
     let (supervisor, worker) = job.agent(2).pair();
-    let [first, second] = ranks;
+    let (first, second) = (&ranks[0], &ranks[1]);
     signal(supervisor, Signal::STOP);
     signal(worker, Signal::STOP);
     signal(second.pid(), Signal::STOP);

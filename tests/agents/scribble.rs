@@ -2,8 +2,9 @@
 //! die then. The successor starts, declares no running rank dead, and detects dead ones.
 
 use muster_tests::DEADLINE;
-use muster_tests::nodes::{Nodes, Rank};
+use muster_tests::nodes::Nodes;
 use muster_tests::process::signal;
+use muster_tests::rank::{Rank, alive};
 use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
 use std::time::SystemTime;
 
@@ -12,23 +13,15 @@ const FAILURES: [&str; 5] = ["NodeFailed", "RankFailed", "RankLeft", "Outcast", 
 /// table takes 45 MB.
 const BESIDES: u64 = 32 << 20;
 
-fn start(job: &Nodes, node: usize, rank: u32) -> Rank {
-    let program = env!("CARGO_BIN_EXE_muster-test-rank");
-    let mut command = job.command(program, node, rank);
-    let rank = Rank::start(&mut command, &format!("rank {rank}"));
-    rank.await_words(&["ATTACHED"]);
-    rank
-}
-
 /// Ranks 0 to 2 on n1, rank 3 on n2.
 fn start_all() -> (Nodes, Vec<Rank>) {
     // On a busy machine the next worker may take longer than standard's deadline.
     let job = Nodes::new(2).with_profile("quiet");
     let mut ranks: Vec<Rank> = (0..4)
-        .map(|rank| start(&job, 1 + rank as usize / 3, rank))
+        .map(|rank| job.start(1 + rank as usize / 3, rank))
         .collect();
     for rank in &mut ranks {
-        rank.await_states("n1=Alive n2=Alive 0=Alive 1=Alive 2=Alive 3=Alive");
+        rank.await_states(&alive(2, 4));
         rank.take_passed();
     }
     (job, ranks)
@@ -48,7 +41,7 @@ fn replace_worker(job: &Nodes, ranks: &[Rank]) {
 
 /// A new rank is accepted, a killed one is reported, and no other failure is reported before.
 fn expect_service(job: &Nodes, mut ranks: Vec<Rank>, what: &str) {
-    let newcomer = start(job, 1, 4);
+    let newcomer = job.start(1, 4);
     ranks.remove(1).kill();
     for rank in ranks.iter().chain([&newcomer]) {
         rank.await_words(&["EVENT", "RankFailed", "rank=1"]);

@@ -3,8 +3,9 @@
 
 use muster_ipc::control_socket::SOCKET;
 use muster_tests::admin::Admin;
-use muster_tests::nodes::{Nodes, Rank};
+use muster_tests::nodes::Nodes;
 use muster_tests::process::{signal, wait_for_end};
+use muster_tests::rank::Rank;
 use muster_tests::until;
 use rustix::process::Signal;
 use serde_json::Value;
@@ -23,13 +24,7 @@ impl World {
     /// Starts a rank on each node; the zones have formed, and each has its supervisors in the zone above.
     fn start() -> Self {
         let job = Nodes::new(NODES).with_one_rail().with_zones(ZONE);
-        let ranks = (0..NODES as u32).map(|rank| {
-            let program = env!("CARGO_BIN_EXE_muster-test-rank");
-            let mut command = job.command(program, rank as usize + 1, rank);
-            let rank = Rank::start(&mut command, &format!("rank {rank}"));
-            rank.await_words(&["ATTACHED"]);
-            Some(rank)
-        });
+        let ranks = (0..NODES).map(|node| Some(job.start(node + 1, node as u32)));
         let mut world = Self {
             ranks: ranks.collect(),
             job,

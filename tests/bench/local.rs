@@ -7,7 +7,8 @@
 
 use clap::Parser;
 use muster_tests::local_load::{Counts, LocalLoad};
-use muster_tests::nodes::{Nodes, Rank};
+use muster_tests::nodes::Nodes;
+use muster_tests::rank::Rank;
 use rustix::event::{Timespec, poll};
 use std::path::PathBuf;
 use std::process::{Child, Command};

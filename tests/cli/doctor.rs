@@ -4,8 +4,9 @@
 
 use muster_tests::admin::Admin;
 use muster_tests::hosts::{Fault, Hosts, nids};
-use muster_tests::nodes::{Nodes, Rank};
+use muster_tests::nodes::Nodes;
 use muster_tests::process::{signal, wait_for_end};
+use muster_tests::rank::{Rank, rank_program};
 use muster_tests::{DEADLINE, Member, can, program, until};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -407,18 +408,11 @@ fn an_agent_without_an_answer_is_named() {
 #[test]
 fn an_agent_on_its_ranks_cores_and_the_lock_that_it_leaves() {
     let job = Nodes::new(1);
-    let rank_program = env!("CARGO_BIN_EXE_muster-test-rank");
     let words = without_real_time();
-    let example = job.command(rank_program, 1, 0);
     let mut command = Command::new(words[0]);
-    command.args(&words[1..]).arg(rank_program);
-    command.envs(
-        example
-            .get_envs()
-            .filter_map(|(key, value)| Some((key, value?))),
-    );
-    let rank = Rank::start(&mut command, "rank 0");
-    rank.await_words(&["ATTACHED"]);
+    command.args(&words[1..]).arg(rank_program());
+    job.place(&mut command, 1, 0);
+    let rank = Rank::start(&mut command, "rank 0").attached();
     let answer = examine(job.directory(), &[], &[]);
     let words = ["runs without real-time priority", "rtprio limit"];
     expect(&answer, "priority", "warning", &words);

@@ -2,7 +2,7 @@
 //! the protocol of the control socket, with different versions and with users that may only read.
 
 use muster_tests::admin::Admin;
-use muster_tests::nodes::{Nodes, Rank};
+use muster_tests::nodes::Nodes;
 use muster_tests::{DEADLINE, Member, program, python_with, skipped, until, workspace};
 use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -338,13 +338,7 @@ fn members_are_selected_and_a_plugin_raises_no_false_alarm() {
 #[test]
 fn a_killed_rank_is_named() {
     let job = Nodes::new(1);
-    let start = |rank| {
-        let mut command = job.command(env!("CARGO_BIN_EXE_muster-test-rank"), 1, rank);
-        let started = Rank::start(&mut command, &format!("rank {rank}"));
-        started.await_words(&["ATTACHED"]);
-        started
-    };
-    let (_first, second) = (start(0), start(1));
+    let (_first, second) = (job.start(1, 0), job.start(1, 1));
     let admin = Admin(job.agent_directory(1).directory().join("control"));
     second.kill();
     let table = admin.await_answer(&["members"], |answer| answer.contains("(failed 1)"));
@@ -367,13 +361,7 @@ fn a_killed_rank_is_named() {
 #[test]
 fn a_node_that_left_after_its_rank_was_killed_is_reported_as_critical() {
     let job = Nodes::new(2);
-    let start = |node, rank| {
-        let mut command = job.command(env!("CARGO_BIN_EXE_muster-test-rank"), node, rank);
-        let started = Rank::start(&mut command, &format!("rank {rank}"));
-        started.await_words(&["ATTACHED"]);
-        started
-    };
-    let (_first, second) = (start(1, 0), start(2, 1));
+    let (_first, second) = (job.start(1, 0), job.start(2, 1));
     let admin = Admin(job.agent_directory(1).directory().join("control"));
     admin.await_answer(&["check"], |answer| answer == "OK: 2 of 2 members alive\n");
     second.kill();

@@ -5,7 +5,8 @@
 //! what this run printed in the place of the blocks.
 
 use muster_tests::cluster::{Cluster, NODES};
-use muster_tests::steps::{all_alive, plugin, worker_program};
+use muster_tests::rank::rank_program;
+use muster_tests::steps::{all_alive, plugin};
 use muster_tests::{DEADLINE, Member, program, workspace};
 use rustix::process::Signal;
 use std::collections::BTreeSet;
@@ -350,7 +351,7 @@ fn the_commands_for_slurm_work() {
         return;
     };
     let here = |name: &str| cluster.folder().join(name);
-    symlink(worker_program(), here("workers")).unwrap();
+    symlink(rank_program(), here("workers")).unwrap();
     symlink(workspace().join("examples"), here("examples")).unwrap();
     let path = std::env::var("PATH").unwrap_or_default();
     let programs = program("musterd").parent().unwrap().display().to_string();
@@ -373,7 +374,7 @@ fn the_commands_for_slurm_work() {
         fs::set_permissions(here(name), fs::Permissions::from_mode(0o755)).unwrap();
     };
     script("workers", UNATTENDED);
-    let output = shell(SBATCH).env("RANK", worker_program()).output();
+    let output = shell(SBATCH).env("RANK", rank_program()).output();
     let output = output.expect("nsenter can be started");
     let files = fs::read_dir(cluster.folder()).unwrap().flatten();
     let mut files = files.filter(|file| file.file_name().to_string_lossy().ends_with(".out"));

@@ -15,6 +15,7 @@ pub mod local_load;
 pub mod nodes;
 pub mod outsider;
 pub mod process;
+pub mod rank;
 mod skipped;
 pub mod steps;
 pub mod table;

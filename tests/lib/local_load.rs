@@ -1,7 +1,8 @@
 //! All requests that the processes of one node can send to its agent, as fast as possible.
 
 use crate::DEADLINE;
-use crate::nodes::{Nodes, Rank};
+use crate::nodes::Nodes;
+use crate::rank::Rank;
 use muster_sys::socket::Packets;
 use std::io::{self, Read, Write};
 use std::net::Shutdown;

@@ -391,7 +391,8 @@ fn a_symlink_in_place_of_the_directory_is_not_used_and_does_no_harm() {
         let here = Here::new(folder, "127.89.3.1");
         let other = folder.join("other");
         std::fs::create_dir(&other).expect("a folder");
-        std::os::unix::fs::symlink(&other, folder.join("muster-run-here-0")).expect("a link");
+        let link = folder.join("muster-run-here-0");
+        std::os::unix::fs::symlink(&other, &link).expect("a link");
         let mut run = here.start(0, &["-n", "1", "--", "echo", "RAN"], None);
         let status = run.expect_end();
         let text = run.text();
@@ -401,6 +402,7 @@ fn a_symlink_in_place_of_the_directory_is_not_used_and_does_no_harm() {
             .filter(|path| path.to_string_lossy().contains("muster-run-here-0-"))
             .collect();
         assert!(left.is_empty(), "{left:?}");
+        std::fs::remove_file(link).expect("the link is not removed");
     });
 }
 
