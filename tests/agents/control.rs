@@ -4,7 +4,7 @@
 use muster_tests::admin::Admin;
 use muster_tests::nodes::Nodes;
 use muster_tests::process::{signal, wait_for_end};
-use muster_tests::{Member, program, skipped, until};
+use muster_tests::{Member, Members, program, skipped, until};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::fs;
@@ -15,19 +15,15 @@ use std::path::Path;
 use std::process::Command;
 
 /// Starts member `index` of a test on two rails; all of them join through the first member.
-fn start(directory: &Path, net: u8, index: usize) -> Member {
-    let rail = |rail: usize| format!("127.66.{net}{rail}.{index}@udp{rail}");
-    let seed = format!("127.66.{net}0.1@udp0,127.66.{net}1.1@udp1");
-    let (first, second) = (rail(0), rail(1));
-    let arguments = ["--rail", &first, "--rail", &second, "--seed", &seed];
-    Member::start(directory, &format!("n{index}"), &arguments)
+fn members(directory: &Path, net: u8) -> Members<'_> {
+    Members::new(directory, &[0, 1].map(|rail| format!("127.66.{net}{rail}")))
 }
 
 fn pair(directory: &Path, net: u8) -> (Member, Member) {
-    let members = (start(directory, net, 1), start(directory, net, 2));
-    assert_eq!(members.0.wait_for(&["UP n2".into()]), Vec::<String>::new());
-    assert_eq!(members.1.wait_for(&["UP n1".into()]), Vec::<String>::new());
-    members
+    let members = members(directory, net);
+    let members = [members.start(1), members.start(2)];
+    assert_eq!(Member::await_all_up(&members), [""; 0]);
+    members.into()
 }
 
 /// Returns the false alarms in these lines.
@@ -44,7 +40,7 @@ fn alarms(lines: &[String]) -> Vec<&String> {
 fn an_exported_configuration_is_the_same_after_an_import() {
     let directory = tempfile::tempdir().unwrap();
     let admin = Admin::of(directory.path(), "n1");
-    let member = start(directory.path(), 1, 1);
+    let member = members(directory.path(), 1).start(1);
     for words in [
         &["rails", "add", "127.66.12.1:0@udp2", "--partitions", "0,1"][..],
         &["rails", "set", "--numa-range", "21", "--sensitivity", "200"],
@@ -388,7 +384,7 @@ fn counters_are_shown_and_reset() {
 #[test]
 fn an_impossible_change_is_refused_and_changes_nothing() {
     let directory = tempfile::tempdir().unwrap();
-    let _member = start(directory.path(), 5, 1);
+    let _member = members(directory.path(), 5).start(1);
     let admin = Admin::of(directory.path(), "n1");
     let before = admin.await_answer(&["export"], |answer| !answer.is_empty());
     let bad = |name: &str, text: &str| {
@@ -593,7 +589,7 @@ fn another_user_may_neither_query_nor_change() {
         return;
     }
     let directory = tempfile::tempdir().unwrap();
-    let member = start(directory.path(), 6, 1);
+    let member = members(directory.path(), 6).start(1);
     let admin = Admin::of(directory.path(), "n1");
     let before = admin.await_answer(&["export"], |answer| !answer.is_empty());
     // As if the permissions had been opened.

@@ -6,7 +6,7 @@ use muster_tests::compile::compile;
 use muster_tests::job::{Job, job};
 use muster_tests::launchers::{open_mpi_5_on_two_nodes, venv};
 use muster_tests::nodes::Nodes;
-use muster_tests::process::{signal, wait_for_end};
+use muster_tests::process::{Process, signal, wait_for_end};
 use muster_tests::rank::Rank;
 use muster_tests::{DEADLINE, Member, program};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -14,10 +14,9 @@ use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::process::Signal;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
-use std::io::{BufRead, BufReader, Lines};
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Instant;
 
 const COUNT: usize = 64;
@@ -284,42 +283,28 @@ fn ask(directory: &Path, member: &str, arguments: &[&str]) -> (bool, String) {
     (output.status.success(), printed)
 }
 
-/// A gossip server, until it is dropped.
-struct Server {
-    child: Child,
-    lines: Lines<BufReader<ChildStdout>>,
+/// Starts a gossip server. Returns it and how members are told of it.
+fn serve(directory: &Path, participants: usize) -> (Process, String) {
+    let mut command = Command::new(program("muster"));
+    command
+        .args(["gossip", "serve", "--listen", "127.0.0.1:0"])
+        .args(["--participants", &participants.to_string()])
+        .env("MUSTER_DIR", directory)
+        .stdout(Stdio::piped());
+    let server = Process::start(&mut command);
+    let printed = await_line(&server, "gossip server at ");
+    let at = printed.split([' ', ',']).nth(3).unwrap().to_owned();
+    (server, format!("server:{at}"))
 }
 
-impl Server {
-    fn start(directory: &Path, participants: usize) -> (Self, String) {
-        let mut child = Command::new(program("muster"))
-            .args(["gossip", "serve", "--listen", "127.0.0.1:0"])
-            .args(["--participants", &participants.to_string()])
-            .env("MUSTER_DIR", directory)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let mut server = Self { child, lines };
-        let printed = server.await_line("gossip server at ");
-        let at = printed.split([' ', ',']).nth(3).unwrap().to_owned();
-        (server, format!("server:{at}"))
-    }
-
-    /// Returns the next line that contains these words.
-    fn await_line(&mut self, words: &str) -> String {
-        let mut lines = self.lines.by_ref().map(Result::unwrap);
-        lines
-            .find(|line| line.contains(words))
-            .unwrap_or_else(|| panic!("the server ended before it printed {words:?}"))
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// Returns the next line that contains these words.
+fn await_line(process: &Process, words: &str) -> String {
+    let end = Instant::now() + DEADLINE;
+    let lines = std::iter::from_fn(|| process.line_until(end).ok());
+    let mut lines = lines.filter(|line| line.contains(words));
+    lines
+        .next()
+        .unwrap_or_else(|| panic!("the server printed no {words:?}"))
 }
 
 /// BG-04: members that know only the server find each other there when all have joined, and are identified by
@@ -329,11 +314,11 @@ impl Drop for Server {
 fn a_gossip_server_introduces_all_members() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
-    let (mut server, told_by) = Server::start(path, 4);
+    let (server, told_by) = serve(path, 4);
     let start_one = |index| start_told(path, 97, index, &told_by, &[]);
     let mut members: Vec<_> = [1, 2, 3].map(start_one).into();
     // A joined member serves its control socket, too.
-    server.await_line("3 of 4 have joined");
+    await_line(&server, "3 of 4 have joined");
     let waits = |member: &str| {
         let (_, printed) = ask(path, member, &["status"]);
         printed.contains("gossip is waiting for its participants")
@@ -363,7 +348,7 @@ fn a_gossip_server_introduces_all_members() {
 #[test]
 fn a_worker_that_takes_over_needs_no_server() {
     let job = Nodes::new(2).with_one_rail();
-    let (server, told_by) = Server::start(job.directory(), 2);
+    let (server, told_by) = serve(job.directory(), 2);
     let job = job
         .with_variable("MUSTER_PROTOCOL", "age")
         .with_variable("MUSTER_PARTICIPANTS", &told_by);

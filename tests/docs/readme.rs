@@ -7,7 +7,7 @@
 use muster_tests::cluster::{Cluster, NODES};
 use muster_tests::rank::rank_program;
 use muster_tests::steps::{all_alive, plugin};
-use muster_tests::{DEADLINE, Member, program, workspace};
+use muster_tests::{DEADLINE, Members, program, workspace};
 use rustix::process::Signal;
 use std::collections::BTreeSet;
 use std::fs;
@@ -233,31 +233,8 @@ fn members_without_a_job_find_each_other_as_the_readme_starts_them() {
 #[test]
 fn what_the_readme_shows_is_what_the_commands_print() {
     let directory = tempfile::tempdir().unwrap();
-    let members: Vec<Member> = (1..=4)
-        .map(|index| {
-            let (first, second) = (
-                format!("127.51.0.{index}@udp0"),
-                format!("127.51.1.{index}@udp1"),
-            );
-            let arguments = [
-                "--rail",
-                &first,
-                "--rail",
-                &second,
-                "--seed",
-                "127.51.0.1@udp0",
-            ];
-            Member::start(directory.path(), &format!("n{index}"), &arguments)
-        })
-        .collect();
-    for member in &members {
-        let others = members.iter().filter(|other| other.name != member.name);
-        member.wait_for(
-            &others
-                .map(|other| format!("UP {}", other.name))
-                .collect::<Vec<_>>(),
-        );
-    }
+    let nets = [0, 1].map(|rail| format!("127.51.{rail}"));
+    let members = Members::new(directory.path(), &nets).start_up(4);
     // It falls silent and does not come back.
     members[3].signal(Signal::STOP);
     for member in &members[..3] {

@@ -245,17 +245,24 @@ impl Job {
     }
 
     fn await_that(&mut self, what: &str, is_so: impl Fn(&Self) -> bool) {
-        let end = Instant::now() + DEADLINE;
-        while !is_so(self) {
-            let taken = self.take_line(end);
-            assert!(taken.is_ok(), "{what}:\n{}", self.text());
+        let is_so = self.listen(DEADLINE, is_so);
+        assert!(is_so, "{what}:\n{}", self.text());
+    }
+
+    /// Takes lines until this holds of them, and returns `false` if the time or the output is over before.
+    pub fn listen(&mut self, time: Duration, is_enough: impl Fn(&Self) -> bool) -> bool {
+        let end = Instant::now() + time;
+        while !is_enough(self) {
+            if self.take_line(end).is_err() {
+                return false;
+            }
         }
+        true
     }
 
     /// Lets the job run for a while.
     pub fn listen_for(&mut self, time: Duration) {
-        let end = Instant::now() + time;
-        while self.take_line(end).is_ok() {}
+        self.listen(time, |_| false);
     }
 
     /// The ranks of [`Job::survive`], in order, when all are ready.

@@ -1,4 +1,12 @@
-//! Shared by the end-to-end tests: the programs under test, and members on loopback.
+//! Shared by the end-to-end tests: the programs under test, and how a test starts them.
+//!
+//! - [`Member`], [`Members`]: agents without ranks, on loopback.
+//! - [`nodes::Nodes`]: a job on emulated nodes whose ranks the test starts itself.
+//! - [`job::Job`]: a program under a launcher: `muster run`, or that of another MPI.
+//! - [`cluster::Cluster`]: a real Slurm.
+//! - [`hosts::Hosts`]: network namespaces, for agents whose rails are broken.
+//!
+//! Below them all is [`process::Process`]: a child, its lines and its end.
 //!
 //! Every wait here is for an event and has a generous deadline; a test that reaches it prints what it had
 //! seen until then.
@@ -12,6 +20,7 @@ pub mod hosts;
 pub mod job;
 pub mod launchers;
 pub mod local_load;
+mod member;
 pub mod nodes;
 pub mod outsider;
 pub mod process;
@@ -20,24 +29,18 @@ mod skipped;
 pub mod steps;
 pub mod table;
 
+pub use member::{Member, Members};
 pub use skipped::skipped;
 
-use process::Process;
 use rustix::event::poll;
-use rustix::process::Signal;
-use std::ffi::OsStr;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 /// No event takes this long: a longer wait is for an event that does not occur.
 pub const DEADLINE: Duration = Duration::from_secs(60);
-
-/// Beginning of the first line of a member.
-const STARTED: &str = "READY ";
 
 /// The path of a program or library of this workspace. `scripts/test-programs` builds them all; a test builds none.
 ///
@@ -129,158 +132,4 @@ pub fn workspace() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()
         .expect("tests/ is in the workspace")
-}
-
-/// A `musterd --print-events plain`. It is killed when dropped.
-pub struct Member {
-    process: Process,
-    /// Its name.
-    pub name: String,
-}
-
-impl Member {
-    /// Starts a member with the given arguments after its name. `directory` holds its key.
-    ///
-    /// # Panics
-    /// If it cannot be started.
-    pub fn start(directory: &Path, name: &str, arguments: &[&str]) -> Self {
-        Self::start_with(directory, name, arguments, &[])
-    }
-
-    /// The same with additional environment variables.
-    ///
-    /// # Panics
-    /// If it cannot be started.
-    pub fn start_with(
-        directory: &Path,
-        name: &str,
-        arguments: &[&str],
-        variables: &[(&str, &OsStr)],
-    ) -> Self {
-        let log = Stdio::inherit();
-        Self::start_logging(directory, name, arguments, variables, log)
-    }
-
-    /// The same with its own standard error.
-    ///
-    /// # Panics
-    /// If it cannot be started.
-    pub fn start_logging(
-        directory: &Path,
-        name: &str,
-        arguments: &[&str],
-        variables: &[(&str, &OsStr)],
-        log: Stdio,
-    ) -> Self {
-        let mut command = Command::new(program("musterd"));
-        command.envs(variables.iter().copied()).stderr(log);
-        Self::start_by(command, directory, name, arguments)
-    }
-
-    /// The same with a command of the caller that runs `musterd` with the arguments it gets here.
-    ///
-    /// # Panics
-    /// If it cannot be started.
-    pub fn start_by(
-        mut command: Command,
-        directory: &Path,
-        name: &str,
-        arguments: &[&str],
-    ) -> Self {
-        command
-            .args(["--name", name, "--print-events", "plain"])
-            .args(arguments)
-            .env("MUSTER_DIR", directory)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped());
-        Self {
-            process: Process::start(&mut command),
-            name: name.to_owned(),
-        }
-    }
-
-    /// Waits for the next line, without its time stamp: `UP n3`.
-    ///
-    /// # Panics
-    /// If none comes before the deadline, or the member has ended.
-    pub fn next_line(&self) -> String {
-        let line = self.line_until(Instant::now() + DEADLINE);
-        line.unwrap_or_else(|cause| panic!("{} prints nothing more: {cause}", self.name))
-    }
-
-    /// The first line tells only that it runs.
-    fn line_until(&self, end: Instant) -> Result<String, RecvTimeoutError> {
-        loop {
-            let line = self.process.line_until(end)?;
-            if !line.starts_with(STARTED) {
-                return Ok(without_stamp(&line));
-            }
-        }
-    }
-
-    /// The lines that have been printed and not been taken yet.
-    pub fn pending_lines(&self) -> Vec<String> {
-        let lines = self.process.pending();
-        let events = lines.filter(|line| !line.starts_with(STARTED));
-        events.map(|line| without_stamp(&line)).collect()
-    }
-
-    /// Waits until each of `expected` has been printed once, in any order. Returns all other lines.
-    ///
-    /// # Panics
-    /// If not all have come before the deadline.
-    pub fn wait_for(&self, expected: &[String]) -> Vec<String> {
-        let end = Instant::now() + DEADLINE;
-        let mut missing = expected.to_vec();
-        let mut others = Vec::new();
-        while !missing.is_empty() {
-            let Ok(line) = self.line_until(end) else {
-                panic!(
-                    "{}: still missing {missing:?}; other lines: {others:?}",
-                    self.name
-                );
-            };
-            match missing.iter().position(|wanted| *wanted == line) {
-                Some(index) => drop(missing.swap_remove(index)),
-                None => others.push(line),
-            }
-        }
-        others
-    }
-
-    /// Waits until it prints that this member is down. It may print a suspicion before: if one of the
-    /// observers is late, the first report arrives alone.
-    ///
-    /// # Panics
-    /// If it prints anything else first, or nothing before the deadline.
-    pub fn expect_down(&self, name: &str) {
-        let mut others = self.wait_for(&[format!("DOWN {name}")]);
-        others.retain(|line| *line != format!("SUSPECT {name}"));
-        assert_eq!(others, Vec::<String>::new(), "at {}", self.name);
-    }
-
-    /// Sends a signal to it.
-    pub fn signal(&self, signal: Signal) {
-        self.process.signal(signal);
-    }
-
-    /// Kills it and waits for its end.
-    pub fn kill(mut self) {
-        self.process.kill();
-    }
-
-    /// Sends SIGTERM and waits for its end. Returns true if it ended in order.
-    ///
-    /// # Panics
-    /// If it does not end before the deadline.
-    pub fn leave(mut self) -> bool {
-        self.signal(Signal::TERM);
-        self.process.end().success()
-    }
-}
-
-/// A line without its third word, the time.
-fn without_stamp(line: &str) -> String {
-    let words = line.split(' ').enumerate().filter(|(at, _)| *at != 2);
-    words.map(|(_, word)| word).collect::<Vec<_>>().join(" ")
 }
