@@ -3,9 +3,7 @@
 
 use muster_tests::admin::Admin;
 use muster_tests::nodes::Nodes;
-use muster_tests::process::{signal, wait_for_end};
 use muster_tests::{Member, Members, program, skipped, until};
-use rustix::process::Signal;
 use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -667,9 +665,7 @@ fn changes_survive_the_worker() {
     admin.ask(&["policy", "add", "--net", "udp7", "--priority", "9"]);
     let (dump, rails) = (admin.ask(&["export"]), nids(&admin));
     assert!(dump.contains(rail) && rails.iter().any(|nid| nid.starts_with("127.66.72.1:")));
-    let (_, worker) = job.agent(1).pair();
-    signal(worker, Signal::KILL);
-    wait_for_end(worker);
+    job.kill_worker(1);
     let again = admin.await_answer(&["export"], |answer| !answer.is_empty());
     assert_eq!((again, nids(&admin)), (dump, rails));
     drop(ranks);

@@ -26,11 +26,8 @@ fn nid(net: u8, index: usize) -> String {
 }
 
 fn start(directory: &Path, net: u8, index: usize, count: usize, more: &[&str]) -> Member {
-    let rail = nid(net, index);
     let all = format!("127.{net}.0.[1-{count}]@udp0");
-    let mut arguments = vec!["--rail", &rail, "--protocol", "age", "--participants", &all];
-    arguments.extend(more);
-    Member::start(directory, &format!("g{index}"), &arguments)
+    start_told(directory, net, index, &all, more)
 }
 
 /// Reads lines until a member prints this one. Returns the lines before it.
@@ -359,8 +356,7 @@ fn a_worker_that_takes_over_needs_no_server() {
         rank.await_view(|view| view.contains(&format!(" {number}=Alive")));
     }
     drop(server);
-    let (_, worker) = job.agent(2).pair();
-    signal(worker, Signal::KILL);
+    job.kill_worker(2);
     ranks[1].await_words(&["ATTACHED"]);
     ranks[1].await_counter("pings_sent", 3);
     // A few cycles later each one has a new sign of life from the other, whatever was suspected meanwhile.

@@ -14,25 +14,20 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Instant;
 
-/// The failures and ends that a rank was notified of and the test did not wait for.
-fn bad_news(rank: &Rank) -> Vec<String> {
-    let bad = [
-        "NodeFailed",
-        "RankFailed",
-        "RankHung",
-        "Outcast",
-        "NodeLeft",
-        "RankLeft",
-    ];
-    let lines = rank.take_passed().into_iter();
-    let is_bad =
-        |line: &String| line.starts_with("LOST") || line.split(' ').any(|word| bad.contains(&word));
-    lines.filter(is_bad).collect()
-}
+/// Failures and ends that a rank is notified of.
+const BAD_NEWS: [&str; 7] = [
+    "LOST",
+    "NodeFailed",
+    "RankFailed",
+    "RankHung",
+    "Outcast",
+    "NodeLeft",
+    "RankLeft",
+];
 
 fn assert_no_bad_news(ranks: &[&Rank]) {
     for rank in ranks {
-        assert_eq!(bad_news(rank), Vec::<String>::new());
+        assert_eq!(rank.take_passed_with(&BAD_NEWS), [""; 0]);
     }
 }
 
@@ -168,7 +163,7 @@ fn a_rank_that_executes_itself_again_stays_alive() {
     ranks.remove(1).kill();
     let event = ranks[0].await_words(&["EVENT", "RankFailed", "rank=1"]);
     assert!(event.contains("cause=KernelFutex"), "{event}");
-    assert_eq!(bad_news(&ranks[0]), Vec::<String>::new());
+    assert_eq!(ranks[0].take_passed_with(&BAD_NEWS), [""; 0]);
 }
 
 /// A rank that executes a program without Muster is alive as long as that program runs.
@@ -188,7 +183,7 @@ fn a_rank_that_became_another_program_is_followed_to_its_end() {
     }
     other.send("ECHO");
     other.await_words(&["ECHO"]);
-    assert_eq!(bad_news(&rank), Vec::<String>::new());
+    assert_eq!(rank.take_passed_with(&BAD_NEWS), [""; 0]);
     other.kill();
     rank.await_words(&["EVENT", "RankFailed", "rank=1"]);
 }
@@ -216,7 +211,7 @@ fn a_child_of_a_rank_joins_its_agent() {
     signal(child, Signal::KILL);
     for rank in &ranks {
         rank.await_words(&["EVENT", "RankFailed", "rank=2"]);
-        assert_eq!(bad_news(rank), Vec::<String>::new());
+        assert_eq!(rank.take_passed_with(&BAD_NEWS), [""; 0]);
     }
     ranks[0].await_states("n1=Alive n2=Alive 0=Alive 1=Alive 2=Failed");
 }

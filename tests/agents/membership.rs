@@ -15,7 +15,7 @@ use std::process::Command;
 
 /// Ranks on each node.
 const PER_NODE: u32 = 2;
-const FAILURES: [&str; 3] = ["NodeFailed", "RankFailed", "Outcast"];
+const FAILURES: [&str; 4] = ["NodeFailed", "RankFailed", "Outcast", "LOST"];
 
 /// A job and its ranks; ranks 0 and 1 are on n1, 2 and 3 on n2, and so on.
 struct World {
@@ -94,23 +94,17 @@ impl World {
         self.kill(victim);
         for (number, rank) in self.living() {
             rank.await_words(&["EVENT", "RankFailed", &format!("rank={victim}")]);
-            assert_eq!(failures(rank), Vec::<String>::new(), "at rank {number}");
+            assert_eq!(
+                rank.take_passed_with(&FAILURES),
+                [""; 0],
+                "at rank {number}"
+            );
         }
     }
 }
 
 fn node_of(rank: u32) -> usize {
     (rank / PER_NODE) as usize + 1
-}
-
-/// The failures that a rank was notified of and the test did not wait for.
-fn failures(rank: &Rank) -> Vec<String> {
-    let lines = rank.take_passed();
-    let is_failure = |line: &String| {
-        line.split(' ')
-            .any(|word| FAILURES.contains(&word) || word == "LOST")
-    };
-    lines.into_iter().filter(is_failure).collect()
 }
 
 /// The death of a killed rank is reported to every other rank on every node, with the kernel as evidence, and
@@ -148,7 +142,11 @@ fn a_killed_rank_is_reported_to_all_ranks_and_no_other_failure_is() {
         for part in ["node=n3", "rank=4", "cause=Announced", "code=7"] {
             assert!(event.contains(part), "{part} at rank {number}: {event}");
         }
-        assert_eq!(failures(rank), Vec::<String>::new(), "at rank {number}");
+        assert_eq!(
+            rank.take_passed_with(&FAILURES),
+            [""; 0],
+            "at rank {number}"
+        );
     }
 }
 
@@ -174,7 +172,7 @@ fn a_stopped_node_fails_with_its_ranks_and_returns_with_them() {
             let event = rank.await_words(&["EVENT", "RankFailed", number]);
             assert!(event.contains("cause=NodeFailed"), "{event}");
         }
-        assert_eq!(failures(rank), Vec::<String>::new());
+        assert_eq!(rank.take_passed_with(&FAILURES), [""; 0]);
     }
     node.iter().for_each(|pid| signal(*pid, Signal::CONT));
     for rank in world.elsewhere(2) {
@@ -186,7 +184,7 @@ fn a_stopped_node_fails_with_its_ranks_and_returns_with_them() {
     world.await_states(&[], "");
     // The node that was stopped reports no failure.
     for rank in world.on_node(2) {
-        assert_eq!(failures(rank), Vec::<String>::new());
+        assert_eq!(rank.take_passed_with(&FAILURES), [""; 0]);
     }
 }
 
@@ -246,7 +244,7 @@ fn an_agent_whose_workers_keep_dying_gives_up_with_the_reason() {
     for rank in world.on_node(1) {
         let event = rank.await_words(&["LOST"]);
         assert_contains(&event, &["the worker died 5 times", "log"]);
-        assert_eq!(failures(rank), Vec::<String>::new());
+        assert_eq!(rank.take_passed_with(&FAILURES), [""; 0]);
     }
     assert_nothing_remains(&world.job, 1);
 }
@@ -275,7 +273,7 @@ fn a_node_whose_name_is_taken_reports_it() {
     assert_contains(&event, &["is named n1", "MUSTER_NODE"]);
     assert_nothing_remains(&second, 1);
     for (_, rank) in first.living() {
-        assert_eq!(failures(rank), Vec::<String>::new());
+        assert_eq!(rank.take_passed_with(&FAILURES), [""; 0]);
     }
     first.kill_and_expect_nothing_else(0);
 }
@@ -451,7 +449,7 @@ fn a_terminated_agent_stays_ended() {
     wait_for_end(supervisor);
     for rank in world.elsewhere(2) {
         rank.await_words(&["EVENT", "NodeLeft", "node=n2"]);
-        assert_eq!(failures(rank), Vec::<String>::new());
+        assert_eq!(rank.take_passed_with(&FAILURES), [""; 0]);
     }
     for number in [2, 3] {
         let mut rank = world.take(number);
@@ -517,7 +515,7 @@ fn the_agent_ends_when_its_last_rank_has_left() {
     }
     for (_, rank) in world.living() {
         rank.await_words(&["EVENT", "NodeLeft", "node=n2"]);
-        assert_eq!(failures(rank), Vec::<String>::new());
+        assert_eq!(rank.take_passed_with(&FAILURES), [""; 0]);
     }
     wait_for_end(supervisor);
     wait_for_end(worker);
@@ -593,7 +591,7 @@ fn a_second_process_of_the_same_rank_is_refused() {
     let text = refused(&mut world.job.rank(1, 0));
     assert_contains(&text, &["rank 0", &pid.to_string(), "MUSTER_RANK"]);
     for (_, rank) in world.living() {
-        assert_eq!(failures(rank), Vec::<String>::new());
+        assert_eq!(rank.take_passed_with(&FAILURES), [""; 0]);
     }
 }
 

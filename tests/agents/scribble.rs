@@ -45,10 +45,7 @@ fn expect_service(job: &Nodes, mut ranks: Vec<Rank>, what: &str) {
     ranks.remove(1).kill();
     for rank in ranks.iter().chain([&newcomer]) {
         rank.await_words(&["EVENT", "RankFailed", "rank=1"]);
-        let passed = rank.take_passed();
-        let is_failure = |line: &&String| line.split(' ').any(|word| FAILURES.contains(&word));
-        let accused: Vec<_> = passed.iter().filter(is_failure).collect();
-        assert!(accused.is_empty(), "{what}: {accused:?}");
+        assert_eq!(rank.take_passed_with(&FAILURES), [""; 0], "{what}");
     }
     for rank in &mut ranks {
         rank.await_states("n1=Alive n2=Alive 0=Alive 1=Failed 2=Alive 3=Alive 4=Alive");

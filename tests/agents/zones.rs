@@ -135,11 +135,10 @@ impl World {
     /// Asserts that no rank was told of a failed node that the test did not wait for.
     fn expect_no_other_failure(&self) {
         for rank in self.living() {
-            let lines = rank.take_passed().into_iter();
-            let others: Vec<String> = lines
-                .filter(|line| line.starts_with("EVENT NodeFailed") || line.contains("Outcast"))
-                .collect();
-            assert_eq!(others, Vec::<String>::new());
+            assert_eq!(
+                rank.take_passed_with(&["EVENT NodeFailed", "Outcast"]),
+                [""; 0]
+            );
         }
     }
 }

@@ -262,6 +262,16 @@ impl Nodes {
         }
     }
 
+    /// Kills the worker of a node's agent and waits for its end; the supervisor starts another one.
+    ///
+    /// # Panics
+    /// If the agent does not run.
+    pub fn kill_worker(&self, node: usize) {
+        let (_, worker) = self.agent(node).pair();
+        signal(worker, Signal::KILL);
+        wait_for_end(worker);
+    }
+
     fn agent_pids(&self, node: usize) -> Vec<u32> {
         agents_with(&self.key_of(node))
     }

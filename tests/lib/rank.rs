@@ -110,6 +110,12 @@ impl Rank {
         self.passed.borrow_mut().drain(..).collect()
     }
 
+    /// Those of the lines that were passed over until now that contain one of these words. The others are dropped.
+    pub fn take_passed_with(&self, words: &[&str]) -> Vec<String> {
+        let has_one = |line: &String| words.iter().any(|word| line.contains(word));
+        self.take_passed().into_iter().filter(has_one).collect()
+    }
+
     /// Requests its view until that is `expected`; repeats the request after every event.
     ///
     /// # Panics
