@@ -2,8 +2,7 @@
 //! events that a test awaits, and nothing may be left of it.
 
 use crate::DEADLINE;
-use crate::compile::compile;
-use crate::launchers::{muster_run, venv};
+use crate::launchers::muster_run;
 use crate::process::{Process, processes_with, signal_all, wait_for_ends};
 use crate::until;
 use crate::workspace;
@@ -16,11 +15,6 @@ use std::sync::Mutex;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
-/// Nodes and ranks of [`Job::survive`].
-pub const NODES: usize = 4;
-/// Two on each node.
-pub const RANKS: usize = 8;
-
 /// What PRRTE prints if one of its own daemons did not start: no part of the job has run then.
 const NOT_STARTED: &str = "A daemon failed to report back after being spawned";
 
@@ -30,9 +24,9 @@ const LAUNCHED: Duration = DEADLINE.saturating_mul(5);
 /// One job at a time, where tests are threads of one process.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// Who has started the job.
+/// The launcher of a job.
 enum Launcher {
-    /// `muster run`: what it leaves is known by its number.
+    /// `muster run`: what it leaves is found by its pid.
     Muster,
     /// Another one, in a process group of its own.
     Other {
@@ -55,29 +49,11 @@ pub struct Job {
     is_stopped: bool,
 }
 
-/// A rank that is ready.
-#[derive(Clone, Debug)]
-pub struct Ready {
-    /// Its rank.
-    pub rank: usize,
-    /// Its process.
-    pub pid: Pid,
-    /// Its node.
-    pub node: String,
-}
-
 impl Job {
     /// Starts a `muster run` of this program.
     pub fn of(options: &[&str], program: &Path, words: &[&str]) -> Self {
         let mut command = muster_run();
         Self::start(command.args(options).arg("--").arg(program).args(words))
-    }
-
-    /// Starts the program that survives losses, on four nodes.
-    pub fn survive(options: &[&str], folder: &Path, words: &[&str]) -> Self {
-        let binary = compile(&venv("venv").join("mpicc"), "survive", &[], folder);
-        let all = [&["--nodes", "4", "-n", "8"], options].concat();
-        Self::of(&all, &binary, words)
     }
 
     /// Starts a `muster run` with further words or another environment: see [`muster_run`].
@@ -265,22 +241,6 @@ impl Job {
         self.listen(time, |_| false);
     }
 
-    /// The ranks of [`Job::survive`], in order, when all are ready.
-    pub fn await_ready(&mut self) -> Vec<Ready> {
-        self.await_lines("READY", RANKS);
-        let ready = self.lines.iter().filter_map(|line| {
-            let mut words = line.strip_prefix("READY ")?.split(' ');
-            Some(Ready {
-                rank: words.next()?.parse().ok()?,
-                pid: Pid::from_raw(words.next()?.parse().ok()?)?,
-                node: words.next()?.to_owned(),
-            })
-        });
-        let mut ready: Vec<Ready> = ready.collect();
-        ready.sort_by_key(|one| one.rank);
-        ready
-    }
-
     /// Ends the job: its launcher, and all processes of another launcher than `muster run`.
     pub fn stop(&mut self) {
         self.is_stopped = true;
@@ -322,24 +282,6 @@ impl Job {
             (!is_left).then_some(())
         };
         until(|| format!("{memory} is left in /dev/shm"), is_gone);
-    }
-
-    /// Asserts that the survivors of [`Job::survive`] continued with right sums and reached the end of MPI.
-    ///
-    /// # Panics
-    /// If they did not.
-    pub fn expect_survivors(&mut self, lost: usize) {
-        let status = self.expect_end();
-        let text = self.text();
-        assert_eq!(self.count("WRONG"), 0, "{text}");
-        assert_eq!(self.count("DONE"), RANKS - lost, "{text}");
-        let sizes = self
-            .lines
-            .iter()
-            .filter_map(|line| line.strip_prefix("DONE ")?.split(' ').nth(1)?.parse().ok());
-        let sizes: Vec<usize> = sizes.collect();
-        assert_eq!(sizes, vec![RANKS - lost; RANKS - lost], "{text}");
-        assert!(status.success(), "{status}:\n{text}");
     }
 }
 

@@ -27,6 +27,7 @@ pub mod process;
 pub mod rank;
 mod skipped;
 pub mod steps;
+pub mod survive;
 pub mod table;
 
 pub use member::{Member, Members};

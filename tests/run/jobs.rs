@@ -1,9 +1,10 @@
 //! `muster run` with a real MPI: unmodified programs survive the loss of ranks and nodes.
 
 use muster_tests::compile::compile;
-use muster_tests::job::{Job, NODES, RANKS, job};
+use muster_tests::job::{Job, job};
 use muster_tests::launchers::{muster_run, venv};
 use muster_tests::process::{kill_at_once, name_of, signal_all, wait_for_ends};
+use muster_tests::survive::{NODES, RANKS};
 use muster_tests::{make_program, program, python_with, workspace};
 use rand::{Rng, SeedableRng};
 use rustix::process::{Pid, Signal, kill_process_group};
