@@ -1,27 +1,10 @@
 //! Attributes end to end: ranks of three emulated nodes write and read through real agents, whose workers are
 //! killed meanwhile.
 
-use muster_tests::ranks::{Job, Rank, signal, wait_for_end};
-use rustix::process::Signal;
+use muster_tests::nodes::Nodes;
+use muster_tests::rank::Rank;
 
 const NODES: usize = 3;
-
-/// Starts a rank on each node; all of them see each other.
-fn start(job: &Job) -> Vec<Rank> {
-    let mut ranks: Vec<Rank> = (0..NODES as u32)
-        .map(|rank| {
-            let program = env!("CARGO_BIN_EXE_muster-test-rank");
-            let mut command = job.command(program, rank as usize + 1, rank);
-            let rank = Rank::start(&mut command, &format!("rank {rank}"));
-            rank.await_words(&["ATTACHED"]);
-            rank
-        })
-        .collect();
-    for rank in &mut ranks {
-        rank.await_states("n1=Alive n2=Alive n3=Alive 0=Alive 1=Alive 2=Alive");
-    }
-    ranks
-}
 
 fn ask(rank: &mut Rank, question: &str, answer: &[&str]) {
     rank.send(question);
@@ -30,10 +13,8 @@ fn ask(rank: &mut Rank, question: &str, answer: &[&str]) {
 
 /// Kills the worker of a node's agent. Waits until the node's rank is attached to the next one, and for
 /// `lines` as well.
-fn kill_worker(job: &Job, node: usize, rank: &Rank, lines: &[&[&str]]) {
-    let (_, worker) = job.agent(node).pair();
-    signal(worker, Signal::KILL);
-    wait_for_end(worker);
+fn kill_worker(job: &Nodes, node: usize, rank: &Rank, lines: &[&[&str]]) {
+    job.kill_worker(node);
     rank.await_each(&[&[&["ATTACHED"][..]], lines].concat());
 }
 
@@ -41,8 +22,8 @@ fn kill_worker(job: &Job, node: usize, rank: &Rank, lines: &[&[&str]]) {
 /// of the largest size arrives complete.
 #[test]
 fn all_nodes_read_what_one_node_writes() {
-    let job = Job::new(NODES);
-    let mut ranks = start(&job);
+    let job = Nodes::new(NODES);
+    let mut ranks = job.start_all(1);
     for rank in &mut ranks[1..] {
         ask(rank, "watch load", &["WATCHING", "load"]);
     }
@@ -76,11 +57,7 @@ fn all_nodes_read_what_one_node_writes() {
         "get n3 load",
         &["VALUE", "n3", "load", "none"],
     );
-    let passed = ranks[0].take_passed();
-    assert!(
-        !passed.iter().any(|line| line.contains("Attribute")),
-        "{passed:?}"
-    );
+    assert_eq!(ranks[0].take_passed_with(&["Attribute"]), [""; 0]);
 }
 
 /// ZM-11: a killed worker loses no attribute: the next one has the node's own, gets those of the others
@@ -88,8 +65,8 @@ fn all_nodes_read_what_one_node_writes() {
 #[test]
 fn a_killed_worker_loses_no_attribute_and_no_watch() {
     // On a busy machine the next worker may take longer than standard's deadline.
-    let job = Job::new(NODES).with_profile("quiet");
-    let mut ranks = start(&job);
+    let job = Nodes::new(NODES).with_profile("quiet");
+    let mut ranks = job.start_all(1);
     ask(&mut ranks[1], "watch role", &["WATCHING", "role"]);
     ask(&mut ranks[0], "publish role server", &["PUBLISHED", "role"]);
     ranks[1].await_words(&["EVENT", "Attribute", "node=n1"]);
@@ -119,10 +96,6 @@ fn a_killed_worker_loses_no_attribute_and_no_watch() {
         }
     }
     for rank in &ranks {
-        let passed = rank.take_passed();
-        assert!(
-            !passed.iter().any(|line| line.contains("Failed")),
-            "{passed:?}"
-        );
+        assert_eq!(rank.take_passed_with(&["Failed"]), [""; 0]);
     }
 }

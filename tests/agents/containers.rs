@@ -2,33 +2,21 @@
 //! accepted, another one is refused with the reason. No rank hangs, and no process is followed under another
 //! process's number.
 
-use muster_tests::ranks::{Job, Rank, as_user, wait_for_end};
+use muster_tests::nodes::{Nodes, as_user};
+use muster_tests::process::wait_for_end;
+use muster_tests::rank::{Rank, rank_program};
 use muster_tests::skipped;
 use std::process::Stdio;
 
 /// A user other than root.
 const OTHER_USER: u32 = 65534;
 
-fn rank_program() -> &'static str {
-    env!("CARGO_BIN_EXE_muster-test-rank")
-}
-
-fn start(job: &Job, rank: u32) -> Rank {
-    let rank = begin(job, rank, &[]);
-    rank.await_words(&["ATTACHED"]);
-    rank
-}
-
-/// Starts a rank through `unshare` with these options; without options, in no container.
-fn begin(job: &Job, rank: u32, options: &[&str]) -> Rank {
+/// Starts a rank through `unshare` with these options.
+fn begin(job: &Nodes, rank: u32, options: &[&str]) -> Rank {
     let name = format!("rank {rank} in {options:?}");
-    if options.is_empty() {
-        return Rank::start(&mut job.command(rank_program(), 1, rank), &name);
-    }
-    let mut words = options.to_vec();
-    words.push(rank_program());
     let mut command = job.command("unshare", 1, rank);
-    Rank::start(command.args(words), &name)
+    command.args(options).arg(rank_program());
+    Rank::start(&mut command, &name)
 }
 
 /// Returns the error of a rank that is not accepted.
@@ -81,10 +69,9 @@ fn a_rank_in_a_pid_namespace_below_the_agents_is_watched() {
         if !may_unshare(root(), options) {
             continue;
         }
-        let job = Job::new(1);
-        let mut outside = start(&job, 0);
-        let mut inside = begin(&job, 1, options);
-        inside.await_words(&["ATTACHED"]);
+        let job = Nodes::new(1);
+        let mut outside = job.start(1, 0);
+        let mut inside = begin(&job, 1, options).attached();
         outside.await_states("n1=Alive 0=Alive 1=Alive");
         // Its promise counts, although it has another number in its own namespace.
         inside.send("promise 20");
@@ -96,8 +83,7 @@ fn a_rank_in_a_pid_namespace_below_the_agents_is_watched() {
         inside.kill();
         let event = outside.await_words(&["EVENT", "RankFailed", "rank=1"]);
         assert!(event.contains("cause=KernelFutex"), "{event}");
-        let mut another = begin(&job, 2, options);
-        another.await_words(&["ATTACHED"]);
+        let mut another = begin(&job, 2, options).attached();
         another.send("leave 0");
         outside.await_words(&["EVENT", "RankLeft", "rank=2"]);
     }
@@ -109,16 +95,15 @@ fn a_rank_outside_the_agents_pid_namespace_is_refused() {
     if !may_unshare(root(), &PID_AND_PROC) {
         return;
     }
-    let job = Job::new(1);
-    let inside = begin(&job, 0, &PID_AND_PROC);
-    inside.await_words(&["ATTACHED"]);
+    let job = Nodes::new(1);
+    let inside = begin(&job, 0, &PID_AND_PROC).attached();
     let (supervisor, _) = job.agent(1).pair();
-    let text = refused(begin(&job, 1, &[]));
+    let text = refused(job.begin(1, 1));
     assert_contains(&text, &["pid namespace", "srun musterd"]);
     // The namespace ends with its first process, and the agent with it.
     inside.kill();
     wait_for_end(supervisor);
-    drop(start(&job, 1));
+    drop(job.start(1, 1));
 }
 
 /// If `/proc` belongs to another namespace, an agent would watch the wrong processes: it does not start.
@@ -127,7 +112,7 @@ fn an_agent_without_its_own_proc_does_not_start() {
     if !may_unshare(root(), &PID) {
         return;
     }
-    let job = Job::new(1);
+    let job = Nodes::new(1);
     let text = refused(begin(&job, 0, &PID));
     assert_contains(&text, &["/proc", "--mount-proc"]);
 }
@@ -140,16 +125,15 @@ fn a_rank_in_a_user_namespace_is_of_the_same_user() {
         if !may_unshare(user, &MAPPED) {
             continue;
         }
-        let own = Job::new(1);
+        let own = Nodes::new(1);
         std::os::unix::fs::chown(own.directory(), Some(user), None).expect("our own directory");
         let job = if user == root() {
             own
         } else {
             own.of_user(user)
         };
-        let mut outside = start(&job, 0);
-        let inside = begin(&job, 1, &MAPPED);
-        inside.await_words(&["ATTACHED"]);
+        let mut outside = job.start(1, 0);
+        let inside = begin(&job, 1, &MAPPED).attached();
         outside.await_states("n1=Alive 0=Alive 1=Alive");
         assert_eq!(job.agent(1).all.len(), 2, "one agent");
         inside.kill();
@@ -163,7 +147,7 @@ fn a_rank_in_a_user_namespace_without_a_map_is_refused() {
     if !may_unshare(root(), &["--user"]) {
         return;
     }
-    let job = Job::new(1);
+    let job = Nodes::new(1);
     let text = refused(begin(&job, 0, &["--user"]));
     assert_contains(&text, &["user namespace", "--map-root-user"]);
     assert_eq!(job.agent(1).all, [0; 0]);

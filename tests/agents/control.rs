@@ -2,9 +2,8 @@
 //! and imported, with real agents on loopback. No member is declared failed because of it.
 
 use muster_tests::admin::Admin;
-use muster_tests::ranks::{Job, Rank, signal, wait_for_end};
-use muster_tests::{Member, program, skipped, until};
-use rustix::process::Signal;
+use muster_tests::nodes::Nodes;
+use muster_tests::{Member, Members, program, skipped, until};
 use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -14,19 +13,15 @@ use std::path::Path;
 use std::process::Command;
 
 /// Starts member `index` of a test on two rails; all of them join through the first member.
-fn start(directory: &Path, net: u8, index: usize) -> Member {
-    let rail = |rail: usize| format!("127.66.{net}{rail}.{index}@udp{rail}");
-    let seed = format!("127.66.{net}0.1@udp0,127.66.{net}1.1@udp1");
-    let (first, second) = (rail(0), rail(1));
-    let arguments = ["--rail", &first, "--rail", &second, "--seed", &seed];
-    Member::start(directory, &format!("n{index}"), &arguments)
+fn members(directory: &Path, net: u8) -> Members<'_> {
+    Members::new(directory, &[0, 1].map(|rail| format!("127.66.{net}{rail}")))
 }
 
 fn pair(directory: &Path, net: u8) -> (Member, Member) {
-    let members = (start(directory, net, 1), start(directory, net, 2));
-    assert_eq!(members.0.wait_for(&["UP n2".into()]), Vec::<String>::new());
-    assert_eq!(members.1.wait_for(&["UP n1".into()]), Vec::<String>::new());
-    members
+    let members = members(directory, net);
+    let members = [members.start(1), members.start(2)];
+    assert_eq!(Member::await_all_up(&members), [""; 0]);
+    members.into()
 }
 
 /// Returns the false alarms in these lines.
@@ -43,7 +38,7 @@ fn alarms(lines: &[String]) -> Vec<&String> {
 fn an_exported_configuration_is_the_same_after_an_import() {
     let directory = tempfile::tempdir().unwrap();
     let admin = Admin::of(directory.path(), "n1");
-    let member = start(directory.path(), 1, 1);
+    let member = members(directory.path(), 1).start(1);
     for words in [
         &["rails", "add", "127.66.12.1:0@udp2", "--partitions", "0,1"][..],
         &["rails", "set", "--numa-range", "21", "--sensitivity", "200"],
@@ -387,7 +382,7 @@ fn counters_are_shown_and_reset() {
 #[test]
 fn an_impossible_change_is_refused_and_changes_nothing() {
     let directory = tempfile::tempdir().unwrap();
-    let _member = start(directory.path(), 5, 1);
+    let _member = members(directory.path(), 5).start(1);
     let admin = Admin::of(directory.path(), "n1");
     let before = admin.await_answer(&["export"], |answer| !answer.is_empty());
     let bad = |name: &str, text: &str| {
@@ -592,7 +587,7 @@ fn another_user_may_neither_query_nor_change() {
         return;
     }
     let directory = tempfile::tempdir().unwrap();
-    let member = start(directory.path(), 6, 1);
+    let member = members(directory.path(), 6).start(1);
     let admin = Admin::of(directory.path(), "n1");
     let before = admin.await_answer(&["export"], |answer| !answer.is_empty());
     // As if the permissions had been opened.
@@ -661,8 +656,8 @@ fn rails_are_placed_on_the_machine() {
 /// not notice.
 #[test]
 fn changes_survive_the_worker() {
-    let job = Job::new(2);
-    let ranks: Vec<Rank> = (0..2).map(|rank| start_rank(&job, rank)).collect();
+    let job = Nodes::new(2);
+    let ranks = job.start_all(1);
     let control = job.agent_directory(1).directory().join("control");
     let admin = Admin(control);
     let rail = "127.66.72.1:0@udp7";
@@ -670,9 +665,7 @@ fn changes_survive_the_worker() {
     admin.ask(&["policy", "add", "--net", "udp7", "--priority", "9"]);
     let (dump, rails) = (admin.ask(&["export"]), nids(&admin));
     assert!(dump.contains(rail) && rails.iter().any(|nid| nid.starts_with("127.66.72.1:")));
-    let (_, worker) = job.agent(1).pair();
-    signal(worker, Signal::KILL);
-    wait_for_end(worker);
+    job.kill_worker(1);
     let again = admin.await_answer(&["export"], |answer| !answer.is_empty());
     assert_eq!((again, nids(&admin)), (dump, rails));
     drop(ranks);
@@ -685,16 +678,6 @@ fn nids(admin: &Admin) -> Vec<String> {
         .iter()
         .map(|rail| rail["nid"].as_str().unwrap().to_owned())
         .collect()
-}
-
-fn start_rank(job: &Job, rank: u32) -> Rank {
-    let program = env!("CARGO_BIN_EXE_muster-test-rank");
-    let rank = Rank::start(
-        &mut job.command(program, rank as usize + 1, rank),
-        &format!("rank {rank}"),
-    );
-    rank.await_words(&["ATTACHED"]);
-    rank
 }
 
 /// Copies with another process: a file that this process wrote may still be open for writing in a child that

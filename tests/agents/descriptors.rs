@@ -3,7 +3,9 @@
 //!
 //! Real ranks and real agents, as in `agents.rs`. An agent has the limit of the rank that starts it.
 
-use muster_tests::ranks::{Job, Rank, wait_for_end};
+use muster_tests::nodes::Nodes;
+use muster_tests::process::wait_for_end;
+use muster_tests::rank::{Rank, rank_program};
 use muster_tests::until;
 use std::io::{ErrorKind, Read};
 use std::net::TcpStream;
@@ -15,17 +17,12 @@ const PORT: u16 = 7741;
 const SILENT_MAX: usize = 900;
 const SILENT_CLOSED: usize = 50;
 
-fn start(job: &Job, node: usize, rank: u32) -> Rank {
-    let mut command = job.command(env!("CARGO_BIN_EXE_muster-test-rank"), node, rank);
-    Rank::start(&mut command, &format!("rank {rank}"))
-}
-
 /// Starts a rank with this limit of open files.
-fn start_limited(job: &Job, node: usize, rank: u32, open_files: u32) -> Rank {
+fn start_limited(job: &Nodes, node: usize, rank: u32, open_files: u32) -> Rank {
     let mut command = job.command("prlimit", node, rank);
     command
         .arg(format!("--nofile={open_files}:{open_files}"))
-        .arg(env!("CARGO_BIN_EXE_muster-test-rank"));
+        .arg(rank_program());
     Rank::start(&mut command, &format!("rank {rank}"))
 }
 
@@ -34,10 +31,7 @@ fn kill_and_expect_nothing_else(victim: Rank, number: u32, others: &[Rank]) {
     victim.kill();
     for rank in others {
         rank.await_words(&["EVENT", "RankFailed", &format!("rank={number}")]);
-        let passed = rank.take_passed();
-        let is_loss = |line: &&String| LOSSES.iter().any(|loss| line.contains(loss));
-        let losses: Vec<_> = passed.iter().filter(is_loss).collect();
-        assert!(losses.is_empty(), "{losses:?}");
+        assert_eq!(rank.take_passed_with(&LOSSES), [""; 0]);
     }
 }
 
@@ -45,14 +39,13 @@ fn kill_and_expect_nothing_else(victim: Rank, number: u32, others: &[Rank]) {
 /// them, no node is declared failed, and the next rank is accepted.
 #[test]
 fn silent_connections_to_a_tcp_rail_leave_descriptors_for_ranks() {
-    let job = Job::new(2)
+    let job = Nodes::new(2)
         .with_kind("tcp")
         .with_one_rail()
         .with_profile("quiet");
     let mut ranks = vec![start_limited(&job, 1, 0, 256)];
     ranks[0].await_words(&["ATTACHED"]);
-    ranks.push(start(&job, 2, 1));
-    ranks[1].await_words(&["ATTACHED"]);
+    ranks.push(job.start(2, 1));
     let all = "n1=Alive n2=Alive 0=Alive 1=Alive";
     ranks.iter_mut().for_each(|rank| rank.await_states(all));
     let (supervisor, worker) = job.agent(1).pair();
@@ -86,7 +79,7 @@ fn silent_connections_to_a_tcp_rail_leave_descriptors_for_ranks() {
         "{log}"
     );
 
-    let mut newcomer = start(&job, 1, 2);
+    let mut newcomer = job.begin(1, 2);
     newcomer.await_words(&["ATTACHED"]);
     newcomer.await_counter("workers_renewed", 1);
     let (same_supervisor, new_worker) = job.agent(1).pair();

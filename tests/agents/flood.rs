@@ -5,7 +5,8 @@
 //! declared failed: a failure would come before a later event.
 
 use muster_tests::local_load::LocalLoad;
-use muster_tests::ranks::{Job, Rank};
+use muster_tests::nodes::Nodes;
+use muster_tests::rank::Rank;
 use muster_tests::until;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -19,25 +20,10 @@ const NEWCOMERS: u64 = 6;
 const MASS: u32 = 250;
 const LOSSES: [&str; 3] = ["NodeFailed", "Outcast", "LOST"];
 
-fn start(job: &Job, node: usize, rank: u32) -> Rank {
-    let mut command = job.command(env!("CARGO_BIN_EXE_muster-test-rank"), node, rank);
-    Rank::start(&mut command, &format!("rank {rank}"))
-}
-
 /// A job of three nodes with one rank each; the ranks have seen each other.
-fn begin() -> (Arc<Job>, Vec<Rank>) {
-    let job = Arc::new(Job::new(NODES));
-    let mut ranks: Vec<Rank> = (1..=NODES)
-        .map(|node| {
-            let rank = start(&job, node, node as u32 - 1);
-            rank.await_words(&["ATTACHED"]);
-            rank
-        })
-        .collect();
-    let nodes = (1..=NODES).map(|node| format!("n{node}=Alive"));
-    let all = nodes.chain((0..NODES).map(|rank| format!("{rank}=Alive")));
-    let all = all.collect::<Vec<_>>().join(" ");
-    ranks.iter_mut().for_each(|rank| rank.await_states(&all));
+fn begin() -> (Arc<Nodes>, Vec<Rank>) {
+    let job = Arc::new(Nodes::new(NODES));
+    let ranks = job.start_all(1);
     ranks.iter().for_each(|rank| drop(rank.take_passed()));
     (job, ranks)
 }
@@ -48,10 +34,7 @@ fn end_without_a_loss(mut ranks: Vec<Rank>) {
     ranks.remove(0).kill();
     for rank in &ranks {
         rank.await_words(&["EVENT", "RankFailed", "rank=0"]);
-        let passed = rank.take_passed();
-        let is_loss = |line: &&String| LOSSES.iter().any(|loss| line.contains(loss));
-        let losses: Vec<_> = passed.iter().filter(is_loss).collect();
-        assert!(losses.is_empty(), "{losses:?}");
+        assert_eq!(rank.take_passed_with(&LOSSES), [""; 0]);
     }
 }
 
@@ -60,7 +43,7 @@ fn a_node_whose_agent_is_flooded_by_its_own_processes_is_not_declared_failed() {
     let (job, ranks) = begin();
     let (job_of_newcomers, next) = (Arc::clone(&job), AtomicU32::new(NODES as u32));
     let load = LocalLoad::begin(&job, 1, move || {
-        start(&job_of_newcomers, 1, next.fetch_add(1, Ordering::Relaxed))
+        job_of_newcomers.begin(1, next.fetch_add(1, Ordering::Relaxed))
     });
     let asked = |count: &AtomicU64| count.load(Ordering::Relaxed);
     until(
@@ -80,7 +63,7 @@ fn a_node_with_many_starting_and_dying_ranks_is_not_declared_failed() {
     let (job, ranks) = begin();
     let first = NODES as u32;
     let comers: Vec<Rank> = (first..first + MASS)
-        .map(|rank| start(&job, 1, rank))
+        .map(|rank| job.begin(1, rank))
         .collect();
     for newcomer in &comers {
         newcomer.await_words(&["ATTACHED"]);

@@ -2,18 +2,21 @@
 //! different parameters stops, and so does the member that detects it.
 
 use muster_tests::admin::Admin;
-use muster_tests::launch::{Outcome, compile, job, open_mpi_5_on_two_nodes, run, venv};
-use muster_tests::ranks::{Job, Rank, signal, wait_for_end};
+use muster_tests::compile::compile;
+use muster_tests::job::{Job, job};
+use muster_tests::launchers::{open_mpi_5_on_two_nodes, venv};
+use muster_tests::nodes::Nodes;
+use muster_tests::process::{Process, signal, wait_for_end};
+use muster_tests::rank::Rank;
 use muster_tests::{DEADLINE, Member, program};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::process::Signal;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
-use std::io::{BufRead, BufReader, Lines};
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Instant;
 
 const COUNT: usize = 64;
@@ -23,11 +26,8 @@ fn nid(net: u8, index: usize) -> String {
 }
 
 fn start(directory: &Path, net: u8, index: usize, count: usize, more: &[&str]) -> Member {
-    let rail = nid(net, index);
     let all = format!("127.{net}.0.[1-{count}]@udp0");
-    let mut arguments = vec!["--rail", &rail, "--protocol", "age", "--participants", &all];
-    arguments.extend(more);
-    Member::start(directory, &format!("g{index}"), &arguments)
+    start_told(directory, net, index, &all, more)
 }
 
 /// Reads lines until a member prints this one. Returns the lines before it.
@@ -280,42 +280,28 @@ fn ask(directory: &Path, member: &str, arguments: &[&str]) -> (bool, String) {
     (output.status.success(), printed)
 }
 
-/// A gossip server, until it is dropped.
-struct Server {
-    child: Child,
-    lines: Lines<BufReader<ChildStdout>>,
+/// Starts a gossip server. Returns it and how members are told of it.
+fn serve(directory: &Path, participants: usize) -> (Process, String) {
+    let mut command = Command::new(program("muster"));
+    command
+        .args(["gossip", "serve", "--listen", "127.0.0.1:0"])
+        .args(["--participants", &participants.to_string()])
+        .env("MUSTER_DIR", directory)
+        .stdout(Stdio::piped());
+    let server = Process::start(&mut command);
+    let printed = await_line(&server, "gossip server at ");
+    let at = printed.split([' ', ',']).nth(3).unwrap().to_owned();
+    (server, format!("server:{at}"))
 }
 
-impl Server {
-    fn start(directory: &Path, participants: usize) -> (Self, String) {
-        let mut child = Command::new(program("muster"))
-            .args(["gossip", "serve", "--listen", "127.0.0.1:0"])
-            .args(["--participants", &participants.to_string()])
-            .env("MUSTER_DIR", directory)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let mut server = Self { child, lines };
-        let printed = server.await_line("gossip server at ");
-        let at = printed.split([' ', ',']).nth(3).unwrap().to_owned();
-        (server, format!("server:{at}"))
-    }
-
-    /// Returns the next line that contains these words.
-    fn await_line(&mut self, words: &str) -> String {
-        let mut lines = self.lines.by_ref().map(Result::unwrap);
-        lines
-            .find(|line| line.contains(words))
-            .unwrap_or_else(|| panic!("the server ended before it printed {words:?}"))
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// Returns the next line that contains these words.
+fn await_line(process: &Process, words: &str) -> String {
+    let end = Instant::now() + DEADLINE;
+    let lines = std::iter::from_fn(|| process.line_until(end).ok());
+    let mut lines = lines.filter(|line| line.contains(words));
+    lines
+        .next()
+        .unwrap_or_else(|| panic!("the server printed no {words:?}"))
 }
 
 /// BG-04: members that know only the server find each other there when all have joined, and are identified by
@@ -325,11 +311,11 @@ impl Drop for Server {
 fn a_gossip_server_introduces_all_members() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
-    let (mut server, told_by) = Server::start(path, 4);
+    let (server, told_by) = serve(path, 4);
     let start_one = |index| start_told(path, 97, index, &told_by, &[]);
     let mut members: Vec<_> = [1, 2, 3].map(start_one).into();
     // A joined member serves its control socket, too.
-    server.await_line("3 of 4 have joined");
+    await_line(&server, "3 of 4 have joined");
     let waits = |member: &str| {
         let (_, printed) = ask(path, member, &["status"]);
         printed.contains("gossip is waiting for its participants")
@@ -358,24 +344,19 @@ fn a_gossip_server_introduces_all_members() {
 /// server is gone.
 #[test]
 fn a_worker_that_takes_over_needs_no_server() {
-    let job = Job::new(2).with_one_rail();
-    let (server, told_by) = Server::start(job.directory(), 2);
-    let mut ranks = [0, 1].map(|number| {
-        let program = env!("CARGO_BIN_EXE_muster-test-rank");
-        let mut command = job.command(program, number as usize + 1, number);
-        command.env("MUSTER_PROTOCOL", "age");
-        command.env("MUSTER_PARTICIPANTS", &told_by);
-        Rank::start(&mut command, &format!("rank {number}"))
-    });
+    let job = Nodes::new(2).with_one_rail();
+    let (server, told_by) = serve(job.directory(), 2);
+    let job = job
+        .with_variable("MUSTER_PROTOCOL", "age")
+        .with_variable("MUSTER_PARTICIPANTS", &told_by);
+    let mut ranks = [job.begin(1, 0), job.begin(2, 1)].map(Rank::attached);
     for (number, rank) in ranks.iter_mut().enumerate() {
-        rank.await_words(&["ATTACHED"]);
         rank.await_view(|view| view.contains("n1=Alive n2=Alive"));
         // The state of another node's rank is not spread.
         rank.await_view(|view| view.contains(&format!(" {number}=Alive")));
     }
     drop(server);
-    let (_, worker) = job.agent(2).pair();
-    signal(worker, Signal::KILL);
+    job.kill_worker(2);
     ranks[1].await_words(&["ATTACHED"]);
     ranks[1].await_counter("pings_sent", 3);
     // A few cycles later each one has a new sign of life from the other, whatever was suspected meanwhile.
@@ -411,7 +392,7 @@ fn nodes_of_a_job_meet_through_pmix_and_messages_carry_pings() {
         launcher.args(["-n", "4", "-x", "MUSTER_PROTOCOL=age"]);
         launcher.args(["-x", "MUSTER_PARTICIPANTS=seeds:2"]);
         launcher.arg(&program).arg("2");
-        expect_carried(&run(&mut launcher, folder));
+        expect_carried(Job::run(&mut launcher, folder));
     });
 }
 
@@ -431,12 +412,12 @@ fn nodes_of_a_job_meet_through_mpi_and_messages_carry_pings() {
         let pid = std::process::id();
         let net = format!("{}.{}", 191 + pid / 250 % 60, 1 + pid % 250);
         launcher.env("MEETS_NET", net);
-        expect_carried(&run(&mut launcher, folder));
+        expect_carried(Job::run(&mut launcher, folder));
     });
 }
 
 /// All four ranks were ready, and on each node messages carried pings that were not sent separately.
-fn expect_carried(outcome: &Outcome) {
+fn expect_carried(mut outcome: Job) {
     let text = outcome.text();
     let counts = ["READY", "CARRIED", "FAIL"].map(|word| outcome.count(word));
     assert_eq!(counts, [4, 4, 0], "{text}");
@@ -599,19 +580,18 @@ fn a_wrong_start_is_refused_with_a_remedy() {
 #[test]
 fn age_gossip_tells_of_ranks_that_end_while_no_worker_runs() {
     // The second node has no member.
-    let job = Job::new(2).with_one_rail();
+    let job = Nodes::new(2).with_one_rail();
     let rails = [job.rails(1), job.rails(2)].join(",");
-    let mut ranks: Vec<Rank> = (0..3)
-        .map(|rank| {
-            let mut command = job.command(env!("CARGO_BIN_EXE_muster-test-rank"), 1, rank);
-            command.env_remove("MUSTER_SEEDS");
-            command.env("MUSTER_PROTOCOL", "age");
-            command.env("MUSTER_PARTICIPANTS", &rails);
-            let rank = Rank::start(&mut command, &format!("rank {rank}"));
-            rank.await_words(&["ATTACHED"]);
-            rank
-        })
-        .collect();
+    let job = job
+        .with_variable("MUSTER_PROTOCOL", "age")
+        .with_variable("MUSTER_PARTICIPANTS", &rails);
+    let start = |rank| {
+        Rank::start(
+            job.rank(1, rank).env_remove("MUSTER_SEEDS"),
+            &format!("rank {rank}"),
+        )
+    };
+    let mut ranks: Vec<Rank> = (0..3).map(|rank| start(rank).attached()).collect();
     ranks[0].await_view(|view| view.ends_with(" 0=Alive 1=Alive 2=Alive"));
     let (supervisor, worker) = job.agent(1).pair();
     signal(supervisor, Signal::STOP);

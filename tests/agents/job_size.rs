@@ -1,10 +1,11 @@
 //! Wrong statements of clients about ranks and the size of the job: real agents, and ranks that state
 //! impossible numbers.
 
-use muster_tests::ranks::{Job, Rank};
+use muster_tests::nodes::Nodes;
+use muster_tests::rank::Rank;
 
-fn command(job: &Job, rank: u32, size: u32) -> std::process::Command {
-    let mut command = job.command(env!("CARGO_BIN_EXE_muster-test-rank"), 1, rank);
+fn command(job: &Nodes, rank: u32, size: u32) -> std::process::Command {
+    let mut command = job.rank(1, rank);
     command.env("MUSTER_TEST_JOB_SIZE", size.to_string());
     command
 }
@@ -13,11 +14,9 @@ fn command(job: &Job, rank: u32, size: u32) -> std::process::Command {
 /// beyond it are refused and counted, and no rank sees an effect.
 #[test]
 fn a_rank_beyond_the_job_is_refused() {
-    let job = Job::new(1);
-    let mut first = Rank::start(&mut command(&job, 0, 4), "rank 0");
-    first.await_words(&["ATTACHED"]);
-    let other = Rank::start(&mut command(&job, 1, 4_000_000), "rank 1");
-    other.await_words(&["ATTACHED"]);
+    let job = Nodes::new(1);
+    let mut first = Rank::start(&mut command(&job, 0, 4), "rank 0").attached();
+    let _other = Rank::start(&mut command(&job, 1, 4_000_000), "rank 1").attached();
     for word in ["4 4", "4194303 4", "4194302 4194304", "4 0"] {
         first.send(&format!("aborted {word}"));
         first.await_words(&["REPORTED", "true"]);

@@ -3,7 +3,9 @@
 //!
 //! Real ranks and real agents, as in `agents.rs`; every wait is for an event.
 
-use muster_tests::ranks::{Job, Rank, as_user, signal, wait_for_end};
+use muster_tests::nodes::{Nodes, as_user};
+use muster_tests::process::{signal, wait_for_end};
+use muster_tests::rank::{Rank, alive, rank_program};
 use muster_tests::{DEADLINE, program, skipped};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -12,58 +14,20 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Instant;
 
-fn rank_program() -> &'static str {
-    env!("CARGO_BIN_EXE_muster-test-rank")
-}
-
-/// Starts a rank without waiting until it is attached.
-fn begin(job: &Job, node: usize, rank: u32) -> Rank {
-    let mut command = job.command(rank_program(), node, rank);
-    Rank::start(&mut command, &format!("rank {rank} on n{node}"))
-}
-
-fn start(job: &Job, node: usize, rank: u32) -> Rank {
-    let rank = begin(job, node, rank);
-    rank.await_words(&["ATTACHED"]);
-    rank
-}
-
-/// Starts one rank on each node; all of them see each other alive.
-fn start_each(job: &Job, nodes: usize) -> Vec<Rank> {
-    let mut ranks: Vec<Rank> = (1..=nodes)
-        .map(|node| start(job, node, node as u32 - 1))
-        .collect();
-    let view = alive(nodes, nodes as u32);
-    ranks.iter_mut().for_each(|rank| rank.await_states(&view));
-    ranks
-}
-
-/// The view in which this many nodes and ranks are alive.
-fn alive(nodes: usize, ranks: u32) -> String {
-    let nodes = (1..=nodes).map(|node| format!("n{node}=Alive"));
-    let ranks = (0..ranks).map(|rank| format!("{rank}=Alive"));
-    nodes.chain(ranks).collect::<Vec<_>>().join(" ")
-}
-
-/// The failures and ends that a rank was notified of and the test did not wait for.
-fn bad_news(rank: &Rank) -> Vec<String> {
-    let bad = [
-        "NodeFailed",
-        "RankFailed",
-        "RankHung",
-        "Outcast",
-        "NodeLeft",
-        "RankLeft",
-    ];
-    let lines = rank.take_passed().into_iter();
-    let is_bad =
-        |line: &String| line.starts_with("LOST") || line.split(' ').any(|word| bad.contains(&word));
-    lines.filter(is_bad).collect()
-}
+/// Failures and ends that a rank is notified of.
+const BAD_NEWS: [&str; 7] = [
+    "LOST",
+    "NodeFailed",
+    "RankFailed",
+    "RankHung",
+    "Outcast",
+    "NodeLeft",
+    "RankLeft",
+];
 
 fn assert_no_bad_news(ranks: &[&Rank]) {
     for rank in ranks {
-        assert_eq!(bad_news(rank), Vec::<String>::new());
+        assert_eq!(rank.take_passed_with(&BAD_NEWS), [""; 0]);
     }
 }
 
@@ -72,9 +36,9 @@ fn assert_no_bad_news(ranks: &[&Rank]) {
 #[test]
 fn a_node_full_of_ranks_has_one_agent_that_knows_them_all() {
     const RANKS: u32 = 128;
-    let job = Job::new(2);
-    let mut ranks: Vec<Rank> = (0..RANKS).map(|rank| begin(&job, 1, rank)).collect();
-    let mut neighbour = start(&job, 2, RANKS);
+    let job = Nodes::new(2);
+    let mut ranks: Vec<Rank> = (0..RANKS).map(|rank| job.begin(1, rank)).collect();
+    let mut neighbour = job.start(2, RANKS);
     for rank in &ranks {
         rank.await_words(&["ATTACHED"]);
     }
@@ -114,7 +78,7 @@ fn a_node_full_of_ranks_has_one_agent_that_knows_them_all() {
 /// Two jobs of one user share nodes, interfaces and directory, and nothing else.
 #[test]
 fn two_jobs_of_one_user_on_the_same_nodes_do_not_meet() {
-    let job = Job::new(2);
+    let job = Nodes::new(2);
     let other = job.beside();
     two_jobs(&job, &other);
 }
@@ -124,7 +88,7 @@ fn two_jobs_of_one_user_on_the_same_nodes_do_not_meet() {
 #[test]
 fn the_jobs_of_two_users_on_the_same_nodes_do_not_meet() {
     const NOBODY: u32 = 65534;
-    let job = Job::new(2);
+    let job = Nodes::new(2);
     set_mode(job.directory(), 0o1777);
     let other = job.of_user(NOBODY);
     if let Err(why) = may_run_as(NOBODY) {
@@ -134,8 +98,8 @@ fn the_jobs_of_two_users_on_the_same_nodes_do_not_meet() {
     two_jobs(&job, &other);
 }
 
-fn two_jobs(job: &Job, other: &Job) {
-    let (mut ours, mut theirs) = (start_each(job, 2), start_each(other, 2));
+fn two_jobs(job: &Nodes, other: &Nodes) {
+    let (mut ours, mut theirs) = (job.start_all(1), other.start_all(1));
     let (agents, others): (Vec<u32>, Vec<u32>) = (
         (1..=2).flat_map(|node| job.agent(node).all).collect(),
         (1..=2).flat_map(|node| other.agent(node).all).collect(),
@@ -157,7 +121,7 @@ fn two_jobs(job: &Job, other: &Job) {
     last.send("leave 0");
     assert_eq!(last.await_end(), Some(0));
     others.into_iter().for_each(wait_for_end);
-    let again = start(job, 2, 1);
+    let again = job.start(2, 1);
     ours[0].await_words(&["EVENT", "RankUp", "rank=1"]);
     drop(again);
 }
@@ -178,8 +142,8 @@ fn may_run_as(user: u32) -> Result<(), String> {
 #[test]
 fn a_rank_that_executes_itself_again_stays_alive() {
     // On a busy machine the next worker may take longer than standard's deadline.
-    let job = Job::new(2).with_profile("quiet");
-    let mut ranks = start_each(&job, 2);
+    let job = Nodes::new(2).with_profile("quiet");
+    let mut ranks = job.start_all(1);
     ranks.iter().for_each(|rank| drop(rank.take_passed()));
     for _ in 0..2 {
         ranks[1].send("exec");
@@ -199,16 +163,17 @@ fn a_rank_that_executes_itself_again_stays_alive() {
     ranks.remove(1).kill();
     let event = ranks[0].await_words(&["EVENT", "RankFailed", "rank=1"]);
     assert!(event.contains("cause=KernelFutex"), "{event}");
-    assert_eq!(bad_news(&ranks[0]), Vec::<String>::new());
+    assert_eq!(ranks[0].take_passed_with(&BAD_NEWS), [""; 0]);
 }
 
 /// A rank that executes a program without Muster is alive as long as that program runs.
 #[test]
 fn a_rank_that_became_another_program_is_followed_to_its_end() {
-    let job = Job::new(2);
-    let ranks = start_each(&job, 1);
-    let mut other = start(&job, 2, 1);
-    ranks[0].await_words(&["EVENT", "RankUp", "rank=1"]);
+    let job = Nodes::new(2);
+    let mut rank = job.start(1, 0);
+    rank.await_states(&alive(1, 1));
+    let mut other = job.start(2, 1);
+    rank.await_words(&["EVENT", "RankUp", "rank=1"]);
     other.send("become cat");
     let end = Instant::now() + DEADLINE;
     while std::fs::read_to_string(format!("/proc/{}/comm", other.pid()))
@@ -218,17 +183,17 @@ fn a_rank_that_became_another_program_is_followed_to_its_end() {
     }
     other.send("ECHO");
     other.await_words(&["ECHO"]);
-    assert_eq!(bad_news(&ranks[0]), Vec::<String>::new());
+    assert_eq!(rank.take_passed_with(&BAD_NEWS), [""; 0]);
     other.kill();
-    ranks[0].await_words(&["EVENT", "RankFailed", "rank=1"]);
+    rank.await_words(&["EVENT", "RankFailed", "rank=1"]);
 }
 
 /// A process that a rank starts is a client of the same agent. It is a rank of its own if it has a number,
 /// and its end is not its parent's.
 #[test]
 fn a_child_of_a_rank_joins_its_agent() {
-    let job = Job::new(2);
-    let mut ranks = start_each(&job, 2);
+    let job = Nodes::new(2);
+    let mut ranks = job.start_all(1);
     let agents = (job.agent(1).pair(), job.agent(2).pair());
     ranks[1].send("spawn 2");
     let expected = ranks[1].await_words(&["SPAWNED"]);
@@ -246,7 +211,7 @@ fn a_child_of_a_rank_joins_its_agent() {
     signal(child, Signal::KILL);
     for rank in &ranks {
         rank.await_words(&["EVENT", "RankFailed", "rank=2"]);
-        assert_eq!(bad_news(rank), Vec::<String>::new());
+        assert_eq!(rank.take_passed_with(&BAD_NEWS), [""; 0]);
     }
     ranks[0].await_states("n1=Alive n2=Alive 0=Alive 1=Alive 2=Failed");
 }
@@ -261,13 +226,13 @@ fn a_worker_may_be_killed_at_any_moment() {
     let seed: u64 = seed.unwrap_or_else(|| std::process::id().into());
     println!("seed {seed} (MUSTER_TEST_SEED repeats the order, not the moments)");
     let mut dice = ChaCha8Rng::seed_from_u64(seed);
-    let job = Job::new(2).with_profile("quiet");
-    let mut ranks = start_each(&job, 2);
+    let job = Nodes::new(2).with_profile("quiet");
+    let mut ranks = job.start_all(1);
     ranks.iter().for_each(|rank| drop(rank.take_passed()));
     // Four times in total on each node: at the fifth time within ten seconds a supervisor gives up.
     for number in 2..6u32 {
         let node = node_of(number);
-        let newcomer = begin(&job, node, number);
+        let newcomer = job.begin(node, number);
         kill_worker(&job, node, dice.random_range(0..400));
         newcomer.await_words(&["ATTACHED"]);
         // Two workers that are killed before they serve are as silent as a dead node.
@@ -308,7 +273,7 @@ fn node_of(rank: u32) -> usize {
 }
 
 /// Kills a node's worker after `looks` reads of its state, which vary the moment.
-fn kill_worker(job: &Job, node: usize, looks: u32) {
+fn kill_worker(job: &Nodes, node: usize, looks: u32) {
     let end = Instant::now() + DEADLINE;
     let (_, worker) = loop {
         // Between two workers there is none.
@@ -329,7 +294,7 @@ fn kill_worker(job: &Job, node: usize, looks: u32) {
 #[test]
 fn nothing_is_left_of_a_job_that_has_ended() {
     for killed in [false, true] {
-        let job = Job::new(2);
+        let job = Nodes::new(2);
         let mut ranks: Vec<Rank> = (0..4u32).map(|rank| begin_quiet(&job, rank)).collect();
         for rank in &mut ranks {
             rank.await_words(&["ATTACHED"]);
@@ -382,7 +347,7 @@ fn nothing_is_left_of_a_job_that_has_ended() {
 /// had left there.
 #[test]
 fn an_agent_that_cannot_start_leaves_nothing() {
-    let rank = rank_program();
+    let rank = &*rank_program();
     let cases = [
         // The configuration is refused; the supervisor finds no libfabric; the worker finds no rail, or may
         // open too few files.
@@ -397,7 +362,7 @@ fn an_agent_that_cannot_start_leaves_nothing() {
         ("FILES", "16", "/bin/sh", true),
     ];
     for (variable, value, program, has_key) in cases {
-        let job = Job::new(1);
+        let job = Nodes::new(1);
         let place = job.agent_directory(1);
         if has_key {
             place.prepare().expect("a folder");
@@ -420,8 +385,8 @@ fn an_agent_that_cannot_start_leaves_nothing() {
 }
 
 /// Two ranks per node, without a log, which would be kept for its reader.
-fn begin_quiet(job: &Job, rank: u32) -> Rank {
-    let mut command = job.command(rank_program(), 1 + rank as usize / 2, rank);
+fn begin_quiet(job: &Nodes, rank: u32) -> Rank {
+    let mut command = job.rank(1 + rank as usize / 2, rank);
     Rank::start(command.env_remove("MUSTER_LOG"), &format!("rank {rank}"))
 }
 

@@ -1,7 +1,7 @@
 //! Sixteen real members on loopback: all learn of a death and of a return, exactly once.
 
 use muster_tests::admin::Admin;
-use muster_tests::{Member, program, until};
+use muster_tests::{Member, Members, program, until};
 use rustix::process::Signal;
 use std::net::UdpSocket;
 use std::path::Path;
@@ -10,12 +10,8 @@ use std::process::Command;
 const COUNT: usize = 16;
 
 /// Starts member `index`; every member has two rails and joins through the first member's addresses.
-fn start(directory: &Path, net: u8, index: usize) -> Member {
-    let rail = |rail: usize| format!("127.{net}.{rail}.{index}@udp{rail}");
-    let seed = format!("127.{net}.0.1@udp0,127.{net}.1.1@udp1");
-    let (first, second) = (rail(0), rail(1));
-    let arguments = ["--rail", &first, "--rail", &second, "--seed", &seed];
-    Member::start(directory, &format!("n{index}"), &arguments)
+fn group(directory: &Path, net: u8) -> Members<'_> {
+    Members::new(directory, &[0, 1].map(|rail| format!("127.{net}.{rail}")))
 }
 
 fn names(word: &str, except: usize) -> Vec<String> {
@@ -30,12 +26,8 @@ fn names(word: &str, except: usize) -> Vec<String> {
 #[test]
 fn a_killed_member_is_down_and_a_restarted_one_is_up_and_nothing_else_is_printed() {
     let directory = tempfile::tempdir().unwrap();
-    let mut members: Vec<_> = (1..=COUNT)
-        .map(|index| start(directory.path(), 61, index))
-        .collect();
-    for (index, member) in (1..).zip(&members) {
-        assert_eq!(member.wait_for(&names("UP", index)), Vec::<String>::new());
-    }
+    let mut members: Vec<_> = group(directory.path(), 61).start_all(COUNT);
+    assert_eq!(Member::await_all_up(&members), [""; 0]);
 
     let victim = 7;
     members.remove(victim - 1).kill();
@@ -43,7 +35,7 @@ fn a_killed_member_is_down_and_a_restarted_one_is_up_and_nothing_else_is_printed
         member.expect_down(&format!("n{victim}"));
     }
 
-    let back = start(directory.path(), 61, victim);
+    let back = group(directory.path(), 61).start(victim);
     for member in &members {
         assert_eq!(
             member.next_line(),
@@ -68,7 +60,7 @@ fn a_killed_member_is_down_and_a_restarted_one_is_up_and_nothing_else_is_printed
 fn a_member_that_leaves_in_order_is_not_a_failure() {
     let directory = tempfile::tempdir().unwrap();
     let mut members: Vec<_> = (1..=4)
-        .map(|index| start(directory.path(), 62, index))
+        .map(|index| group(directory.path(), 62).start(index))
         .collect();
     for (index, member) in (1..).zip(&members) {
         let others: Vec<_> = (1..=4)
@@ -91,7 +83,7 @@ fn a_member_that_leaves_in_order_is_not_a_failure() {
 fn an_operator_sees_the_failed_member_and_the_evidence() {
     let directory = tempfile::tempdir().unwrap();
     let mut members: Vec<_> = (1..=4)
-        .map(|index| start(directory.path(), 65, index))
+        .map(|index| group(directory.path(), 65).start(index))
         .collect();
     for (index, member) in (1..).zip(&members) {
         let others = (1..=4).filter(|other| *other != index);
@@ -187,28 +179,10 @@ fn rejected(stats: &str) -> u64 {
 #[test]
 fn a_broken_liveness_connection_reveals_a_killed_member() {
     let directory = tempfile::tempdir().unwrap();
-    let start = |index: usize| {
-        let rails = [0, 1].map(|rail| format!("127.66.{rail}.{index}@udp{rail}"));
-        let seed = "127.66.0.1@udp0,127.66.1.1@udp1";
-        let [first, second] = &rails;
-        let arguments = [
-            "--rail",
-            first,
-            "--rail",
-            second,
-            "--seed",
-            seed,
-            "--profile",
-        ];
-        let arguments = [&arguments[..], &["quiet"]].concat();
-        Member::start(directory.path(), &format!("n{index}"), &arguments)
-    };
-    let mut members: Vec<_> = (1..=5).map(start).collect();
-    for (index, member) in (1..).zip(&members) {
-        let others = (1..=5).filter(|other| *other != index);
-        let others: Vec<_> = others.map(|other| format!("UP n{other}")).collect();
-        assert_eq!(member.wait_for(&others), Vec::<String>::new());
-    }
+    let nets = [0, 1].map(|rail| format!("127.66.{rail}"));
+    let five = Members::new(directory.path(), &nets).with_arguments(&["--profile", "quiet"]);
+    let mut members = five.start_all(5);
+    assert_eq!(Member::await_all_up(&members), [""; 0]);
     members.remove(2).kill();
     for member in &members {
         // The first report may be printed before the second one makes it a verdict.
@@ -225,7 +199,7 @@ fn a_broken_liveness_connection_reveals_a_killed_member() {
         explanation.contains("was declared failed (unreachable)"),
         "{explanation}"
     );
-    let back = start(3);
+    let back = five.start(3);
     for member in &members {
         assert_eq!(member.next_line(), "UP n3", "at {}", member.name);
     }
@@ -238,11 +212,11 @@ fn a_broken_liveness_connection_reveals_a_killed_member() {
 fn a_member_with_another_key_stays_outside() {
     let ours = tempfile::tempdir().unwrap();
     let theirs = tempfile::tempdir().unwrap();
-    let first = start(ours.path(), 63, 1);
-    let outsider = start(theirs.path(), 63, 2);
+    let first = group(ours.path(), 63).start(1);
+    let outsider = group(theirs.path(), 63).start(2);
     // A member that does not serve yet would die of SIGTERM.
     Admin::of(theirs.path(), "n2").await_answer(&["members"], |answer| answer.contains("n2"));
-    let second = start(ours.path(), 63, 3);
+    let second = group(ours.path(), 63).start(3);
     assert_eq!(first.wait_for(&["UP n3".into()]), Vec::<String>::new());
     assert_eq!(second.wait_for(&["UP n1".into()]), Vec::<String>::new());
     assert_eq!(outsider.pending_lines(), Vec::<String>::new());
@@ -263,11 +237,7 @@ fn a_failed_rack_is_reported_after_its_members() {
             Member::start(directory.path(), &format!("n{index}"), &arguments)
         })
         .collect();
-    for (index, member) in (1..).zip(&members) {
-        let others = (1..=7).filter(|other| *other != index);
-        let others: Vec<_> = others.map(|other| format!("UP n{other}")).collect();
-        assert_eq!(member.wait_for(&others), Vec::<String>::new());
-    }
+    assert_eq!(Member::await_all_up(&members), [""; 0]);
     members.remove(6).kill();
     members.remove(5).kill();
     let expected = ["DOWN n6", "DOWN n7", "GROUP-DOWN rack2 n6,n7"].map(str::to_owned);

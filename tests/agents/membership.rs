@@ -5,7 +5,9 @@
 //! an order, so what is not there before a later event did not occur.
 
 use muster_ipc::AgentDirectory;
-use muster_tests::ranks::{Job, Rank, signal, wait_for_end};
+use muster_tests::nodes::Nodes;
+use muster_tests::process::{signal, wait_for_end};
+use muster_tests::rank::{Rank, rank_program};
 use muster_tests::{skipped, until};
 use rustix::process::Signal;
 use std::path::Path;
@@ -13,12 +15,12 @@ use std::process::Command;
 
 /// Ranks on each node.
 const PER_NODE: u32 = 2;
-const FAILURES: [&str; 3] = ["NodeFailed", "RankFailed", "Outcast"];
+const FAILURES: [&str; 4] = ["NodeFailed", "RankFailed", "Outcast", "LOST"];
 
 /// A job and its ranks; ranks 0 and 1 are on n1, 2 and 3 on n2, and so on.
 struct World {
     ranks: Vec<Option<Rank>>,
-    job: Job,
+    job: Nodes,
 }
 
 impl World {
@@ -28,15 +30,12 @@ impl World {
     }
 
     fn start_in(nodes: usize, profile: &'static str) -> Self {
-        Self::start_job(Job::new(nodes).with_profile(profile), nodes)
+        Self::start_job(Nodes::new(nodes).with_profile(profile))
     }
 
-    fn start_job(job: Job, nodes: usize) -> Self {
-        let ranks = (0..nodes as u32 * PER_NODE)
-            .map(|rank| Some(start_rank(&job, rank)))
-            .collect();
-        let mut world = Self { job, ranks };
-        world.await_states(&[], "");
+    fn start_job(job: Nodes) -> Self {
+        let ranks = job.start_all(PER_NODE).into_iter().map(Some).collect();
+        let world = Self { job, ranks };
         world.forget_passed();
         world
     }
@@ -95,34 +94,17 @@ impl World {
         self.kill(victim);
         for (number, rank) in self.living() {
             rank.await_words(&["EVENT", "RankFailed", &format!("rank={victim}")]);
-            assert_eq!(failures(rank), Vec::<String>::new(), "at rank {number}");
+            assert_eq!(
+                rank.take_passed_with(&FAILURES),
+                [""; 0],
+                "at rank {number}"
+            );
         }
     }
 }
 
 fn node_of(rank: u32) -> usize {
     (rank / PER_NODE) as usize + 1
-}
-
-fn rank_program() -> &'static str {
-    env!("CARGO_BIN_EXE_muster-test-rank")
-}
-
-fn start_rank(job: &Job, rank: u32) -> Rank {
-    let mut command = job.command(rank_program(), node_of(rank), rank);
-    let rank = Rank::start(&mut command, &format!("rank {rank}"));
-    rank.await_words(&["ATTACHED"]);
-    rank
-}
-
-/// The failures that a rank was notified of and the test did not wait for.
-fn failures(rank: &Rank) -> Vec<String> {
-    let lines = rank.take_passed();
-    let is_failure = |line: &String| {
-        line.split(' ')
-            .any(|word| FAILURES.contains(&word) || word == "LOST")
-    };
-    lines.into_iter().filter(is_failure).collect()
 }
 
 /// The death of a killed rank is reported to every other rank on every node, with the kernel as evidence, and
@@ -160,7 +142,11 @@ fn a_killed_rank_is_reported_to_all_ranks_and_no_other_failure_is() {
         for part in ["node=n3", "rank=4", "cause=Announced", "code=7"] {
             assert!(event.contains(part), "{part} at rank {number}: {event}");
         }
-        assert_eq!(failures(rank), Vec::<String>::new(), "at rank {number}");
+        assert_eq!(
+            rank.take_passed_with(&FAILURES),
+            [""; 0],
+            "at rank {number}"
+        );
     }
 }
 
@@ -186,7 +172,7 @@ fn a_stopped_node_fails_with_its_ranks_and_returns_with_them() {
             let event = rank.await_words(&["EVENT", "RankFailed", number]);
             assert!(event.contains("cause=NodeFailed"), "{event}");
         }
-        assert_eq!(failures(rank), Vec::<String>::new());
+        assert_eq!(rank.take_passed_with(&FAILURES), [""; 0]);
     }
     node.iter().for_each(|pid| signal(*pid, Signal::CONT));
     for rank in world.elsewhere(2) {
@@ -198,7 +184,7 @@ fn a_stopped_node_fails_with_its_ranks_and_returns_with_them() {
     world.await_states(&[], "");
     // The node that was stopped reports no failure.
     for rank in world.on_node(2) {
-        assert_eq!(failures(rank), Vec::<String>::new());
+        assert_eq!(rank.take_passed_with(&FAILURES), [""; 0]);
     }
 }
 
@@ -219,7 +205,7 @@ fn a_killed_worker_is_replaced_without_an_event() {
     world.kill_and_expect_nothing_else(2);
     world.kill_and_expect_nothing_else(0);
     world.await_states(&[0, 2], "Failed");
-    let mut newcomer = start_rank_as(&world.job, 2, 6);
+    let mut newcomer = world.job.start(2, 6);
     for (_, rank) in world.living() {
         rank.await_words(&["EVENT", "RankUp", "rank=6"]);
     }
@@ -258,7 +244,7 @@ fn an_agent_whose_workers_keep_dying_gives_up_with_the_reason() {
     for rank in world.on_node(1) {
         let event = rank.await_words(&["LOST"]);
         assert_contains(&event, &["the worker died 5 times", "log"]);
-        assert_eq!(failures(rank), Vec::<String>::new());
+        assert_eq!(rank.take_passed_with(&FAILURES), [""; 0]);
     }
     assert_nothing_remains(&world.job, 1);
 }
@@ -278,8 +264,8 @@ fn entries(path: &str) -> usize {
 /// Two nodes with one name in one job: the earlier one keeps it, the later one stops and states the remedy.
 #[test]
 fn a_node_whose_name_is_taken_reports_it() {
-    let (mut first, second) = (World::start(1), Job::new(1));
-    let mut command = second.command(rank_program(), 1, 2);
+    let (mut first, second) = (World::start(1), Nodes::new(1));
+    let mut command = second.rank(1, 2);
     command.env("MUSTER_SEEDS", first.job.rails(1));
     let rank = Rank::start(&mut command, "rank of the second n1");
     // It may have been attached before, or not.
@@ -287,7 +273,7 @@ fn a_node_whose_name_is_taken_reports_it() {
     assert_contains(&event, &["is named n1", "MUSTER_NODE"]);
     assert_nothing_remains(&second, 1);
     for (_, rank) in first.living() {
-        assert_eq!(failures(rank), Vec::<String>::new());
+        assert_eq!(rank.take_passed_with(&FAILURES), [""; 0]);
     }
     first.kill_and_expect_nothing_else(0);
 }
@@ -297,8 +283,8 @@ fn a_node_whose_name_is_taken_reports_it() {
 #[test]
 fn a_broken_liveness_connection_reveals_a_killed_agent_without_ranks() {
     // It must not leave by itself before it is killed.
-    let job = Job::new(3).with_profile("quiet").with_linger_ms(60_000);
-    let mut world = World::start_job(job, 3);
+    let job = Nodes::new(3).with_profile("quiet").with_linger_ms(60_000);
+    let mut world = World::start_job(job);
     let (supervisor, _) = world.job.agent(2).pair();
     for rank in [2, 3] {
         world.kill_and_expect_nothing_else(rank);
@@ -323,7 +309,7 @@ fn a_worker_whose_supervisor_was_killed_continues_alone() {
     let (supervisor, worker) = world.job.agent(2).pair();
     signal(supervisor, Signal::KILL);
     wait_for_end(supervisor);
-    let newcomer = start_rank_as(&world.job, 2, 4);
+    let newcomer = world.job.start(2, 4);
     for (_, rank) in world.living() {
         rank.await_words(&["EVENT", "RankUp", "rank=4"]);
     }
@@ -422,7 +408,7 @@ fn a_death_is_not_undone_by_another_agent() {
         });
     }
     // A new rank was never notified of that node; the agent knows it from the others.
-    let mut newcomer = start_rank_as(&world.job, 2, 6);
+    let mut newcomer = world.job.start(2, 6);
     newcomer.await_in_view("n3=Left");
     let printed = |words: &[&str]| {
         let control = world.job.agent_directory(2).directory().join("control");
@@ -463,7 +449,7 @@ fn a_terminated_agent_stays_ended() {
     wait_for_end(supervisor);
     for rank in world.elsewhere(2) {
         rank.await_words(&["EVENT", "NodeLeft", "node=n2"]);
-        assert_eq!(failures(rank), Vec::<String>::new());
+        assert_eq!(rank.take_passed_with(&FAILURES), [""; 0]);
     }
     for number in [2, 3] {
         let mut rank = world.take(number);
@@ -479,7 +465,7 @@ fn a_terminated_agent_stays_ended() {
     assert_nothing_remains(&world.job, 2);
 
     // A new rank starts an agent, and the others attach to it when they dispatch.
-    let newcomer = start_rank_as(&world.job, 2, 4);
+    let newcomer = world.job.start(2, 4);
     for number in [2, 3] {
         let mut rank = world.take(number);
         rank.send("dispatch");
@@ -497,10 +483,10 @@ fn a_terminated_agent_stays_ended() {
 #[test]
 fn a_worker_that_was_replaced_after_the_last_rank_left_still_ends() {
     let mut world = World {
-        job: Job::new(1).with_linger_ms(3_000),
+        job: Nodes::new(1).with_linger_ms(3_000),
         ranks: Vec::new(),
     };
-    world.ranks.push(Some(start_rank(&world.job, 0)));
+    world.ranks.push(Some(world.job.start(1, 0)));
     let (supervisor, worker) = world.job.agent(1).pair();
     let mut rank = world.take(0);
     rank.send("leave 0");
@@ -529,7 +515,7 @@ fn the_agent_ends_when_its_last_rank_has_left() {
     }
     for (_, rank) in world.living() {
         rank.await_words(&["EVENT", "NodeLeft", "node=n2"]);
-        assert_eq!(failures(rank), Vec::<String>::new());
+        assert_eq!(rank.take_passed_with(&FAILURES), [""; 0]);
     }
     wait_for_end(supervisor);
     wait_for_end(worker);
@@ -537,21 +523,20 @@ fn the_agent_ends_when_its_last_rank_has_left() {
     assert_eq!(world.job.agent(2).all, [0; 0]);
 
     // A later rank starts another agent, which learns from the others which ranks had left.
-    let mut late = start_rank_as(&world.job, 2, 2);
+    let mut late = world.job.start(2, 2);
     late.await_states("n1=Alive n2=Alive 0=Alive 1=Alive 2=Alive 3=Left");
 }
 
 /// After an orderly end no file remains, and a rank that starts just then finds an agent.
 #[test]
 fn an_agent_that_ended_in_order_leaves_no_files() {
-    let job = Job::new(1).with_linger_ms(0);
+    let job = Nodes::new(1).with_linger_ms(0);
     for at in 0..6 {
-        let mut command = job.command(rank_program(), 1, 0);
+        let mut command = job.rank(1, 0);
         if at < 5 {
             command.env_remove("MUSTER_LOG");
         }
-        let mut rank = Rank::start(&mut command, "rank 0");
-        rank.await_words(&["ATTACHED"]);
+        let mut rank = Rank::start(&mut command, "rank 0").attached();
         // As a process does that brings the job's key for the next agent.
         std::fs::write(job.agent_directory(1).key_file(), "").unwrap();
         rank.send("leave 0");
@@ -574,14 +559,6 @@ fn files_at(directory: &AgentDirectory) -> Vec<String> {
         .collect()
 }
 
-/// A rank on a node of choice.
-fn start_rank_as(job: &Job, node: usize, rank: u32) -> Rank {
-    let mut command = job.command(rank_program(), node, rank);
-    let rank = Rank::start(&mut command, &format!("rank {rank} on n{node}"));
-    rank.await_words(&["ATTACHED"]);
-    rank
-}
-
 /// Starts a rank that cannot attach. Returns its error.
 fn refused(command: &mut Command) -> String {
     let rank = Rank::start(command, "a refused rank");
@@ -598,7 +575,7 @@ fn assert_contains(text: &str, words: &[&str]) {
 }
 
 /// Waits until nothing of a node's agent is left.
-fn assert_nothing_remains(job: &Job, node: usize) {
+fn assert_nothing_remains(job: &Nodes, node: usize) {
     job.agent(node).all.into_iter().for_each(wait_for_end);
     assert_eq!(job.agent(node).all, [0; 0]);
     assert!(
@@ -611,10 +588,10 @@ fn assert_nothing_remains(job: &Job, node: usize) {
 fn a_second_process_of_the_same_rank_is_refused() {
     let world = World::start(1);
     let pid = world.on_node(1).next().expect("rank 0 runs").pid();
-    let text = refused(&mut world.job.command(rank_program(), 1, 0));
+    let text = refused(&mut world.job.rank(1, 0));
     assert_contains(&text, &["rank 0", &pid.to_string(), "MUSTER_RANK"]);
     for (_, rank) in world.living() {
-        assert_eq!(failures(rank), Vec::<String>::new());
+        assert_eq!(rank.take_passed_with(&FAILURES), [""; 0]);
     }
 }
 
@@ -651,24 +628,23 @@ fn an_agent_that_cannot_start_reports_the_reason_to_its_rank() {
             &["/nonexistent/libfabric.so.1", "MUSTER_LIBFABRIC"],
         ),
     ];
-    let job = Job::new(1);
+    let job = Nodes::new(1);
     for (variable, value, words) in cases {
-        let text = refused(job.command(rank_program(), 1, 0).env(variable, value));
+        let text = refused(job.rank(1, 0).env(variable, value));
         assert_contains(&text, words);
         assert_nothing_remains(&job, 1);
     }
     // None of this hinders a valid start.
-    drop(start_rank(&job, 0));
+    drop(job.start(1, 0));
 }
 
 /// A rank is bound to one core, so another core is free if there is one: the agent's loop uses it, and
 /// releases it when a rank comes that may use every core.
 #[test]
 fn an_agent_uses_a_core_that_no_rank_uses() {
-    let job = Job::new(1);
+    let job = Nodes::new(1);
     let mut command = job.command("taskset", 1, 0);
-    let bound = Rank::start(command.args(["-c", "0", rank_program()]), "a bound rank");
-    bound.await_words(&["ATTACHED"]);
+    let bound = Rank::start(command.args(["-c", "0", &rank_program()]), "a bound rank").attached();
     let (_, worker) = job.agent(1).pair();
     let cores = || {
         let status = std::fs::read_to_string(format!("/proc/{worker}/status")).unwrap();
@@ -693,7 +669,7 @@ fn an_agent_uses_a_core_that_no_rank_uses() {
         Some(cores()).filter(|one| one.parse::<u32>().is_ok())
     });
     assert!(!siblings.trim().split([',', '-']).any(|one| one == taken));
-    let roaming = start_rank(&job, 1);
+    let roaming = job.start(1, 1);
     until(printed, || (cores() == usable.trim()).then_some(()));
     drop((bound, roaming));
 }
@@ -705,12 +681,12 @@ fn a_limit_that_is_too_low_is_named() {
         ("-n 16", ["16 open files", "ulimit -n"]),
         ("-f 1000", ["File too large", "ulimit -f"]),
     ] {
-        let job = Job::new(1);
+        let job = Nodes::new(1);
         let mut command = job.command("/bin/sh", 1, 0);
         command.args([
             "-c",
             &format!("ulimit {limit}; exec \"$0\""),
-            rank_program(),
+            &rank_program(),
         ]);
         assert_contains(&refused(&mut command), &words);
         assert_nothing_remains(&job, 1);
@@ -721,16 +697,15 @@ fn a_limit_that_is_too_low_is_named() {
 /// each other. An agent survives the working directory of the process that started it.
 #[test]
 fn an_agent_keeps_no_working_directory() {
-    let job = Job::new(1);
+    let job = Nodes::new(1);
     let inside = job.directory().join("inside");
     std::fs::create_dir(&inside).unwrap();
     set_mode(&inside, 0o700);
-    let mut command = job.command(rank_program(), 1, 0);
+    let mut command = job.rank(1, 0);
     command
         .current_dir(job.directory())
         .env("MUSTER_DIR", "inside");
-    let rank = Rank::start(&mut command, "a rank with a relative directory");
-    rank.await_words(&["ATTACHED"]);
+    let rank = Rank::start(&mut command, "a rank with a relative directory").attached();
     let name = job
         .agent_directory(1)
         .directory()
@@ -739,7 +714,7 @@ fn an_agent_keeps_no_working_directory() {
         .to_owned();
     let directory = inside.join(name);
     assert!(directory.join("sock").exists());
-    let agents = muster_tests::ranks::agents_in(&directory);
+    let agents = muster_tests::nodes::agents_in(&directory);
     assert_eq!(agents.len(), 2, "supervisor and worker");
     for pid in &agents {
         let cwd = std::fs::read_link(format!("/proc/{pid}/cwd")).unwrap();
@@ -752,23 +727,20 @@ fn an_agent_keeps_no_working_directory() {
 
 #[test]
 fn a_directory_that_cannot_be_used_is_named_with_the_remedy() {
-    let job = Job::new(1);
+    let job = Nodes::new(1);
     let open = job.directory().join("open");
     std::fs::create_dir(&open).unwrap();
     set_mode(&open, 0o777);
     let file = job.directory().join("file");
     std::fs::write(&file, "").unwrap();
     for directory in [&open, &file, &job.directory().join("missing/below")] {
-        let text = refused(
-            job.command(rank_program(), 1, 0)
-                .env("MUSTER_DIR", directory),
-        );
+        let text = refused(job.rank(1, 0).env("MUSTER_DIR", directory));
         assert_contains(&text, &[&directory.display().to_string(), "MUSTER_DIR"]);
         assert_nothing_remains(&job, 1);
     }
     job.agent_directory(1).prepare().unwrap();
     set_mode(job.agent_directory(1).directory(), 0o750);
-    let text = refused(&mut job.command(rank_program(), 1, 0));
+    let text = refused(&mut job.rank(1, 0));
     assert_contains(&text, &["0750", "0700", "MUSTER_DIR"]);
     assert_nothing_remains(&job, 1);
 }
@@ -794,7 +766,7 @@ fn files_of_a_killed_job_do_not_hinder_the_next_one() {
     }
     let directory = world.job.agent_directory(1);
     assert!(directory.socket().exists() && directory.lock().exists());
-    let mut rank = start_rank(&world.job, 0);
+    let mut rank = world.job.start(1, 0);
     rank.await_states("n1=Alive 0=Alive");
     assert_ne!(world.job.agent(1).pair(), (supervisor, worker));
 }

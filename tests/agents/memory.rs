@@ -4,10 +4,10 @@
 //! finding with a frame in `muster_mpi.h` or in libmuster. All of MPI runs below libmuster-pmpi.so, so for
 //! that library only what it does itself counts.
 
+use muster_tests::compile::{compile, compile_file, interposer, interposer_of};
 use muster_tests::death::{await_files, hold_launcher, request_death, written};
-use muster_tests::launch::{
-    compile, compile_file, interposer, interposer_of, job, open_mpi_4, run, run_with, venv,
-};
+use muster_tests::job::{Job, job};
+use muster_tests::launchers::{open_mpi_4, venv};
 use muster_tests::workspace;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -72,23 +72,23 @@ fn valgrind(folder: &Path) -> Vec<String> {
 /// Launchers end them because of the death, or when the first of them has ended: this launcher must not
 /// before all have reported.
 fn expect_clean(launcher: &mut Command, folder: &Path) {
-    let mut has_died = false;
-    let outcome = run_with(launcher, folder, |lines| {
-        let ready = lines.iter().filter(|line| line.starts_with("READY"));
-        if has_died || ready.count() < 3 {
-            return true;
-        }
-        has_died = true;
-        let _held = hold_launcher(folder);
+    let mut outcome = Job::launch(launcher, folder);
+    if outcome.read_until(|job| job.count("READY") == 3) {
+        let held = hold_launcher(folder);
         request_death(folder);
-        await_files(|| {
+        let have_ended = await_files(|| {
             let reports = reports(folder);
             let ended = reports
                 .iter()
                 .filter(|report| report.contains("<state>FINISHED"));
             ended.count() == 3
-        })
-    });
+        });
+        drop(held);
+        if !have_ended {
+            outcome.stop();
+        }
+    }
+    outcome.read_to_end();
     let text = outcome.text();
     let words = ["FAIL", "READY"].map(|word| outcome.count(word));
     assert_eq!(words, [0, 3], "{text}");
@@ -134,7 +134,7 @@ fn findings_of_interposer(
     let program = compile(compiler, "credits", &["-g", "-rdynamic"], folder);
     let preload = format!("LD_PRELOAD={}", library.display());
     launcher.args(["-n", "3", "env", &preload, "MUSTER_JOB=credits"]);
-    let outcome = run(
+    let outcome = Job::run(
         launcher.args(valgrind(folder)).arg(program).arg("40"),
         folder,
     );
@@ -218,7 +218,7 @@ fn a_use_of_uninitialised_records_is_found() {
             .args(["-n", "1"])
             .args(valgrind(folder))
             .arg(program);
-        let _ = run(&mut launcher, folder);
+        let _ = Job::run(&mut launcher, folder);
         let ours = findings(folder);
         let is_it = |error: &String| {
             error.contains("<kind>UninitCondition")

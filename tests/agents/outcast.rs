@@ -4,7 +4,9 @@
 //!
 //! Real ranks and real agents, as in `agents.rs`; every wait is for an event.
 
-use muster_tests::ranks::{Job, Rank, signal, wait_for_end};
+use muster_tests::nodes::Nodes;
+use muster_tests::process::{signal, wait_for_end};
+use muster_tests::rank::Rank;
 use rustix::process::Signal;
 
 const NODES: usize = 3;
@@ -12,27 +14,8 @@ const NODES: usize = 3;
 const LOST: usize = 2;
 const RANKS: [usize; 2] = [2, 3];
 
-/// Starts two ranks per node whose MPI is notified of failures; all ranks see all.
-fn start(job: &Job) -> Vec<Rank> {
-    let mut ranks: Vec<Rank> = (0..2 * NODES as u32)
-        .map(|rank| {
-            let node = 1 + rank as usize / 2;
-            let mut command = job.command(env!("CARGO_BIN_EXE_muster-test-rank"), node, rank);
-            let rank = Rank::start(command.env("MUSTER_ULFM", "1"), &format!("rank {rank}"));
-            rank.await_words(&["ATTACHED"]);
-            rank
-        })
-        .collect();
-    let nodes = (1..=NODES).map(|node| format!("n{node}=Alive"));
-    let all = nodes.chain((0..2 * NODES).map(|rank| format!("{rank}=Alive")));
-    let all = all.collect::<Vec<_>>().join(" ");
-    ranks.iter_mut().for_each(|rank| rank.await_states(&all));
-    ranks.iter().for_each(|rank| drop(rank.take_passed()));
-    ranks
-}
-
 /// Kills both processes of the lost node's agent while its ranks cannot start another one.
-fn lose_the_agent(job: &Job, ranks: &[Rank]) {
+fn lose_the_agent(job: &Nodes, ranks: &[Rank]) {
     let pids = RANKS.map(|rank| ranks[rank].pid());
     pids.iter().for_each(|pid| signal(*pid, Signal::STOP));
     let (supervisor, worker) = job.agent(LOST).pair();
@@ -47,8 +30,9 @@ fn lose_the_agent(job: &Job, ranks: &[Rank]) {
 
 #[test]
 fn ranks_of_a_failed_node_learn_that_they_are_outcast() {
-    let job = Job::new(NODES);
-    let mut ranks = start(&job);
+    let job = Nodes::new(NODES).with_variable("MUSTER_ULFM", "1");
+    let mut ranks = job.start_all(2);
+    ranks.iter().for_each(|rank| drop(rank.take_passed()));
     lose_the_agent(&job, &ranks);
     let others = [0, 1, 4, 5];
     for other in others {

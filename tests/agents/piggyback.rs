@@ -1,10 +1,11 @@
 //! BG-03: the messages of a real MPI program replace heartbeats, without a change to the program.
 
-use muster_tests::launch::{
-    Outcome, compile, interposer, job, open_mpi_5_on_two_nodes, processes_of, run_with, signal_all,
-    venv,
-};
-use muster_tests::ranks::{Job, Rank, signal};
+use muster_tests::compile::{compile, interposer};
+use muster_tests::job::{Job, job, processes_of};
+use muster_tests::launchers::{open_mpi_5_on_two_nodes, venv};
+use muster_tests::nodes::Nodes;
+use muster_tests::process::{signal, signal_all};
+use muster_tests::rank::Rank;
 use rustix::process::Signal;
 
 /// The ranks send messages with the library until this many beats were left out on each node.
@@ -12,7 +13,7 @@ const ENOUGH: u64 = 50;
 
 /// Four ranks on two nodes exchange messages for some seconds; then the second node is stopped. With the
 /// library or without.
-fn chatter(with_library: bool) -> Outcome {
+fn chatter(with_library: bool) -> Job {
     let mut printed = None;
     job(|folder| {
         let compiler = venv("venv").join("mpicc");
@@ -28,17 +29,11 @@ fn chatter(with_library: bool) -> Outcome {
         if with_library {
             launcher.arg(ENOUGH.to_string());
         }
-        let mut stopped = Vec::new();
-        let outcome = run_with(&mut launcher, folder, |lines| {
-            let count = |word: &str| lines.iter().filter(|line| line.starts_with(word)).count();
-            if count("READY") == 4 && stopped.is_empty() {
-                stopped = processes_of("n2", folder);
-                signal_all(&stopped, Signal::STOP);
-            }
-            count("FAIL") == 0 && count("DONE") == 0
-        });
-        signal_all(&stopped, Signal::KILL);
-        signal_all(&processes_of("n1", folder), Signal::KILL);
+        let mut outcome = Job::launch(&mut launcher, folder);
+        outcome.read_until(|job| job.count("READY") == 4);
+        signal_all(&processes_of("n2", folder), Signal::STOP);
+        outcome.read_until(|job| job.count("FAIL") + job.count("DONE") > 0);
+        outcome.stop();
         let text = outcome.text();
         let ends = ["FAIL", "READY", "GONE", "DONE"].map(|word| outcome.count(word));
         assert_eq!(ends, [0, 4, 1, 1], "{text}");
@@ -49,7 +44,7 @@ fn chatter(with_library: bool) -> Outcome {
 }
 
 /// The sum of a counter over the ranks' agents: two ranks query each one.
-fn sum(outcome: &Outcome, name: &str) -> u64 {
+fn sum(outcome: &Job, name: &str) -> u64 {
     let stats = outcome
         .lines
         .iter()
@@ -70,7 +65,7 @@ fn sum(outcome: &Outcome, name: &str) -> u64 {
 const DEADLINE_US: u64 = 60_000;
 
 /// The stopped node was reported, and not too early.
-fn expect_found(outcome: &Outcome) {
+fn expect_found(outcome: &Job) {
     let mut gone = outcome.lines.iter().filter_map(|line| {
         let (_, rest) = line.split_once("silent_us=")?;
         rest.split(' ').next()?.parse::<u64>().ok()
@@ -102,17 +97,8 @@ fn no_beat_is_saved_without_the_library() {
 }
 
 /// Starts two ranks on two nodes that see each other and whose messages carry their agents' piggybacks.
-fn carriers(job: &Job, how: &str) -> [Rank; 2] {
-    let mut ranks = [0, 1].map(|number| {
-        let program = env!("CARGO_BIN_EXE_muster-test-rank");
-        let mut command = job.command(program, number as usize + 1, number);
-        let rank = Rank::start(&mut command, &format!("rank {number}"));
-        rank.await_words(&["ATTACHED"]);
-        rank
-    });
-    for rank in &mut ranks {
-        rank.await_states("n1=Alive n2=Alive 0=Alive 1=Alive");
-    }
+fn carriers(job: &Nodes, how: &str) -> Vec<Rank> {
+    let mut ranks = job.start_all(1);
     let ports = [0, 1].map(|number: usize| {
         ranks[number].send("port");
         let answer = ranks[number].await_words(&["PORT"]);
@@ -130,7 +116,7 @@ fn carriers(job: &Job, how: &str) -> [Rank; 2] {
 /// proportion.
 #[test]
 fn messages_carry_heartbeats() {
-    let job = Job::new(2).with_one_rail();
+    let job = Nodes::new(2).with_one_rail();
     let mut ranks = carriers(&job, "whole");
     for rank in &mut ranks {
         rank.await_counter("beats_carried", 8);
@@ -146,7 +132,7 @@ fn messages_carry_heartbeats() {
     }
     ranks[0].await_states("n1=Alive n2=Alive 0=Alive 1=Alive");
     let (supervisor, worker) = job.agent(2).pair();
-    let [first, second] = ranks;
+    let (first, second) = (&ranks[0], &ranks[1]);
     signal(supervisor, Signal::STOP);
     signal(worker, Signal::STOP);
     signal(second.pid(), Signal::STOP);
@@ -160,7 +146,7 @@ fn messages_carry_heartbeats() {
 /// silent.
 #[test]
 fn damaged_piggybacks_do_no_harm() {
-    let job = Job::new(2).with_one_rail();
+    let job = Nodes::new(2).with_one_rail();
     let mut ranks = carriers(&job, "rough");
     for rank in &mut ranks {
         rank.await_counter("beats_carried", 5);
@@ -169,20 +155,20 @@ fn damaged_piggybacks_do_no_harm() {
     }
     for rank in &mut ranks {
         rank.await_states("n1=Alive n2=Alive 0=Alive 1=Alive");
-        let passed = rank.take_passed();
-        let is_bad = |line: &String| line.contains("NodeSuspect") || line.contains("NodeFailed");
-        assert!(!passed.iter().any(is_bad), "{passed:?}");
+        assert_eq!(
+            rank.take_passed_with(&["NodeSuspect", "NodeFailed"]),
+            [""; 0]
+        );
     }
 }
 
 /// The agent that follows a killed one takes and offers piggybacks like the one before.
 #[test]
 fn another_worker_continues_with_piggybacks() {
-    let job = Job::new(2).with_one_rail();
+    let job = Nodes::new(2).with_one_rail();
     let mut ranks = carriers(&job, "whole");
     ranks[0].await_counter("beats_carried", 5);
-    let (_, worker) = job.agent(2).pair();
-    signal(worker, Signal::KILL);
+    job.kill_worker(2);
     ranks[1].await_words(&["ATTACHED"]);
     ranks[1].await_counter("beats_carried", 5);
     ranks[1].await_counter("piggyback_taken", 5);
@@ -196,7 +182,7 @@ fn another_worker_continues_with_piggybacks() {
 /// piggyback.
 #[test]
 fn two_rails_send_all_their_beats() {
-    let job = Job::new(2);
+    let job = Nodes::new(2);
     let mut ranks = carriers(&job, "whole");
     for rank in &mut ranks {
         let before = rank.counter("beats_sent");

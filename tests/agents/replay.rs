@@ -25,15 +25,6 @@ fn start(hosts: &Hosts, directory: &Path, host: usize) -> Member {
     Member::start_by(command, directory, &format!("n{host}"), &arguments)
 }
 
-/// Waits until all these members see each other; they print nothing else.
-fn are_up(members: &[Member]) {
-    for member in members {
-        let others = members.iter().filter(|other| other.name != member.name);
-        let ups: Vec<String> = others.map(|other| format!("UP {}", other.name)).collect();
-        assert_eq!(member.wait_for(&ups), [""; 0], "at {}", member.name);
-    }
-}
-
 fn ip(host: usize) -> Ipv4Addr {
     address(host, 0).parse().expect("an address")
 }
@@ -74,7 +65,7 @@ fn recordings_keep_no_gone_member_alive() {
     let members: Vec<Member> = (1..=3)
         .map(|host| start(&hosts, directory.path(), host))
         .collect();
-    are_up(&members);
+    assert_eq!(Member::await_all_up(&members), [""; 0]);
     let mut outsider = Outsider::at(&hosts);
     let enough = |recording: &[Recorded]| [1, 2].iter().all(|h| to(recording, *h).len() >= COUNT);
     let recording = outsider.record(|one| one.from() == ip(3), enough);
@@ -138,11 +129,11 @@ fn recordings_of_an_earlier_run_revive_no_member() {
     // From its first datagram on.
     let enough = |recording: &[Recorded]| [1, 2].iter().all(|h| of_third(recording, *h) >= COUNT);
     let recording = outsider.record(|_| true, enough);
-    are_up(&members);
+    assert_eq!(Member::await_all_up(&members), [""; 0]);
     members.into_iter().for_each(Member::kill);
 
     let mut members: Vec<Member> = (1..=2).map(start).collect();
-    are_up(&members);
+    assert_eq!(Member::await_all_up(&members), [""; 0]);
     for datagram in &recording {
         // That host has no member now.
         if datagram.to() != ip(3) {

@@ -2,7 +2,9 @@
 //! die then. The successor starts, declares no running rank dead, and detects dead ones.
 
 use muster_tests::DEADLINE;
-use muster_tests::ranks::{Job, Rank, signal};
+use muster_tests::nodes::Nodes;
+use muster_tests::process::signal;
+use muster_tests::rank::{Rank, alive};
 use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
 use std::time::SystemTime;
 
@@ -11,30 +13,22 @@ const FAILURES: [&str; 5] = ["NodeFailed", "RankFailed", "RankLeft", "Outcast", 
 /// table takes 45 MB.
 const BESIDES: u64 = 32 << 20;
 
-fn start(job: &Job, node: usize, rank: u32) -> Rank {
-    let program = env!("CARGO_BIN_EXE_muster-test-rank");
-    let mut command = job.command(program, node, rank);
-    let rank = Rank::start(&mut command, &format!("rank {rank}"));
-    rank.await_words(&["ATTACHED"]);
-    rank
-}
-
 /// Ranks 0 to 2 on n1, rank 3 on n2.
-fn start_all() -> (Job, Vec<Rank>) {
+fn start_all() -> (Nodes, Vec<Rank>) {
     // On a busy machine the next worker may take longer than standard's deadline.
-    let job = Job::new(2).with_profile("quiet");
+    let job = Nodes::new(2).with_profile("quiet");
     let mut ranks: Vec<Rank> = (0..4)
-        .map(|rank| start(&job, 1 + rank as usize / 3, rank))
+        .map(|rank| job.start(1 + rank as usize / 3, rank))
         .collect();
     for rank in &mut ranks {
-        rank.await_states("n1=Alive n2=Alive 0=Alive 1=Alive 2=Alive 3=Alive");
+        rank.await_states(&alive(2, 4));
         rank.take_passed();
     }
     (job, ranks)
 }
 
 /// Kills the worker of n1; another one takes over.
-fn replace_worker(job: &Job, ranks: &[Rank]) {
+fn replace_worker(job: &Nodes, ranks: &[Rank]) {
     let (supervisor, worker) = job.agent(1).pair();
     signal(worker, Signal::KILL);
     for rank in &ranks[..3] {
@@ -46,15 +40,12 @@ fn replace_worker(job: &Job, ranks: &[Rank]) {
 }
 
 /// A new rank is accepted, a killed one is reported, and no other failure is reported before.
-fn expect_service(job: &Job, mut ranks: Vec<Rank>, what: &str) {
-    let newcomer = start(job, 1, 4);
+fn expect_service(job: &Nodes, mut ranks: Vec<Rank>, what: &str) {
+    let newcomer = job.start(1, 4);
     ranks.remove(1).kill();
     for rank in ranks.iter().chain([&newcomer]) {
         rank.await_words(&["EVENT", "RankFailed", "rank=1"]);
-        let passed = rank.take_passed();
-        let is_failure = |line: &&String| line.split(' ').any(|word| FAILURES.contains(&word));
-        let accused: Vec<_> = passed.iter().filter(is_failure).collect();
-        assert!(accused.is_empty(), "{what}: {accused:?}");
+        assert_eq!(rank.take_passed_with(&FAILURES), [""; 0], "{what}");
     }
     for rank in &mut ranks {
         rank.await_states("n1=Alive n2=Alive 0=Alive 1=Failed 2=Alive 3=Alive 4=Alive");

@@ -2,12 +2,13 @@
 //! ends, and the log goes to the journal's socket. systemd does not run as the first process here: the tests
 //! use its verifier, and provide its sockets.
 
+use muster_tests::process::Process;
 use muster_tests::{DEADLINE, can, program, skipped, workspace};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use std::fs;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 /// Writes the unit for the programs under test, with one text replaced.
 fn unit(directory: &Path, from: &str, to: &str) -> PathBuf {
@@ -50,18 +51,8 @@ fn systemd_accepts_the_unit() {
     assert!(printed.contains("LimitRTPRIX"), "{printed}");
 }
 
-/// A member that is killed when it is dropped.
-struct Agent(Child);
-
-impl Drop for Agent {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// Starts a member with these variables, through the command `before`.
-fn start(directory: &Path, index: usize, before: &[&str], variables: &[(&str, &Path)]) -> Agent {
+fn start(directory: &Path, index: usize, before: &[&str], variables: &[(&str, &Path)]) -> Process {
     let musterd = program("musterd").display().to_string();
     let rail = format!("127.73.20.{index}@udp0");
     let own = [
@@ -80,7 +71,7 @@ fn start(directory: &Path, index: usize, before: &[&str], variables: &[(&str, &P
         .envs(variables.iter().copied())
         .stdin(Stdio::null())
         .stdout(Stdio::null());
-    Agent(command.spawn().unwrap())
+    Process::start(&mut command)
 }
 
 /// A socket that receives notifications, with a time-out.
@@ -104,9 +95,9 @@ fn systemd_is_notified_when_the_agent_serves_and_ends() {
     let notifications = socket(&path);
     let mut agent = start(directory.path(), 1, &[], &[("NOTIFY_SOCKET", &path)]);
     assert_eq!(next(&notifications), b"READY=1");
-    kill_process(Pid::from_child(&agent.0), Signal::TERM).unwrap();
+    agent.signal(Signal::TERM);
     assert_eq!(next(&notifications), b"STOPPING=1");
-    assert!(agent.0.wait().unwrap().success());
+    assert!(agent.end().success());
 }
 
 /// The agent's loop sends watchdog notifications, if systemd waits for them from this process.
@@ -128,11 +119,11 @@ fn the_loop_notifies_the_watchdog() {
         for _ in 0..rounds {
             assert_eq!(next(&notifications), b"WATCHDOG=1");
         }
-        kill_process(Pid::from_child(&agent.0), Signal::TERM).unwrap();
+        agent.signal(Signal::TERM);
         let mut words = std::iter::repeat_with(|| next(&notifications));
         let last = words.find(|word| rounds == 0 || word != b"WATCHDOG=1");
         assert_eq!(last.as_deref(), Some(&b"STOPPING=1"[..]));
-        assert!(agent.0.wait().unwrap().success());
+        assert!(agent.end().success());
     }
 }
 

@@ -7,7 +7,8 @@ use muster_sys::memory::create_sealed;
 use muster_sys::poll;
 use muster_sys::socket::{PacketListener, Packets, Received};
 use muster_tests::DEADLINE;
-use muster_tests::ranks::{Job, Rank};
+use muster_tests::nodes::Nodes;
+use muster_tests::rank::Rank;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
@@ -17,11 +18,7 @@ const VERSIONS: std::ops::Range<usize> = 5..7;
 /// Offset of the version in a state table.
 const TABLE_VERSION_AT: u64 = 8;
 
-fn rank_program() -> &'static str {
-    env!("CARGO_BIN_EXE_muster-test-rank")
-}
-
-fn attach_request(job: &Job) -> Vec<u8> {
+fn attach_request(job: &Nodes) -> Vec<u8> {
     let attach_request = Attach {
         pid: std::process::id(),
         key: job.agent_directory(1).key().to_owned(),
@@ -41,7 +38,7 @@ fn await_readable(descriptor: BorrowedFd<'_>) {
 }
 
 /// The agent's answer to these bytes.
-fn answer(job: &Job, bytes: &[u8]) -> ToClient {
+fn answer(job: &Nodes, bytes: &[u8]) -> ToClient {
     let socket = Packets::connect(&job.agent_directory(1).socket()).expect("the agent listens");
     socket
         .send(bytes, None)
@@ -63,10 +60,8 @@ fn assert_contains(text: &str, words: &[&str]) {
 /// A library of another release is refused before it gets a slot: it would not know how to release it.
 #[test]
 fn an_agent_refuses_a_library_of_another_release() {
-    let job = Job::new(1);
-    let mut command = job.command(rank_program(), 1, 0);
-    let mut rank = Rank::start(&mut command, "rank 0");
-    rank.await_words(&["ATTACHED"]);
+    let job = Nodes::new(1);
+    let mut rank = job.start(1, 0);
     let layout = LAYOUT_VERSION as u8;
     for (protocol, table) in [(VERSION + 1, layout), (VERSION, layout - 1), (0, 0)] {
         let mut bytes = attach_request(&job);
@@ -93,7 +88,7 @@ fn an_agent_refuses_a_library_of_another_release() {
 struct OtherAgent(PacketListener);
 
 impl OtherAgent {
-    fn start(job: &Job) -> Self {
+    fn start(job: &Nodes) -> Self {
         let place = job.agent_directory(1);
         place.prepare().expect("the directory can be made");
         Self(PacketListener::bind(&place.socket()).expect("no other listener"))
@@ -129,9 +124,9 @@ fn last_output(rank: Rank) -> String {
 
 #[test]
 fn a_library_reports_why_an_agent_of_another_release_refuses_it() {
-    let job = Job::new(1);
+    let job = Nodes::new(1);
     let agent = OtherAgent::start(&job);
-    let rank = Rank::start(&mut job.command(rank_program(), 1, 0), "rank 0");
+    let rank = job.begin(1, 0);
     let reason = "the library has protocol 2, this musterd has protocol 7; MUSTER_AGENT";
     let client = agent.answer(&ToClient::Refused(RefusalCode::Version, reason.into()), &[]);
     assert_contains(&last_output(rank), &[reason]);
@@ -141,7 +136,7 @@ fn a_library_reports_why_an_agent_of_another_release_refuses_it() {
 
 #[test]
 fn a_library_refuses_a_state_table_of_another_layout() {
-    let job = Job::new(1);
+    let job = Nodes::new(1);
     let agent = OtherAgent::start(&job);
     let halves =
         [(); 2].map(|()| create_sealed(c"a-table", 1 << 16).expect("memory for a state table"));
@@ -150,7 +145,7 @@ fn a_library_refuses_a_state_table_of_another_layout() {
     file.write_at(b"MUSTERBD", 0).expect("the file is writable");
     file.write_at(&other.to_le_bytes(), TABLE_VERSION_AT)
         .expect("the file is writable");
-    let rank = Rank::start(&mut job.command(rank_program(), 1, 0), "rank 0");
+    let rank = job.begin(1, 0);
     let attached = Attached {
         slot: 0,
         generation: 1,

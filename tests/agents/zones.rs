@@ -3,7 +3,9 @@
 
 use muster_ipc::control_socket::SOCKET;
 use muster_tests::admin::Admin;
-use muster_tests::ranks::{Job, Rank, signal, wait_for_end};
+use muster_tests::nodes::Nodes;
+use muster_tests::process::{signal, wait_for_end};
+use muster_tests::rank::Rank;
 use muster_tests::until;
 use rustix::process::Signal;
 use serde_json::Value;
@@ -15,20 +17,14 @@ const NODES: usize = 9;
 /// A job and its ranks; rank 0 is on n1, rank 1 on n2, and so on.
 struct World {
     ranks: Vec<Option<Rank>>,
-    job: Job,
+    job: Nodes,
 }
 
 impl World {
     /// Starts a rank on each node; the zones have formed, and each has its supervisors in the zone above.
     fn start() -> Self {
-        let job = Job::new(NODES).with_one_rail().with_zones(ZONE);
-        let ranks = (0..NODES as u32).map(|rank| {
-            let program = env!("CARGO_BIN_EXE_muster-test-rank");
-            let mut command = job.command(program, rank as usize + 1, rank);
-            let rank = Rank::start(&mut command, &format!("rank {rank}"));
-            rank.await_words(&["ATTACHED"]);
-            Some(rank)
-        });
+        let job = Nodes::new(NODES).with_one_rail().with_zones(ZONE);
+        let ranks = (0..NODES).map(|node| Some(job.start(node + 1, node as u32)));
         let mut world = Self {
             ranks: ranks.collect(),
             job,
@@ -139,11 +135,10 @@ impl World {
     /// Asserts that no rank was told of a failed node that the test did not wait for.
     fn expect_no_other_failure(&self) {
         for rank in self.living() {
-            let lines = rank.take_passed().into_iter();
-            let others: Vec<String> = lines
-                .filter(|line| line.starts_with("EVENT NodeFailed") || line.contains("Outcast"))
-                .collect();
-            assert_eq!(others, Vec::<String>::new());
+            assert_eq!(
+                rank.take_passed_with(&["EVENT NodeFailed", "Outcast"]),
+                [""; 0]
+            );
         }
     }
 }

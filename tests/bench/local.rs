@@ -7,7 +7,8 @@
 
 use clap::Parser;
 use muster_tests::local_load::{Counts, LocalLoad};
-use muster_tests::ranks::{Job, Rank};
+use muster_tests::nodes::Nodes;
+use muster_tests::rank::Rank;
 use rustix::event::{Timespec, poll};
 use std::path::PathBuf;
 use std::process::{Child, Command};
@@ -81,7 +82,7 @@ fn main() {
         .map(|path| path.join("muster-test-rank"));
     let program = options.rank_program.or(beside).expect("a program");
     let program = program.to_str().expect("a path of text").to_owned();
-    let job = Arc::new(Job::new(options.nodes).with_profile(profile));
+    let job = Arc::new(Nodes::new(options.nodes).with_profile(profile));
     let mut ranks: Vec<Rank> = (0..options.nodes)
         .map(|at| {
             Rank::start(

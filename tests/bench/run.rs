@@ -10,16 +10,16 @@ mod left;
 use clap::{Parser, ValueEnum};
 use left::Before;
 use muster_tests::cluster::{Cluster, NODES, Process, signal};
-use muster_tests::launch::{compile, venv};
-use muster_tests::{lines_of_both, workspace};
+use muster_tests::compile::compile;
+use muster_tests::job::Job;
+use muster_tests::launchers::venv;
+use muster_tests::{make_program, workspace};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rustix::process::Signal;
 use rustix::time::{ClockId, clock_gettime};
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Duration;
 
 const RANKS: usize = 8;
 /// A job that is not ready by then counts as not started.
@@ -194,11 +194,11 @@ fn run_once(
         &[],
         cluster.folder(),
     );
-    let mut command = Job::command(&cluster, launcher);
+    let mut command = command(&cluster, launcher);
     let before = Before::take(&cluster);
     let mut job = Job::start(command.arg(binary).arg(lost.to_string()));
     let mut outcome = Outcome {
-        started: job.listen(START, |job| job.with("READY").count() == RANKS),
+        started: job.listen(START, |job| job.count("READY") == RANKS),
         ..Outcome::default()
     };
     if !outcome.started {
@@ -206,7 +206,7 @@ fn run_once(
         return Some(outcome);
     }
     // Each run's fault hits a different step of the computation.
-    job.listen(wait, |_| false);
+    job.listen_for(wait);
     let mut victims = cluster.processes();
     victims.retain(|one| one.node.is_some_and(|node| nodes.contains(&node)) && one.name != "sleep");
     if matches!(fault, Fault::Rank | Fault::RanksOfNode) {
@@ -222,11 +222,11 @@ fn run_once(
     let fault_ns = monotonic_ns();
     victims.iter().for_each(|victim| signal(victim, what));
     let left = RANKS - lost;
-    job.listen(END, |job| job.with("DONE").count() == left);
-    outcome.survived = job.has_survived(left);
+    job.listen(END, |job| job.count("DONE") == left);
+    outcome.survived = has_survived(&job, left);
     let ms = |ns: i128| (ns - fault_ns) as f64 / 1e6;
-    outcome.told_ms = job.first_times("TOLD").max().map(ms);
-    outcome.shrunk_ms = job.with("SHRUNK").filter_map(last_number).max().map(ms);
+    outcome.told_ms = first_times(&job, "TOLD").max().map(ms);
+    outcome.shrunk_ms = with(&job, "SHRUNK").filter_map(last_number).max().map(ms);
     let lost = match fault {
         Fault::None | Fault::Rank | Fault::RanksOfNode => Vec::new(),
         Fault::Node | Fault::Stopped | Fault::TwoNodes => nodes,
@@ -251,113 +251,68 @@ fn last_number(label: &str) -> Option<i128> {
     label.split_whitespace().last()?.parse().ok()
 }
 
-/// A job and the lines of its ranks.
-struct Job {
-    launcher: Child,
-    said: Receiver<String>,
-    lines: Vec<String>,
-}
-
-impl Job {
-    fn command(cluster: &Cluster, launcher: Launcher) -> Command {
-        let release = workspace().join("target/release");
-        let mut command = match launcher {
-            Launcher::Muster => {
-                let mut command = cluster.command("srun");
-                command
-                    .args(["-N4", "--mpi=none", "--no-kill", "--kill-on-bad-exit=0"])
-                    .arg(release.join("muster"))
-                    .args(["run", "-n", "8", "--"]);
-                command
-            }
-            Launcher::Mpirun => mpirun(cluster),
-            Launcher::Pmix => {
-                let mut command = cluster.command("srun");
-                command
-                    .args(["-N4", "-n8", "--mpi=pmix"])
-                    .args(["--no-kill", "--kill-on-bad-exit=0"]);
-                command
-            }
-        };
-        if launcher != Launcher::Muster {
-            // The settings that `muster run` makes by itself, so that they cause no difference.
+/// The command of a launcher with its options; the program and its arguments are to be added.
+fn command(cluster: &Cluster, launcher: Launcher) -> Command {
+    let release = workspace().join("target/release");
+    let mut command = match launcher {
+        Launcher::Muster => {
+            let mut command = cluster.command("srun");
             command
-                .args(["sh", "-c", "trap '' PIPE; exec \"$@\"", "sh"])
-                .env("OMPI_MCA_coll", "^han")
-                .env("OMPI_MCA_mpi_ft_enable", "1")
-                .env("OMPI_MCA_mpi_yield_when_idle", "1");
+                .args(["-N4", "--mpi=none", "--no-kill", "--kill-on-bad-exit=0"])
+                .arg(release.join("muster"))
+                .args(["run", "-n", "8", "--"]);
+            command
         }
+        Launcher::Mpirun => mpirun(cluster),
+        Launcher::Pmix => {
+            let mut command = cluster.command("srun");
+            command
+                .args(["-N4", "-n8", "--mpi=pmix"])
+                .args(["--no-kill", "--kill-on-bad-exit=0"]);
+            command
+        }
+    };
+    if launcher != Launcher::Muster {
+        // The settings that `muster run` makes by itself, so that they cause no difference.
         command
-            .env("MUSTER_AGENT", release.join("musterd"))
-            .env("TMPDIR", cluster.folder())
-            .env("HOME", cluster.folder());
-        command
+            .args(["sh", "-c", "trap '' PIPE; exec \"$@\"", "sh"])
+            .env("OMPI_MCA_coll", "^han")
+            .env("OMPI_MCA_mpi_ft_enable", "1")
+            .env("OMPI_MCA_mpi_yield_when_idle", "1");
     }
-
-    fn start(command: &mut Command) -> Self {
-        let mut launcher = command
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("nsenter can be started");
-        let said = lines_of_both(&mut launcher);
-        Self {
-            launcher,
-            said,
-            lines: Vec::new(),
-        }
-    }
-
-    /// Takes lines until `enough`, the end of the job, or the limit. Returns whether `enough` held.
-    fn listen(&mut self, limit: Duration, enough: impl Fn(&Self) -> bool) -> bool {
-        let until = Instant::now() + limit;
-        while !enough(self) {
-            let left = until.saturating_duration_since(Instant::now());
-            match self.said.recv_timeout(left) {
-                Ok(line) => self.lines.push(line),
-                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
-                    return enough(self);
-                }
-            }
-        }
-        true
-    }
-
-    /// The remainder of each line that starts with this word.
-    fn with(&self, word: &'static str) -> impl Iterator<Item = &str> {
-        let rest = move |line: &'_ String| line.starts_with(word);
-        let lines = self.lines.iter().filter(move |line| rest(line));
-        lines.map(move |line| line[word.len()..].trim())
-    }
-
-    /// When each rank printed it for the first time.
-    fn first_times(&self, word: &'static str) -> impl Iterator<Item = i128> {
-        let mut first = std::collections::BTreeMap::new();
-        for label in self.with(word) {
-            let rank = label.split(' ').next().unwrap_or_default().to_owned();
-            if let Some(ns) = last_number(label) {
-                first.entry(rank).or_insert(ns);
-            }
-        }
-        first.into_values()
-    }
-
-    /// Whether `left` ranks reached the end, with a communicator of that size.
-    fn has_survived(&self, left: usize) -> bool {
-        let size = left.to_string();
-        let right = |label: &&str| label.split(' ').nth(1) == Some(size.as_str());
-        self.with("WRONG").count() == 0
-            && self.with("DONE").count() == left
-            && self.with("DONE").filter(right).count() == left
-    }
+    command
+        .env("MUSTER_AGENT", release.join("musterd"))
+        .env("TMPDIR", cluster.folder())
+        .env("HOME", cluster.folder());
+    command
 }
 
-impl Drop for Job {
-    fn drop(&mut self) {
-        // The cluster's end also ends what it started.
-        let _ = self.launcher.kill();
-        let _ = self.launcher.wait();
+/// The remainder of each line that starts with this word.
+fn with<'a>(job: &'a Job, word: &'static str) -> impl Iterator<Item = &'a str> {
+    let rest = move |line: &'_ String| line.starts_with(word);
+    let lines = job.lines.iter().filter(move |line| rest(line));
+    lines.map(move |line| line[word.len()..].trim())
+}
+
+/// When each rank printed it for the first time.
+fn first_times(job: &Job, word: &'static str) -> impl Iterator<Item = i128> {
+    let mut first = std::collections::BTreeMap::new();
+    for label in with(job, word) {
+        let rank = label.split(' ').next().unwrap_or_default().to_owned();
+        if let Some(ns) = last_number(label) {
+            first.entry(rank).or_insert(ns);
+        }
     }
+    first.into_values()
+}
+
+/// Whether `left` ranks reached the end, with a communicator of that size.
+fn has_survived(job: &Job, left: usize) -> bool {
+    let size = left.to_string();
+    let right = |label: &&str| label.split(' ').nth(1) == Some(size.as_str());
+    job.count("WRONG") == 0
+        && job.count("DONE") == left
+        && with(job, "DONE").filter(right).count() == left
 }
 
 /// Open MPI's own launcher on the controller's host. Instead of ssh it enters the nodes' namespaces.
@@ -373,7 +328,7 @@ fn mpirun(cluster: &Cluster) -> Command {
         "#!/bin/sh\nwhile [ \"${{1#-}}\" != \"$1\" ]; do shift; done\nnode=$1; shift\n\
          case $node in\n{cases}esac\nexec nsenter --target $pid --net --uts sh -c \"$*\"\n"
     );
-    write_program(&shell, &script);
+    make_program(&shell, &script);
     let mut command = cluster.command(venv("venv").join("mpirun"));
     command
         .args(["--prtemca", "plm_ssh_agent"])
@@ -392,10 +347,4 @@ fn inner_pid(process: &Process) -> Option<String> {
         .lines()
         .find_map(|line| line.strip_prefix("NSpid:"))?;
     line.split_whitespace().last().map(str::to_owned)
-}
-
-fn write_program(path: &Path, text: &str) {
-    use std::os::unix::fs::PermissionsExt;
-    std::fs::write(path, text).expect("a file");
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).expect("its mode");
 }

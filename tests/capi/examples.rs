@@ -1,7 +1,8 @@
 //! A new user's path: follows `examples/README.md` literally, after `make install`. Also the example in Rust,
 //! which needs the sources.
 
-use muster_tests::launch::{Outcome, job, open_mpi_4, run_with};
+use muster_tests::job::{Job, job};
+use muster_tests::launchers::open_mpi_4;
 use muster_tests::workspace;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -181,7 +182,7 @@ fn rust_example() -> PathBuf {
 }
 
 /// Asserts that these ranks ended in order, that each knows how many died, and that the result is right.
-fn expect_done(outcome: &Outcome, ranks: &[u32], dead: u32) {
+fn expect_done(outcome: &Job, ranks: &[u32], dead: u32) {
     let text = outcome.text();
     for rank in ranks {
         let line = format!("rank {rank} is done, {dead} died");
@@ -197,7 +198,7 @@ fn the_rust_example_continues_without_a_rank() {
     job(|folder| {
         let mut launcher = open_mpi_4();
         launcher.args(["-n", "4"]).arg(&program);
-        let outcome = run_with(&mut launcher, folder, |_| true);
+        let mut outcome = Job::run(&mut launcher, folder);
         expect_done(&outcome, &[0, 1, 2, 3], 0);
         assert_eq!(outcome.lines.len(), 5, "{}", outcome.text());
         assert!(outcome.expect_end().success());
@@ -209,10 +210,12 @@ fn the_rust_example_continues_without_a_rank() {
             .arg(&program)
             .arg("2");
         // This launcher does not always end by itself after a rank has died.
-        let outcome = run_with(&mut launcher, folder, |lines| {
-            let done = lines.iter().filter(|line| line.contains(" is done, "));
-            done.count() < 3
+        let mut outcome = Job::launch(&mut launcher, folder);
+        outcome.read_until(|job| {
+            let done = job.lines.iter().filter(|line| line.contains(" is done, "));
+            done.count() == 3
         });
+        outcome.stop();
         expect_done(&outcome, &[0, 1, 3], 1);
         let line = outcome
             .lines

@@ -2,11 +2,13 @@
 //! its own PMIx, and the events of the launcher that Muster receives.
 
 use muster_tests::cluster::Cluster;
+use muster_tests::compile::{compile, compile_file};
 use muster_tests::death::{Death, await_files, request_death, run_with_death, written};
-use muster_tests::launch::{
-    Outcome, compile, compile_file, job, open_mpi_4, open_mpi_5, open_mpi_5_on_two_nodes,
-    open_mpi_5_on_two_rails, processes_of, run, run_with, second_rail, signal_all, venv,
+use muster_tests::job::{Job, job, processes_of};
+use muster_tests::launchers::{
+    open_mpi_4, open_mpi_5, open_mpi_5_on_two_nodes, open_mpi_5_on_two_rails, second_rail, venv,
 };
+use muster_tests::process::signal_all;
 use muster_tests::workspace;
 use rustix::process::{Pid, Signal};
 use std::path::{Path, PathBuf};
@@ -29,13 +31,13 @@ fn build(compiler: &Path, folder: &Path) -> PathBuf {
     compile(compiler, "pmix_events", &flags, folder)
 }
 
-fn expect_no_complaint(outcome: &Outcome, ready: usize) {
+fn expect_no_complaint(outcome: &Job, ready: usize) {
     let text = outcome.text();
     assert_eq!(outcome.count("FAIL"), 0, "{text}");
     assert_eq!(outcome.count("READY"), ready, "{text}");
 }
 
-fn expect_done(outcome: &Outcome, done: usize) {
+fn expect_done(outcome: &Job, done: usize) {
     assert_eq!(outcome.count("DONE"), done, "{}", outcome.text());
 }
 
@@ -74,7 +76,7 @@ fn expect_events(launcher: &mut Command, compiler: &Path, ends: Ends) {
             held: matches!(ends, Ends::Job),
         };
         launcher.args(["-n", "4"]).arg(&program).arg("hung");
-        let outcome = run_with_death(launcher, folder, &death);
+        let mut outcome = run_with_death(launcher, folder, &death);
         expect_no_complaint(&outcome, 4);
         match ends {
             Ends::Job => assert!(!outcome.expect_end().success()),
@@ -145,7 +147,7 @@ fn events_under_srun_with_pmix() {
 }
 
 /// A rank that never attached is killed: only the launcher can report that.
-fn launcher_report(launcher: &mut Command, compiler: &Path, limit_ms: u32) -> Outcome {
+fn launcher_report(launcher: &mut Command, compiler: &Path, limit_ms: u32) -> Job {
     let mut printed = None;
     job(|folder| {
         let program = build(compiler, folder);
@@ -153,7 +155,7 @@ fn launcher_report(launcher: &mut Command, compiler: &Path, limit_ms: u32) -> Ou
             .args(["-n", "4"])
             .arg(&program)
             .arg("launcher_report");
-        let outcome = run(launcher.arg(limit_ms.to_string()), folder);
+        let outcome = Job::run(launcher.arg(limit_ms.to_string()), folder);
         let text = outcome.text();
         assert_eq!(
             (outcome.count("FAIL"), outcome.count("READY")),
@@ -170,7 +172,7 @@ fn launcher_report(launcher: &mut Command, compiler: &Path, limit_ms: u32) -> Ou
 fn open_mpi_5_with_fault_tolerance_reports_a_death() {
     let mut launcher = open_mpi_5();
     launcher.args(["--with-ft", "ulfm"]);
-    let outcome = launcher_report(&mut launcher, &venv("venv").join("mpicc"), 60_000);
+    let mut outcome = launcher_report(&mut launcher, &venv("venv").join("mpicc"), 60_000);
     let events_of_rank = outcome.lines.iter().filter(|line| line.starts_with("TOLD"));
     let words: Vec<&String> = events_of_rank.collect();
     assert_eq!(words.len(), 3, "{}", outcome.text());
@@ -187,7 +189,7 @@ fn open_mpi_5_with_fault_tolerance_reports_a_death() {
 /// PRRTE with default options ends the job and reports no reason.
 #[test]
 fn open_mpi_5_by_default_reports_no_death() {
-    let outcome = launcher_report(&mut open_mpi_5(), &venv("venv").join("mpicc"), 60_000);
+    let mut outcome = launcher_report(&mut open_mpi_5(), &venv("venv").join("mpicc"), 60_000);
     assert_eq!(
         (outcome.count("TOLD"), outcome.count("DONE")),
         (0, 0),
@@ -200,7 +202,7 @@ fn open_mpi_5_by_default_reports_no_death() {
 /// So does Debian's Open MPI 4.1 with default options.
 #[test]
 fn open_mpi_4_by_default_reports_no_death() {
-    let outcome = launcher_report(&mut open_mpi_4(), Path::new("mpicc.openmpi"), 60_000);
+    let mut outcome = launcher_report(&mut open_mpi_4(), Path::new("mpicc.openmpi"), 60_000);
     assert_eq!(
         (outcome.count("TOLD"), outcome.count("DONE")),
         (0, 0),
@@ -262,7 +264,7 @@ fn a_finalized_pmix_is_counted() {
                 .arg(&program)
                 .arg("gone")
                 .env("MUSTER_ULFM", with_ulfm);
-            let outcome = run(&mut launcher, folder);
+            let mut outcome = Job::run(&mut launcher, folder);
             expect_no_complaint(&outcome, 4);
             expect_done(&outcome, 3);
             outcome.expect_end();
@@ -288,18 +290,17 @@ fn a_silent_rail_and_its_return_are_reported() {
             .args(["--with-ft", "ulfm", "-n", "4"])
             .arg(&program)
             .arg("rails");
-        let mut there = None;
-        let outcome = run_with(&mut launcher, folder, |lines| {
-            let count = |word: &str| lines.iter().filter(|line| line.starts_with(word)).count();
-            if count("READY") == 4 && there.is_none() {
-                there = processes_of("n2", folder).first().copied();
-                second_rail(there.expect("a process of n2"), "del");
-            }
-            if lines.last().is_some_and(|line| line == "DEGRADED") {
-                second_rail(there.expect("a process of n2"), "add");
-            }
-            count("FAIL") == 0
-        });
+        let mut outcome = Job::launch(&mut launcher, folder);
+        outcome.read_until(|job| job.count("READY") == 4);
+        let there = processes_of("n2", folder).first().copied();
+        let there = there.expect("a process of n2");
+        second_rail(there, "del");
+        let mut told = 0;
+        let has_news = |job: &Job, told| job.count("FAIL") > 0 || job.count("DEGRADED") > told;
+        while outcome.read_until(|job| has_news(job, told)) && outcome.count("FAIL") == 0 {
+            told = outcome.count("DEGRADED");
+            second_rail(there, "add");
+        }
         expect_no_complaint(&outcome, 4);
         expect_done(&outcome, 4);
         let events_of_rank = received(folder, 0);
@@ -328,20 +329,14 @@ fn a_suspicion_and_its_end_are_reported() {
             .arg(&program)
             .arg("suspected")
             .envs([("MUSTER_MINORITY", "hold"), ("MUSTER_PROFILE", "quiet")]);
-        let mut agent = Vec::new();
-        let outcome = run_with(&mut launcher, folder, |lines| {
-            let count = |word: &str| lines.iter().filter(|line| line.starts_with(word)).count();
-            if count("READY") == 4 && agent.is_empty() {
-                agent = processes_of("n2", folder);
-                agent.retain(is_agent);
-                signal_all(&agent, Signal::STOP);
-            }
-            if lines.last().is_some_and(|line| line == "SUSPECTED") {
-                signal_all(&agent, Signal::CONT);
-            }
-            count("FAIL") == 0
-        });
+        let mut outcome = Job::launch(&mut launcher, folder);
+        outcome.read_until(|job| job.count("READY") == 4);
+        let mut agent = processes_of("n2", folder);
+        agent.retain(is_agent);
+        signal_all(&agent, Signal::STOP);
+        outcome.read_until(|job| job.count("FAIL") + job.count("SUSPECTED") > 0);
         signal_all(&agent, Signal::CONT);
+        outcome.read_to_end();
         assert_eq!(agent.len(), 2, "supervisor and worker");
         expect_no_complaint(&outcome, 4);
         expect_done(&outcome, 4);
@@ -388,17 +383,12 @@ fn report_a_silent_node(by_environment: bool) {
             true => launcher.env("MUSTER_ULFM", "1"),
             false => launcher.arg("asks"),
         };
-        let mut stopped = Vec::new();
-        let outcome = run_with(&mut launcher, folder, |lines| {
-            let count = |word: &str| lines.iter().filter(|line| line.starts_with(word)).count();
-            if count("READY") == 4 && stopped.is_empty() {
-                stopped = processes_of("n2", folder);
-                signal_all(&stopped, Signal::STOP);
-            }
-            count("FAIL") == 0 && count("DONE") < 2
-        });
-        signal_all(&stopped, Signal::KILL);
-        signal_all(&processes_of("n1", folder), Signal::KILL);
+        let mut outcome = Job::launch(&mut launcher, folder);
+        outcome.read_until(|job| job.count("READY") == 4);
+        let stopped = processes_of("n2", folder);
+        signal_all(&stopped, Signal::STOP);
+        outcome.read_until(|job| job.count("FAIL") > 0 || job.count("DONE") == 2);
+        outcome.stop();
         assert!(
             stopped.len() >= 4,
             "two ranks and an agent of two processes: {stopped:?}"
@@ -464,21 +454,15 @@ fn a_computation_survives_a_silent_node() {
         let logs_show = |ranks: usize, is_shown: &dyn Fn(&str) -> bool| {
             (0..ranks).all(|rank| is_shown(&logged(folder, rank)))
         };
-        let mut stopped = Vec::new();
-        let outcome = run_with(&mut launcher, folder, |_| {
-            if !logs_show(4, &|log| log.contains("READY ")) {
-                return true;
-            }
-            stopped = processes_of("n2", folder);
-            signal_all(&stopped, Signal::STOP);
-            if await_files(|| logs_show(2, &has_survived)) {
-                std::fs::write(folder.join("stop"), "").expect("a file");
-                await_files(|| logs_show(2, &|log| log.contains("DONE ")));
-            }
-            false
-        });
-        signal_all(&stopped, Signal::KILL);
-        signal_all(&processes_of("n1", folder), Signal::KILL);
+        let mut outcome = Job::launch(&mut launcher, folder);
+        outcome.read_until(|_| logs_show(4, &|log| log.contains("READY ")));
+        let stopped = processes_of("n2", folder);
+        signal_all(&stopped, Signal::STOP);
+        if await_files(|| logs_show(2, &has_survived)) {
+            std::fs::write(folder.join("stop"), "").expect("a file");
+            await_files(|| logs_show(2, &|log| log.contains("DONE ")));
+        }
+        outcome.stop();
         assert!(stopped.len() >= 4, "{}", outcome.text());
         for rank in 0..2 {
             let log = logged(folder, rank);

@@ -1,7 +1,9 @@
 //! libmuster-pmpi.so: how it reports the messages of an MPI program, and how agents meet where no PMIx
 //! describes the job.
 
-use muster_tests::launch::{compile, interposer, job, open_mpi_4, open_mpi_5, run, venv};
+use muster_tests::compile::{compile, interposer};
+use muster_tests::job::{Job, job};
+use muster_tests::launchers::{open_mpi_4, open_mpi_5, venv};
 use std::path::Path;
 use std::process::Command;
 
@@ -21,7 +23,7 @@ fn expect_credits(launcher: &mut Command, compiler: &Path) {
             "LD_BIND_NOW=1",
             "MUSTER_JOB=credits",
         ]);
-        let outcome = run(launcher.arg(&program), folder);
+        let mut outcome = Job::run(launcher.arg(&program), folder);
         let text = outcome.text();
         assert_eq!(
             [outcome.count("FAIL"), outcome.count("DONE")],
@@ -70,7 +72,7 @@ fn the_agents_meet_without_pmix() {
                 "TOLD_NET",
                 format!("{}.{}", 92 + pid / 250 % 100, 1 + pid % 250),
             );
-        let outcome = run(&mut launcher, folder);
+        let mut outcome = Job::run(&mut launcher, folder);
         let text = outcome.text();
         assert_eq!(
             [outcome.count("FAIL"), outcome.count("READY")],

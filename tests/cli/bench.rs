@@ -2,16 +2,15 @@
 //!
 //! Counts are asserted, times are not: `make bench` measures those.
 
-use muster_tests::{DEADLINE, can, program};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+use muster_tests::job::{await_nothing_left, processes_in};
+use muster_tests::process::{name_of, signal};
+use muster_tests::{can, program, until};
+use rustix::process::Signal;
 use serde_json::Value;
-use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
 
 /// The benches of all tests use the same addresses, so only one runs at a time.
 fn alone() -> MutexGuard<'static, ()> {
@@ -57,69 +56,22 @@ fn report(scratch: &Path, arguments: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).expect("the report is JSON")
 }
 
-/// Running processes that inherited this scratch directory, with their command names.
-fn running(scratch: &Path) -> Vec<(i32, String)> {
-    let mark = format!("TMPDIR={}", scratch.display());
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir("/proc").expect("/proc").flatten() {
-        let environment = std::fs::read(entry.path().join("environ")).unwrap_or_default();
-        if environment
-            .split(|byte| *byte == 0)
-            .any(|entry| entry == mark.as_bytes())
-        {
-            let name = std::fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
-            let pid = entry.file_name().to_str().and_then(|pid| pid.parse().ok());
-            found.extend(pid.map(|pid| (pid, name.trim().to_owned())));
-        }
-    }
-    found
+/// Names of the running processes that inherited this scratch directory.
+fn running(scratch: &Path) -> Vec<String> {
+    processes_in(scratch).into_iter().map(name_of).collect()
 }
 
 /// Waits until a process of this name runs; the bench must not end before.
-fn wait_for(bench: &Child, scratch: &Path, name: &str) {
-    let look = Timespec {
-        tv_sec: 0,
-        tv_nsec: 10_000_000,
+fn wait_for(bench: &mut Child, scratch: &Path, name: &str) {
+    let runs = || {
+        let end = bench.try_wait().expect("a child");
+        assert!(end.is_none(), "it ended before {name} ran");
+        running(scratch)
+            .iter()
+            .any(|known| known == name)
+            .then_some(())
     };
-    let end = Instant::now() + DEADLINE;
-    let ended = pidfd(bench.id() as i32).expect("a child has not been waited for");
-    while !running(scratch).iter().any(|(_, known)| known == name) {
-        assert!(Instant::now() < end, "no process named {name} in time");
-        assert!(!is_over(&ended, &look), "it ended before {name} ran");
-    }
-}
-
-/// Waits for the end of every process that inherited this scratch directory.
-fn wait_for_ends(scratch: &Path) {
-    let deadline = Timespec {
-        tv_sec: DEADLINE.as_secs() as i64,
-        tv_nsec: 0,
-    };
-    let end = Instant::now() + DEADLINE;
-    // A process that is ending may have started another one after the list was made.
-    loop {
-        let found = running(scratch);
-        if found.is_empty() {
-            return;
-        }
-        assert!(Instant::now() < end, "{found:?} do not end");
-        for (pid, name) in found {
-            // Without a descriptor the process has ended already.
-            if let Some(process) = pidfd(pid) {
-                assert!(is_over(&process, &deadline), "{name} does not end");
-            }
-        }
-    }
-}
-
-fn pidfd(pid: i32) -> Option<OwnedFd> {
-    pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()
-}
-
-/// Whether a process ends within this time.
-fn is_over(process: &OwnedFd, within: &Timespec) -> bool {
-    let mut ends = [PollFd::new(process, PollFlags::IN)];
-    poll(&mut ends, Some(within)).expect("a process can be waited for") > 0
+    until(|| format!("no process named {name}"), runs);
 }
 
 fn has_namespaces() -> bool {
@@ -159,7 +111,7 @@ fn every_phase_is_measured_once_by_each_survivor() {
     for nothing in ["missing", "not_back", "version_kept", "failures"] {
         assert_eq!(counts[nothing], 0, "{nothing}: {report:#}");
     }
-    assert_eq!(running(scratch.path()), []);
+    assert_eq!(running(scratch.path()), [""; 0]);
     assert_eq!(std::fs::read_dir(scratch.path()).unwrap().count(), 0);
 }
 
@@ -185,7 +137,7 @@ fn a_calm_run_counts_the_reports_of_its_members() {
     assert_eq!(report["schema"], "muster/bench-calm/v1");
     assert_eq!(report["metrics"]["silent"]["n"], 3, "{report:#}");
     assert!(report["counts"]["false_downs"].is_u64());
-    assert_eq!(running(scratch.path()), []);
+    assert_eq!(running(scratch.path()), [""; 0]);
 }
 
 /// Each figure is present, and agrees with the figures that it is computed from.
@@ -319,7 +271,7 @@ fn a_killed_rank_is_measured_on_all_others_and_by_other_signals() {
             );
         }
     }
-    wait_for_ends(scratch.path());
+    await_nothing_left(scratch.path());
     assert_eq!(std::fs::read_dir(scratch.path()).unwrap().count(), 0);
 }
 
@@ -341,7 +293,7 @@ fn the_library_is_measured_beside_its_parts() {
     assert_eq!(report["threads"], 1, "{report:#}");
     // A count that must be 0: without news no process is woken.
     assert_eq!(report["wakeups"], 0, "{report:#}");
-    wait_for_ends(scratch.path());
+    await_nothing_left(scratch.path());
 }
 
 /// Without messages no beat is left out; with messages some are, and a silence is still detected. How many
@@ -373,7 +325,7 @@ fn saved_beats_are_counted_and_a_silence_is_detected() {
     }
     assert_eq!(number(0, "beats_left_out_per_second"), 0.0, "{report:#}");
     assert!(number(1, "beats_left_out_per_second") > 0.0, "{report:#}");
-    wait_for_ends(scratch.path());
+    await_nothing_left(scratch.path());
 }
 
 #[test]
@@ -401,17 +353,16 @@ fn noise_is_measured_on_every_core_with_and_without() {
         // One round says nothing about the variation.
         assert!(noise["interval"].is_null(), "{report:#}");
     }
-    wait_for_ends(scratch.path());
+    await_nothing_left(scratch.path());
 }
 
 /// Starts a bench, waits until a process of this name runs, and sends the signal.
-fn start_and_signal(scratch: &Path, process: &str, signal: Signal) -> Child {
-    let child = bench(scratch, &SMALL)
+fn start_and_signal(scratch: &Path, process: &str, number: Signal) -> Child {
+    let mut child = bench(scratch, &SMALL)
         .spawn()
         .expect("muster can be started");
-    wait_for(&child, scratch, process);
-    let pid = Pid::from_raw(child.id() as i32).expect("a child has a pid");
-    kill_process(pid, signal).expect("it has not been waited for");
+    wait_for(&mut child, scratch, process);
+    signal(child.id(), number);
     child
 }
 
@@ -431,7 +382,7 @@ fn an_interrupted_bench_leaves_no_process_no_namespace_and_no_file() {
         assert_eq!(output.status.code(), Some(130), "{moment}");
         assert!(String::from_utf8_lossy(&output.stderr).contains("interrupted"));
         // The processes have been killed; the kernel may still be removing them.
-        wait_for_ends(scratch.path());
+        await_nothing_left(scratch.path());
         assert_eq!(
             std::fs::read_dir(scratch.path()).unwrap().count(),
             0,
@@ -448,5 +399,5 @@ fn the_processes_of_a_killed_bench_end_by_themselves() {
         .wait_with_output()
         .unwrap();
     assert_eq!(output.status.signal(), Some(9));
-    wait_for_ends(scratch.path());
+    await_nothing_left(scratch.path());
 }

@@ -4,8 +4,10 @@
 
 use muster_tests::admin::Admin;
 use muster_tests::hosts::{Fault, Hosts, nids};
-use muster_tests::ranks::{Job, Rank, signal, wait_for_end};
-use muster_tests::{DEADLINE, Member, can, program, until};
+use muster_tests::nodes::Nodes;
+use muster_tests::process::{signal, wait_for_end};
+use muster_tests::rank::{Rank, rank_program};
+use muster_tests::{DEADLINE, Member, Members, can, program, until};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::ffi::OsStr;
@@ -112,19 +114,7 @@ fn await_findings(directory: &Path, is_so: impl Fn(&Value) -> bool) -> Value {
 
 /// Starts members that know each other.
 fn start(directory: &Path, net: u8, count: usize) -> Vec<Member> {
-    let start = |index| {
-        let rail = format!("127.73.{net}.{index}@udp0");
-        let seed = format!("127.73.{net}.1@udp0");
-        let arguments = ["--rail", &rail, "--seed", &seed];
-        Member::start(directory, &format!("n{index}"), &arguments)
-    };
-    let members: Vec<_> = (1..=count).map(start).collect();
-    for member in &members {
-        let others = members.iter().filter(|other| other.name != member.name);
-        let ups: Vec<String> = others.map(|other| format!("UP {}", other.name)).collect();
-        member.wait_for(&ups);
-    }
-    members
+    Members::new(directory, &[format!("127.73.{net}")]).start_up(count)
 }
 
 /// Every agent of the node is examined, received beats are reported, and the files of a killed agent are
@@ -237,14 +227,7 @@ fn what_a_namespace_lacks_is_found() {
 #[test]
 fn an_agent_that_is_stopped_is_named() {
     let directory = tempfile::tempdir().unwrap();
-    let start = |index: usize| {
-        let rail = format!("127.73.6.{index}@udp0");
-        let arguments = ["--rail", &rail, "--seed", "127.73.6.1@udp0"];
-        Member::start(directory.path(), &format!("n{index}"), &arguments)
-    };
-    let members = [start(1), start(2)];
-    members[0].wait_for(&["UP n2".to_owned()]);
-    members[1].wait_for(&["UP n1".to_owned()]);
+    let members = start(directory.path(), 6, 2);
     members[1].signal(Signal::STOP);
     let answer = examine(directory.path(), &[], &[]);
     expect(&answer, "agents", "error", &["n2", "ps -o stat"]);
@@ -275,17 +258,11 @@ fn an_agent_of_another_release_is_named() {
 #[test]
 fn different_settings_are_named() {
     let directory = tempfile::tempdir().unwrap();
-    let start = |index: usize, minority: &str| {
-        let rail = format!("127.73.5.{index}@udp0");
-        let arguments = [
-            "--rail",
-            &rail,
-            "--seed",
-            "127.73.5.1@udp0",
-            "--minority",
-            minority,
-        ];
-        Member::start(directory.path(), &format!("n{index}"), &arguments)
+    let start = |index, minority| {
+        let members = Members::new(directory.path(), &["127.73.5".to_owned()]);
+        members
+            .with_arguments(&["--minority", minority])
+            .start(index)
     };
     let _members = [start(1, "hold"), start(2, "continue")];
     let answer = await_finding(directory.path(), "versions");
@@ -405,19 +382,12 @@ fn an_agent_without_an_answer_is_named() {
 /// killed at once, and the remaining lock has no holder.
 #[test]
 fn an_agent_on_its_ranks_cores_and_the_lock_that_it_leaves() {
-    let job = Job::new(1);
-    let rank_program = env!("CARGO_BIN_EXE_muster-test-rank");
+    let job = Nodes::new(1);
     let words = without_real_time();
-    let example = job.command(rank_program, 1, 0);
     let mut command = Command::new(words[0]);
-    command.args(&words[1..]).arg(rank_program);
-    command.envs(
-        example
-            .get_envs()
-            .filter_map(|(key, value)| Some((key, value?))),
-    );
-    let rank = Rank::start(&mut command, "rank 0");
-    rank.await_words(&["ATTACHED"]);
+    command.args(&words[1..]).arg(rank_program());
+    job.place(&mut command, 1, 0);
+    let rank = Rank::start(&mut command, "rank 0").attached();
     let answer = examine(job.directory(), &[], &[]);
     let words = ["runs without real-time priority", "rtprio limit"];
     expect(&answer, "priority", "warning", &words);

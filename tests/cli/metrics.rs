@@ -3,7 +3,7 @@
 //! dashboard is one that an agent exports.
 
 use muster_tests::admin::Admin;
-use muster_tests::{Member, program, python_with, workspace};
+use muster_tests::{Members, program, python_with, workspace};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -212,14 +212,7 @@ fn as_prometheus_reads(open: &str, classic: &Path, ours: &Exposition) {
 #[test]
 fn a_strict_reader_accepts_the_metrics_and_the_dashboard_uses_no_others() {
     let directory = tempfile::tempdir().unwrap();
-    let arguments = |index: usize| format!("127.71.20.{index}@udp0");
-    let members: Vec<Member> = (1..=2)
-        .map(|index| {
-            let (rail, seed) = (arguments(index), arguments(1));
-            let arguments = ["--rail", &rail, "--seed", &seed];
-            Member::start(directory.path(), &format!("n{index}"), &arguments)
-        })
-        .collect();
+    let members = Members::new(directory.path(), &["127.71.20".to_owned()]).start_all(2);
     members[0].wait_for(&["UP n2".into()]);
     let admin = Admin::of(directory.path(), "n1");
     let found = read(&admin.ask(&["metrics"])).unwrap();

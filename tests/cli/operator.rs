@@ -2,8 +2,8 @@
 //! the protocol of the control socket, with different versions and with users that may only read.
 
 use muster_tests::admin::Admin;
-use muster_tests::ranks::{Job, Rank};
-use muster_tests::{DEADLINE, Member, program, python_with, skipped, until, workspace};
+use muster_tests::nodes::Nodes;
+use muster_tests::{DEADLINE, Member, Members, program, python_with, skipped, until, workspace};
 use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::Signal;
@@ -20,24 +20,13 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-fn start_with(directory: &Path, net: u8, index: usize, variables: &[(&str, &OsStr)]) -> Member {
-    let rail = format!("127.71.{net}.{index}@udp0");
-    let seed = format!("127.71.{net}.1@udp0");
-    let arguments = ["--rail", &rail, "--seed", &seed];
-    Member::start_with(directory, &format!("n{index}"), &arguments, variables)
+fn group<'a>(directory: &'a Path, net: u8, variables: &'a [(&str, &OsStr)]) -> Members<'a> {
+    Members::new(directory, &[format!("127.71.{net}")]).with_variables(variables)
 }
 
 /// Starts members that know each other.
 fn start(directory: &Path, net: u8, count: usize, variables: &[(&str, &OsStr)]) -> Vec<Member> {
-    let members: Vec<_> = (1..=count)
-        .map(|index| start_with(directory, net, index, variables))
-        .collect();
-    for member in &members {
-        let others = members.iter().filter(|other| other.name != member.name);
-        let ups: Vec<String> = others.map(|other| format!("UP {}", other.name)).collect();
-        member.wait_for(&ups);
-    }
-    members
+    group(directory, net, variables).start_up(count)
 }
 
 /// A full pipe, and its read end, from which no process reads.
@@ -58,7 +47,7 @@ fn a_log_without_a_reader_blocks_no_agent() {
     let talkative: [(&str, &OsStr); 1] = [("MUSTER_LOG", OsStr::new("debug"))];
     let arguments = ["--rail", "127.71.90.1@udp0"];
     let first = Member::start_logging(directory.path(), "n1", &arguments, &talkative, log.into());
-    let second = start_with(directory.path(), 90, 2, &[]);
+    let second = group(directory.path(), 90, &[]).start(2);
     first.wait_for(&["UP n2".into()]);
     second.wait_for(&["UP n1".into()]);
     second.kill();
@@ -337,14 +326,8 @@ fn members_are_selected_and_a_plugin_raises_no_false_alarm() {
 /// A killed rank is named wherever its node is shown.
 #[test]
 fn a_killed_rank_is_named() {
-    let job = Job::new(1);
-    let start = |rank| {
-        let mut command = job.command(env!("CARGO_BIN_EXE_muster-test-rank"), 1, rank);
-        let started = Rank::start(&mut command, &format!("rank {rank}"));
-        started.await_words(&["ATTACHED"]);
-        started
-    };
-    let (_first, second) = (start(0), start(1));
+    let job = Nodes::new(1);
+    let (_first, second) = (job.start(1, 0), job.start(1, 1));
     let admin = Admin(job.agent_directory(1).directory().join("control"));
     second.kill();
     let table = admin.await_answer(&["members"], |answer| answer.contains("(failed 1)"));
@@ -366,14 +349,8 @@ fn a_killed_rank_is_named() {
 /// end.
 #[test]
 fn a_node_that_left_after_its_rank_was_killed_is_reported_as_critical() {
-    let job = Job::new(2);
-    let start = |node, rank| {
-        let mut command = job.command(env!("CARGO_BIN_EXE_muster-test-rank"), node, rank);
-        let started = Rank::start(&mut command, &format!("rank {rank}"));
-        started.await_words(&["ATTACHED"]);
-        started
-    };
-    let (_first, second) = (start(1, 0), start(2, 1));
+    let job = Nodes::new(2);
+    let (_first, second) = (job.start(1, 0), job.start(2, 1));
     let admin = Admin(job.agent_directory(1).directory().join("control"));
     admin.await_answer(&["check"], |answer| answer == "OK: 2 of 2 members alive\n");
     second.kill();
@@ -651,7 +628,7 @@ fn the_journal_has_every_event_and_a_bad_directory_costs_nothing_else() {
     );
 
     let nowhere = [("MUSTER_JOURNAL", OsStr::new("/proc/nowhere"))];
-    let lost = start_with(directory.path(), 7, 4, &nowhere);
+    let lost = group(directory.path(), 7, &nowhere).start(4);
     let admin = Admin::of(directory.path(), "n4");
     admin.await_answer(&["events"], |answer| answer.contains("journal-opened"));
     let stats = admin.json(&["stats"]);

@@ -4,7 +4,9 @@
 //! Each node is a network namespace; every wait is for an event.
 
 use muster_tests::hosts::{Fault, Hosts, nids};
-use muster_tests::ranks::{Job, Rank, signal};
+use muster_tests::nodes::Nodes;
+use muster_tests::process::signal;
+use muster_tests::rank::{Rank, rank_program};
 use muster_tests::{program, until};
 use rustix::process::Signal;
 use std::path::Path;
@@ -23,23 +25,17 @@ const OTHERS: [usize; 3] = [0, 2, 4];
 const FAILED: &str = "<td class=\"t\">node-failed</td>";
 
 /// Starts a rank of a job, on a host with its own network, whose agent keeps a journal.
-fn start(job: &Job, hosts: &Hosts, journals: &Path, rank: usize) -> Rank {
+fn start(job: &Nodes, hosts: &Hosts, journals: &Path, rank: usize) -> Rank {
     let node = 1 + rank / 2;
-    let binary = env!("CARGO_BIN_EXE_muster-test-rank");
-    let as_usual = job.command(binary, node, rank as u32);
-    let mut command = hosts.command(node, Path::new(binary));
-    for (name, value) in as_usual.get_envs() {
-        command.env(name, value.expect("a variable that is set"));
-    }
+    let mut command = hosts.command(node, Path::new(&rank_program()));
+    job.place(&mut command, node, rank as u32);
     let rail = |node| nids(node, &["udp0"], 7741);
     let seeds: Vec<String> = (1..=NODES).map(rail).collect();
     command
         .env("MUSTER_RAILS", rail(node))
         .env("MUSTER_SEEDS", seeds.join(" "))
         .env("MUSTER_JOURNAL", journals);
-    let rank = Rank::start(&mut command, &format!("rank {rank}"));
-    rank.await_words(&["ATTACHED"]);
-    rank
+    Rank::start(&mut command, &format!("rank {rank}")).attached()
 }
 
 /// The output of `muster report`, and the page that it makes.
@@ -58,7 +54,7 @@ fn a_split_is_reported_as_the_job_saw_it() {
         return;
     };
     let folder = tempfile::tempdir().unwrap();
-    let job = Job::new(NODES);
+    let job = Nodes::new(NODES);
     let start = |rank| start(&job, &hosts, folder.path(), rank);
     let mut ranks: Vec<Rank> = (0..RANKS).map(start).collect();
     let nodes = (1..=NODES).map(|node| format!("n{node}=Alive"));

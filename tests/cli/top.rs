@@ -43,11 +43,7 @@ fn start_with(directory: &Path, net: u8, count: usize, more: &[&str]) -> Vec<Mem
             Member::start(directory, &format!("n{index}"), &arguments)
         })
         .collect();
-    for member in &members {
-        let others = members.iter().filter(|other| other.name != member.name);
-        let ups: Vec<String> = others.map(|other| format!("UP {}", other.name)).collect();
-        member.wait_for(&ups);
-    }
+    Member::await_all_up(&members);
     members
 }
 

@@ -5,8 +5,9 @@
 //! what this run printed in the place of the blocks.
 
 use muster_tests::cluster::{Cluster, NODES};
-use muster_tests::steps::{all_alive, plugin, worker_program};
-use muster_tests::{DEADLINE, Member, program, workspace};
+use muster_tests::rank::rank_program;
+use muster_tests::steps::{all_alive, plugin};
+use muster_tests::{DEADLINE, Members, program, workspace};
 use rustix::process::Signal;
 use std::collections::BTreeSet;
 use std::fs;
@@ -232,31 +233,8 @@ fn members_without_a_job_find_each_other_as_the_readme_starts_them() {
 #[test]
 fn what_the_readme_shows_is_what_the_commands_print() {
     let directory = tempfile::tempdir().unwrap();
-    let members: Vec<Member> = (1..=4)
-        .map(|index| {
-            let (first, second) = (
-                format!("127.51.0.{index}@udp0"),
-                format!("127.51.1.{index}@udp1"),
-            );
-            let arguments = [
-                "--rail",
-                &first,
-                "--rail",
-                &second,
-                "--seed",
-                "127.51.0.1@udp0",
-            ];
-            Member::start(directory.path(), &format!("n{index}"), &arguments)
-        })
-        .collect();
-    for member in &members {
-        let others = members.iter().filter(|other| other.name != member.name);
-        member.wait_for(
-            &others
-                .map(|other| format!("UP {}", other.name))
-                .collect::<Vec<_>>(),
-        );
-    }
+    let nets = [0, 1].map(|rail| format!("127.51.{rail}"));
+    let members = Members::new(directory.path(), &nets).start_up(4);
     // It falls silent and does not come back.
     members[3].signal(Signal::STOP);
     for member in &members[..3] {
@@ -350,7 +328,7 @@ fn the_commands_for_slurm_work() {
         return;
     };
     let here = |name: &str| cluster.folder().join(name);
-    symlink(worker_program(), here("workers")).unwrap();
+    symlink(rank_program(), here("workers")).unwrap();
     symlink(workspace().join("examples"), here("examples")).unwrap();
     let path = std::env::var("PATH").unwrap_or_default();
     let programs = program("musterd").parent().unwrap().display().to_string();
@@ -373,7 +351,7 @@ fn the_commands_for_slurm_work() {
         fs::set_permissions(here(name), fs::Permissions::from_mode(0o755)).unwrap();
     };
     script("workers", UNATTENDED);
-    let output = shell(SBATCH).env("RANK", worker_program()).output();
+    let output = shell(SBATCH).env("RANK", rank_program()).output();
     let output = output.expect("nsenter can be started");
     let files = fs::read_dir(cluster.folder()).unwrap().flatten();
     let mut files = files.filter(|file| file.file_name().to_string_lossy().ends_with(".out"));

@@ -3,7 +3,7 @@
 
 use crate::DEADLINE;
 use crate::cluster::{Cluster, DAEMONS, NODES, Process};
-use crate::ranks::wait_for_end;
+use crate::process::wait_for_end;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -3,18 +3,16 @@
 //! the cluster, and with it all processes in it.
 
 use crate::DEADLINE;
-use crate::lines_of;
-use crate::ranks::wait_for_end;
+use crate::process;
 use crate::until;
 use crate::workspace;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use std::cell::RefCell;
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
-use std::sync::mpsc::Receiver;
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -212,24 +210,10 @@ impl Cluster {
     /// # Panics
     /// If it cannot be started.
     pub fn run(&self, command: &mut Command) -> Run {
-        let mut child = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("nsenter can be started");
-        let errors = BufReader::new(child.stderr.take().expect("stderr is piped"));
-        let lines = lines_of(&mut child);
-        let (sender, errors_of) = std::sync::mpsc::channel();
-        std::thread::spawn(move || {
-            let lines = errors.lines().map_while(Result::ok);
-            lines.for_each(|line| drop(sender.send(line)));
-        });
+        command.stdin(Stdio::piped());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
         Run {
-            input: child.stdin.take().expect("stdin is piped"),
-            child,
-            lines,
-            errors: errors_of,
+            process: process::Process::start_apart(command),
             seen: RefCell::default(),
             requests: 0,
         }
@@ -403,10 +387,7 @@ impl Drop for Held {
 
 /// A running command of a cluster. It is killed when dropped, and its job with the cluster.
 pub struct Run {
-    child: Child,
-    input: ChildStdin,
-    lines: Receiver<String>,
-    errors: Receiver<String>,
+    process: process::Process,
     seen: RefCell<Vec<String>>,
     /// How often all tasks were asked for their view.
     requests: usize,
@@ -432,8 +413,7 @@ impl Run {
             if found.len() >= count {
                 return found;
             }
-            let rest = end.saturating_duration_since(Instant::now());
-            match self.lines.recv_timeout(rest) {
+            match self.process.line_until(end) {
                 Ok(line) => self.seen.borrow_mut().push(line),
                 Err(cause) => panic!(
                     "{cause}: {} of {count} lines with {words:?} in {:#?}\n{:#?}",
@@ -447,7 +427,7 @@ impl Run {
 
     /// The lines with these words that have been read.
     pub fn lines_with(&self, words: &[&str]) -> Vec<String> {
-        self.seen.borrow_mut().extend(self.lines.try_iter());
+        self.seen.borrow_mut().extend(self.process.pending());
         let has = |line: &&String| words.iter().all(|word| line.contains(word));
         self.seen.borrow().iter().filter(has).cloned().collect()
     }
@@ -455,8 +435,7 @@ impl Run {
     /// Sends a line to all its tasks, as `srun` does with its input.
     pub fn send(&mut self, line: &str) {
         self.requests += usize::from(line == "states");
-        // An ended task receives nothing, which shows elsewhere.
-        let _ = writeln!(self.input, "{line}");
+        self.process.send(line);
     }
 
     /// Waits until this task has answered all requests: srun ends a step if a killed node has not read its
@@ -503,8 +482,7 @@ impl Run {
                 .clone()
                 .any(|(task, count)| answers(self, *task).len() == *count)
             {
-                let rest = again.saturating_duration_since(Instant::now());
-                match self.lines.recv_timeout(rest) {
+                match self.process.line_until(again) {
                     Ok(line) => self.seen.borrow_mut().push(line),
                     Err(_) => break,
                 }
@@ -514,7 +492,7 @@ impl Run {
 
     /// The lines on standard error that were not returned before.
     pub fn errors(&self) -> Vec<String> {
-        self.errors.try_iter().collect()
+        self.process.pending_errors().collect()
     }
 
     /// Waits until this is printed on standard error, also as the last output before its end.
@@ -525,8 +503,7 @@ impl Run {
         let end = Instant::now() + DEADLINE;
         let mut said = Vec::new();
         loop {
-            let rest = end.saturating_duration_since(Instant::now());
-            match self.errors.recv_timeout(rest) {
+            match self.process.error_until(end) {
                 Ok(line) if line.contains(words) => return,
                 Ok(line) => said.push(line),
                 Err(cause) => panic!("{cause}: {words:?} is missing in {said:#?}"),
@@ -539,22 +516,13 @@ impl Run {
     /// # Panics
     /// If it does not end before the deadline.
     pub fn end(&mut self) -> ExitStatus {
-        wait_for_end(self.child.id());
-        self.child.wait().expect("a child")
-    }
-}
-
-impl Drop for Run {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.process.end()
     }
 }
 
 /// Sends a signal to a process of a cluster; one that has gone is no error.
 pub fn signal(process: &Process, signal: Signal) {
-    let pid = Pid::from_raw(process.pid as i32).expect("a pid");
-    let _ = kill_process(pid, signal);
+    process::signal(process.pid, signal);
 }
 
 /// Kills them at once, with a stop first, however slowly this process continues: a rank would start another

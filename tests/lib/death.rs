@@ -4,7 +4,8 @@
 //! launcher that would end them is stopped meanwhile.
 
 use crate::DEADLINE;
-use crate::launch::{Outcome, processes_in, run_with, signal_all};
+use crate::job::Job;
+use crate::process::{name_of, processes_with, signal_all};
 use rustix::event::{Timespec, poll};
 use rustix::process::{Pid, Signal};
 use std::path::Path;
@@ -26,18 +27,20 @@ pub struct Death {
 ///
 /// # Panics
 /// If it cannot be started.
-pub fn run_with_death(launcher: &mut Command, folder: &Path, death: &Death) -> Outcome {
+pub fn run_with_death(launcher: &mut Command, folder: &Path, death: &Death) -> Job {
+    let mut job = Job::launch(launcher, folder);
     let (word, count) = death.when;
-    let mut has_died = false;
-    run_with(launcher, folder, |lines| {
-        if has_died || lines.iter().filter(|line| line.starts_with(word)).count() < count {
-            return true;
-        }
-        has_died = true;
-        let _held = death.held.then(|| hold_launcher(folder));
+    if job.read_until(|job| job.count(word) >= count) {
+        let held = death.held.then(|| hold_launcher(folder));
         request_death(folder);
-        await_written(folder, death.written)
-    })
+        let has_written = await_written(folder, death.written);
+        drop(held);
+        if !has_written {
+            job.stop();
+        }
+    }
+    job.read_to_end();
+    job
 }
 
 /// Tells the victim of the job in this folder to die.
@@ -90,15 +93,15 @@ impl Drop for Held {
 /// # Panics
 /// If there is none.
 pub fn hold_launcher(folder: &Path) -> Held {
-    let is_part = |pid: Pid, environment: &[Vec<u8>]| {
+    let is_rank = |pid: &Pid| {
+        let path = format!("/proc/{}/environ", pid.as_raw_nonzero());
+        let environment = std::fs::read(path).unwrap_or_default();
         let marks: [&[u8]; 2] = [b"PMIX_RANK=", b"PMI_RANK="];
-        let is_rank = environment
-            .iter()
-            .any(|one| marks.iter().any(|mark| one.starts_with(mark)));
-        let name = std::fs::read_to_string(format!("/proc/{}/comm", pid.as_raw_nonzero()));
-        !is_rank && name.is_ok_and(|name| name.trim() != "musterd")
+        let mut variables = environment.split(|byte| *byte == 0);
+        variables.any(|one| marks.iter().any(|mark| one.starts_with(mark)))
     };
-    let pids = processes_in(folder, is_part);
+    let mut pids = processes_with(&[format!("MUSTER_DIR={}", folder.display())]);
+    pids.retain(|pid| !is_rank(pid) && name_of(*pid) != "musterd");
     assert!(!pids.is_empty(), "there is no launcher");
     signal_all(&pids, Signal::STOP);
     Held(pids)

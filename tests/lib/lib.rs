@@ -1,4 +1,12 @@
-//! Shared by the end-to-end tests: the programs under test, and members on loopback.
+//! Shared by the end-to-end tests: the programs under test, and how a test starts them.
+//!
+//! - [`Member`], [`Members`]: agents without ranks, on loopback.
+//! - [`nodes::Nodes`]: a job on emulated nodes whose ranks the test starts itself.
+//! - [`job::Job`]: a program under a launcher: `muster run`, or that of another MPI.
+//! - [`cluster::Cluster`]: a real Slurm.
+//! - [`hosts::Hosts`]: network namespaces, for agents whose rails are broken.
+//!
+//! Below them all is [`process::Process`]: a child, its lines and its end.
 //!
 //! Every wait here is for an event and has a generous deadline; a test that reaches it prints what it had
 //! seen until then.
@@ -6,29 +14,30 @@
 pub mod admin;
 pub mod clean;
 pub mod cluster;
+pub mod compile;
 pub mod death;
 pub mod hosts;
-pub mod launch;
+pub mod job;
+pub mod launchers;
 pub mod local_load;
+mod member;
+pub mod nodes;
 pub mod outsider;
-pub mod ranks;
-pub mod running;
+pub mod process;
+pub mod rank;
 mod skipped;
 pub mod steps;
+pub mod survive;
 pub mod table;
 
+pub use member::{Member, Members};
 pub use skipped::skipped;
 
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
-use std::ffi::OsStr;
+use rustix::event::poll;
 use std::fs::Permissions;
-use std::io::{BufRead, BufReader};
-use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// No event takes this long: a longer wait is for an event that does not occur.
@@ -124,210 +133,4 @@ pub fn workspace() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()
         .expect("tests/ is in the workspace")
-}
-
-/// The lines that a child prints on both outputs, which must be piped.
-///
-/// # Panics
-/// If they are not piped.
-pub fn lines_of_both(child: &mut Child) -> Receiver<String> {
-    let (sender, lines) = channel();
-    let outputs: [Box<dyn std::io::Read + Send>; 2] = [
-        Box::new(child.stdout.take().expect("piped")),
-        Box::new(child.stderr.take().expect("piped")),
-    ];
-    for output in outputs {
-        let sender = sender.clone();
-        std::thread::spawn(move || {
-            let mut lines = BufReader::new(output).lines().map_while(Result::ok);
-            lines.try_for_each(|line| sender.send(line))
-        });
-    }
-    lines
-}
-
-/// The lines that a child prints on its standard output, which must be piped.
-fn lines_of(child: &mut Child) -> Receiver<String> {
-    let output = BufReader::new(child.stdout.take().expect("stdout is piped"));
-    let (sender, lines) = channel();
-    std::thread::spawn(move || {
-        for line in output.lines().map_while(Result::ok) {
-            if !line.starts_with("READY ") && sender.send(line).is_err() {
-                break;
-            }
-        }
-    });
-    lines
-}
-
-/// A `musterd --print-events plain`. It is killed when dropped.
-pub struct Member {
-    child: Child,
-    /// Its name.
-    pub name: String,
-    lines: Receiver<String>,
-}
-
-impl Member {
-    /// Starts a member with the given arguments after its name. `directory` holds its key.
-    ///
-    /// # Panics
-    /// If it cannot be started.
-    pub fn start(directory: &Path, name: &str, arguments: &[&str]) -> Self {
-        Self::start_with(directory, name, arguments, &[])
-    }
-
-    /// The same with additional environment variables.
-    ///
-    /// # Panics
-    /// If it cannot be started.
-    pub fn start_with(
-        directory: &Path,
-        name: &str,
-        arguments: &[&str],
-        variables: &[(&str, &OsStr)],
-    ) -> Self {
-        let log = Stdio::inherit();
-        Self::start_logging(directory, name, arguments, variables, log)
-    }
-
-    /// The same with its own standard error.
-    ///
-    /// # Panics
-    /// If it cannot be started.
-    pub fn start_logging(
-        directory: &Path,
-        name: &str,
-        arguments: &[&str],
-        variables: &[(&str, &OsStr)],
-        log: Stdio,
-    ) -> Self {
-        let mut command = Command::new(program("musterd"));
-        command.envs(variables.iter().copied()).stderr(log);
-        Self::start_by(command, directory, name, arguments)
-    }
-
-    /// The same with a command of the caller that runs `musterd` with the arguments it gets here.
-    ///
-    /// # Panics
-    /// If it cannot be started.
-    pub fn start_by(
-        mut command: Command,
-        directory: &Path,
-        name: &str,
-        arguments: &[&str],
-    ) -> Self {
-        let mut child = command
-            .args(["--name", name, "--print-events", "plain"])
-            .args(arguments)
-            .env("MUSTER_DIR", directory)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("musterd can be started");
-        let lines = lines_of(&mut child);
-        Self {
-            child,
-            name: name.to_owned(),
-            lines,
-        }
-    }
-
-    /// Waits for the next line, without its time stamp: `UP n3`.
-    ///
-    /// # Panics
-    /// If none comes before the deadline, or the member has ended.
-    pub fn next_line(&self) -> String {
-        match self.lines.recv_timeout(DEADLINE) {
-            Ok(line) => without_stamp(&line),
-            Err(RecvTimeoutError::Timeout) => panic!("{} printed nothing more", self.name),
-            Err(RecvTimeoutError::Disconnected) => panic!("{} has ended", self.name),
-        }
-    }
-
-    /// The lines that have been printed and not been taken yet.
-    pub fn pending_lines(&self) -> Vec<String> {
-        self.lines
-            .try_iter()
-            .map(|line| without_stamp(&line))
-            .collect()
-    }
-
-    /// Waits until each of `expected` has been printed once, in any order. Returns all other lines.
-    ///
-    /// # Panics
-    /// If not all have come before the deadline.
-    pub fn wait_for(&self, expected: &[String]) -> Vec<String> {
-        let end = Instant::now() + DEADLINE;
-        let mut missing = expected.to_vec();
-        let mut others = Vec::new();
-        while !missing.is_empty() {
-            let rest = end.saturating_duration_since(Instant::now());
-            let Ok(line) = self.lines.recv_timeout(rest) else {
-                panic!(
-                    "{}: still missing {missing:?}; other lines: {others:?}",
-                    self.name
-                );
-            };
-            let line = without_stamp(&line);
-            match missing.iter().position(|wanted| *wanted == line) {
-                Some(index) => drop(missing.swap_remove(index)),
-                None => others.push(line),
-            }
-        }
-        others
-    }
-
-    /// Waits until it prints that this member is down. It may print a suspicion before: if one of the
-    /// observers is late, the first report arrives alone.
-    ///
-    /// # Panics
-    /// If it prints anything else first, or nothing before the deadline.
-    pub fn expect_down(&self, name: &str) {
-        let mut others = self.wait_for(&[format!("DOWN {name}")]);
-        others.retain(|line| *line != format!("SUSPECT {name}"));
-        assert_eq!(others, Vec::<String>::new(), "at {}", self.name);
-    }
-
-    /// Sends a signal to it.
-    pub fn signal(&self, signal: Signal) {
-        if let Some(pid) = Pid::from_raw(self.child.id() as i32) {
-            let _ = kill_process(pid, signal);
-        }
-    }
-
-    /// Kills it and waits for its end.
-    pub fn kill(mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-
-    /// Sends SIGTERM and waits for its end. Returns true if it ended in order.
-    ///
-    /// # Panics
-    /// If it does not end before the deadline.
-    pub fn leave(mut self) -> bool {
-        self.signal(Signal::TERM);
-        let pid = Pid::from_raw(self.child.id() as i32).expect("a child has a pid");
-        // It is a child of this process: the pid cannot be used again before it is waited for.
-        let ended = pidfd_open(pid, PidfdFlags::empty()).expect("a pidfd of a child");
-        let mut fds = [PollFd::from_borrowed_fd(ended.as_fd(), PollFlags::IN)];
-        let deadline = DEADLINE.try_into().expect("a minute");
-        let ready = poll(&mut fds, Some(&deadline)).expect("poll");
-        assert!(ready > 0, "{} did not end after SIGTERM", self.name);
-        self.child.wait().is_ok_and(|status| status.success())
-    }
-}
-
-impl Drop for Member {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// A line without its third word, the time.
-fn without_stamp(line: &str) -> String {
-    let words = line.split(' ').enumerate().filter(|(at, _)| *at != 2);
-    words.map(|(_, word)| word).collect::<Vec<_>>().join(" ")
 }

@@ -1,7 +1,8 @@
 //! All requests that the processes of one node can send to its agent, as fast as possible.
 
 use crate::DEADLINE;
-use crate::ranks::{Job, Rank};
+use crate::nodes::Nodes;
+use crate::rank::Rank;
 use muster_sys::socket::Packets;
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
@@ -45,7 +46,11 @@ impl LocalLoad {
     ///
     /// # Panics
     /// If the agent does not serve, or a rank cannot be started; in its threads if a rank is not accepted.
-    pub fn begin(job: &Job, node: usize, mut rank: impl FnMut() -> Rank + Send + 'static) -> Self {
+    pub fn begin(
+        job: &Nodes,
+        node: usize,
+        mut rank: impl FnMut() -> Rank + Send + 'static,
+    ) -> Self {
         let control = job.agent_directory(node).directory().join("control");
         let mut load = Self {
             is_over: Arc::default(),

@@ -2,17 +2,13 @@
 
 use crate::cluster::{Cluster, NODES, Process, Run};
 use crate::program;
+use crate::rank::{alive, rank_program};
 use crate::workspace;
 use std::path::Path;
 use std::process::Command;
 
 /// Options of a step that must survive a death.
 pub const LIVES_ON: [&str; 3] = ["--mpi=none", "--kill-on-bad-exit=0", "--no-kill"];
-
-/// The program of workers: see `rank.rs`.
-pub fn worker_program() -> String {
-    program("muster-test-rank").display().to_string()
-}
 
 /// The plugin's line in `plugstack.conf`, with this agent.
 ///
@@ -28,7 +24,7 @@ pub fn plugin(agent: &Path) -> String {
 pub fn step(cluster: &Cluster, options: &[&str]) -> Run {
     let mut command = cluster.command("srun");
     command.args(["--nodes=4", "--ntasks=4", "--label"]);
-    cluster.run(command.args(options).arg(worker_program()))
+    cluster.run(command.args(options).arg(rank_program()))
 }
 
 /// Runs the job script of the examples, in an allocation of all nodes, with a worker on each.
@@ -39,7 +35,7 @@ pub fn service(cluster: &Cluster) -> Run {
     let script = workspace().join("examples/slurm/service.sbatch");
     let mut command: Command = cluster.command("salloc");
     command.arg(format!("--nodes={NODES}")).arg("--no-kill");
-    command.arg(script).args(["--label", &worker_program()]);
+    command.arg(script).args(["--label", &rank_program()]);
     let musterd = program("musterd");
     let path = std::env::var("PATH").unwrap_or_default();
     let folder = musterd.parent().expect("it is in a folder").display();
@@ -48,11 +44,7 @@ pub fn service(cluster: &Cluster) -> Run {
 
 /// The view of a whole job in which all nodes and ranks are alive.
 pub fn all_alive() -> String {
-    let node = |node| format!("n{node}=Alive");
-    let rank = |rank| format!("{rank}=Alive");
-    let nodes = (1..=NODES).map(node);
-    let all: Vec<String> = nodes.chain((0..NODES).map(rank)).collect();
-    all.join(" ")
+    alive(NODES, NODES as u32)
 }
 
 /// The workers on this node.

@@ -1,8 +1,10 @@
 //! `muster run` on a single node, whose fences libpmix does not report (run-1), and command lines that could
 //! be misunderstood (run-2).
 
-use muster_tests::launch::{compile, job, signal_all, venv};
-use muster_tests::running::{Running, command};
+use muster_tests::compile::compile;
+use muster_tests::job::{Job, job};
+use muster_tests::launchers::{muster_run, venv};
+use muster_tests::process::signal_all;
 use muster_tests::{program, until};
 use rustix::process::{Pid, Signal};
 use std::ffi::OsStr;
@@ -21,9 +23,9 @@ fn a_killed_rank_is_survived_on_one_node() {
     job(|folder| {
         let binary = compile(&venv("venv").join("mpicc"), "survive", &[], folder);
         let gate = folder.join("gate");
-        let mut job = command();
+        let mut job = muster_run();
         job.args(["-n", "3", "--"]).arg(&binary).arg("1");
-        let mut run = Running::command(job.env("SURVIVE_UNTIL", &gate));
+        let mut run = Job::start(job.env("SURVIVE_UNTIL", &gate));
         run.await_lines("READY", 3);
         run.listen_for(AFTER_INIT);
         let victim = run.lines.iter().find_map(|line| {
@@ -31,7 +33,7 @@ fn a_killed_rank_is_survived_on_one_node() {
             Pid::from_raw(words.next()?.parse().ok()?)
         });
         signal_all(&[victim.expect("a pid")], Signal::KILL);
-        let agents = run.directory().join("m");
+        let agents = run.agents();
         let why = || {
             let mut muster = Command::new(program("muster"));
             let answer = muster.args(["why", "1", "--agent"]).arg(&agents).output();
@@ -77,7 +79,7 @@ fn ranks_that_do_not_reach_mpi_init_are_named_on_one_node() {
             ),
         ] {
             let script = format!("case $PMIX_RANK in 1|2) {other};; esac; exec {binary} 0");
-            let mut run = Running::start(&options, Path::new("sh"), &["-c", &script]);
+            let mut run = Job::of(&options, Path::new("sh"), &["-c", &script]);
             let status = run.expect_end();
             let text = run.text();
             assert_eq!(status.code(), Some(code), "{text}");
@@ -91,7 +93,7 @@ fn ranks_that_do_not_reach_mpi_init_are_named_on_one_node() {
 #[test]
 fn ranks_that_never_enter_mpi_init_may_run_longer_than_the_time_out() {
     let options = ["-n", "2", "--start-timeout", "20"];
-    let mut run = Running::start(&options, Path::new("sleep"), &["23"]);
+    let mut run = Job::of(&options, Path::new("sleep"), &["23"]);
     assert!(run.expect_end().success(), "{}", run.text());
 }
 
@@ -121,7 +123,7 @@ fn options_are_not_taken_for_the_program() {
             "-n1 after a : is unknown",
         ),
     ] {
-        let mut run = Running::command(command().args(words));
+        let mut run = Job::start(muster_run().args(words));
         let status = run.expect_end();
         let text = run.text();
         assert_eq!(status.code(), Some(code), "{words:?}: {text}");
@@ -163,7 +165,7 @@ fn a_launcher_with_a_wrong_environment_starts_nothing() {
         ("MUSTER_RUN_HOST", b"\xff", "does not name a host"),
     ] {
         let value = OsStr::from_bytes(value);
-        let mut run = Running::command(command().args(["--", "true"]).env(name, value));
+        let mut run = Job::start(muster_run().args(["--", "true"]).env(name, value));
         let status = run.expect_end();
         let text = run.text();
         assert!(

@@ -1,15 +1,12 @@
 //! Early ends of a `muster run` job (run-4): a second signal is obeyed at once, and a process that a rank
 //! starts in its own environment is not taken for the rank.
 
-use muster_tests::launch::{job, processes_of, signal_all};
-use muster_tests::running::{Running, build_pmix};
-use rustix::process::{Pid, Signal};
+use muster_tests::compile::build_pmix;
+use muster_tests::job::{Job, job};
+use muster_tests::process::{name_of, signal_all};
+use rustix::process::Signal;
 use std::path::Path;
 use std::time::Duration;
-
-fn own(run: &Running) -> Pid {
-    Pid::from_raw(run.child.id() as i32).expect("a pid")
-}
 
 /// Ranks that ignore signals; nothing kills them for an hour.
 const IGNORES_SIGNALS: &str = "trap '' INT TERM; echo UP; while :; do sleep 0.05; done";
@@ -20,14 +17,14 @@ const IGNORES_SIGNALS: &str = "trap '' INT TERM; echo UP; while :; do sleep 0.05
 fn a_second_signal_kills_ranks_that_ignore_the_first() {
     let options = ["--nodes", "2", "-n", "4", "--grace", "3600"];
     for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
-        let mut run = Running::start(&options, Path::new("sh"), &["-c", IGNORES_SIGNALS]);
+        let mut run = Job::of(&options, Path::new("sh"), &["-c", IGNORES_SIGNALS]);
         run.await_lines("UP", 4);
-        signal_all(&[own(&run)], signal);
+        run.signal(signal);
         let number = code - 128;
         run.await_lines(&format!("muster run: n1: ended by signal {number}"), 1);
         let words = "muster run: n1: second request to end; the ranks are killed";
-        while run.count(words) == 0 && run.child.try_wait().expect("a child").is_none() {
-            signal_all(&[own(&run)], signal);
+        while run.count(words) == 0 && !run.has_ended() {
+            run.signal(signal);
             run.listen_for(Duration::from_millis(100));
         }
         let status = run.expect_end();
@@ -40,28 +37,20 @@ fn a_second_signal_kills_ranks_that_ignore_the_first() {
 #[test]
 fn a_second_signal_ends_launchers_that_hang() {
     let options = ["--nodes", "2", "--grace", "3600"];
-    let mut run = Running::start(&options, Path::new("sh"), &["-c", IGNORES_SIGNALS]);
+    let mut run = Job::of(&options, Path::new("sh"), &["-c", IGNORES_SIGNALS]);
     run.await_lines("UP", 2);
-    let directory = run.directory().join("m");
-    let all = ["n1", "n2"]
-        .map(|node| processes_of(node, &directory))
-        .concat();
-    let launchers: Vec<Pid> = all.into_iter().filter(|pid| is_launcher(*pid)).collect();
+    let mut launchers = ["n1", "n2"].map(|node| run.processes_of(node)).concat();
+    launchers.retain(|pid| name_of(*pid) == "muster");
     assert_eq!(launchers.len(), 2);
     signal_all(&launchers, Signal::STOP);
-    while run.child.try_wait().expect("a child").is_none() {
-        signal_all(&[own(&run)], Signal::INT);
+    while !run.has_ended() {
+        run.signal(Signal::INT);
         run.listen_for(Duration::from_millis(100));
     }
     let status = run.expect_end();
     let text = run.text();
     assert_eq!(status.code(), Some(130), "{text}");
     assert_eq!(run.count("muster run: the launcher of n"), 2, "{text}");
-}
-
-fn is_launcher(pid: Pid) -> bool {
-    let path = format!("/proc/{}/comm", pid.as_raw_nonzero());
-    std::fs::read_to_string(path).is_ok_and(|name| name.trim() == "muster")
 }
 
 /// The signal that ended a rank is reported, unless the job was ended by it.
@@ -71,7 +60,7 @@ fn a_rank_that_a_signal_killed_is_named_with_it() {
     let options = ["--nodes", "2", "-n", "4"];
     for (word, number) in [("SEGV", 11), ("KILL", 9), ("TERM", 15)] {
         let script = format!("echo PID $PMIX_RANK $$; kill -{word} $$");
-        let mut run = Running::start(&options, Path::new("sh"), &["-c", &script]);
+        let mut run = Job::of(&options, Path::new("sh"), &["-c", &script]);
         let status = run.expect_end();
         let text = run.text();
         assert_eq!(status.code(), Some(128 + number), "{text}");
@@ -88,9 +77,9 @@ fn a_rank_that_a_signal_killed_is_named_with_it() {
     }
     for signal in [Signal::INT, Signal::TERM] {
         let script = "echo UP; exec sleep 1000";
-        let mut run = Running::start(&options, Path::new("sh"), &["-c", script]);
+        let mut run = Job::of(&options, Path::new("sh"), &["-c", script]);
         run.await_lines("UP", 4);
-        signal_all(&[own(&run)], signal);
+        run.signal(signal);
         run.expect_end();
         assert!(!run.text().contains("was killed"), "{}", run.text());
     }
@@ -105,7 +94,7 @@ fn a_process_in_a_ranks_environment_is_not_taken_for_the_rank() {
         let binary = build_pmix("second_session", &[], folder);
         for mode in ["exits", "dies", "kills"] {
             let options = ["-v", "--nodes", "2", "-n", "4", "--on-loss=continue"];
-            let mut run = Running::start(&options, &binary, &[mode]);
+            let mut run = Job::of(&options, &binary, &[mode]);
             let lost = usize::from(mode == "kills");
             if lost == 1 {
                 for node in ["n1", "n2"] {
@@ -114,7 +103,7 @@ fn a_process_in_a_ranks_environment_is_not_taken_for_the_rank() {
                     );
                     run.await_lines(&words, 1);
                 }
-                signal_all(&[own(&run)], Signal::USR1);
+                run.signal(Signal::USR1);
             }
             let status = run.expect_end();
             let text = run.text();

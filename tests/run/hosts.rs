@@ -1,9 +1,10 @@
 //! `muster run` on hosts that a user names (run-2): started over ssh, or by the user's own tool. The ssh of
 //! these tests runs the command on this machine; each host is an address of loopback.
 
-use muster_tests::launch::{compile, job, signal_all, venv};
-use muster_tests::ranks::wait_for_end;
-use muster_tests::running::{Running, await_nothing_left, command, processes_in};
+use muster_tests::compile::compile;
+use muster_tests::job::{Job, await_nothing_left, job, processes_in, processes_on};
+use muster_tests::launchers::{muster_run, venv};
+use muster_tests::process::{signal_all, wait_for_ends};
 use muster_tests::{make_program, program, until};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal};
@@ -55,7 +56,7 @@ fn fake_ssh(folder: &Path) -> PathBuf {
 
 /// `muster run` over that ssh, with its files in a folder of the test.
 fn over_ssh(folder: &Path, hosts: &str) -> Command {
-    let mut run = command();
+    let mut run = muster_run();
     run.args([
         "--hosts",
         hosts,
@@ -71,7 +72,7 @@ fn over_ssh(folder: &Path, hosts: &str) -> Command {
 fn over(folder: &Path, script: &str) -> Command {
     let path = folder.join("other-ssh");
     make_program(&path, script);
-    let mut run = command();
+    let mut run = muster_run();
     run.arg("--ssh").arg(&path).env("TMPDIR", folder);
     run
 }
@@ -84,16 +85,9 @@ fn a_killed_host_is_survived_over_ssh() {
         let hosts = hosts(81);
         let mut run = over_ssh(folder, &hosts);
         run.args(["-n", "8", "-v", "--"]).arg(&binary).arg("2");
-        let mut run = Running::command(&mut run);
+        let mut run = Job::start(&mut run);
         let ready = run.await_ready();
-        let of_node = |pid: &Pid| {
-            let path = format!("/proc/{}/environ", pid.as_raw_nonzero());
-            let environment = std::fs::read(path).unwrap_or_default();
-            environment
-                .split(|byte| *byte == 0)
-                .any(|one| one == b"MUSTER_NODE=127.81.3.3")
-        };
-        let victims: Vec<Pid> = processes_in(folder).into_iter().filter(of_node).collect();
+        let victims = processes_on("127.81.3.3", folder);
         assert!(
             victims.len() >= 4,
             "launcher, agent, ranks: {victims:?} of {ready:?}"
@@ -115,7 +109,7 @@ fn a_lost_rank_ends_the_job_on_all_hosts() {
         let binary = compile(&venv("venv").join("mpicc"), "waits", &[], folder);
         let mut run = over_ssh(folder, &hosts(98));
         run.args(["-n", "8", "-x", "OMPI_MCA_mpi_ft_enable=0", "--"]);
-        let mut run = Running::command(run.arg(&binary).arg("exit"));
+        let mut run = Job::start(run.arg(&binary).arg("exit"));
         let status = run.expect_end();
         let text = run.text();
         assert_eq!(status.code(), Some(1), "{text}");
@@ -132,19 +126,17 @@ fn files_of_a_killed_job_are_removed_by_the_next_one() {
         let hosts = hosts(93);
         let mut run = over_ssh(folder, &hosts);
         run.args(["-n", "4", "--", "sh", "-c", "echo UP; exec sleep 1000"]);
-        let mut run = Running::command(&mut run);
+        let mut run = Job::start(&mut run);
         run.await_lines("UP", 4);
         let victims = processes_in(folder);
         // Stopped first, so that no process sees another's end and cleans up. Later, a job of another test may do so.
         signal_all(&victims, Signal::STOP);
         assert_eq!(files(93, folder).map(|files| files.len()), [4, 4]);
         signal_all(&victims, Signal::KILL);
-        for pid in victims {
-            wait_for_end(pid.as_raw_nonzero().get() as u32);
-        }
+        wait_for_ends(&victims);
         let mut next = over_ssh(folder, "127.93.3.1");
         next.args(["-n", "1", "--", "true"]);
-        let mut next = Running::command(&mut next);
+        let mut next = Job::start(&mut next);
         assert!(next.expect_end().success(), "{}", next.text());
         await_no_files(93, folder);
     });
@@ -157,22 +149,19 @@ fn a_signal_to_the_parent_ends_the_job_on_every_host() {
         let mut run = over_ssh(folder, &hosts);
         let script = "trap 'echo USR; exit 0' USR1; echo UP; while :; do sleep 0.05; done";
         run.args(["--ppn", "1", "--", "sh", "-c", script]);
-        let mut run = Running::command(&mut run);
+        let mut run = Job::start(&mut run);
         run.await_lines("UP", 4);
-        let own = Pid::from_raw(run.child.id() as i32).expect("a pid");
-        signal_all(&[own], Signal::USR1);
+        run.signal(Signal::USR1);
         run.await_lines("USR", 4);
         assert!(run.expect_end().success(), "{}", run.text());
         await_nothing_left(folder);
 
         let mut run = over_ssh(folder, &hosts);
         run.args(["--ppn", "1", "--", "sh", "-c", "echo UP; exec sleep 1000"]);
-        let mut run = Running::command(&mut run);
+        let mut run = Job::start(&mut run);
         run.await_lines("UP", 4);
-        let own = Pid::from_raw(run.child.id() as i32).expect("a pid");
-        signal_all(&[own], Signal::TERM);
+        run.signal(Signal::TERM);
         assert_eq!(run.expect_end().code(), Some(143), "{}", run.text());
-        await_nothing_left(folder);
     });
 }
 
@@ -181,11 +170,9 @@ fn a_killed_parent_leaves_nothing() {
     job(|folder| {
         let mut run = over_ssh(folder, &hosts(83));
         run.args(["--ppn", "1", "--", "sh", "-c", "echo UP; exec sleep 1000"]);
-        let mut run = Running::command(&mut run);
+        let mut run = Job::start(&mut run);
         run.await_lines("UP", 4);
-        run.child.kill().expect("a child");
-        run.child.wait().expect("a child");
-        await_nothing_left(folder);
+        run.stop();
     });
 }
 
@@ -196,10 +183,10 @@ fn a_connection_that_breaks_is_a_lost_host() {
         let binary = compile(&venv("venv").join("mpicc"), "survive", &[], folder);
         let mut run = over_ssh(folder, &hosts(92));
         run.args(["-n", "8", "--"]).arg(&binary).arg("2");
-        let mut run = Running::command(&mut run);
+        let mut run = Job::start(&mut run);
         run.await_ready();
         // The replacement of ssh: a child of the parent that has the host's name among its arguments.
-        let parent = run.child.id();
+        let parent = run.pid().as_raw_nonzero();
         let children = std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children"));
         let children = children.expect("a process that runs");
         let of_host = |pid: &&str| {
@@ -215,7 +202,6 @@ fn a_connection_that_breaks_is_a_lost_host() {
         let words =
             "127.92.3.3: the connection to the muster run that started this launcher is gone";
         assert_eq!(run.text().matches(words).count(), 1, "{}", run.text());
-        await_nothing_left(folder);
     });
 }
 
@@ -225,7 +211,7 @@ fn a_host_that_is_not_reached_is_named() {
     job(|folder| {
         let mut run = over_ssh(folder, "127.84.3.1,127.0.0.255");
         run.args(["--start-timeout", "3600", "--", "true"]);
-        let mut run = Running::command(&mut run);
+        let mut run = Job::start(&mut run);
         let status = run.expect_end();
         let text = run.text();
         assert_eq!(status.code(), Some(5), "{text}");
@@ -237,7 +223,6 @@ fn a_host_that_is_not_reached_is_named() {
             text.contains("no launcher has come on 127.0.0.255"),
             "{text}"
         );
-        await_nothing_left(folder);
     });
 }
 
@@ -288,12 +273,11 @@ fn a_status_of_255_is_no_failure_of_ssh() {
     job(|folder| {
         let mut run = over_ssh(folder, "127.91.3.[1-2]");
         run.args(["--ppn", "1", "--", "sh", "-c", "exit 255"]);
-        let mut run = Running::command(&mut run);
+        let mut run = Job::start(&mut run);
         let status = run.expect_end();
         let text = run.text();
         assert_eq!(status.code(), Some(254), "{text}");
         assert!(!text.contains("could not be started"), "{text}");
-        await_nothing_left(folder);
     });
 }
 
@@ -303,15 +287,14 @@ fn a_signal_ends_a_parent_whose_hosts_all_hang() {
     job(|folder| {
         let hang = folder.join("hang");
         make_program(&hang, "#!/bin/sh\necho UP\nexec sleep 1000\n");
-        let mut run = command();
+        let mut run = muster_run();
         run.args(["--hosts", "127.90.3.[1-2]", "--ssh"])
             .arg(&hang)
             .args(["--", "true"])
             .env("TMPDIR", folder);
-        let mut run = Running::command(&mut run);
+        let mut run = Job::start(&mut run);
         run.await_lines("UP", 2);
-        let own = Pid::from_raw(run.child.id() as i32).expect("a pid");
-        signal_all(&[own], Signal::TERM);
+        run.signal(Signal::TERM);
         let status = run.expect_end();
         let text = run.text();
         assert_eq!(status.code(), Some(143), "{text}");
@@ -320,19 +303,18 @@ fn a_signal_ends_a_parent_whose_hosts_all_hang() {
         await_nothing_left(folder);
 
         // Without a request the time-out ends it.
-        let mut run = command();
+        let mut run = muster_run();
         run.args(["--hosts", "127.90.3.[1-2]", "--start-timeout", "2", "--ssh"])
             .arg(&hang)
             .args(["--", "true"])
             .env("TMPDIR", folder);
-        let mut run = Running::command(&mut run);
+        let mut run = Job::start(&mut run);
         let status = run.expect_end();
         let text = run.text();
         assert_eq!(status.code(), Some(5), "{text}");
         let words =
             "its launcher did not start within 2 s (--start-timeout), or its standard error";
         assert_eq!(text.matches(words).count(), 2, "{text}");
-        await_nothing_left(folder);
     });
 }
 
@@ -343,7 +325,7 @@ fn hosts_are_started_a_few_at_a_time() {
     job(|folder| {
         let mut run = over_ssh(folder, &hosts(94));
         run.args(["--fanout", "1", "--", "echo", "RAN"]);
-        let mut run = Running::command(&mut run);
+        let mut run = Job::start(&mut run);
         let status = run.expect_end();
         assert!(status.success() && run.count("RAN") == 4, "{}", run.text());
         await_nothing_left(folder);
@@ -355,7 +337,7 @@ fn hosts_are_started_a_few_at_a_time() {
         );
         run.args(["--hosts", "127.94.3.[1-4]", "--fanout", "2"]);
         run.args(["--start-timeout", "10", "--", "true"]);
-        let mut run = Running::command(&mut run);
+        let mut run = Job::start(&mut run);
         let status = run.expect_end();
         let text = run.text();
         assert_eq!((status.code(), run.count("UP")), (Some(5), 2), "{text}");
@@ -367,7 +349,6 @@ fn hosts_are_started_a_few_at_a_time() {
         }
         let words = "muster run: 127.94.3.[3-4]: not started within 10 s (--start-timeout)";
         assert_eq!((run.count(words), run.lines.len()), (1, 5), "{text}");
-        await_nothing_left(folder);
     });
 }
 
@@ -388,7 +369,7 @@ fn a_host_without_a_launcher_ends_the_start_at_once() {
             run.args(["--hosts", &format!("127.{number}.3.[1-3]")]);
             run.args(["--start-timeout", "3600", "--", "true"])
                 .env("MUSTER_DIR", folder.join("m"));
-            let mut run = Running::command(&mut run);
+            let mut run = Job::start(&mut run);
             let ended = run.expect_end();
             let text = run.text();
             assert_eq!((ended.code(), run.count("GONE")), (Some(5), 1), "{text}");
@@ -410,7 +391,8 @@ fn a_symlink_in_place_of_the_directory_is_not_used_and_does_no_harm() {
         let here = Here::new(folder, "127.89.3.1");
         let other = folder.join("other");
         std::fs::create_dir(&other).expect("a folder");
-        std::os::unix::fs::symlink(&other, folder.join("muster-run-here-0")).expect("a link");
+        let link = folder.join("muster-run-here-0");
+        std::os::unix::fs::symlink(&other, &link).expect("a link");
         let mut run = here.start(0, &["-n", "1", "--", "echo", "RAN"], None);
         let status = run.expect_end();
         let text = run.text();
@@ -420,6 +402,7 @@ fn a_symlink_in_place_of_the_directory_is_not_used_and_does_no_harm() {
             .filter(|path| path.to_string_lossy().contains("muster-run-here-0-"))
             .collect();
         assert!(left.is_empty(), "{left:?}");
+        std::fs::remove_file(link).expect("the link is not removed");
     });
 }
 
@@ -439,9 +422,9 @@ impl Here<'_> {
     }
 
     /// Starts a launcher as one of the hosts, with these arguments, and this further folder for programs.
-    fn start(&self, index: usize, words: &[&str], programs: Option<&Path>) -> Running {
+    fn start(&self, index: usize, words: &[&str], programs: Option<&Path>) -> Job {
         let host = self.hosts.split(',').nth(index).expect("a host");
-        let mut run = command();
+        let mut run = muster_run();
         if let Some(programs) = programs {
             let path = std::env::var("PATH").expect("a PATH");
             run.env("PATH", format!("{}:{path}", programs.display()));
@@ -459,7 +442,7 @@ impl Here<'_> {
             // A launcher's last output must still exist when a slow one reads it. The parent of these launchers, the
             // test, runs on, so their agents stay ten times as long.
             .env("MUSTER_LINGER_MS", "500");
-        Running::command(&mut run)
+        Job::start(&mut run)
     }
 }
 
@@ -480,7 +463,6 @@ fn launchers_started_by_the_user_find_each_other() {
             );
         }
         assert!(folder.join("key").exists(), "the user's own key stays");
-        await_nothing_left(folder);
     });
 }
 
@@ -507,7 +489,6 @@ fn a_program_that_one_host_lacks_is_started_on_none() {
         }
         let words = "only-here cannot be started on 127.86.3.2: no such program in PATH";
         assert!(without.text().contains(words), "{}", without.text());
-        await_nothing_left(folder);
     });
 }
 
@@ -521,7 +502,7 @@ fn the_failure_of_the_first_launcher_reaches_the_others() {
         let program = programs.join("only-there");
         make_program(&program, "#!/bin/sh\necho RAN\n");
         let start = |index: usize| {
-            let mut run = command();
+            let mut run = muster_run();
             if index == 1 {
                 let path = std::env::var("PATH").expect("a PATH");
                 run.env("PATH", format!("{}:{path}", programs.display()));
@@ -538,7 +519,7 @@ fn the_failure_of_the_first_launcher_reaches_the_others() {
                 .env("TMPDIR", folder)
                 .env_remove("MUSTER_KEY_FILE")
                 .env_remove("MUSTER_JOB");
-            Running::command(&mut run)
+            Job::start(&mut run)
         };
         // The others wait for the key, so they are running when it appears.
         let mut second = start(1);
@@ -554,7 +535,6 @@ fn the_failure_of_the_first_launcher_reaches_the_others() {
         assert_eq!(first.text().matches(words).count(), 1, "{text}");
         assert_eq!(second.count("RAN"), 0, "{text}");
         assert!(!folder.join(".muster-run-98.3.key").exists(), "{text}");
-        await_nothing_left(folder);
     });
 }
 
@@ -584,7 +564,6 @@ fn a_second_launcher_of_a_job_leaves_the_first_alone() {
         );
         std::fs::write(&gate, "").expect("a file");
         assert!(first.expect_end().success(), "{}", first.text());
-        await_nothing_left(folder);
     });
 }
 

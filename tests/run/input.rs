@@ -1,9 +1,9 @@
 //! Requests of a `muster run` user that cannot be fulfilled (run-2): reported once, whatever the number of
 //! nodes, with the remedy.
 
-use muster_tests::launch::venv;
+use muster_tests::job::Job;
+use muster_tests::launchers::{muster_run, venv};
 use muster_tests::make_program;
-use muster_tests::running::{Running, command};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -23,7 +23,7 @@ fn a_program_that_no_node_can_start_is_reported_once_with_all_nodes() {
         (folder.path(), "it is a directory"),
         (&script, "what its first line names after #!"),
     ] {
-        let mut run = Running::start(&["--nodes", "4"], program, &[]);
+        let mut run = Job::of(&["--nodes", "4"], program, &[]);
         let status = run.expect_end();
         let text = run.text();
         assert_eq!(status.code(), Some(127), "{text}");
@@ -43,7 +43,7 @@ fn a_program_that_no_node_can_start_is_reported_once_with_all_nodes() {
 /// For several programs each has its line.
 #[test]
 fn two_programs_that_cannot_be_started_are_both_reported() {
-    let mut run = Running::command(command().args([
+    let mut run = Job::start(muster_run().args([
         "--nodes", "2", "-n", "1", "--", "./one", ":", "-n", "1", "./two",
     ]));
     let status = run.expect_end();
@@ -59,8 +59,8 @@ fn two_programs_that_cannot_be_started_are_both_reported() {
 #[test]
 fn a_variable_that_is_not_set_is_reported_once() {
     let script = "echo RAN ${MISSPELT-without}";
-    let mut run = Running::command(
-        command()
+    let mut run = Job::start(
+        muster_run()
             .args(["--nodes", "2", "-x", "MISSPELT", "-x", "GIVEN"])
             .args(["--", "sh", "-c", script])
             .env_remove("MISSPELT")
@@ -83,8 +83,8 @@ fn a_variable_that_is_not_set_is_reported_once() {
 #[test]
 fn settings_without_effect_are_reported_once() {
     for nodes in ["1", "2"] {
-        let mut run = Running::command(
-            command()
+        let mut run = Job::start(
+            muster_run()
                 .args(["--nodes", nodes, "--", "echo", "RAN"])
                 .env("MUSTER_PROFIL", "quiet")
                 .env("MUSTER_LOG", "foo")
@@ -110,7 +110,7 @@ fn settings_without_effect_are_reported_once() {
 #[test]
 fn a_missing_folder_for_output_is_reported_once() {
     let options = ["--nodes", "2", "-n", "4", "--output", "/nonexistent/%r"];
-    let mut run = Running::start(&options, Path::new("echo"), &["RAN"]);
+    let mut run = Job::of(&options, Path::new("echo"), &["RAN"]);
     let status = run.expect_end();
     let text = run.text();
     assert_eq!((status.code(), run.count("RAN")), (Some(1), 0), "{text}");
@@ -134,8 +134,8 @@ fn arguments_arrive_unchanged() {
     let many = (0..10_000).map(|number| number.to_string());
     // One line at a time, since two ranks print.
     let script = "test $# = 10001 && printf 'WAS %s\\n' \"$(printf '%s' \"$1\" | od -An -c | tr -d ' \\n')\"";
-    let mut run = Running::command(
-        command()
+    let mut run = Job::start(
+        muster_run()
             .args(["--nodes", "2", "--", "sh", "-c", script, "sh"])
             .arg(odd)
             .args(many),
@@ -151,7 +151,7 @@ fn arguments_arrive_unchanged() {
 fn a_job_runs_without_standard_streams() {
     let folder = tempfile::tempdir().expect("a folder");
     let pattern = format!("{}/%r", folder.path().display());
-    let muster = command();
+    let muster = muster_run();
     let mut shell = Command::new("sh");
     shell
         .args(["-c", "exec \"$0\" \"$@\" <&- >&- 2>&-"])
@@ -184,7 +184,7 @@ fn cc(compiler: &Path, folder: &Path, words: &[&str]) {
 }
 
 /// Asserts that the refusal names the library and the remedy, once for all nodes, and that no rank has run.
-fn expect_refused(run: &mut Running, library: &str) {
+fn expect_refused(run: &mut Job, library: &str) {
     let status = run.expect_end();
     let text = run.text();
     assert_eq!((status.code(), run.count("RAN")), (Some(127), 0), "{text}");
@@ -213,7 +213,7 @@ fn a_program_of_mpich_without_pmix_is_refused() {
         &["app.c", "-o", "app"],
     );
     let app = folder.path().join("app");
-    let mut run = Running::start(&["--nodes", "2", "-n", "4"], &app, &[]);
+    let mut run = Job::of(&["--nodes", "2", "-n", "4"], &app, &[]);
     expect_refused(&mut run, "libmpi.so.12");
 }
 
@@ -245,11 +245,11 @@ fn an_mpich_without_pmix_behind_another_program_is_reported() {
         &["app.c", "./libmpich.so.12", &rpath, "-o", "app"],
     );
     let app = folder.path().join("app");
-    let mut run = Running::start(&["--nodes", "2", "-n", "2"], &app, &[]);
+    let mut run = Job::of(&["--nodes", "2", "-n", "2"], &app, &[]);
     expect_refused(&mut run, "libmpich.so.12");
 
     let words = ["-n", "2", "--", "timeout", "60"];
-    let mut run = Running::command(command().args(words).arg(&app));
+    let mut run = Job::start(muster_run().args(words).arg(&app));
     let status = run.expect_end();
     let text = run.text();
     assert!(status.success() && run.count("RAN") == 2, "{text}");

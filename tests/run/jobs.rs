@@ -1,8 +1,10 @@
 //! `muster run` with a real MPI: unmodified programs survive the loss of ranks and nodes.
 
-use muster_tests::launch::{compile, job, processes_of, signal_all, venv};
-use muster_tests::ranks::wait_for_end;
-use muster_tests::running::{NODES, RANKS, Running, command};
+use muster_tests::compile::compile;
+use muster_tests::job::{Job, job};
+use muster_tests::launchers::{muster_run, venv};
+use muster_tests::process::{kill_at_once, name_of, signal_all, wait_for_ends};
+use muster_tests::survive::{NODES, RANKS};
 use muster_tests::{make_program, program, python_with, workspace};
 use rand::{Rng, SeedableRng};
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -15,7 +17,7 @@ use std::time::{Duration, Instant};
 #[test]
 fn a_job_without_faults() {
     job(|folder| {
-        let mut run = Running::survive(&["-v"], folder, &["0"]);
+        let mut run = Job::survive(&["-v"], folder, &["0"]);
         let ready = run.await_ready();
         let places: Vec<(usize, &str)> = ready
             .iter()
@@ -34,7 +36,7 @@ fn a_job_without_faults() {
 
 #[test]
 fn a_program_that_is_no_mpi_program() {
-    let mut run = Running::start(
+    let mut run = Job::of(
         &["--nodes", "2", "--ppn", "2", "--exit-policy", "worst"],
         Path::new("sh"),
         &["-c", "echo RAN $PMIX_RANK; exit $PMIX_RANK"],
@@ -61,7 +63,7 @@ fn the_first_failure_decides_with_exit_policy_first() {
         );
         let options = ["-v", "--nodes", "2", "--exit-policy", "first"];
         let begun = Instant::now();
-        let mut run = Running::start(&options, Path::new("sh"), &["-c", &script]);
+        let mut run = Job::of(&options, Path::new("sh"), &["-c", &script]);
         run.await_lines("UP", 2);
         // Each launcher counts from the time at which it had met the others: these times differ by at most
         // this.
@@ -86,7 +88,7 @@ fn a_lost_node_counts_for_the_worst_status() {
     let script = "if [ $PMIX_RANK = 1 ]; then kill -9 $PPID; exec sleep 60; fi; exit 4";
     for (policy, code) in [("worst", 137), ("first", 4), ("survivors", 4)] {
         let options = ["--nodes", "2", "--exit-policy", policy];
-        let mut run = Running::start(&options, Path::new("sh"), &["-c", script]);
+        let mut run = Job::of(&options, Path::new("sh"), &["-c", script]);
         let status = run.expect_end();
         assert_eq!(status.code(), Some(code), "{policy}: {}", run.text());
     }
@@ -97,7 +99,7 @@ fn a_lost_node_counts_for_the_worst_status() {
 fn the_status_of_a_job_is_its_own() {
     for (status, expected) in [(71, 71), (254, 254), (255, 254)] {
         let script = format!("exit {status}");
-        let mut run = Running::start(&["--nodes", "2"], Path::new("sh"), &["-c", &script]);
+        let mut run = Job::of(&["--nodes", "2"], Path::new("sh"), &["-c", &script]);
         let ended = run.expect_end();
         assert_eq!(ended.code(), Some(expected), "{status}: {}", run.text());
     }
@@ -109,10 +111,10 @@ fn ranks_are_bound_to_cores_of_their_own() {
     let list = ["Cpus_allowed_list", "/proc/self/status"];
     let own = std::fs::read_to_string("/proc/thread-self/status").expect("/proc");
     let own = own.lines().find(|line| line.starts_with(list[0]));
-    let mut run = Running::start(&["-n", "1", "--bind", "core"], Path::new("grep"), &list);
+    let mut run = Job::of(&["-n", "1", "--bind", "core"], Path::new("grep"), &list);
     assert!(run.expect_end().success());
     assert_eq!(run.count(own.expect("a list")), 1, "{}", run.text());
-    let mut run = Running::start(&["-n", "4000", "--bind", "core"], Path::new("true"), &[]);
+    let mut run = Job::of(&["-n", "4000", "--bind", "core"], Path::new("true"), &[]);
     let status = run.expect_end();
     let text = run.text();
     assert_eq!(status.code(), Some(2), "{text}");
@@ -123,7 +125,7 @@ fn ranks_are_bound_to_cores_of_their_own() {
     );
     // Two ranks, if there are two cores.
     let options = ["-n", "2", "--bind", "core", "--label"];
-    let mut run = Running::start(&options, Path::new("grep"), &list);
+    let mut run = Job::of(&options, Path::new("grep"), &list);
     let status = run.expect_end();
     let text = run.text();
     match status.code() {
@@ -144,7 +146,7 @@ fn ranks_are_bound_to_cores_of_their_own() {
 fn bound_ranks_know_what_they_share() {
     job(|folder| {
         let binary = compile(&venv("venv").join("mpicc"), "places", &[], folder);
-        let mut run = Running::start(&["-n", "2", "--bind", "core"], &binary, &[]);
+        let mut run = Job::of(&["-n", "2", "--bind", "core"], &binary, &[]);
         let status = run.expect_end();
         let text = run.text();
         if status.code() == Some(2) {
@@ -210,48 +212,39 @@ fn survive(fault: Fault) {
             Fault::TwoNodes => 4,
             _ => 2,
         };
-        let mut run = Running::survive(&["-v"], folder, &[&lost.to_string()]);
+        let mut run = Job::survive(&["-v"], folder, &[&lost.to_string()]);
         run.lines
             .push(format!("{fault:?}, MUSTER_TEST_SEED={seed}"));
         let ready = run.await_ready();
         let victim = ready[dice.random_range(0..RANKS)].clone();
         let of_node = ready.iter().filter(|one| one.node == victim.node);
         let ranks: Vec<Pid> = of_node.map(|one| one.pid).collect();
-        let directory = run.directory().join("m");
-        let mut everything = processes_of(&victim.node, &directory);
+        let mut everything = run.processes_of(&victim.node);
         assert!(
             everything.len() >= 4,
             "launcher, agent and ranks: {everything:?}"
         );
         if matches!(fault, Fault::TwoNodes) {
             let other = &ready[(victim.rank + 2) % RANKS];
-            everything.extend(processes_of(&other.node, &directory));
+            everything.extend(run.processes_of(&other.node));
         }
         run.listen_for(Duration::from_millis(dice.random_range(0..100)));
         match fault {
             Fault::Rank => signal_all(&[victim.pid], Signal::KILL),
             Fault::RanksOfNode => {
                 // Both at once, see tests/slurm/run.rs.
-                signal_all(&ranks, Signal::STOP);
-                signal_all(&ranks, Signal::KILL);
+                kill_at_once(&ranks);
             }
-            Fault::Node | Fault::TwoNodes => {
-                signal_all(&everything, Signal::STOP);
-                signal_all(&everything, Signal::KILL);
-            }
+            Fault::Node | Fault::TwoNodes => kill_at_once(&everything),
             Fault::Stopped => signal_all(&everything, Signal::STOP),
             Fault::Launcher => {
-                let launcher = everything.into_iter().find(|pid| is_launcher(*pid));
-                signal_all(&[launcher.expect("a launcher")], Signal::KILL);
+                everything.retain(|pid| name_of(*pid) == "muster");
+                assert_eq!(everything.len(), 1, "one launcher");
+                signal_all(&everything, Signal::KILL);
             }
         }
         run.expect_survivors(lost);
     });
-}
-
-fn is_launcher(pid: Pid) -> bool {
-    let path = format!("/proc/{}/comm", pid.as_raw_nonzero());
-    std::fs::read_to_string(path).is_ok_and(|name| name.trim() == "muster")
 }
 
 fn rand_seed() -> u64 {
@@ -298,20 +291,15 @@ fn a_killed_launcher_is_survived() {
 #[test]
 fn a_killed_parent_leaves_nothing() {
     let script = "echo UP; exec sleep 1000";
-    let mut run = Running::start(&["--nodes", "2"], Path::new("sh"), &["-c", script]);
+    let mut run = Job::of(&["--nodes", "2"], Path::new("sh"), &["-c", script]);
     run.await_lines("UP", 2);
-    let processes: Vec<Pid> = ["n1", "n2"]
-        .iter()
-        .flat_map(|node| processes_of(node, &run.directory().join("m")))
-        .collect();
+    let processes = ["n1", "n2"].map(|node| run.processes_of(node)).concat();
     assert!(
         processes.len() >= 6,
         "launchers, agents, ranks: {processes:?}"
     );
-    run.child.kill().expect("a child");
-    for pid in processes {
-        wait_for_end(pid.as_raw_nonzero().get() as u32);
-    }
+    run.signal(Signal::KILL);
+    wait_for_ends(&processes);
     run.expect_end();
 }
 
@@ -319,7 +307,7 @@ fn a_killed_parent_leaves_nothing() {
 #[test]
 fn a_death_before_the_end_of_mpi_init_is_a_failed_launch() {
     job(|folder| {
-        let mut run = Running::survive(&[], folder, &["die-early", "5"]);
+        let mut run = Job::survive(&[], folder, &["die-early", "5"]);
         let status = run.expect_end();
         let text = run.text();
         assert_eq!((status.code(), run.count("DONE")), (Some(3), 0), "{text}");
@@ -332,7 +320,7 @@ fn a_death_before_the_end_of_mpi_init_is_a_failed_launch() {
 #[test]
 fn an_abort_ends_the_job_on_every_node() {
     job(|folder| {
-        let mut run = Running::survive(&[], folder, &["abort", "6"]);
+        let mut run = Job::survive(&[], folder, &["abort", "6"]);
         let status = run.expect_end();
         let text = run.text();
         assert_eq!((status.code(), run.count("DONE")), (Some(5), 0), "{text}");
@@ -348,9 +336,9 @@ fn an_abort_ends_the_job_on_every_node() {
 fn a_signal_ends_the_job() {
     for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129)] {
         job(|folder| {
-            let mut run = Running::survive(&[], folder, &["1"]);
+            let mut run = Job::survive(&[], folder, &["1"]);
             run.await_ready();
-            signal_all(&[own(&run)], signal);
+            run.signal(signal);
             let status = run.expect_end();
             let text = run.text();
             assert_eq!(
@@ -370,14 +358,14 @@ const ORDERLY: &str =
 /// counts as one signal, not two (run-4).
 #[test]
 fn a_signal_of_the_terminal_leaves_ranks_their_grace_time() {
-    let mut run = Running::command(
-        command()
+    let mut run = Job::start(
+        muster_run()
             .args(["--nodes", "2", "-n", "4", "--grace", "60"])
             .args(["--", "sh", "-c", ORDERLY])
             .process_group(0),
     );
     run.await_lines("UP", 4);
-    kill_process_group(own(&run), Signal::INT).expect("it runs");
+    kill_process_group(run.pid(), Signal::INT).expect("it runs");
     let status = run.expect_end();
     let text = run.text();
     assert_eq!(
@@ -392,14 +380,14 @@ fn a_signal_of_the_terminal_leaves_ranks_their_grace_time() {
 #[test]
 fn all_processes_of_a_job_may_be_terminated_at_once() {
     let options = ["-n", "2", "--grace", "60"];
-    let mut run = Running::start(&options, Path::new("sh"), &["-c", ORDERLY]);
+    let mut run = Job::of(&options, Path::new("sh"), &["-c", ORDERLY]);
     run.await_lines("UP", 2);
-    let mut all = processes_of("n1", &run.directory().join("m"));
+    let mut all = run.processes_of("n1");
     assert!(
         all.len() >= 5,
         "supervisor, agent, launcher, two ranks: {all:?}"
     );
-    all.push(own(&run));
+    all.push(run.pid());
     signal_all(&all, Signal::STOP);
     signal_all(&all, Signal::TERM);
     signal_all(&all, Signal::CONT);
@@ -416,16 +404,14 @@ fn all_processes_of_a_job_may_be_terminated_at_once() {
 #[test]
 fn a_launcher_that_was_stopped_continues() {
     let script = "trap 'echo GO; exit 0' USR1; echo UP; while :; do sleep 0.05; done";
-    let mut run = Running::start(&["-n", "1"], Path::new("sh"), &["-c", script]);
+    let mut run = Job::of(&["-n", "1"], Path::new("sh"), &["-c", script]);
     run.await_lines("UP", 1);
-    let launchers: Vec<Pid> = processes_of("n1", &run.directory().join("m"))
-        .into_iter()
-        .filter(|pid| is_launcher(*pid))
-        .collect();
+    let mut launchers = run.processes_of("n1");
+    launchers.retain(|pid| name_of(*pid) == "muster");
     assert_eq!(launchers.len(), 1);
     signal_all(&launchers, Signal::STOP);
     // The parent forwards it; it arrives when the launcher continues.
-    signal_all(&[own(&run)], Signal::USR1);
+    run.signal(Signal::USR1);
     run.listen_for(Duration::from_millis(200));
     assert_eq!(run.count("GO"), 0, "{}", run.text());
     signal_all(&launchers, Signal::CONT);
@@ -450,7 +436,7 @@ fn ranks_inherit_from_their_launcher() {
         .env("MUSTER_AGENT", program("musterd"))
         .env("TWO", "2")
         .env_remove("MUSTER_DIR");
-    let mut run = Running::command(&mut shell);
+    let mut run = Job::start(&mut shell);
     let status = run.expect_end();
     let text = run.text();
     let expected = format!("HAS 0027 {} 1=one 2", place.display());
@@ -465,15 +451,15 @@ fn ranks_inherit_from_their_launcher() {
 #[test]
 fn user_signals_reach_the_ranks() {
     let script = "trap 'echo FIRST' USR1; trap 'echo SECOND; exit 0' USR2; echo UP; while :; do sleep 0.05; done";
-    let mut run = Running::start(
+    let mut run = Job::of(
         &["--nodes", "2", "-n", "4"],
         Path::new("sh"),
         &["-c", script],
     );
     run.await_lines("UP", 4);
-    signal_all(&[own(&run)], Signal::USR1);
+    run.signal(Signal::USR1);
     run.await_lines("FIRST", 4);
-    signal_all(&[own(&run)], Signal::USR2);
+    run.signal(Signal::USR2);
     assert!(run.expect_end().success(), "{}", run.text());
     assert_eq!(
         (run.count("FIRST"), run.count("SECOND")),
@@ -481,10 +467,6 @@ fn user_signals_reach_the_ranks() {
         "{}",
         run.text()
     );
-}
-
-fn own(run: &Running) -> Pid {
-    Pid::from_raw(run.child.id() as i32).expect("a pid")
 }
 
 /// Without a standard input ranks run as well; if there is one, the first rank reads it.
@@ -498,7 +480,7 @@ fn standard_input_is_the_first_ranks_or_closed() {
     ] {
         let mut shell = Command::new("bash");
         let line = format!("exec \"$0\" \"$@\" {redirection}");
-        let muster = command();
+        let muster = muster_run();
         shell
             .arg("-c")
             .arg(line)
@@ -511,7 +493,7 @@ fn standard_input_is_the_first_ranks_or_closed() {
                 None => shell.env_remove(name),
             };
         }
-        let mut run = Running::command(&mut shell);
+        let mut run = Job::start(&mut shell);
         let status = run.expect_end();
         let text = run.text();
         assert!(status.success(), "{redirection}: {text}");
@@ -568,7 +550,7 @@ fn an_impossible_job_is_refused() {
         ),
         (&["-x", "=5"], "true", 2, "-x =5 does not name a variable"),
     ] {
-        let mut run = Running::start(options, Path::new(binary), &[]);
+        let mut run = Job::of(options, Path::new(binary), &[]);
         let status = run.expect_end();
         let text = run.text();
         assert_eq!(status.code(), Some(code), "{text}");
@@ -583,7 +565,7 @@ fn a_script_without_its_interpreter_is_refused() {
     let folder = tempfile::tempdir().expect("a folder");
     let script = folder.path().join("script");
     make_program(&script, "#!/nonexistent/interpreter\n");
-    let mut run = Running::start(&["--nodes", "4"], &script, &[]);
+    let mut run = Job::of(&["--nodes", "4"], &script, &[]);
     let status = run.expect_end();
     let text = run.text();
     assert_eq!(status.code(), Some(127), "{text}");
@@ -601,9 +583,9 @@ fn processes_that_ranks_have_started_end_with_them() {
     // SIGINT is ignored in it, as a shell does for background processes.
     let script = "sleep 7777 & echo CHILD $!; wait; true";
     let options = ["--nodes", "2", "-n", "2"];
-    let mut run = Running::start(&options, Path::new("sh"), &["-c", script]);
+    let mut run = Job::of(&options, Path::new("sh"), &["-c", script]);
     run.await_lines("CHILD", 2);
-    signal_all(&[own(&run)], Signal::INT);
+    run.signal(Signal::INT);
     let status = run.expect_end();
     assert_eq!(status.code(), Some(130), "{}", run.text());
     for line in &run.lines {
@@ -615,9 +597,9 @@ fn processes_that_ranks_have_started_end_with_them() {
     }
     let program = "trap 'echo TOLD; exit 0' USR1; echo UP; while :; do sleep 0.05; done";
     let script = format!("trap : USR1; sh -c \"{program}\"; true");
-    let mut run = Running::start(&options, Path::new("sh"), &["-c", &script]);
+    let mut run = Job::of(&options, Path::new("sh"), &["-c", &script]);
     run.await_lines("UP", 2);
-    signal_all(&[own(&run)], Signal::USR1);
+    run.signal(Signal::USR1);
     let status = run.expect_end();
     assert!(status.success() && run.count("TOLD") == 2, "{}", run.text());
 }
@@ -684,7 +666,7 @@ fn a_libpmix_that_cannot_serve_is_refused() {
         (Path::new("libc.so.6"), "PMIx 4 or later is needed"),
         (&old, "is OpenPMIx 3.2.3; PMIx 4 or later is needed"),
     ] {
-        let mut run = Running::command(command().arg("true").env("MUSTER_LIBPMIX", path));
+        let mut run = Job::start(muster_run().arg("true").env("MUSTER_LIBPMIX", path));
         let status = run.expect_end();
         let text = run.text();
         assert!(!status.success(), "{text}");
@@ -702,7 +684,7 @@ fn ranks_may_end_at_very_different_times() {
         let gate = folder.join("gate");
         let words = [gate.to_str().expect("a path in UTF-8")];
         let options = ["--nodes", "2", "-n", "2", "--start-timeout", "20"];
-        let mut run = Running::start(&options, &binary, &words);
+        let mut run = Job::of(&options, &binary, &words);
         run.await_lines("UP", 2);
         run.await_lines("muster run: n2: ranks have been waiting for ", 1);
         // Until then the job would have been ended.
@@ -721,7 +703,7 @@ fn messages_and_collectives_run_unchanged() {
         for compiler in [venv("venv").join("mpicc"), "mpicc.openmpi".into()] {
             for (program, words) in [("sum", &["SUM 6 of 4"][..]), ("ring", &["HELLO", "ROUND"])] {
                 let binary = compile(&compiler, program, &[], folder);
-                let mut run = Running::start(&["--nodes", "2", "-n", "4"], &binary, &[]);
+                let mut run = Job::of(&["--nodes", "2", "-n", "4"], &binary, &[]);
                 let status = run.expect_end();
                 let text = run.text();
                 assert_eq!(status.code(), Some(0), "{text}");
@@ -743,11 +725,11 @@ fn mpi4py_runs_unchanged() {
         let script = workspace().join("tests/programs/mpi4py_check.py");
         let script = script.to_str().expect("a path in UTF-8");
         let nodes = ["--nodes", "2", "-n", "4"];
-        let mut run = Running::start(&nodes, &python, &[script]);
+        let mut run = Job::of(&nodes, &python, &[script]);
         let status = run.expect_end();
         let text = run.text();
         assert!(status.success() && run.count("RIGHT ") == 4, "{text}");
-        let mut run = Running::start(&nodes, &python, &["-m", "mpi4py.bench", "ringtest"]);
+        let mut run = Job::of(&nodes, &python, &["-m", "mpi4py.bench", "ringtest"]);
         let status = run.expect_end();
         let text = run.text();
         assert!(status.success() && text.contains("(4 processes"), "{text}");

@@ -2,10 +2,10 @@
 //! launcher behaves and ends as it does without Muster.
 
 use muster_tests::cluster::{Cluster, Run, signal};
+use muster_tests::compile::compile;
 use muster_tests::death::{Death, await_written, request_death, run_with_death, written};
-use muster_tests::launch::{
-    Outcome, compile, job, open_mpi_4, open_mpi_5, open_mpi_5_on_two_nodes, run, run_with, venv,
-};
+use muster_tests::job::{Job, job};
+use muster_tests::launchers::{open_mpi_4, open_mpi_5, open_mpi_5_on_two_nodes, venv};
 use muster_tests::workspace;
 use rustix::process::Signal;
 use std::net::UdpSocket;
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A job of four ranks whose last one dies; every survivor is notified. `held`: until they are, their
 /// launcher is stopped, since it would end them.
-fn job_with_death(launcher: &mut Command, folder: &Path, held: bool) -> Outcome {
+fn job_with_death(launcher: &mut Command, folder: &Path, held: bool) -> Job {
     let death = Death {
         when: ("READY", 4),
         written: ("told", 3),
@@ -75,7 +75,7 @@ fn mpich_without_pmix() {
         let _taken = UdpSocket::bind(format!("127.{net}.1:7741")).expect("a free port");
         launcher.env("TOLD_NET", net);
         // As soon as one rank has ended, the launcher ends the others.
-        let outcome = job_with_death(&mut launcher, folder, true);
+        let mut outcome = job_with_death(&mut launcher, folder, true);
         expect_told(folder, "rank 3 on n1 ");
         outcome.expect_end();
     });
@@ -93,7 +93,7 @@ fn open_mpi_5_by_an_allgather() {
             .arg(&program)
             .arg("records")
             .env("TOLD_NET", net());
-        let outcome = job_with_death(&mut launcher, folder, false);
+        let mut outcome = job_with_death(&mut launcher, folder, false);
         expect_told(folder, "rank 3 on n1 ");
         outcome.expect_end();
     });
@@ -135,10 +135,9 @@ fn fortran_by_an_allgather() {
             .arg(&program)
             .env("TOLD_NET", net());
         // With recovery mpirun does not always end by itself.
-        let outcome = run_with(&mut launcher, folder, |lines| {
-            let count = |word: &str| lines.iter().filter(|line| line.starts_with(word)).count();
-            count("FAIL") == 0 && count("DONE") < 3
-        });
+        let mut outcome = Job::launch(&mut launcher, folder);
+        outcome.read_until(|job| job.count("FAIL") > 0 || job.count("DONE") == 3);
+        outcome.stop();
         let counts = ["FAIL", "DONE"].map(|word| outcome.count(word));
         assert_eq!(counts, [0, 3], "{}", outcome.text());
     });
@@ -151,7 +150,7 @@ fn open_mpi_4_by_default() {
     job(|folder| {
         let program = compile_told(Path::new("mpicc.openmpi"), folder);
         let mut launcher = open_mpi_4();
-        let outcome = job_with_death(launcher.args(["-n", "4"]).arg(&program), folder, true);
+        let mut outcome = job_with_death(launcher.args(["-n", "4"]).arg(&program), folder, true);
         assert!(!outcome.expect_end().success());
     });
 }
@@ -176,7 +175,7 @@ fn open_mpi_5_by_default() {
     job(|folder| {
         let program = compile_told(&venv("venv").join("mpicc"), folder);
         let mut launcher = open_mpi_5();
-        let outcome = job_with_death(launcher.args(["-n", "4"]).arg(&program), folder, true);
+        let mut outcome = job_with_death(launcher.args(["-n", "4"]).arg(&program), folder, true);
         assert!(!outcome.expect_end().success());
     });
 }
@@ -190,7 +189,7 @@ fn open_mpi_5_with_fault_tolerance() {
         launcher
             .args(["--with-ft", "ulfm", "-n", "4"])
             .arg(&program);
-        let outcome = job_with_death(&mut launcher, folder, false);
+        let mut outcome = job_with_death(&mut launcher, folder, false);
         outcome.expect_end();
     });
 }
@@ -206,7 +205,7 @@ fn muster_before_open_mpi_5() {
             .arg(&program)
             .arg("early")
             .envs([("MUSTER_ULFM", "1"), ("MUSTER_PROFILE", "quiet")]);
-        let outcome = job_with_death(&mut launcher, folder, false);
+        let mut outcome = job_with_death(&mut launcher, folder, false);
         expect_told(folder, "rank 3 on n2 ");
         outcome.expect_end();
     });
@@ -223,7 +222,7 @@ fn muster_after_open_mpi_5() {
             .arg(&program)
             .arg("late")
             .env("MUSTER_ULFM", "1");
-        let outcome = job_with_death(&mut launcher, folder, false);
+        let mut outcome = job_with_death(&mut launcher, folder, false);
         outcome.expect_end();
     });
 }
@@ -258,7 +257,7 @@ fn spawned_children_are_a_job_of_their_own() {
             written: ("told", 1),
             held: false,
         };
-        let outcome = run_with_death(launcher.arg(&program).arg("spawn"), folder, &death);
+        let mut outcome = run_with_death(launcher.arg(&program).arg("spawn"), folder, &death);
         let ends = ["FAIL", "READY", "SPAWNED"].map(|word| outcome.count(word));
         assert_eq!(ends, [0, 4, 2], "{}", outcome.text());
         let event = written(folder, "told", 0).unwrap_or_default();
@@ -280,7 +279,7 @@ fn a_singleton() {
             .env("MUSTER_JOB", "singleton")
             .env("MUSTER_RANK", "0")
             .env("MUSTER_RAILS", "127.0.0.1:0@udp0");
-        let outcome = run(&mut command, folder);
+        let mut outcome = Job::run(&mut command, folder);
         assert_eq!((outcome.count("READY"), outcome.count("FAIL")), (1, 0));
         let status = outcome.expect_end();
         assert!(status.success(), "{status}, signal {:?}", status.signal());
@@ -379,7 +378,7 @@ fn a_launcher_that_did_not_start_is_started_again() {
     job(|folder| {
         let script = "if mkdir tried; then echo A daemon failed to report back after being spawned; exit 213; fi; \
                       echo READY";
-        let outcome = run(Command::new("sh").args(["-c", script]), folder);
+        let mut outcome = Job::run(Command::new("sh").args(["-c", script]), folder);
         assert_eq!(outcome.lines, ["READY"]);
         assert!(outcome.expect_end().success());
     });

@@ -1,20 +1,18 @@
 //! `muster run`: nodes and ranks that are lost when the loss is hardest to report (run-4).
 
-use muster_tests::launch::{compile, job, processes_of, signal_all, venv};
-use muster_tests::ranks::wait_for_end;
-use muster_tests::running::{Running, build_pmix, command};
+use muster_tests::compile::{build_pmix, compile};
+use muster_tests::job::{Job, job};
+use muster_tests::launchers::{muster_run, venv};
+use muster_tests::process::{kill_at_once, name_of, signal_all, wait_for_ends};
 use muster_tests::{make_program, program};
 use rustix::process::{Pid, Signal};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The processes of a node with this name.
-fn named(run: &Running, node: &str, name: &str) -> Vec<Pid> {
-    let mut all = processes_of(node, &run.directory().join("m"));
-    all.retain(|pid| {
-        let path = format!("/proc/{}/comm", pid.as_raw_nonzero());
-        std::fs::read_to_string(path).is_ok_and(|found| found.trim() == name)
-    });
+fn named(run: &Job, node: &str, name: &str) -> Vec<Pid> {
+    let mut all = run.processes_of(node);
+    all.retain(|pid| name_of(*pid) == name);
     all
 }
 
@@ -41,21 +39,18 @@ fn a_node_whose_agent_returns_after_the_job_is_given_up() {
         file("end").display()
     );
     let agent = agent_that_waits(folder.path());
-    let mut run = Running::command(
-        command()
+    let mut run = Job::start(
+        muster_run()
             .env("MUSTER_AGENT", agent)
             .args(["--nodes", "2", "--", "sh", "-c", &script]),
     );
     run.await_lines("UP", 2);
-    let other = processes_of("n1", &run.directory().join("m"));
+    let other = run.processes_of("n1");
     std::fs::write(file("held"), "").expect("a file");
     let agents = named(&run, "n2", "musterd");
-    signal_all(&agents, Signal::STOP);
-    signal_all(&agents, Signal::KILL);
+    kill_at_once(&agents);
     std::fs::write(file("end"), "").expect("a file");
-    for pid in other {
-        wait_for_end(pid.as_raw_nonzero().get() as u32);
-    }
+    wait_for_ends(&other);
     std::fs::write(file("go"), "").expect("a file");
     let status = run.expect_end();
     let text = run.text();
@@ -71,7 +66,7 @@ fn lose_agent(signal: Signal) {
         // The survivors stay until the node has learned that it is lost.
         let file = folder.join("lost");
         let until = format!("SURVIVE_UNTIL={}", file.display());
-        let mut run = Running::survive(&["-v", "-x", &until], folder, &["2"]);
+        let mut run = Job::survive(&["-v", "-x", &until], folder, &["2"]);
         run.await_ready();
         let agents = named(&run, "n3", "musterd");
         assert!(agents.len() >= 2, "supervisor and worker: {agents:?}");
@@ -97,14 +92,13 @@ fn an_agent_that_hangs_takes_its_node_with_it() {
 }
 
 /// Kills all processes of n3; the job must end and report it, once.
-fn expect_ended_by_node(mut run: Running, why: &str) {
-    let everything = processes_of("n3", &run.directory().join("m"));
+fn expect_ended_by_node(mut run: Job, why: &str) {
+    let everything = run.processes_of("n3");
     assert!(
         everything.len() >= 4,
         "launcher, agent and ranks: {everything:?}"
     );
-    signal_all(&everything, Signal::STOP);
-    signal_all(&everything, Signal::KILL);
+    kill_at_once(&everything);
     let status = run.expect_end();
     let text = run.text();
     assert_eq!((status.code(), run.count("DONE")), (Some(137), 0), "{text}");
@@ -119,12 +113,12 @@ fn expect_ended_by_node(mut run: Running, why: &str) {
 fn a_lost_node_ends_a_job_that_cannot_live_without_it() {
     job(|folder| {
         let four = compile("mpicc.openmpi".as_ref(), "waits", &[], folder);
-        let mut run = Running::start(&["--nodes", "4", "-n", "4"], &four, &[]);
+        let mut run = Job::of(&["--nodes", "4", "-n", "4"], &four, &[]);
         run.await_lines("UP ", 4);
         expect_ended_by_node(run, "its MPI is not known to have fault tolerance");
         let gate = format!("SURVIVE_UNTIL={}", folder.join("never").display());
         let options = ["--on-loss=abort", "-x", &gate];
-        let mut run = Running::survive(&options, folder, &["2"]);
+        let mut run = Job::survive(&options, folder, &["2"]);
         run.await_ready();
         expect_ended_by_node(run, "--on-loss=abort");
     });
@@ -132,7 +126,7 @@ fn a_lost_node_ends_a_job_that_cannot_live_without_it() {
 
 /// A job whose rank 5, on n3, stops before this fence, while all others are in it or about to be.
 struct Halted {
-    run: Running,
+    run: Job,
     go: PathBuf,
 }
 
@@ -151,8 +145,8 @@ impl Halted {
     fn start(folder: &Path, binary: &Path, words: &[&str], turn: usize) -> Self {
         let go = folder.join(format!("go-{turn}"));
         let preload = build_pmix("halts", &["-shared", "-fPIC", "-Wl,--as-needed"], folder);
-        let mut run = Running::command(
-            command()
+        let mut run = Job::start(
+            muster_run()
                 .args(["--nodes", "4", "-n", "8", "-x"])
                 .arg(format!("LD_PRELOAD={}", preload.display()))
                 .args(["-x", "HALTS_RANK=5", "-x", &format!("HALTS_TURN={turn}")])
@@ -220,13 +214,12 @@ fn a_node_that_is_lost_within_mpi_init_is_a_failed_launch() {
         let binary = compile(&venv("venv").join("mpicc"), "survive", &[], folder);
         for turn in 1..=FENCES {
             let halted = Halted::start(folder, &binary, &["0"], turn);
-            let everything = processes_of("n3", &halted.run.directory().join("m"));
+            let everything = halted.run.processes_of("n3");
             assert!(
                 everything.len() >= 4,
                 "launcher, agent and ranks: {everything:?}"
             );
-            signal_all(&everything, Signal::STOP);
-            signal_all(&everything, Signal::KILL);
+            kill_at_once(&everything);
             halted.expect_failure(1, &NODE_LOST);
         }
     });

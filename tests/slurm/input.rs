@@ -3,8 +3,8 @@
 //! (slurm-1).
 
 use muster_tests::cluster::{Cluster, NODES, signal};
+use muster_tests::process::wait_for_end;
 use muster_tests::program;
-use muster_tests::ranks::wait_for_end;
 use muster_tests::steps::{LIVES_ON, all_alive, on_host, plugin, step};
 use rustix::process::Signal;
 use std::fs;

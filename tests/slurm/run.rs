@@ -2,9 +2,10 @@
 //! ranks and of whole nodes, including their Slurm daemons (run-1, run-2, slurm-4).
 
 use muster_tests::cluster::{Cluster, NODES, Process, Run, signal};
-use muster_tests::launch::{compile, venv};
+use muster_tests::compile::compile;
+use muster_tests::launchers::venv;
+use muster_tests::process::wait_for_end;
 use muster_tests::program;
-use muster_tests::ranks::wait_for_end;
 use muster_tests::table::{NODE, RANK, SHRUNK, Start, observed};
 use rand::{Rng, SeedableRng};
 use rustix::process::Signal;

@@ -2,7 +2,7 @@
 //! gets one (run-4).
 
 use muster_tests::cluster::{Cluster, Run};
-use muster_tests::launch::compile;
+use muster_tests::compile::compile;
 use muster_tests::program;
 use std::path::Path;
 

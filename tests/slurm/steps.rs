@@ -2,10 +2,9 @@
 //! users, repeated and concurrent, with a clean end (slurm-3).
 
 use muster_tests::cluster::{Cluster, NODES, Process, Run, kill, signal};
-use muster_tests::ranks::wait_for_end;
-use muster_tests::steps::{
-    LIVES_ON, all_alive, plugin, service, step, worker, worker_program, workers,
-};
+use muster_tests::process::wait_for_end;
+use muster_tests::rank::rank_program;
+use muster_tests::steps::{LIVES_ON, all_alive, plugin, service, step, worker, workers};
 use muster_tests::{program, until};
 use rustix::process::Signal;
 use std::fs;
@@ -96,7 +95,7 @@ fn the_ends_of_tasks_that_never_attached_are_reported() {
     command.args(["--nodes=4", "--ntasks=5", "--label", "--muster"]);
     command.args(LIVES_ON).args(["sh", "-c", line]);
     command.env("MUSTER_JOURNAL", path("journal"));
-    let mut run = cluster.run(command.env("RANK", worker_program()));
+    let mut run = cluster.run(command.env("RANK", rank_program()));
     let nodes = "n1=Alive n2=Alive n3=Alive n4=Alive";
     let before = format!("{nodes} 0=Alive 1=Unknown 2=Unknown 3=Alive");
     run.await_view([0, 3], &before);
@@ -262,7 +261,7 @@ fn two_jobs_of_two_users_at_once() {
         fs::copy(path, &own).expect("a copy");
         own
     };
-    let rank = copy(Path::new(&worker_program()));
+    let rank = copy(Path::new(&rank_program()));
     let muster = cluster.folder().join("ask");
     fs::copy(program("muster"), &muster).expect("a copy");
     let muster = muster.display().to_string();
@@ -404,7 +403,7 @@ fn a_requeued_job_starts_from_the_beginning() {
     let mut submit = cluster.command("sbatch");
     submit.args(["--parsable", "--requeue", "--nodes=4", "--ntasks=4"]);
     submit.args(["--output", &path("batch"), &path("talking")]);
-    let output = submit.env("RANK", worker_program()).output();
+    let output = submit.env("RANK", rank_program()).output();
     let output = output.expect("nsenter can be started");
     let job = String::from_utf8_lossy(&output.stdout).trim().to_owned();
     assert!(output.status.success(), "{output:?}");

@@ -2,7 +2,8 @@
 
 use muster_tests::cluster::{Cluster, NODES, kill};
 use muster_tests::program;
-use muster_tests::steps::{LIVES_ON, all_alive, plugin, worker_program};
+use muster_tests::rank::rank_program;
+use muster_tests::steps::{LIVES_ON, all_alive, plugin};
 use std::io::Write;
 use std::process::{Command, Stdio};
 
@@ -70,7 +71,7 @@ fn the_switches_of_slurm_are_the_zones_of_a_step() {
     command
         .args(["--nodes=4", "--ntasks=4", "--label", "--muster"])
         .args(LIVES_ON)
-        .arg(worker_program())
+        .arg(rank_program())
         .env("MUSTER_ZONES", zones);
     let mut run = cluster.run(&mut command);
     run.await_view(0..NODES, &all_alive());

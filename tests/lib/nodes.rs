@@ -1,38 +1,32 @@
-//! A job on several emulated nodes of this machine: real ranks, real agents in job mode.
+//! A job whose ranks the test itself starts, on several emulated nodes of this machine: real agents in job mode.
 //!
 //! Nodes differ in `MUSTER_NODE` and in their addresses in 127/8. Agents are started by their first client,
 //! as in a real job, and are found through `/proc` by the directory on their command line. All processes of a
 //! test are ended, by pid, when the job is dropped, also when the test has failed.
 
-use crate::DEADLINE;
+use crate::process::{signal, wait_for_end};
 use crate::program;
-use crate::until;
+use crate::rank::{Rank, alive, rank_program};
 use muster_ipc::AgentDirectory;
 use muster_sys::procfs;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
-use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use rustix::process::Signal;
 use std::fs::{self, Permissions};
-use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::mpsc::Receiver;
-use std::time::Instant;
 
 /// Rails of every node.
 const RAILS: usize = 2;
 /// Jobs that a test process can have without using an address twice.
-const JOBS_MAX: u32 = 32;
+const JOBS_MAX: u32 = 128;
 
 /// The port of a job's rails, unless it shares its nodes with another job.
 const PORT: u16 = 7741;
 
 /// A job: its directory, key and addresses. Ends all its agents when dropped.
-pub struct Job {
+pub struct Nodes {
     directory: Arc<tempfile::TempDir>,
     key: PathBuf,
     name: String,
@@ -50,9 +44,11 @@ pub struct Job {
     profile: &'static str,
     /// Nodes of each zone, if the job has zones.
     zone: Option<usize>,
+    /// Further variables of its ranks and agents.
+    variables: Vec<(&'static str, String)>,
 }
 
-impl Job {
+impl Nodes {
     /// A new job for nodes `n1` to `n<nodes>`.
     ///
     /// # Panics
@@ -77,6 +73,7 @@ impl Job {
             linger_ms: 100,
             profile: "standard",
             zone: None,
+            variables: Vec::new(),
         }
     }
 
@@ -110,6 +107,12 @@ impl Job {
         self
     }
 
+    /// Sets a variable for its ranks and the agents that they start.
+    pub fn with_variable(mut self, name: &'static str, value: &str) -> Self {
+        self.variables.push((name, value.to_owned()));
+        self
+    }
+
     /// Another job on the same nodes, with the same base directory and addresses, and other ports.
     ///
     /// # Panics
@@ -121,6 +124,7 @@ impl Job {
             key: write_key(self.directory(), &format!("key-{port}")),
             name: format!("{}-{port}", self.name),
             port,
+            variables: self.variables.clone(),
             ..*self
         }
     }
@@ -157,14 +161,55 @@ impl Job {
             .expect("names fit")
     }
 
+    /// Starts this many ranks on each node, the first ones on n1. All of them see all nodes and ranks alive.
+    ///
+    /// # Panics
+    /// If one cannot be started, or they do not see each other before the deadline.
+    pub fn start_all(&self, per_node: u32) -> Vec<Rank> {
+        let count = self.nodes as u32 * per_node;
+        let start = |rank| self.start(1 + (rank / per_node) as usize, rank);
+        let mut ranks: Vec<Rank> = (0..count).map(start).collect();
+        let view = alive(self.nodes, count);
+        ranks.iter_mut().for_each(|rank| rank.await_states(&view));
+        ranks
+    }
+
+    /// Starts a rank on a node and waits until its agent has accepted it.
+    ///
+    /// # Panics
+    /// If it cannot be started or is refused.
+    pub fn start(&self, node: usize, rank: u32) -> Rank {
+        self.begin(node, rank).attached()
+    }
+
+    /// Starts a rank on a node.
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    pub fn begin(&self, node: usize, rank: u32) -> Rank {
+        let name = format!("rank {rank} on n{node}");
+        Rank::start(&mut self.rank(node, rank), &name)
+    }
+
     /// The command of a rank on a node, not started yet: its environment may be changed.
-    pub fn command(&self, rank_program: &str, node: usize, rank: u32) -> Command {
+    pub fn rank(&self, node: usize, rank: u32) -> Command {
+        self.command(&rank_program(), node, rank)
+    }
+
+    /// The same for another program, which may start the rank.
+    pub fn command(&self, program: &str, node: usize, rank: u32) -> Command {
+        let mut command = as_user(self.user, program);
+        self.place(&mut command, node, rank);
+        command
+    }
+
+    /// Makes a command that of a rank on a node.
+    pub fn place(&self, command: &mut Command, node: usize, rank: u32) {
         let seed = |n| match self.zone {
             Some(_) => format!("n{n}={}", self.rails(n)),
             None => self.rails(n),
         };
         let all: Vec<_> = (1..=self.nodes).map(seed).collect();
-        let mut command = as_user(self.user, rank_program);
         if let Some(zone) = self.zone {
             command
                 .env("MUSTER_ZONES", zone.to_string())
@@ -181,8 +226,8 @@ impl Job {
             .env("MUSTER_KEY_FILE", &self.key)
             .env("MUSTER_AGENT", program("musterd"))
             .env("MUSTER_LINGER_MS", self.linger_ms.to_string())
-            .env("MUSTER_LOG", "info");
-        command
+            .env("MUSTER_LOG", "info")
+            .envs(self.variables.iter().map(|(name, value)| (name, value)));
     }
 
     /// The rails of a node, with fixed ports, as `MUSTER_RAILS` has them.
@@ -217,6 +262,16 @@ impl Job {
         }
     }
 
+    /// Kills the worker of a node's agent and waits for its end; the supervisor starts another one.
+    ///
+    /// # Panics
+    /// If the agent does not run.
+    pub fn kill_worker(&self, node: usize) {
+        let (_, worker) = self.agent(node).pair();
+        signal(worker, Signal::KILL);
+        wait_for_end(worker);
+    }
+
     fn agent_pids(&self, node: usize) -> Vec<u32> {
         agents_with(&self.key_of(node))
     }
@@ -227,7 +282,7 @@ impl Job {
     }
 }
 
-impl Drop for Job {
+impl Drop for Nodes {
     fn drop(&mut self) {
         for node in 1..=self.nodes {
             if std::thread::panicking() {
@@ -310,227 +365,4 @@ impl Agent {
             _ => panic!("supervisor or worker is missing: {self:?}"),
         }
     }
-}
-
-/// A running rank. It is killed when dropped.
-pub struct Rank {
-    child: Child,
-    input: ChildStdin,
-    lines: Receiver<String>,
-    /// Lines that were read while the test waited for another one.
-    passed: RefCell<VecDeque<String>>,
-    name: String,
-}
-
-impl Rank {
-    /// Starts a rank.
-    ///
-    /// # Panics
-    /// If it cannot be started.
-    pub fn start(command: &mut Command, name: &str) -> Self {
-        let mut child = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("the rank can be started");
-        let lines = crate::lines_of(&mut child);
-        let input = child.stdin.take().expect("stdin is piped");
-        Self {
-            child,
-            input,
-            lines,
-            passed: RefCell::default(),
-            name: name.to_owned(),
-        }
-    }
-
-    /// Its process.
-    pub fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
-    /// Sends it a command.
-    pub fn send(&mut self, command: &str) {
-        // If it has died meanwhile, the missing output shows that.
-        let _ = writeln!(self.input, "{command}");
-    }
-
-    /// Waits for a line that `wanted` accepts, and returns it. Lines before it are kept for
-    /// [`Rank::take_passed`]; lines that were read before are not checked again.
-    ///
-    /// # Panics
-    /// If none comes before the deadline, or the rank has ended.
-    pub fn await_line(&self, mut wanted: impl FnMut(&str) -> bool) -> String {
-        let end = Instant::now() + DEADLINE;
-        loop {
-            let rest = end.saturating_duration_since(Instant::now());
-            match self.lines.recv_timeout(rest) {
-                Ok(line) if wanted(&line) => return line,
-                Ok(line) => self.passed.borrow_mut().push_back(line),
-                Err(cause) => panic!("{}: {cause}; lines before it: {:?}", self.name, self.passed),
-            }
-        }
-    }
-
-    /// Waits for a line that begins with all of these words.
-    ///
-    /// # Panics
-    /// See [`Rank::await_line`].
-    pub fn await_words(&self, words: &[&str]) -> String {
-        self.await_line(|line| has_words(line, words))
-    }
-
-    /// Waits until there is a line with each of these lists of words, in any order.
-    ///
-    /// # Panics
-    /// See [`Rank::await_line`].
-    pub fn await_each(&self, lists: &[&[&str]]) {
-        let mut missing = lists.to_vec();
-        while !missing.is_empty() {
-            let mut found = None;
-            let line = self.await_line(|line| {
-                found = missing.iter().position(|words| has_words(line, words));
-                found.is_some()
-            });
-            match found {
-                Some(index) => drop(missing.swap_remove(index)),
-                None => self.passed.borrow_mut().push_back(line),
-            }
-        }
-    }
-
-    /// The lines that were passed over until now.
-    pub fn take_passed(&self) -> Vec<String> {
-        self.passed.borrow_mut().drain(..).collect()
-    }
-
-    /// Requests its view until that is `expected`; repeats the request after every event.
-    ///
-    /// # Panics
-    /// If it does not become so before the deadline.
-    pub fn await_states(&mut self, expected: &str) {
-        let expected = format!("STATES {expected}");
-        self.await_view(|view| view == expected);
-    }
-
-    /// Requests its view until `wanted` accepts it; repeats the request after every event.
-    ///
-    /// # Panics
-    /// If it does not become so before the deadline.
-    pub fn await_view(&mut self, wanted: impl Fn(&str) -> bool) {
-        let is_event = |line: &str| line.starts_with("EVENT");
-        loop {
-            self.send("states");
-            let before = self.passed.borrow().len();
-            let view = self.await_words(&["STATES"]);
-            if wanted(&view) {
-                return;
-            }
-            // Events that were printed while the view was read may be missing in it.
-            let overtaken = self
-                .passed
-                .borrow()
-                .range(before..)
-                .any(|line| is_event(line));
-            self.passed.borrow_mut().push_back(view);
-            if !overtaken {
-                let news = self.await_line(is_event);
-                self.passed.borrow_mut().push_back(news);
-            }
-        }
-    }
-
-    /// Requests its view until that contains this word, also where no event announces it.
-    ///
-    /// # Panics
-    /// If it does not before the deadline.
-    pub fn await_in_view(&mut self, word: &str) {
-        let view = RefCell::new(String::new());
-        let missing = || format!("{word} in {}", view.borrow());
-        until(missing, || {
-            self.send("states");
-            view.replace(self.await_words(&["STATES"]));
-            let has_it = view.borrow().split(' ').any(|one| one == word);
-            has_it.then_some(())
-        });
-    }
-
-    /// A counter of its agent.
-    ///
-    /// # Panics
-    /// If there is no counter with this name.
-    pub fn counter(&mut self, name: &str) -> u64 {
-        self.send(&format!("stats {name}"));
-        let answer = self.await_words(&["STATS", name]);
-        let number = answer.split(' ').nth(2).expect("a number");
-        number.parse().expect("a number")
-    }
-
-    /// Polls until a counter of its agent has at least this value.
-    ///
-    /// # Panics
-    /// If it does not become so before the deadline.
-    pub fn await_counter(&mut self, name: &str, least: u64) {
-        let count = Cell::new(0);
-        let stays = || format!("{name} is still {}", count.get());
-        until(stays, || {
-            count.set(self.counter(name));
-            (count.get() >= least).then_some(())
-        });
-    }
-
-    /// Waits for its end. Returns its exit code.
-    ///
-    /// # Panics
-    /// If it does not end before the deadline.
-    pub fn await_end(mut self) -> Option<i32> {
-        wait_for_end(self.pid());
-        self.child.wait().ok().and_then(|status| status.code())
-    }
-
-    /// Kills it and waits for its end.
-    pub fn kill(mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-impl Drop for Rank {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// Whether a line has these words, in this order.
-fn has_words(line: &str, words: &[&str]) -> bool {
-    let mut parts = line.split(' ');
-    words.iter().all(|word| parts.any(|part| part == *word))
-}
-
-/// Sends a signal to a process; one that has ended is no error.
-pub fn signal(pid: u32, signal: Signal) {
-    if let Some(pid) = Pid::from_raw(pid as i32) {
-        let _ = kill_process(pid, signal);
-    }
-}
-
-/// Waits until a process has ended, also one that is no child of this process.
-///
-/// # Panics
-/// If it does not end before the deadline.
-pub fn wait_for_end(pid: u32) {
-    let Some(raw) = Pid::from_raw(pid as i32) else {
-        return;
-    };
-    let Ok(descriptor) = pidfd_open(raw, PidfdFlags::empty()) else {
-        return;
-    };
-    let mut waiting = [PollFd::new(&descriptor, PollFlags::IN)];
-    let limit = Timespec {
-        tv_sec: DEADLINE.as_secs() as i64,
-        tv_nsec: 0,
-    };
-    let ready = poll(&mut waiting, Some(&limit));
-    assert!(ready == Ok(1), "process {pid} does not end: {ready:?}");
 }
