@@ -582,10 +582,10 @@ impl Tree {
                 self.note_rank();
                 self.report_rank(event.member, event.version.incarnation, fact);
             }
-            EventKind::AttributeChanged { key, .. } => {
-                if !self.take_publication(level, event.member, key) {
-                    self.relay(level, event.member, key);
-                }
+            EventKind::AttributeChanged { key, .. }
+                if !self.take_publication(level, event.member, key) =>
+            {
+                self.relay(level, event.member, key);
             }
             EventKind::Outcast => self.yielded(),
             _ => {}

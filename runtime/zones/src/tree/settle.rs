@@ -126,10 +126,9 @@ impl Tree {
         let since = Instant(self.now.0.saturating_sub(split_us));
         let (mut least, mut most) = self.reach.fall(since);
         for verdict in self.verdicts.values_mut() {
-            if self.now <= verdict.at.after(split_us) {
-                if most - least > verdict.most - verdict.least {
-                    (verdict.least, verdict.most) = (least, most);
-                }
+            let is_recent = self.now <= verdict.at.after(split_us);
+            if is_recent && most - least > verdict.most - verdict.least {
+                (verdict.least, verdict.most) = (least, most);
             }
         }
         // A new supervisor has not seen the split: those before it have.

@@ -130,7 +130,7 @@ impl ZoneStates {
         for (number, state) in &self.zones {
             match zones.last_mut() {
                 Some((first, count, of)) if *first + *count == *number && of == state => {
-                    *count += 1
+                    *count += 1;
                 }
                 _ => zones.push((*number, 1, *state)),
             }
