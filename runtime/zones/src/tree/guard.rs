@@ -1,9 +1,9 @@
 //! The zones below a zone, as its members watch them.
 //!
 //! A zone is absent while none of its supervisors is in the view of the zone above. Its members replace supervisors
-//! that fail within one or two deadlines; if no other comes for eight, its guards declare the whole zone failed: members
-//! of the zone above that are not nodes of it. The others follow a guard whose zone they see absent too. A zone that is
-//! in the view is alive, whatever was declared.
+//! that fail within one or two deadlines; if no other comes for eight, its guards declare the whole zone failed:
+//! members of the zone above that are not nodes of it. The others follow a guard if they see the zone absent too. A
+//! zone that is in the view is alive, whatever was declared.
 
 use muster_protocol::planted::{self, Fault};
 use muster_protocol::{Instant, LedgerKey, MemberId};

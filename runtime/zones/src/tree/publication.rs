@@ -176,6 +176,7 @@ mod tests {
     }
 
     proptest! {
+        /// ZM-12: the census.
         #[test]
         fn a_publication_is_read_as_it_was_written(
             incarnation: u64,

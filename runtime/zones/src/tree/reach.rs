@@ -42,6 +42,7 @@ impl Reach {
 mod tests {
     use super::*;
 
+    /// ZM-12: the strength of a side.
     #[test]
     fn the_deepest_fall_since_a_time() {
         let mut reach = Reach::default();
