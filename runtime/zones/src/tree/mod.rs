@@ -519,7 +519,8 @@ impl Tree {
         is_busy
     }
 
-    /// Counts the nodes of the job that are alive as far as the local node knows. Tells if they have become the smaller part of the job, or the larger part again.
+    /// Counts the nodes of the job that are alive as far as the local node knows. Tells if they have become the smaller
+    /// part of the job, or the larger part again.
     fn count_reached(&mut self) {
         if !core::mem::take(&mut self.is_reach_dirty) {
             return;

@@ -2,9 +2,9 @@
 //!
 //! The nodes of a zone have told their ranks that other zones have failed. If such a zone is there again, and its nodes
 //! have not all started anew, they were only cut off: one of the two sides has told its ranks what is not so. The side
-//! that saw more than half of the job's nodes meanwhile was right. The zones of all others are outcast, once they
-//! have told a wrong verdict or were declared failed themselves. So at most one side goes on as if nothing had happened,
-//! and none does if no part of the job had a majority. Of two halves the one with the first zone of the map was right.
+//! that saw more than half of the job's nodes meanwhile was right. The zones of all others are outcast, once they have
+//! told a wrong verdict or were declared failed themselves. So at most one side goes on as if nothing had happened, and
+//! none does if no part of the job had a majority. Of two halves the one with the first zone of the map was right.
 
 use muster_protocol::planted::{self, Fault};
 
