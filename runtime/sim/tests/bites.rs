@@ -58,9 +58,7 @@ fn is_of_zones(fault: Fault) -> bool {
             | Fault::NoReplacement
             | Fault::EndNotReported
             | Fault::NotCopiedDown
-            | Fault::LedgerUpward
             | Fault::ZoneNotRefuted
-            | Fault::NotTakenBack
             | Fault::HandoverIgnored
             | Fault::ZoneBelieved
             | Fault::CensusForgets

@@ -61,12 +61,8 @@ pub enum Fault {
     EndNotReported,
     /// What the zone above knows is not copied into the zone below.
     NotCopiedDown,
-    /// What a zone knows about other zones is carried into the zone above.
-    LedgerUpward,
     /// A zone that was declared failed stays so when its members are back.
     ZoneNotRefuted,
-    /// What a member held about zones while it was cut off counts when it has yielded.
-    NotTakenBack,
     /// A new supervisor does not know which zones were alive before.
     HandoverIgnored,
     /// A member of the zone above believes that a zone has failed whose members it sees.
@@ -81,7 +77,7 @@ pub enum Fault {
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Self; 35] = [
+    pub const ALL: [Self; 33] = [
         Self::SkippedRefutation,
         Self::ForgottenHistory,
         Self::FinalityIgnored,
@@ -109,9 +105,7 @@ impl Fault {
         Self::NoReplacement,
         Self::EndNotReported,
         Self::NotCopiedDown,
-        Self::LedgerUpward,
         Self::ZoneNotRefuted,
-        Self::NotTakenBack,
         Self::HandoverIgnored,
         Self::ZoneBelieved,
         Self::CensusForgets,

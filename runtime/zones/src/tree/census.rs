@@ -85,7 +85,6 @@ impl Tree {
             }
         }
         let publication = Publication {
-            incarnation: own.engine.version().incarnation,
             contacts: self.contacts_above(level),
             outcasts,
             states,
@@ -100,7 +99,6 @@ impl Tree {
         states.extend(self.declarations(level));
         let below = &self.levels[level - 1];
         let publication = Publication {
-            incarnation: self.levels[level].engine.version().incarnation,
             outcasts: BTreeMap::from([(below.zone.level, below.outcast)]),
             states,
             ..Publication::default()
@@ -154,7 +152,7 @@ impl Tree {
         let counting = current
             .outside_from
             .iter()
-            .filter(|one| current.counts(*one));
+            .filter(|(id, _)| current.counts(**id));
         let publications: Vec<(MemberId, &Publication)> = counting
             .map(|(id, publication)| (*id, publication))
             .collect();

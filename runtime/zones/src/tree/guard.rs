@@ -50,7 +50,10 @@ impl Tree {
     /// Takes what the members of the zone have published about the zones below it.
     fn follow_members(&mut self, level: usize, origins: &[(MemberId, u32)]) {
         let current = &self.levels[level];
-        let counting = current.below_from.iter().filter(|one| current.counts(*one));
+        let counting = current
+            .below_from
+            .iter()
+            .filter(|(id, _)| current.counts(**id));
         let mut claims: Vec<(u32, MemberId, ZoneState)> = Vec::new();
         let mut tellers: Vec<(u32, MemberId)> = Vec::new();
         for (id, publication) in counting {

@@ -37,7 +37,7 @@ impl Tree {
             return;
         };
         let is_own = self.is_below(&entry, self.levels[level].zone);
-        if level + 1 < self.levels.len() && (is_own || planted::on(Fault::LedgerUpward)) {
+        if level + 1 < self.levels.len() && is_own {
             self.write(level + 1, entry);
         }
         if level == 0 {

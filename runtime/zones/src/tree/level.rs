@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use muster_protocol::planted::{self, Fault};
 use muster_protocol::{Engine, Instant, MemberId, MemberView};
 
 use crate::directory::NodeIndex;
@@ -33,8 +32,6 @@ pub(super) struct Level {
     pub(super) view_changed_at: Instant,
     /// The view or a publication has changed since they were last reviewed.
     pub(super) is_dirty: bool,
-    /// The local node's incarnation in this zone when it was last reviewed.
-    pub(super) incarnation: u64,
     /// The zone has formed: the view was complete, or has not changed for a while.
     pub(super) has_formed: bool,
     /// Since when the local node is a member of the zone above without being chosen.
@@ -65,7 +62,6 @@ impl Level {
             began_at: now,
             view_changed_at: now,
             is_dirty: true,
-            incarnation: 0,
             has_formed: false,
             spare_since: None,
             seeds_later: Vec::new(),
@@ -102,13 +98,10 @@ impl Level {
         map.directory().find(self.engine.name_of(member)?)
     }
 
-    /// Whether a publication counts: its publisher is in the view in the incarnation in which it published.
-    pub(super) fn counts(&self, (publisher, publication): (&MemberId, &Publication)) -> bool {
-        let member = self.engine.member(*publisher);
-        member.is_some_and(|member| {
-            let is_present = member.version().incarnation == publication.incarnation;
-            member.state().in_view() && (is_present || planted::on(Fault::NotTakenBack))
-        })
+    /// Whether the publications of a member count: it is in the view.
+    pub(super) fn counts(&self, publisher: MemberId) -> bool {
+        let member = self.engine.member(publisher);
+        member.is_some_and(|member| member.state().in_view())
     }
 
     /// A zone below, by its number.

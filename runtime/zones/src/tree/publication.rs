@@ -5,9 +5,7 @@
 //! - *Below*, in the zone above: a member tells about the zones below its own zone, and which zones it has declared
 //!   failed.
 //!
-//! A publication has one writer and is replaced as a whole. It counts while its publisher is in the view with the
-//! incarnation that it has published in: a member that yields has a new one, so what it published on the weaker side of
-//! a split is void.
+//! A publication has one writer and is replaced as a whole. It counts while its publisher is in the view.
 
 use std::collections::BTreeMap;
 
@@ -67,8 +65,6 @@ impl Outcast {
 /// What a member publishes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Publication {
-    /// The incarnation of the publisher.
-    pub(super) incarnation: u64,
     /// Addresses of members of the zone above, of other zones.
     pub(super) contacts: Vec<Vec<u8>>,
     /// The zones of the publisher, by level.
@@ -79,8 +75,7 @@ pub(super) struct Publication {
 impl Publication {
     /// The value of the attribute.
     pub(super) fn encode(&self) -> Vec<u8> {
-        let mut bytes = self.incarnation.to_le_bytes().to_vec();
-        bytes.push(self.contacts.len() as u8);
+        let mut bytes = vec![self.contacts.len() as u8];
         for contact in &self.contacts {
             bytes.push(contact.len() as u8);
             bytes.extend(contact);
@@ -96,8 +91,7 @@ impl Publication {
 
     /// Reads the value of the attribute; `None` if it is malformed.
     pub(super) fn decode(map: &ZoneMap, bytes: &[u8]) -> Option<Self> {
-        let (incarnation, rest) = bytes.split_first_chunk::<8>()?;
-        let (count, mut rest) = rest.split_first()?;
+        let (count, mut rest) = bytes.split_first()?;
         let mut contacts = Vec::new();
         for _ in 0..*count {
             let (length, after) = rest.split_first()?;
@@ -126,7 +120,6 @@ impl Publication {
             }
         }
         Some(Self {
-            incarnation: u64::from_le_bytes(*incarnation),
             contacts,
             outcasts,
             states: ZoneStates::decode(map, rest)?,
@@ -179,7 +172,6 @@ mod tests {
         /// ZM-12: the census.
         #[test]
         fn a_publication_is_read_as_it_was_written(
-            incarnation: u64,
             contacts in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..40), 0..CONTACTS_MAX),
             outcasts in prop::collection::btree_map(0u8..4, any::<[u32; 5]>(), 0..3),
             states in any_states(),
@@ -187,7 +179,7 @@ mod tests {
             let outcasts = outcasts.into_iter().map(|(level, [known, past, count, one, other])| {
                 (level, Outcast::of([known, past, count, one.min(other), one.max(other)]))
             });
-            let publication = Publication { incarnation, contacts, outcasts: outcasts.collect(), states };
+            let publication = Publication { contacts, outcasts: outcasts.collect(), states };
             prop_assert_eq!(Publication::decode(&map(), &publication.encode()), Some(publication));
         }
 

@@ -33,11 +33,7 @@ impl Tree {
     /// Reviews the roles, if views have changed or it is time. Returns whether anything was done.
     pub(super) fn review(&mut self) -> bool {
         let is_due = self.now >= self.review_at;
-        let is_dirty = |level: &mut Level| {
-            let incarnation = level.engine.version().incarnation;
-            let before = core::mem::replace(&mut level.incarnation, incarnation);
-            core::mem::take(&mut level.is_dirty) | (before != incarnation)
-        };
+        let is_dirty = |level: &mut Level| core::mem::take(&mut level.is_dirty);
         let dirty = self.levels.iter_mut().map(is_dirty);
         if !dirty.fold(is_due, |any, one| any | one) {
             return false;
