@@ -115,6 +115,8 @@ pub struct Tree {
     lateness_us: u64,
     /// The local node knows half of the job's nodes or fewer to be alive.
     is_minority: bool,
+    /// It has known more than half of them to be alive.
+    has_started: bool,
     /// How many nodes it has seen alive.
     reach: Reach,
     /// What the ranks were told about other zones, by number; only while the local node is a supervisor.
@@ -225,6 +227,7 @@ impl Tree {
             ranks_due: Instant::NEVER,
             lateness_us: 0,
             is_minority: false,
+            has_started: false,
             reach: Reach::default(),
             verdicts: BTreeMap::new(),
             outcast_at: Instant::default(),
@@ -530,7 +533,10 @@ impl Tree {
         let alive = self.count_nodes(|state| !state.is_failed);
         let total = self.map.directory().len();
         let is_minority = 2 * alive <= total;
-        if core::mem::replace(&mut self.is_minority, is_minority) != is_minority {
+        // A node that starts knows few others: that is no minority.
+        self.has_started |= !is_minority;
+        if self.has_started && core::mem::replace(&mut self.is_minority, is_minority) != is_minority
+        {
             let (reached, of) = (alive as u32, total as u32);
             self.tell(match is_minority {
                 true => TreeEvent::Minority { reached, of },
