@@ -65,6 +65,12 @@ impl ZonedWorld {
                 "{at} node {observer} was told that {zone:?} is outcast: it was in the largest part of the job"
             ));
         }
+        if matches!(event, TreeEvent::Minority { .. }) && self.faults.is_empty() {
+            let at = self.at();
+            self.violations.push(format!(
+                "{at} node {observer} is in a minority while the job starts"
+            ));
+        }
         let failed: Vec<usize> = match event {
             TreeEvent::Node {
                 node,
