@@ -470,10 +470,6 @@ impl Tree {
         }
         let is_failed = |zone| self.told.get(zone).is_some_and(|state| state.is_failed);
         let state = remembered().unwrap_or_else(|| match self.told.get(zone) {
-            // It never was alive since its zone was declared failed.
-            Some(ZoneState { declared: 1.., .. }) if self.told.missing.contains(&node.0) => {
-                NodeState::Failed
-            }
             Some(_) if !self.told.missing.contains(&node.0) => NodeState::Alive,
             _ => NodeState::Unknown,
         });

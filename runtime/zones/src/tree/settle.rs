@@ -16,7 +16,6 @@ use crate::tree::{Instant, Tree};
 const SPLIT_DEADLINES: u64 = 10;
 /// The same for a zone that was declared failed, and has not declared others failed.
 const PAST_DEADLINES: u64 = 200;
-
 /// The supervisors of a zone that is back know within so many deadlines that it was declared failed.
 const KNOWN_DEADLINES: u64 = 40;
 
@@ -45,18 +44,34 @@ impl Tree {
         let own = self.levels[0].outside.outcasts.get(&base.level);
         let mut own = own.copied().unwrap_or_default();
         own.merge(self.levels[0].outcast);
-        let mut was_weak = false;
-        let (now, known_us) = (self.now, self.deadlines(KNOWN_DEADLINES));
-        let (mut back, mut settled) = (Vec::new(), Vec::new());
         let had_verdicts = !self.verdicts.is_empty();
+        let mut was_weak = self.settle_verdicts();
+        was_weak |= self.count_declarations_of_base(&mut own) && !had_verdicts;
+        if was_weak && !self.is_just_outcast(own) {
+            own.count += u32::from(!planted::on(Fault::OutcastNotTold));
+            self.outcast_at = self.now;
+        }
+        let oldest = self.verdicts.values().min_by_key(|verdict| verdict.at);
+        (own.least, own.most) = oldest.map_or((0, 0), |verdict| (verdict.least, verdict.most));
+        if core::mem::replace(&mut self.levels[0].outcast, own) != own {
+            // It is published with the next review.
+            self.levels[0].is_dirty = true;
+        }
+    }
+
+    /// Settles the verdicts on zones that are there again. Returns whether one was wrong and the local side weaker.
+    fn settle_verdicts(&mut self) -> bool {
+        let (now, known_us) = (self.now, self.deadlines(KNOWN_DEADLINES));
+        let mut was_weak = false;
+        let (mut back, mut settled) = (Vec::new(), Vec::new());
         for (zone, state) in self.told.iter(&self.map) {
             let number = super::zone_number(zone);
             let Some(verdict) = self.verdicts.get(&number) else {
                 continue;
             };
-            let since = match (state.is_failed, verdict.back_since) {
-                (true, _) => None,
-                (false, since) => since.or(Some(now)),
+            let since = match state.is_failed {
+                true => None,
+                false => verdict.back_since.or(Some(now)),
             };
             back.push((number, since));
             // Its supervisors learn of the declaration, and whether it was about an earlier life of the zone.
@@ -76,28 +91,25 @@ impl Tree {
         for number in settled {
             self.verdicts.remove(&number);
         }
-        let declared = self.levels[1].children.get(&base.number);
-        let declared = declared.map_or(0, |child| child.state.declared);
-        if declared > own.known {
-            own.known = declared;
-            let since = Instant(self.now.0.saturating_sub(self.deadlines(PAST_DEADLINES)));
-            let (least, most) = self.reach.fall(since);
-            match self.now <= self.levels[1].is_new_until {
-                true => own.past = declared,
-                // Otherwise its own verdicts on the other side tell.
-                false => was_weak |= !had_verdicts && self.is_weak(least, most),
-            }
+        was_weak
+    }
+
+    /// Notes how often the base zone was declared failed. Returns whether that is new and the local side was weaker.
+    fn count_declarations_of_base(&self, own: &mut Outcast) -> bool {
+        let above = &self.levels[1];
+        let child = above.children.get(&self.levels[0].zone.number);
+        let declared = child.map_or(0, |child| child.state.declared);
+        if declared <= own.known {
+            return false;
         }
-        if was_weak && !self.is_just_outcast(own) {
-            own.count += u32::from(!planted::on(Fault::OutcastNotTold));
-            self.outcast_at = self.now;
+        own.known = declared;
+        if self.now <= above.is_new_until {
+            own.past = declared;
+            return false;
         }
-        let oldest = self.verdicts.values().min_by_key(|verdict| verdict.at);
-        (own.least, own.most) = oldest.map_or((0, 0), |verdict| (verdict.least, verdict.most));
-        if core::mem::replace(&mut self.levels[0].outcast, own) != own {
-            // It is published with the next review.
-            self.levels[0].is_dirty = true;
-        }
+        let since = Instant(self.now.0.saturating_sub(self.deadlines(PAST_DEADLINES)));
+        let (least, most) = self.reach.fall(since);
+        self.is_weak(least, most)
     }
 
     /// When a verdict has to be settled at the latest.
