@@ -66,8 +66,8 @@ fn all_are_right(setting: ZonedSetting, usual: std::ops::Range<u64>) {
     );
 }
 
-/// ZM-12, ZM-14. Of the first 200 seeds nine failed in one sweep (60, 84, 98, 108, 110, 123, 130, 142, 185): about which
-/// nodes are told that they are outcast, when no side of a split has a clear majority or nodes start during it.
+/// ZM-12, ZM-14. Of the first 200 seeds nine failed in one sweep (60, 84, 98, 108, 110, 123, 130, 142, 185): about
+/// which nodes are told that they are outcast, when no side of a split has a clear majority or nodes start during it.
 #[test]
 fn two_levels_survive_all_faults() {
     all_are_right(TWO_LEVELS, 0..20);
