@@ -22,8 +22,9 @@ struct World {
 
 impl World {
     /// Starts a rank on each node; the zones have formed, and each has its supervisors in the zone above.
-    fn start() -> Self {
+    fn start(profile: &'static str) -> Self {
         let job = Nodes::new(NODES).with_one_rail().with_zones(ZONE);
+        let job = job.with_profile(profile);
         let ranks = (0..NODES).map(|node| Some(job.start(node + 1, node as u32)));
         let mut world = Self {
             ranks: ranks.collect(),
@@ -146,7 +147,7 @@ impl World {
 /// ZM-12, ZM-14.
 #[test]
 fn every_rank_learns_of_each_loss_in_any_zone() {
-    let mut world = World::start();
+    let mut world = World::start("standard");
     world.ranks[4].take().expect("a rank").kill();
     world.expect(&[&["EVENT", "RankFailed", "node=n5", "rank=4"]]);
     // A supervisor, and a node that is none.
@@ -178,10 +179,28 @@ fn every_rank_learns_of_each_loss_in_any_zone() {
     );
 }
 
+/// ZM-12: the next worker of a supervisor takes up its roles. No rank is told of a failure meanwhile, and what happens
+/// afterwards is reported in both directions.
+#[test]
+fn the_next_worker_of_a_supervisor_takes_up_its_roles() {
+    // On a busy machine the next worker may take longer than standard's deadline.
+    let mut world = World::start("quiet");
+    for supervisor in world.supervisors() {
+        world.job.kill_worker(supervisor);
+    }
+    world.await_formed();
+    for victim in [1, NODES] {
+        world.ranks[victim - 1].take().expect("a rank").kill();
+        let (node, rank) = (format!("node=n{victim}"), format!("rank={}", victim - 1));
+        world.expect(&[&["EVENT", "RankFailed", &node, &rank]]);
+    }
+    world.expect_no_other_failure();
+}
+
 /// ZM-12: ranks of each zone are told the zones, their nodes and the states of these, as an operator is.
 #[test]
 fn a_rank_is_told_the_zones_that_the_command_prints() {
-    let mut world = World::start();
+    let mut world = World::start("standard");
     for node in [1, ZONE + 1, NODES] {
         world.expect_same_zones(node);
     }
@@ -210,7 +229,7 @@ fn a_rank_is_told_the_zones_that_the_command_prints() {
 /// ZM-11: attributes reach nodes of other zones, also after the supervisors that copied them have died.
 #[test]
 fn attributes_are_read_in_other_zones() {
-    let mut world = World::start();
+    let mut world = World::start("standard");
     let last = NODES - 1;
     let mut reader = world.ranks[last].take().expect("a rank");
     reader.send("watch load");

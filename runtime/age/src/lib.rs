@@ -274,7 +274,7 @@ impl Age {
             Input::Carried { bytes, age_us } => self.carried(bytes, age_us),
             Input::Told(told) => self.told(told),
             // The list of participants is fixed: no address is added.
-            Input::Seed { .. } | Input::Unseed { .. } => Ok(()),
+            Input::Seed { .. } | Input::Unseed { .. } | Input::Contact { .. } => Ok(()),
             Input::Address(_) | Input::Policy(_) => Ok(()),
             // It has no zones.
             Input::Record(_) => Ok(()),

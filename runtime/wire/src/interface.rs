@@ -64,6 +64,11 @@ pub enum Input<'a> {
         /// As it was given.
         address: &'a [u8],
     },
+    /// A member of this zone that is not in the view is known to run at this address: sends it one join request now.
+    Contact {
+        /// Opaque, 1 to 255 bytes.
+        address: &'a [u8],
+    },
     /// The rails of this node have changed, and with them its address.
     Address(&'a [u8]),
     /// The job's key.

@@ -7,15 +7,17 @@
 //! same moments of a round, and the results are also given as ratios to Muster's.
 
 use super::cost;
-use super::figures::{Count, Figures};
+use super::figures::{Count, Figures, Metric};
 use super::group::{Group, interrupted};
 use super::machine;
 use super::member::{GroupOptions, Network, System};
 use super::table::table;
 use super::wiring::Wiring;
 use clap::Args;
+use muster_config::{JobZones, parse_zones};
 use muster_terminal::process::{is_interrupted, notice_interruption, wait_until};
 use muster_terminal::{CliError, Format, Progress};
+use muster_zones::{Assignment, NodeIndex};
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -23,6 +25,8 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+/// Most members. With so many, `--no-cuts` leaves out the network namespaces.
+const MEMBERS_MAX: i64 = 512;
 /// Length of a pause that cannot be mistaken for a short one.
 const PAUSE: Duration = Duration::from_secs(5);
 /// Time between the return of one member and the next fault; random, so that timers are not in phase.
@@ -32,7 +36,7 @@ const BETWEEN_MS: std::ops::Range<u64> = 100..600;
 #[derive(Args)]
 pub(crate) struct DetectArgs {
     /// Members of each group.
-    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(3..=240))]
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(3..=MEMBERS_MAX))]
     members: u32,
     /// Rails of each member; a peer that supports only one uses the first.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=4))]
@@ -55,9 +59,13 @@ pub(crate) struct DetectArgs {
     /// Another system: NAME=PROGRAM; the program accepts musterd's options and prints its lines.
     #[arg(long = "peer", value_name = "NAME=PROGRAM", value_parser = parse_peer)]
     peers: Vec<System>,
-    /// Also measure Muster in zones of this many members.
-    #[arg(long, value_name = "MEMBERS", value_parser = clap::value_parser!(u32).range(2..=240))]
+    /// Also measure Muster in zones of this many members, and kill the supervisors of zones and whole zones of every
+    /// system.
+    #[arg(long, value_name = "MEMBERS", value_parser = clap::value_parser!(u32).range(2..=MEMBERS_MAX))]
     zones: Option<u32>,
+    /// Do not cut members off, which needs a network namespace for each.
+    #[arg(long)]
+    no_cuts: bool,
     /// Seed that selects the members and times of the faults [default: random].
     #[arg(long)]
     seed: Option<u64>,
@@ -86,11 +94,14 @@ pub(super) fn run(args: &DetectArgs) -> Result<(), CliError> {
         args.members, args.rails, args.profile, args.rounds, args.faults, args.pauses
     );
     let directory = machine::scratch()?;
-    let cut = Wiring::open(args.rails).map(drop);
+    let cut = match args.no_cuts {
+        true => Err("--no-cuts".to_owned()),
+        false => Wiring::open(args.rails)
+            .map(drop)
+            .map_err(|why| format!("network namespaces are not available: {why}")),
+    };
     if let Err(why) = &cut {
-        eprintln!(
-            "SKIPPED: no member is cut off, since network namespaces are not available ({why})"
-        );
+        eprintln!("SKIPPED: no member is cut off ({why})");
     }
     let mut figures: Vec<Figures> = systems.iter().map(|_| Figures::default()).collect();
     let progress = Progress::default();
@@ -177,6 +188,13 @@ pub(super) fn run(args: &DetectArgs) -> Result<(), CliError> {
     }
 }
 
+/// The members of a zone, by their place in the group.
+struct Zone {
+    /// While all members are alive.
+    supervisors: Vec<usize>,
+    members: Vec<usize>,
+}
+
 /// The turn of one system in one round.
 struct Turn<'a> {
     args: &'a DetectArgs,
@@ -225,9 +243,50 @@ impl Turn<'_> {
         }
         for at in self.victims(&mut random, self.args.faults) {
             pause_between(&mut random)?;
-            group.kill(at)?;
+            group.kill(&[at], Metric::Killed)?;
+        }
+        let Some(zones) = self.zones()? else {
+            return Ok(());
+        };
+        for zone in self.victim_zones(&zones, &mut random) {
+            pause_between(&mut random)?;
+            group.kill(&zone.supervisors, Metric::SupervisorsKilled)?;
+        }
+        for zone in self.victim_zones(&zones, &mut random) {
+            pause_between(&mut random)?;
+            group.kill(&zone.members, Metric::ZoneKilled)?;
         }
         Ok(())
+    }
+
+    /// The zones of the job, whatever system is measured, except that of the first member. None without `--zones`.
+    fn zones(&self) -> Result<Option<Vec<Zone>>, CliError> {
+        let Some(size) = self.args.zones else {
+            return Ok(None);
+        };
+        let nodes = format!("n[1-{}]", self.args.members);
+        let zones = parse_zones(&size.to_string(), Some(&nodes));
+        let zones = zones.map_err(|e| CliError::new("bench", e))?;
+        let Some(JobZones { map, .. }) = zones else {
+            return Ok(None);
+        };
+        let roles = Assignment::of(&map);
+        let places = |nodes: &[NodeIndex]| nodes.iter().map(|node| node.0 as usize).collect();
+        let others = map.zones_at(0).skip(1);
+        let zone = |zone| Zone {
+            supervisors: places(&roles.zone(zone).supervisors),
+            members: places(map.nodes(zone)),
+        };
+        Ok(Some(others.map(zone).collect()))
+    }
+
+    /// A fifth as many zones as members that are killed one by one.
+    fn victim_zones<'z>(&self, zones: &'z [Zone], random: &mut ChaCha8Rng) -> Vec<&'z Zone> {
+        let count = self.args.faults.div_ceil(5) as usize;
+        let mut order: Vec<&Zone> = zones.iter().collect();
+        order.shuffle(random);
+        order.truncate(count);
+        order
     }
 
     fn in_namespaces(&self, figures: &mut Figures) -> Result<(), CliError> {

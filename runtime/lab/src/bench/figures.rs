@@ -10,6 +10,8 @@ pub(super) enum Metric {
     Boot,
     Joined,
     Killed,
+    SupervisorsKilled,
+    ZoneKilled,
     Silent,
     Resumed,
     Paused,
@@ -23,11 +25,13 @@ pub(super) enum Metric {
 }
 
 impl Metric {
-    pub(super) const ALL: [Self; 14] = [
+    pub(super) const ALL: [Self; 16] = [
         Self::Load,
         Self::Boot,
         Self::Joined,
         Self::Killed,
+        Self::SupervisorsKilled,
+        Self::ZoneKilled,
         Self::Silent,
         Self::Resumed,
         Self::Paused,
@@ -47,6 +51,12 @@ impl Metric {
             Self::Boot => ("boot", "last member ready -> all views full", "ms"),
             Self::Joined => ("join", "member ready -> known to each", "ms"),
             Self::Killed => ("killed", "SIGKILL -> each survivor knows", "ms"),
+            Self::SupervisorsKilled => (
+                "supervisors_killed",
+                "two supervisors of a zone killed",
+                "ms",
+            ),
+            Self::ZoneKilled => ("zone_killed", "all members of a zone killed", "ms"),
             Self::Silent => ("silent", "SIGSTOP -> each survivor knows", "ms"),
             Self::Resumed => ("resumed", "SIGCONT at once -> alive to each", "ms"),
             Self::Paused => ("paused", "SIGCONT after 5 s -> alive to each", "ms"),

@@ -113,16 +113,32 @@ impl<'a> Group<'a> {
         &self.options.directory
     }
 
-    /// Kills a member with SIGKILL. When all others know, starts it again and waits until all others know that too.
-    pub(super) fn kill(&mut self, at: usize) -> Result<(), CliError> {
-        let (name, from_ns) = self.begin_absence(at, false);
-        self.members[at].signal(Signal::KILL);
-        self.await_all(at, "DOWN", &name, from_ns, Metric::Killed);
-        self.restart(at)?;
-        let started_ns = self.members[at].started_ns;
-        let ready_ns = self.members[at].ready_ns().unwrap_or(started_ns);
-        self.await_all(at, "UP", &name, ready_ns, Metric::Joined);
-        self.end_absence(at, &name)
+    /// Kills members with SIGKILL at once. When all others know, starts them again and waits until all others know that
+    /// too. The times of the deaths are added to `killed`.
+    pub(super) fn kill(&mut self, victims: &[usize], killed: Metric) -> Result<(), CliError> {
+        let absent: Vec<(usize, String, u64)> = victims
+            .iter()
+            .map(|at| {
+                let (name, from_ns) = self.begin_absence(*at, false);
+                self.members[*at].signal(Signal::KILL);
+                (*at, name, from_ns)
+            })
+            .collect();
+        for (_, name, from_ns) in &absent {
+            self.await_all(victims, "DOWN", name, *from_ns, killed);
+        }
+        for at in victims {
+            self.restart(*at)?;
+        }
+        for (at, name, _) in &absent {
+            let started_ns = self.members[*at].started_ns;
+            let ready_ns = self.members[*at].ready_ns().unwrap_or(started_ns);
+            self.await_all(victims, "UP", name, ready_ns, Metric::Joined);
+        }
+        for (at, name, _) in &absent {
+            self.end_absence(*at, name)?;
+        }
+        Ok(())
     }
 
     /// Stops a member with SIGSTOP. When all others know, and not before `hold` is over, continues it and waits until
@@ -131,7 +147,7 @@ impl<'a> Group<'a> {
         let version = self.version_seen(at);
         let (name, from_ns) = self.begin_absence(at, false);
         self.members[at].signal(Signal::STOP);
-        self.await_all(at, "DOWN", &name, from_ns, Metric::Silent);
+        self.await_all(&[at], "DOWN", &name, from_ns, Metric::Silent);
         wait_until(hold.saturating_sub(elapsed(from_ns)), || false);
         let resumed_ns = monotonic_ns();
         self.members[at].signal(Signal::CONT);
@@ -139,7 +155,7 @@ impl<'a> Group<'a> {
             true => Metric::Resumed,
             false => Metric::Paused,
         };
-        self.await_all(at, "UP", &name, resumed_ns, metric);
+        self.await_all(&[at], "UP", &name, resumed_ns, metric);
         self.end_absence(at, &name)?;
         let kept = version.is_some() && self.version_seen(at) <= version;
         self.figures.count(Count::VersionKept, usize::from(kept));
@@ -153,12 +169,12 @@ impl<'a> Group<'a> {
         if let Some(wiring) = &mut self.wiring {
             wiring.cut(index);
         }
-        self.await_all(at, "DOWN", &name, from_ns, Metric::Cut);
+        self.await_all(&[at], "DOWN", &name, from_ns, Metric::Cut);
         let healed_ns = monotonic_ns();
         if let Some(wiring) = &mut self.wiring {
             wiring.heal(index);
         }
-        self.await_all(at, "UP", &name, healed_ns, Metric::Healed);
+        self.await_all(&[at], "UP", &name, healed_ns, Metric::Healed);
         self.end_absence(at, &name)
     }
 
@@ -226,13 +242,20 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// Waits until every member but `at` has printed this event about it since `from_ns`.
-    fn await_all(&mut self, at: usize, event: &str, name: &str, from_ns: u64, metric: Metric) {
+    /// Waits until every member that is not absent has printed this event about one that is, since `from_ns`.
+    fn await_all(
+        &mut self,
+        absent: &[usize],
+        event: &str,
+        name: &str,
+        from_ns: u64,
+        metric: Metric,
+    ) {
         let others: Vec<&Member> = self
             .members
             .iter()
             .enumerate()
-            .filter(|(other, _)| *other != at)
+            .filter(|(other, _)| !absent.contains(other))
             .map(|(_, member)| member)
             .collect();
         let first_ns = |member: &&Member| member.first_ns(event, name, from_ns);

@@ -47,9 +47,11 @@ pub(super) enum Network {
 impl GroupOptions {
     /// Address of a member (from 1) on a rail (from 0), without the net.
     pub(super) fn address(&self, index: u32, rail: u32) -> String {
+        // A rail has a network of 1022 hosts.
+        let (net, host) = (rail * 4 + (index >> 8), index & 0xff);
         match self.network {
-            Network::Loopback(net) => format!("127.{net}.{rail}.{index}"),
-            Network::Namespace => format!("10.77.{rail}.{index}"),
+            Network::Loopback(block) => format!("127.{block}.{net}.{host}"),
+            Network::Namespace => format!("10.77.{net}.{host}"),
         }
     }
 

@@ -138,7 +138,7 @@ impl Wiring {
             let own = options.address(index, rail);
             let _ = writeln!(
                 batch,
-                "addr add {own}/24 dev rail{rail}\nlink set rail{rail} up"
+                "addr add {own}/22 dev rail{rail}\nlink set rail{rail} up"
             );
             for other in (1..=options.members).filter(|other| *other != index) {
                 let (address, hardware) =

@@ -14,7 +14,7 @@
 //! It accepts frames for that incarnation, and has no record of those that have already come.
 
 use crate::frame::{FrameName, Header, Receiver};
-use crate::identity::MemberId;
+use crate::identity::{ADDRESS_MAX, MemberId};
 use crate::interface::{Phase, Target};
 use crate::overlay::Overlay;
 use crate::overlay::outbox::{Intent, Verify};
@@ -71,6 +71,18 @@ impl Overlay {
         }
     }
 
+    /// Sends a join request for anyone to an address at which a member of this zone is known to run.
+    pub(super) fn contact(&mut self, address: &[u8]) -> Result<(), Reject> {
+        if address.is_empty() || address.len() > ADDRESS_MAX {
+            return Err(Reject::Unknown);
+        }
+        self.enqueue_to_address(Receiver::Anyone, address, |slot| Intent::Join {
+            target: Target::Address(slot),
+            boot: true,
+        });
+        Ok(())
+    }
+
     /// Takes a frame for another member, or for an earlier incarnation: sends a join request to its sender,
     /// at most once a heartbeat.
     pub(super) fn contact_unknown(&mut self, bytes: &[u8]) {
@@ -85,9 +97,7 @@ impl Overlay {
             return;
         }
         self.join.contact_at = self.now.after(self.config.heartbeat_us);
-        self.enqueue_to_address(Receiver::Anyone, address, |slot| Intent::Join {
-            target: Target::Address(slot),
-            boot: true,
-        });
+        // A frame whose address is too long is not used.
+        let _ = self.contact(address);
     }
 }

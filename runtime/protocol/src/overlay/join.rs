@@ -7,13 +7,13 @@
 //! incarnation if it does. (In the paper it raises the minor in both cases.) The reply is the whole view of
 //! the target.
 //!
-//! The pause between requests grows, up to five seconds. A member that is alone sends more often, most
+//! The pause between requests grows, up to five seconds, or one where views merge. A member that is alone sends more often, most
 //! often at its start, since its seeds may start a moment later. Targets do not become neighbours. Without
 //! targets nothing is sent.
 
 use std::collections::BTreeSet;
 
-use crate::config::{Config, Mode};
+use crate::config::{Config, Mode, Policy};
 use crate::identity::MemberId;
 use crate::interface::Target;
 use crate::overlay::Overlay;
@@ -23,6 +23,8 @@ use crate::time::Instant;
 
 /// Longest pause between two join requests.
 const WAIT_MAX_US: u64 = 5_000_000;
+/// The same where views merge after a split: whole zones depend on it, and few members send it.
+const MERGE_WAIT_MAX_US: u64 = 1_000_000;
 /// Longest pause of a member that is alone, in heartbeats.
 const ALONE_BEATS: u64 = 10;
 /// Most targets in one round of a member that is alone: many entries of a long seed list may be out of
@@ -66,10 +68,10 @@ impl Overlay {
             // The first requests were answered: the other targets can wait.
             return self.join_later();
         }
-        let cap_us = if alone {
-            ALONE_BEATS * self.config.heartbeat_us
-        } else {
-            WAIT_MAX_US
+        let cap_us = match self.config.policy {
+            _ if alone => ALONE_BEATS * self.config.heartbeat_us,
+            Policy::Merge => MERGE_WAIT_MAX_US,
+            _ => WAIT_MAX_US,
         };
         self.join.wait_us =
             (self.join.wait_us + self.join.wait_us / 2).min(cap_us.min(WAIT_MAX_US));

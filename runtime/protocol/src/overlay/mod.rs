@@ -224,6 +224,7 @@ impl Overlay {
                 self.join.seeds_out_of_view = None;
                 Ok(())
             }
+            Input::Contact { address } => self.contact(address),
             Input::Address(address) => self.move_to(address),
             Input::Key(key) => {
                 self.config.key = Some(key);

@@ -20,7 +20,7 @@ const THREE_LEVELS: ZonedSetting = ZonedSetting {
     above_max: 8,
     loss_permille: 10,
     faults: 8,
-    checks_outcasts: false,
+    checks_outcasts: true,
     has_cuts: false,
 };
 

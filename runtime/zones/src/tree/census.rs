@@ -17,6 +17,9 @@ use crate::tree::states::{ZoneState, ZoneStates};
 use crate::tree::supervision::FORM_DEADLINES;
 use crate::tree::{Tree, TreeEvent};
 
+/// The publications of a member that has failed count for this many deadlines.
+const LINGER_DEADLINES: u64 = 2;
+
 impl Tree {
     /// Takes an attribute that a tree has published in the zone at this level. Returns whether it was one.
     pub(super) fn take_publication(
@@ -35,13 +38,18 @@ impl Tree {
         }
         let value = engine.attribute(member, key);
         let publication = value.and_then(|value| Publication::decode(&self.map, value));
+        let now = self.now;
         let level = &mut self.levels[level];
+        let is_gone = level.gone.contains_key(&member) && !level.sees(member);
+        level.known_since.entry(member).or_insert(now);
         let publications = match is_outside {
             true => &mut level.outside_from,
             false => &mut level.below_from,
         };
         match publication {
             Some(publication) => publications.insert(member, publication),
+            // The attributes of a member that is held failed are dropped.
+            None if is_gone => None,
             None => publications.remove(&member),
         };
         level.is_dirty = true;
@@ -50,6 +58,9 @@ impl Tree {
 
     /// Brings what is known about other zones up to date on all levels, and publishes it.
     pub(super) fn review_states(&mut self) {
+        for level in 0..self.levels.len() {
+            self.forget_gone(level);
+        }
         for level in 1..self.levels.len() {
             if self.levels[level].engine.phase() == Phase::Running {
                 self.review_children(level);
@@ -149,18 +160,21 @@ impl Tree {
     /// Takes over what the supervisors of the zone at this level have published. What none of them knows stays.
     fn follow_outside(&mut self, level: usize) {
         let current = &self.levels[level];
-        let counting = current
-            .outside_from
-            .iter()
-            .filter(|(id, _)| current.counts(**id));
-        let publications: Vec<(MemberId, &Publication)> = counting
+        let publications = current.outside_from.iter();
+        let publications: Vec<(MemberId, &Publication)> = publications
             .map(|(id, publication)| (*id, publication))
             .collect();
         let states = publications.iter().map(|(_, one)| one.states.clone());
         let agreed = states.reduce(|one, other| one.agree(other, &self.map, None));
-        let Some(ZoneStates { zones, missing }) = agreed else {
+        let Some(mut agreed) = agreed else {
             return;
         };
+        let own = current.engine.id();
+        let mut others = publications.iter().filter(|(id, _)| *id != own);
+        if others.any(|(id, _)| self.has_just_come(current, *id)) {
+            agreed.keep_unfailed(&current.outside.states);
+        }
+        let ZoneStates { zones, missing } = agreed;
         let mut outside = current.outside.clone();
         outside.states.zones.extend(zones);
         outside.states.missing = missing;
@@ -176,7 +190,6 @@ impl Tree {
         if let Some((_, first)) = first.filter(|(_, first)| !first.contacts.is_empty()) {
             outside.contacts.clone_from(&first.contacts);
         }
-        let own = current.engine.id();
         let has_other = publications.iter().any(|(id, _)| *id != own);
         let is_old = self.now >= current.began_at.after(self.deadlines(FORM_DEADLINES));
         let current = &mut self.levels[level];
@@ -217,6 +230,7 @@ impl Tree {
             }
         }
         above.outside.states = known.states.outside(&self.map, above.zone);
+        above.has_outside = !above.outside.states.zones.is_empty();
         let outcasts = known.outcasts.iter();
         let outcasts = outcasts.filter(|(of, _)| **of >= above.zone.level);
         above.outside.outcasts = outcasts.map(|(of, outcast)| (*of, *outcast)).collect();
@@ -286,11 +300,33 @@ impl Tree {
         }
     }
 
-    /// A member is no longer in the view of the zone at this level.
-    pub(super) fn forget_publications(&mut self, level: usize, member: MemberId) {
+    /// A member is no longer in the view of the zone at this level. If it has failed, its publications count for a while:
+    /// when the sides of a split merge, members that are alive may be held failed for a moment.
+    pub(super) fn member_is_gone(&mut self, level: usize, member: MemberId, has_failed: bool) {
+        let until = self.now.after(self.deadlines(LINGER_DEADLINES));
         let level = &mut self.levels[level];
-        level.outside_from.remove(&member);
-        level.below_from.remove(&member);
+        match has_failed {
+            true => _ = level.gone.insert(member, until),
+            false => level.forget_publications(member),
+        }
+    }
+
+    /// Forgets the publications of members that have been gone for long.
+    pub(super) fn forget_gone(&mut self, level: usize) {
+        let now = self.now;
+        let level = &mut self.levels[level];
+        let over: Vec<MemberId> = level
+            .gone
+            .iter()
+            .filter(|(_, until)| now >= **until)
+            .map(|(id, _)| *id)
+            .collect();
+        for id in over {
+            level.gone.remove(&id);
+            if !level.sees(id) {
+                level.forget_publications(id);
+            }
+        }
     }
 }
 

@@ -18,25 +18,36 @@ use crate::tree::{Tree, zone_number};
 
 /// A zone that is absent for this many deadlines has failed.
 const ABSENT_DEADLINES: u64 = 8;
+/// A member follows a guard if it sees the zone absent for so many deadlines: while the sides of a split merge, zones
+/// that are alive may be absent for a moment.
+const FOLLOW_DEADLINES: u64 = 4;
+/// A member that joins a zone has found its other members after this many deadlines.
+const FIND_DEADLINES: u64 = 2;
 
 impl Tree {
     /// When a zone below this level may have to be declared failed.
     pub(super) fn next_declaration(&self, level: &Level) -> Instant {
-        let absent_us = ABSENT_DEADLINES * self.config.deadline_us;
         let open = level
             .children
             .values()
             .filter(|child| !child.state.is_failed);
-        let absent = open.filter_map(|child| Some(child.absent_since?.after(absent_us)));
-        absent.fold(Instant::NEVER, Instant::min)
+        let times = open.flat_map(|child| {
+            let times = [FOLLOW_DEADLINES, ABSENT_DEADLINES].map(|count| self.deadlines(count));
+            let times = times.map(|us| Some(child.absent_since?.after(us)));
+            let [follows, declares] = times;
+            [follows.filter(|at| *at > self.now), declares]
+        });
+        times.flatten().fold(Instant::NEVER, Instant::min)
     }
 
     /// Reviews the states of the zones below the zone of this level.
     pub(super) fn review_children(&mut self, level: usize) {
         let origins = self.levels[level].origins(&self.map);
         let now = self.now;
-        self.levels[level].count_children(&origins, now);
+        let found_by = self.found_by(&self.levels[level]);
+        self.levels[level].count_children(&origins, now, found_by);
         self.look_further(level, &origins);
+        self.meet(level, &origins);
         for child in self.levels[level].children.values_mut() {
             if child.live > 0 && !planted::on(Fault::ZoneNotRefuted) {
                 child.state.is_failed = false;
@@ -47,21 +58,22 @@ impl Tree {
         self.count_declarations(level);
     }
 
+    /// When a member that joins a zone knows its other members, if it can reach them.
+    pub(super) fn found_by(&self, level: &Level) -> Instant {
+        level.began_at.after(self.deadlines(FIND_DEADLINES))
+    }
+
     /// Takes what the members of the zone have published about the zones below it.
     fn follow_members(&mut self, level: usize, origins: &[(MemberId, u32)]) {
         let current = &self.levels[level];
-        let counting = current
-            .below_from
-            .iter()
-            .filter(|(id, _)| current.counts(**id));
         let mut claims: Vec<(u32, MemberId, ZoneState)> = Vec::new();
         let mut tellers: Vec<(u32, MemberId)> = Vec::new();
-        for (id, publication) in counting {
+        for (id, publication) in &current.below_from {
             let states = publication.states.iter(&self.map);
             let of_children = states.filter(|(zone, _)| Some(*zone) == current.child(zone.number));
             claims.extend(of_children.map(|(zone, state)| (zone.number, *id, state)));
-            if let Some((_, origin)) = origins.iter().find(|(member, _)| member == id) {
-                tellers.push((*origin, *id));
+            if let Some(origin) = current.origin(&self.map, *id) {
+                tellers.push((origin, *id));
             }
         }
         for (number, by, state) in claims {
@@ -79,12 +91,20 @@ impl Tree {
     ) {
         let is_guard = || self.guards_of(level, number, origins).contains(&by);
         let held = self.levels[level].children.get(&number);
+        let is_open = held.is_some_and(|child| child.live == 0 && !child.state.is_failed);
+        let is_hasty = match held {
+            None => self.has_just_come(&self.levels[level], by),
+            Some(_) => is_open && !self.is_absent_for(held, FOLLOW_DEADLINES),
+        };
+        if state.is_failed && is_hasty {
+            return;
+        }
         let is_absent =
             held.is_none_or(|child| child.live == 0) || planted::on(Fault::ZoneBelieved);
         let is_new = match held {
             None => true,
             Some(child) => {
-                let is_late = || self.is_absent_for_long(child);
+                let is_late = || self.is_absent_for(held, ABSENT_DEADLINES);
                 (state.declared > child.state.declared || is_late()) && is_guard()
             }
         };
@@ -102,10 +122,9 @@ impl Tree {
         }
     }
 
-    fn is_absent_for_long(&self, child: &Child) -> bool {
-        let absent_us = ABSENT_DEADLINES * self.config.deadline_us;
-        let since = child.absent_since;
-        since.is_some_and(|since| self.now >= since.after(absent_us))
+    fn is_absent_for(&self, child: Option<&Child>, deadlines: u64) -> bool {
+        let since = child.and_then(|child| child.absent_since);
+        since.is_some_and(|since| self.now >= since.after(self.deadlines(deadlines)))
     }
 
     /// Takes what the members of the zone, each with the zone that it comes from, have published about what is below
@@ -127,7 +146,15 @@ impl Tree {
                 outcasts.for_each(|one| outcast.merge(*one));
                 let told = told.map(|publication| publication.states.below(&self.map, zone));
                 let agreed = told.reduce(|one, other| one.agree(other, &self.map, Some(zone)));
-                Some((zone.number, agreed?, outcast))
+                let mut agreed = agreed?;
+                if tellers
+                    .iter()
+                    .any(|(_, id)| self.has_just_come(current, *id))
+                {
+                    let child = current.children.get(&zone.number)?;
+                    agreed.keep_unfailed(&child.below);
+                }
+                Some((zone.number, agreed, outcast))
             });
         for (number, below, outcast) in below.collect::<Vec<_>>() {
             if let Some(child) = self.levels[level].children.get_mut(&number) {
@@ -136,6 +163,21 @@ impl Tree {
                 child.state.past = outcast.past;
             }
         }
+    }
+
+    /// Whether the publications of a member have been known for less than a deadline. When a split ends, those of the
+    /// weaker side may come first, which hold the stronger one failed.
+    pub(super) fn has_just_come(&self, level: &Level, id: MemberId) -> bool {
+        let since = level.known_since.get(&id);
+        since.is_none_or(|since| self.now < since.after(self.config.deadline_us))
+    }
+
+    /// When a member that has just come to this level has been there for a deadline.
+    pub(super) fn next_teller(&self, level: &Level) -> Instant {
+        let settle = level.known_since.values();
+        let settle = settle.map(|since| since.after(self.config.deadline_us));
+        let next = settle.filter(|at| *at > self.now);
+        next.fold(Instant::NEVER, Instant::min)
     }
 
     /// The guards of a zone below this level, as the local node sees its zone.
@@ -155,7 +197,8 @@ impl Tree {
         let current = &self.levels[level];
         let own = current.engine.id();
         let due = current.children.iter().filter_map(|(number, child)| {
-            let is_due = self.is_absent_for_long(child) && !child.state.is_failed;
+            let is_due =
+                self.is_absent_for(Some(child), ABSENT_DEADLINES) && !child.state.is_failed;
             let is_guard = || self.guards_of(level, *number, origins).contains(&own);
             let zone = current.child(*number)?;
             (is_due && is_guard() && self.has_live_nodes(current, zone)).then_some(*number)

@@ -38,14 +38,20 @@ pub(super) struct Level {
     pub(super) spare_since: Option<Instant>,
     /// Addresses to try if nobody answers at those that were published.
     pub(super) seeds_later: Vec<Vec<u8>>,
+    /// When members of the zone below that are not in its view are sought next; `NEVER` if there are none.
+    pub(super) meet_at: Instant,
     /// Until when a declaration that the zone below has failed is older than it: its nodes have all just started.
     pub(super) is_new_until: Instant,
     /// The zones below that have been alive, by number. None at level 0.
     pub(super) children: BTreeMap<u32, Child>,
     /// What the members have published about the zones below theirs. None at level 0.
     pub(super) below_from: BTreeMap<MemberId, Publication>,
+    /// Since when publications of these members have been known.
+    pub(super) known_since: BTreeMap<MemberId, Instant>,
     /// What those members have published about the zones outside of this one that are members of the zone above.
     pub(super) outside_from: BTreeMap<MemberId, Publication>,
+    /// Members that were not in the view since, with the time until which their publications count.
+    pub(super) gone: BTreeMap<MemberId, Instant>,
     /// What is known about the zones outside: it outlives its publishers.
     pub(super) outside: Publication,
     /// Another member has published that, or the local node has been the only one to publish for a while.
@@ -65,10 +71,13 @@ impl Level {
             has_formed: false,
             spare_since: None,
             seeds_later: Vec::new(),
+            meet_at: Instant::NEVER,
             is_new_until: Instant::default(),
             children: BTreeMap::new(),
             below_from: BTreeMap::new(),
+            known_since: BTreeMap::new(),
             outside_from: BTreeMap::new(),
+            gone: BTreeMap::new(),
             outside: Publication::default(),
             has_outside: false,
             outcast: Outcast::default(),
@@ -84,13 +93,22 @@ impl Level {
 
     /// The zone below that each member in the view comes from, with its id.
     pub(super) fn origins(&self, map: &ZoneMap) -> Vec<(MemberId, u32)> {
-        let below = usize::from(self.zone.level).checked_sub(1);
-        let origin = |member: MemberView<'_>| {
-            let node = map.directory().find(member.name())?;
-            let zone = map.zones_of(node).nth(below?)?;
-            Some((member.id(), zone.number))
-        };
+        let origin = |member: MemberView<'_>| Some((member.id(), self.origin(map, member.id())?));
         self.live().filter_map(origin).collect()
+    }
+
+    /// Forgets what a member has published.
+    pub(super) fn forget_publications(&mut self, member: MemberId) {
+        self.outside_from.remove(&member);
+        self.below_from.remove(&member);
+        self.known_since.remove(&member);
+    }
+
+    /// The zone below that a member comes from.
+    pub(super) fn origin(&self, map: &ZoneMap, member: MemberId) -> Option<u32> {
+        let below = usize::from(self.zone.level).checked_sub(1)?;
+        let zone = map.zones_of(self.node_of(map, member)?).nth(below)?;
+        Some(zone.number)
     }
 
     /// The node of a member.
@@ -98,9 +116,9 @@ impl Level {
         map.directory().find(self.engine.name_of(member)?)
     }
 
-    /// Whether the publications of a member count: it is in the view.
-    pub(super) fn counts(&self, publisher: MemberId) -> bool {
-        let member = self.engine.member(publisher);
+    /// Whether a member is in the view.
+    pub(super) fn sees(&self, id: MemberId) -> bool {
+        let member = self.engine.member(id);
         member.is_some_and(|member| member.state().in_view())
     }
 
@@ -111,7 +129,14 @@ impl Level {
     }
 
     /// Counts the members of each zone below.
-    pub(super) fn count_children(&mut self, origins: &[(MemberId, u32)], now: Instant) {
+    ///
+    /// One that has had none yet is absent if it is not found in time, from `found_by` on.
+    pub(super) fn count_children(
+        &mut self,
+        origins: &[(MemberId, u32)],
+        now: Instant,
+        found_by: Instant,
+    ) {
         for child in self.children.values_mut() {
             child.live = 0;
         }
@@ -124,7 +149,7 @@ impl Level {
                 _ => None,
             };
             child.was_live |= child.live > 0;
-            child.state.is_absent = child.live == 0 && child.was_live;
+            child.state.is_absent = child.live == 0 && (child.was_live || now >= found_by);
         }
     }
 }

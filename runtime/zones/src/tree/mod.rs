@@ -24,6 +24,7 @@ mod event;
 mod guard;
 mod ledger;
 mod level;
+mod meet;
 mod publication;
 mod ranks;
 mod reach;
@@ -574,7 +575,8 @@ impl Tree {
                 self.levels[level].is_dirty = true;
                 self.levels[level].view_changed_at = self.now;
                 if event.kind != EventKind::NodeUp {
-                    self.forget_publications(level, event.member);
+                    let has_failed = event.kind == EventKind::NodeFailed;
+                    self.member_is_gone(level, event.member, has_failed);
                 }
                 if level == 0 {
                     self.is_reach_dirty = true;

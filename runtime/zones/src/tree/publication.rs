@@ -10,6 +10,7 @@
 use std::collections::BTreeMap;
 
 use crate::map::ZoneMap;
+use crate::tree::reach::is_deeper;
 use crate::tree::states::ZoneStates;
 
 /// The beginning of the keys of all attributes that trees publish for each other.
@@ -42,7 +43,7 @@ impl Outcast {
         self.known = self.known.max(other.known);
         self.past = self.past.max(other.past);
         self.count = self.count.max(other.count);
-        if other.most - other.least > self.most - self.least {
+        if is_deeper((other.least, other.most), (self.least, self.most)) {
             (self.least, self.most) = (other.least, other.most);
         }
     }

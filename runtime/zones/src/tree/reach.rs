@@ -30,12 +30,22 @@ impl Reach {
         let (mut least, mut most, mut peak) = (0, 0, 0);
         for (_, nodes) in &self.changes[first.saturating_sub(1)..] {
             peak = peak.max(*nodes);
-            if peak - nodes >= most - least {
+            if !is_deeper((least, most), (*nodes, peak)) {
                 (least, most) = (*nodes, peak);
             }
         }
         (least, most)
     }
+}
+
+/// Whether the first of two falls, to how many nodes and from how many, is to a smaller part. From 0 nodes: no fall.
+pub(super) fn is_deeper(one: (u32, u32), other: (u32, u32)) -> bool {
+    let part = |(least, most): (u32, u32)| match most {
+        0 => (1, 1),
+        _ => (u64::from(least), u64::from(most)),
+    };
+    let ((least, most), (other_least, other_most)) = (part(one), part(other));
+    least * other_most < other_least * most
 }
 
 #[cfg(test)]

@@ -10,12 +10,13 @@ use muster_protocol::planted::{self, Fault};
 
 use crate::map::ZoneId;
 use crate::tree::publication::Outcast;
+use crate::tree::reach::is_deeper;
 use crate::tree::{Instant, Tree};
 
 /// How many deadlines before and after a verdict the nodes that are alive count for the strength of a side.
 const SPLIT_DEADLINES: u64 = 10;
-/// The same for a zone that was declared failed, and has not declared others failed.
-const PAST_DEADLINES: u64 = 200;
+/// The same before a zone learns that it was declared failed. If it was cut off for longer, it has verdicts of its own.
+const PAST_DEADLINES: u64 = 40;
 /// The supervisors of a zone that is back know within so many deadlines that it was declared failed.
 const KNOWN_DEADLINES: u64 = 40;
 
@@ -44,15 +45,16 @@ impl Tree {
         let own = self.levels[0].outside.outcasts.get(&base.level);
         let mut own = own.copied().unwrap_or_default();
         own.merge(self.levels[0].outcast);
-        let had_verdicts = !self.verdicts.is_empty();
         let mut was_weak = self.settle_verdicts();
-        was_weak |= self.count_declarations_of_base(&mut own) && !had_verdicts;
+        was_weak |= self.count_declarations_of_base(&mut own);
         if was_weak && !self.is_just_outcast(own) {
             own.count += u32::from(!planted::on(Fault::OutcastNotTold));
             self.outcast_at = self.now;
         }
-        let oldest = self.verdicts.values().min_by_key(|verdict| verdict.at);
-        (own.least, own.most) = oldest.map_or((0, 0), |verdict| (verdict.least, verdict.most));
+        let falls = self.verdicts.values();
+        let falls = falls.map(|verdict| (verdict.least, verdict.most));
+        let deepest = falls.reduce(|one, other| if is_deeper(other, one) { other } else { one });
+        (own.least, own.most) = deepest.unwrap_or_default();
         if core::mem::replace(&mut self.levels[0].outcast, own) != own {
             // It is published with the next review.
             self.levels[0].is_dirty = true;
@@ -108,7 +110,8 @@ impl Tree {
             return false;
         }
         let since = Instant(self.now.0.saturating_sub(self.deadlines(PAST_DEADLINES)));
-        let (least, most) = self.reach.fall(since);
+        // What was before the zone was outcast last is settled.
+        let (least, most) = self.reach.fall(since.max(self.outcast_at));
         self.is_weak(least, most)
     }
 
@@ -119,8 +122,13 @@ impl Tree {
             .values()
             .filter_map(|verdict| verdict.back_since);
         let known_us = self.deadlines(KNOWN_DEADLINES);
-        back.map(|since| since.after(known_us))
-            .fold(Instant::NEVER, Instant::min)
+        let settled = back.map(|since| since.after(known_us));
+        // The side may have become weaker until then.
+        let split_us = self.deadlines(SPLIT_DEADLINES);
+        let verdicts = self.verdicts.values();
+        let counted = verdicts.map(|verdict| verdict.at.after(split_us));
+        let next = settled.chain(counted.filter(|at| *at > self.now));
+        next.fold(Instant::NEVER, Instant::min)
     }
 
     /// Whether the zone has been counted as outcast for this split: each of its supervisors finds out.
@@ -139,14 +147,22 @@ impl Tree {
         let (mut least, mut most) = self.reach.fall(since);
         for verdict in self.verdicts.values_mut() {
             let is_recent = self.now <= verdict.at.after(split_us);
-            if is_recent && most - least > verdict.most - verdict.least {
+            if is_recent && is_deeper((least, most), (verdict.least, verdict.most)) {
                 (verdict.least, verdict.most) = (least, most);
             }
         }
         // A new supervisor has not seen the split: those before it have.
         let base = self.levels[0].zone;
         let known = self.levels[0].outside.outcasts.get(&base.level);
-        if let Some(known) = known.filter(|known| known.most > 0) {
+        let others = self.fall_of_others();
+        let has_started = self.now <= self.levels[1].is_new_until;
+        if has_started && is_deeper(others, (least, most)) {
+            // The others of its side have seen the split.
+            (least, most) = others;
+        }
+        if let Some(known) =
+            known.filter(|known| is_deeper((known.least, known.most), (least, most)))
+        {
             (least, most) = (known.least, known.most);
         }
         let failed = self
@@ -165,6 +181,16 @@ impl Tree {
                 .entry(super::zone_number(zone))
                 .or_insert(verdict);
         }
+    }
+
+    /// The deepest fall that members of the zone above tell of, which are on the same side now.
+    fn fall_of_others(&self) -> (u32, u32) {
+        let base = self.levels[0].zone.level;
+        let told = self.levels[1].below_from.values();
+        let falls = told.filter_map(|told| told.outcasts.get(&base));
+        let falls = falls.map(|outcast| (outcast.least, outcast.most));
+        let deepest = falls.reduce(|one, other| if is_deeper(other, one) { other } else { one });
+        deepest.unwrap_or_default()
     }
 
     /// Whether a side that saw so many of the nodes before was the weaker one.

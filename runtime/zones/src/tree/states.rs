@@ -81,6 +81,16 @@ impl ZoneStates {
         self
     }
 
+    /// No zone fails that had not failed before. One that was not known stays unknown.
+    pub(super) fn keep_unfailed(&mut self, before: &Self) {
+        self.zones.retain(|number, state| {
+            let held = before.zones.get(number);
+            let is_new = state.is_failed && !held.is_some_and(|held| held.is_failed);
+            state.is_failed &= !is_new;
+            !is_new || held.is_some()
+        });
+    }
+
     /// The zones with their states.
     pub(super) fn iter<'a>(
         &'a self,

@@ -62,12 +62,12 @@ impl Tree {
                 true => Instant::NEVER,
                 false => level.began_at.after(self.deadlines(FORM_DEADLINES)),
             };
-            let next = forms.min(spare).min(self.next_declaration(level));
-            next.min(if further > self.now {
-                further
-            } else {
-                Instant::NEVER
-            })
+            let found_by = self.found_by(level);
+            let ahead = [further, found_by].into_iter().filter(|at| *at > self.now);
+            let next = ahead.fold(forms.min(spare), Instant::min);
+            let next = level.gone.values().copied().fold(next, Instant::min);
+            let next = next.min(level.meet_at).min(self.next_teller(level));
+            next.min(self.next_declaration(level))
         };
         let levels = self.levels.iter().map(next);
         let next = levels.fold(self.next_settlement(), Instant::min);
@@ -94,9 +94,9 @@ impl Tree {
         }
         if !current.has_formed {
             // A zone that has been in the zone above has formed before.
-            let is_complete =
-                current.engine.live() >= self.map.members(current.zone) || current.has_outside;
-            if !is_complete && self.now < self.forms_at(current) {
+            let has_been = current.has_outside && self.now >= self.found_by(current);
+            let is_complete = current.engine.live() >= self.map.members(current.zone);
+            if !is_complete && !has_been && self.now < self.forms_at(current) {
                 return false;
             }
             self.levels[level].has_formed = true;
@@ -135,8 +135,9 @@ impl Tree {
         config.policy = Policy::Merge;
         config.random_seed ^= u64::from(zone.level) << 56;
         config.first_sequence = config.first_sequence.max(self.now.0);
-        // Members that were published are on the side of this zone, if there is a split above.
-        let (mut seeds, mut later) = (self.levels[level].outside.contacts.clone(), Vec::new());
+        // Its other members above, and those that they have published, are on its side, if there is a split above.
+        let (mut seeds, mut later) = (self.colleagues(level), Vec::new());
+        seeds.extend(self.levels[level].outside.contacts.iter().cloned());
         match seeds.is_empty() {
             true => seeds = self.likely_members(level, zone),
             false => later = self.likely_members(level, zone),
@@ -163,6 +164,11 @@ impl Tree {
         self.is_reach_dirty = true;
         self.report_all(level + 1);
         self.relay_all(level);
+        let current = &mut self.levels[level];
+        if let Some(known) = current.outside.outcasts.get(&current.zone.level) {
+            // The supervisors before this one may all have died: it tells what they told.
+            current.outcast = *known;
+        }
         if level == 0 {
             self.note_rank();
         }
@@ -227,6 +233,14 @@ impl Tree {
             true => self.handle(now, Input::Seed { address }),
             false => Ok(()),
         }
+    }
+
+    /// Addresses of the other members of the zone at this level that are members of the zone above.
+    fn colleagues(&self, level: usize) -> Vec<Vec<u8>> {
+        let level = &self.levels[level];
+        let others = level.outside_from.keys().filter(|id| level.sees(**id));
+        let addresses = others.filter_map(|id| Some(level.engine.member(*id)?.address().to_vec()));
+        addresses.collect()
     }
 
     /// Addresses of the members that the other zones choose while all their nodes are alive.

@@ -10,6 +10,9 @@ use super::{ZonedNode, ZonedWorld};
 /// After the end of a fault its consequences excuse verdicts for this long, in microseconds.
 const EXCUSE_US: u64 = 8_000_000;
 
+/// Deaths so long before a split count for the strength of its sides, in microseconds.
+const PAST_US: u64 = 12_000_000;
+
 /// The longest time from the failure of a zone until the last node reports it, in microseconds.
 const LATE_US: u64 = 2_000_000;
 
@@ -129,10 +132,35 @@ impl ZonedWorld {
     /// Whether a node has been on the smaller side of a cut, or in a part that was not the largest.
     fn may_be_outcast(&self, node: usize) -> bool {
         let now = self.now();
-        let mut cuts = self.excuses.iter();
-        let is_smaller =
-            cuts.any(|cut| cut.is_cut && cut.holds(now) && cut.is_on_smaller_side(node));
-        is_smaller || self.was_in_smaller_part(node)
+        let cuts = self
+            .excuses
+            .iter()
+            .filter(|cut| cut.is_cut && cut.holds(now));
+        let cuts: Vec<&Excuse> = cuts.collect();
+        let mut alone = cuts.iter().map(core::slice::from_ref);
+        let is_smaller = cuts.iter().any(|cut| cut.is_on_smaller_side(node));
+        is_smaller
+            || self.joined_during_split(node)
+            || alone.any(|cut| self.has_no_majority(cut, node))
+            || self.has_no_majority(&cuts, node)
+    }
+
+    /// Whether the part of the job that these cuts left a node in has no majority of the nodes that ran shortly before.
+    fn has_no_majority(&self, cuts: &[&Excuse], node: usize) -> bool {
+        let Some(since) = cuts.iter().map(|cut| cut.since).min() else {
+            return false;
+        };
+        let past = Instant(since.0.saturating_sub(PAST_US));
+        let is_beside = |other: usize| cuts.iter().all(|cut| cut.inside[other] == cut.inside[node]);
+        let (mut part, mut all) = (0, 0);
+        for other in 0..self.len() {
+            let ZonedNode { tree, ended_at, .. } = self.node(other);
+            let has_ended = ended_at.is_some_and(|at| at >= past);
+            let runs = tree.is_some();
+            all += usize::from(runs || has_ended);
+            part += usize::from(runs && !has_ended && is_beside(other));
+        }
+        2 * part <= all
     }
 
     /// Whether a node started before the sides of a cut had met: it may have joined either side.
@@ -194,8 +222,9 @@ impl ZonedWorld {
             .collect()
     }
 
-    /// Zones that both sides of a split keep: a node has reported that one of them failed, and afterwards neither
-    /// that node nor the nodes of the zone were told that they are outcast, though all of them run. At most `count`.
+    /// Zones that both sides of a split keep: a node has reported that one of them failed, and neither that
+    /// node nor the nodes of the zone were told in this split that they are outcast, though all of them run. At most
+    /// `count`.
     pub(crate) fn kept(&self, count: usize) -> Vec<String> {
         let ran_since = |node: usize, at: Instant| {
             let node = self.node(node);
@@ -204,14 +233,15 @@ impl ZonedWorld {
         };
         let was_told =
             |node: usize, at: Instant| self.node(node).outcast_at.is_some_and(|told| told >= at);
+        // A node, and a zone, may be told that it is outcast before the last of the verdicts of that split is known.
+        let episode = |verdict: &Verdict| Instant(verdict.at.0.saturating_sub(EXCUSE_US));
         let open = self.verdicts.iter().filter(|verdict| {
-            ran_since(verdict.observer, verdict.at) && !was_told(verdict.observer, verdict.at)
+            ran_since(verdict.observer, verdict.at) && !was_told(verdict.observer, episode(verdict))
         });
         let kept = open.filter_map(|verdict| {
             let nodes = self.map().nodes_of(verdict.zone).into_iter();
             let mut nodes = nodes.map(|node| node.0 as usize);
-            // A zone may be told that it is outcast before the last of the others has heard that it failed.
-            let since = Instant(verdict.at.0.saturating_sub(EXCUSE_US));
+            let since = episode(verdict);
             // A zone that fails and starts again may be reported late.
             let before = Instant(verdict.at.0.saturating_sub(LATE_US));
             let node = nodes.find(|node| ran_since(*node, before) && !was_told(*node, since))?;
