@@ -225,18 +225,8 @@ fn table(map: &ZoneMap, source: &str, shown: usize) -> String {
         levels(map),
         map.digest()
     );
-    let mut rows = vec![
-        [
-            "LEVEL",
-            "ZONE",
-            "MEMBERS",
-            "NODES",
-            "SUPERVISORS",
-            "DELEGATES",
-            "GUARDS",
-        ]
-        .map(String::from),
-    ];
+    let mut rows =
+        vec![["LEVEL", "ZONE", "MEMBERS", "NODES", "SUPERVISORS", "GUARDS"].map(String::from)];
     let mut hidden = Vec::new();
     for level in 0..map.levels() {
         let zones = map.zones_at(level).count();
@@ -248,7 +238,6 @@ fn table(map: &ZoneMap, source: &str, shown: usize) -> String {
                 map.members(zone).to_string(),
                 map.nodes_below(zone).to_string(),
                 folded(map, &roles.supervisors),
-                folded(map, &roles.delegates),
                 folded(map, &roles.guards),
             ]);
         }
@@ -319,7 +308,6 @@ fn document(map: &ZoneMap, source: &str) -> Value {
                 _ => None,
             },
             "supervisors": names(map, &own.supervisors),
-            "delegates": names(map, &own.delegates),
             "guards": names(map, &own.guards),
         })
     };

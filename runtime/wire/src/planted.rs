@@ -1,7 +1,7 @@
 //! Planted faults: deliberate mistakes, by which tests show that the simulator's checkers find them.
 //!
-//! Only with the feature `planted-faults` one of them can be switched on, for one thread, by name. Without
-//! the feature `on` is constantly false, and the compiler removes every check of it.
+//! One of them can be switched on for one thread, only in a build with debug assertions. In a release `on` is
+//! constantly false, and the compiler removes every check of it.
 
 /// A deliberate mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,7 +120,7 @@ impl Fault {
     }
 }
 
-#[cfg(feature = "planted-faults")]
+#[cfg(debug_assertions)]
 mod switch {
     use super::Fault;
     use core::cell::Cell;
@@ -141,11 +141,11 @@ mod switch {
     }
 }
 
-#[cfg(feature = "planted-faults")]
+#[cfg(debug_assertions)]
 pub use switch::{on, plant};
 
 /// Whether this fault is switched on.
-#[cfg(not(feature = "planted-faults"))]
+#[cfg(not(debug_assertions))]
 #[must_use]
 pub const fn on(_fault: Fault) -> bool {
     false

@@ -7,16 +7,12 @@ use crate::limits::SUPERVISORS;
 use crate::map::{ZoneId, ZoneMap};
 use crate::roles::{Role, choose, guards};
 
-/// Delegates of each zone, unless it has fewer members.
-pub const DELEGATES: usize = 2;
 /// Guards of each zone, unless the zone above has fewer members from other zones.
 pub const GUARDS: usize = 2;
 
 /// The roles in one zone. Each list begins with the first choice.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ZoneRoles {
-    /// Members that report the zone to its guards. None in the highest zone.
-    pub delegates: Vec<NodeIndex>,
     /// Members that take part in the zone above. None in the highest zone.
     pub supervisors: Vec<NodeIndex>,
     /// Members of the zone above, from other zones, that hold the view of this one. None for the highest zone.
@@ -101,7 +97,6 @@ fn members_roles(path: &str, members: &[NodeIndex], ids: &[MemberId]) -> ZoneRol
         ids_chosen.iter().filter_map(node).collect()
     };
     ZoneRoles {
-        delegates: chosen(Role::Delegate, DELEGATES),
         supervisors: chosen(Role::Supervisor, SUPERVISORS),
         guards: Vec::new(),
     }
@@ -126,18 +121,18 @@ mod tests {
         (map, assignment)
     }
 
-    /// ZM-12: each zone has delegates, supervisors and guards, and no guard is a node of its zone.
+    /// ZM-12: each zone has supervisors and guards, and no guard is a node of its zone.
     #[test]
     fn every_zone_but_the_highest_has_all_roles() {
         let (map, assignment) = assignment(1000);
         assert_eq!(map.levels(), 3);
         for zone in map.zones() {
             let roles = assignment.zone(zone);
-            let counts = [&roles.delegates, &roles.supervisors, &roles.guards].map(Vec::len);
+            let counts = [&roles.supervisors, &roles.guards].map(Vec::len);
             let expected = if map.parent(zone).is_some() {
-                [2; 3]
+                [2; 2]
             } else {
-                [0; 3]
+                [0; 2]
             };
             assert_eq!(counts, expected, "{}", map.path(zone));
             for guard in &roles.guards {
@@ -156,7 +151,7 @@ mod tests {
         let (map, assignment) = assignment(300);
         for zone in map.zones() {
             let roles = assignment.zone(zone);
-            for node in roles.supervisors.iter().chain(&roles.delegates) {
+            for node in &roles.supervisors {
                 assert!(map.zones_of(*node).any(|home| home == zone));
             }
         }

@@ -25,7 +25,7 @@ mod rank_runs;
 mod roles;
 mod tree;
 
-pub use assignment::{Assignment, DELEGATES, GUARDS, ZoneRoles};
+pub use assignment::{Assignment, GUARDS, ZoneRoles};
 pub use directory::{Directory, NodeIndex};
 pub use error::{Contradiction, MapError};
 pub use limits::{DEPTH_MAX, NODES_MAX, PATH_MAX, SUPERVISORS, ZONE_MEMBERS_MAX};

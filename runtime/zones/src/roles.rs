@@ -1,4 +1,4 @@
-//! Roles of nodes: which members of a zone are its delegates and supervisors, and which supervisors guard it.
+//! Roles of nodes: which members of a zone are its supervisors, and which members of the zone above guard it.
 //!
 //! All are chosen by rendezvous hashing: each candidate has a weight for the zone and the role, and the highest
 //! weights win. Nodes with equal views choose alike without a message, and the loss of one node moves only its own
@@ -16,9 +16,8 @@ pub const CANDIDATES: usize = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Role {
-    /// A member of a zone that reports it to the zone's guards.
-    Delegate = 1,
-    /// A member of a zone that takes part in the zone above.
+    /// A member of a zone that takes part in the zone above, and reports its own zone there. In the zone membership paper
+    /// the delegates of a zone report it, to supervisors from other zones.
     Supervisor = 2,
     /// A member of the zone above, from another zone, that holds the zone's view.
     Guard = 3,
@@ -103,8 +102,8 @@ mod tests {
         let different = (0..100).filter(|zone| {
             let path = format!("z{zone}");
             let of = |role| choose(role, &path, nodes.iter().copied(), 2);
-            let (delegates, supervisors) = (of(Role::Delegate), of(Role::Supervisor));
-            delegates.iter().all(|id| !supervisors.contains(id))
+            let (supervisors, guards) = (of(Role::Supervisor), of(Role::Guard));
+            guards.iter().all(|id| !supervisors.contains(id))
         });
         // Two pairs of 64 are disjoint with probability 0.94.
         assert!(different.count() >= 80);
@@ -145,9 +144,9 @@ mod tests {
             let nodes = nodes(count);
             let lost = nodes[lost % count];
             let path = format!("z{zone}");
-            let before = choose(Role::Delegate, &path, nodes.iter().copied(), 2);
+            let before = choose(Role::Supervisor, &path, nodes.iter().copied(), 2);
             let rest = nodes.iter().copied().filter(|id| *id != lost);
-            let after = choose(Role::Delegate, &path, rest, 2);
+            let after = choose(Role::Supervisor, &path, rest, 2);
             let kept: Vec<_> = before.iter().filter(|id| **id != lost).collect();
             prop_assert!(kept.iter().all(|id| after.contains(id)));
         }

@@ -1,7 +1,7 @@
 //! `muster sim`: runs the protocols in a simulated world, from a scenario file and a seed.
 //!
 //! `run` runs one seed and, if it fails, prints the course of events and shrinks the scenario. `sweep` runs many seeds
-//! on all cores. `figures` measures zones of full size, `compare` compares the two engines, `idle` measures the engine
+//! on all cores. `zones` does so for jobs with zones. `figures` measures zones of full size, `compare` compares the two engines, `idle` measures the engine
 //! of an idle member, `lamport` studies the clocks of age gossip. Exit codes distinguish the failures: 0 no failure, 20
 //! a checked property is violated (correctness), 21 the world did not become quiet in time (liveness), 22 the code
 //! panicked (crash). All figures but CPU times are simulated.
@@ -14,6 +14,7 @@ mod lamport;
 mod markdown;
 mod plot;
 mod study;
+mod zones;
 
 use clap::{Args, Subcommand, ValueEnum};
 use compare::CompareArgs;
@@ -25,6 +26,7 @@ use muster_sys::file::read_text;
 use muster_terminal::{CliError, Progress};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
+use zones::ZonesArgs;
 
 /// Maximum size of a scenario file in bytes.
 const SCENARIO_MAX: usize = 1 << 20;
@@ -36,6 +38,8 @@ pub(crate) enum SimCommand {
     Run(RunArgs),
     /// Run many seeds of a scenario on all cores.
     Sweep(SweepArgs),
+    /// Run many seeds of a job with zones and all faults, on all cores.
+    Zones(ZonesArgs),
     /// Measure whole zones: boot, leave, join, crash and silence; JSON or Markdown, and a plot.
     Figures(FiguresArgs),
     /// Compare both engines on the same network with the same faults: detection, datagrams, bytes, CPU.
@@ -127,6 +131,7 @@ pub(crate) fn main(command: &SimCommand) -> Result<(), CliError> {
     match command {
         SimCommand::Run(args) => run_one(args),
         SimCommand::Sweep(args) => run_many(args),
+        SimCommand::Zones(args) => zones::main(args),
         SimCommand::Figures(args) => figures::main(args),
         SimCommand::Compare(args) => compare::main(args),
         SimCommand::Idle(args) => idle::main(args),

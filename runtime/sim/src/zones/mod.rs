@@ -43,6 +43,9 @@ pub struct ZonedReport {
 }
 
 /// Runs a job with zones: boot, faults drawn by the seed, and the time until all nodes know the truth.
+///
+/// # Panics
+/// If the setting allows no map.
 #[must_use]
 pub fn run_zoned(setting: ZonedSetting, seed: u64) -> ZonedReport {
     let mut world = ZonedWorld::new(setting, seed);
@@ -66,10 +69,8 @@ pub fn run_zoned(setting: ZonedSetting, seed: u64) -> ZonedReport {
         world.run(1_000 * MS);
         let differences = world.differences(4);
         world.violations.extend(differences);
-        if setting.checks_outcasts {
-            let kept = world.kept(4);
-            world.violations.extend(kept);
-        }
+        let kept = world.kept(4);
+        world.violations.extend(kept);
     } else {
         let missing = world.why_not_formed();
         world

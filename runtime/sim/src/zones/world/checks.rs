@@ -60,7 +60,6 @@ impl ZonedWorld {
     /// Checks an event of a node.
     pub(super) fn check(&mut self, observer: usize, event: TreeEvent) {
         if let TreeEvent::Outcast { zone } = event
-            && self.checks_outcasts
             && !self.may_be_outcast(observer)
         {
             let at = self.at();

@@ -69,7 +69,6 @@ pub(super) struct ZonedWorld {
     faults: Vec<ZonedFault>,
     cuts: u32,
     buffer: Vec<u8>,
-    checks_outcasts: bool,
     excuses: Vec<Excuse>,
     /// Zones that nodes have reported failed while nodes of them ran.
     verdicts: Vec<Verdict>,
@@ -82,7 +81,7 @@ pub(super) struct ZonedWorld {
 impl ZonedWorld {
     /// A job whose nodes have just started.
     pub(super) fn new(setting: ZonedSetting, seed: u64) -> Self {
-        let map = Arc::new(setting.map());
+        let map = Arc::new(setting.map().expect("zones of the setting"));
         let address = |node| format!("{node}").into_bytes();
         let contacts = (0..setting.nodes).map(address).collect();
         let network = Network {
@@ -104,7 +103,6 @@ impl ZonedWorld {
             faults: Vec::new(),
             cuts: 0,
             buffer: vec![0; 65_536],
-            checks_outcasts: setting.checks_outcasts,
             excuses: Vec::new(),
             verdicts: Vec::new(),
             violations: Vec::new(),
