@@ -107,9 +107,11 @@ bench-killed: bench-build
 bench-detect: bench-build
 	$(DETECT) --rounds 2
 
-# One zone of 128 members, and eight zones of 16 (B14).
+# One zone of 128 members and eight zones of 16, then 256 and sixteen (B14): also both supervisors of zones, and whole
+# zones, are killed. So many namespaces as cuts need would keep two cores busy.
 bench-zones: bench-build
-	$(BENCH) detect --members 128 --zones 16 --rails 1 --rounds 1 --pauses 0
+	$(BENCH) detect --members 128 --zones 16 --rails 1 --rounds 1 --pauses 0 --no-cuts
+	$(BENCH) detect --members 256 --zones 16 --rails 1 --rounds 1 --pauses 0 --no-cuts --faults 5 --profile quiet
 
 # Ours again in the same run: figures of other runs are no comparison.
 bench-foca bench-chitchat: bench-%: bench-build

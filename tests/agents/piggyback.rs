@@ -150,8 +150,8 @@ fn damaged_piggybacks_do_no_harm() {
     let mut ranks = carriers(&job, "rough");
     for rank in &mut ranks {
         rank.await_counter("beats_carried", 5);
-        rank.await_counter("rejected_forged", 2);
-        rank.await_counter("rejected_duplicate", 2);
+        rank.await_counter("rejected_forged", 1);
+        rank.await_counter("rejected_duplicate", 1);
     }
     for rank in &mut ranks {
         rank.await_states("n1=Alive n2=Alive 0=Alive 1=Alive");

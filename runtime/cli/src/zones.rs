@@ -358,7 +358,7 @@ mod tests {
         };
         assert_eq!(words(lines[4])[..4], ["0", "z1", "4", "4"]);
         assert_eq!(words(lines[6])[..4], ["1", "/", "4", "8"]);
-        assert_eq!(words(lines[6])[4..], ["-", "-", "-"]);
+        assert_eq!(words(lines[6])[4..], ["-", "-"]);
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! `muster sim`: runs the protocols in a simulated world, from a scenario file and a seed.
 //!
 //! `run` runs one seed and, if it fails, prints the course of events and shrinks the scenario. `sweep` runs many seeds
-//! on all cores. `zones` does so for jobs with zones. `figures` measures zones of full size, `compare` compares the two engines, `idle` measures the engine
-//! of an idle member, `lamport` studies the clocks of age gossip. Exit codes distinguish the failures: 0 no failure, 20
-//! a checked property is violated (correctness), 21 the world did not become quiet in time (liveness), 22 the code
-//! panicked (crash). All figures but CPU times are simulated.
+//! on all cores, `zones` does so for jobs with zones. `figures` measures zones of full size, `compare` compares the two
+//! engines, `idle` measures the engine of an idle member, `lamport` studies the clocks of age gossip. Exit codes
+//! distinguish the failures: 0 no failure, 20 a checked property is violated (correctness), 21 the world did not become
+//! quiet in time (liveness), 22 the code panicked (crash). All figures but CPU times are simulated.
 
 mod burns;
 mod compare;

@@ -1,8 +1,8 @@
 //! `muster sim zones`: runs many seeds of a job with zones and all faults, on all cores.
 //!
-//! A seed decides which nodes, supervisors and zones die, leave, start again, stop and are cut off. Checked are: no node
-//! that runs is reported failed, unless it was cut off or stopped; the two sides of a split do not both go on as if
-//! nothing had happened; and in the end every node knows the truth about all nodes.
+//! A seed decides which nodes, supervisors and zones die, leave, start again, stop and are cut off. Checked are: no
+//! node that runs is reported failed, unless it was cut off or stopped; the two sides of a split do not both go on as
+//! if nothing had happened; and in the end every node knows the truth about all nodes.
 
 use clap::Args;
 use muster_sim::{ZonedReport, ZonedSetting, run_zoned};

@@ -300,8 +300,8 @@ impl Tree {
         }
     }
 
-    /// A member is no longer in the view of the zone at this level. If it has failed, its publications count for a while:
-    /// when the sides of a split merge, members that are alive may be held failed for a moment.
+    /// A member is no longer in the view of the zone at this level. If it has failed, its publications count for a
+    /// while: when the sides of a split merge, members that are alive may be held failed for a moment.
     pub(super) fn member_is_gone(&mut self, level: usize, member: MemberId, has_failed: bool) {
         let until = self.now.after(self.deadlines(LINGER_DEADLINES));
         let level = &mut self.levels[level];
@@ -311,20 +311,24 @@ impl Tree {
         }
     }
 
-    /// Forgets the publications of members that have been gone for long.
+    /// Forgets the publications of members that have been gone for long, or are back without them: after a new start.
     pub(super) fn forget_gone(&mut self, level: usize) {
         let now = self.now;
         let level = &mut self.levels[level];
-        let over: Vec<MemberId> = level
-            .gone
-            .iter()
-            .filter(|(_, until)| now >= **until)
-            .map(|(id, _)| *id)
-            .collect();
-        for id in over {
+        let over = level.gone.iter().filter(|(_, until)| now >= **until);
+        for id in over.map(|(id, _)| *id).collect::<Vec<_>>() {
             level.gone.remove(&id);
-            if !level.sees(id) {
-                level.forget_publications(id);
+            let is_in_view = level.sees(id);
+            let has = |key: &[u8]| is_in_view && level.engine.attribute(id, key).is_some();
+            let (has_outside, has_below) = (has(OUTSIDE_KEY), has(BELOW_KEY));
+            if !has_outside {
+                level.outside_from.remove(&id);
+            }
+            if !has_below {
+                level.below_from.remove(&id);
+            }
+            if !has_outside && !has_below {
+                level.known_since.remove(&id);
             }
         }
     }

@@ -233,15 +233,26 @@ impl Tree {
         let zone = self.levels[under].zone;
         let declared = self.levels[level].children.get(&zone.number);
         let declared = declared.map_or(0, |child| child.state.declared);
-        let is_new = self.now <= self.levels[level].is_new_until;
-        let below = &mut self.levels[under];
-        if let Some(held) = below.outside.outcasts.get(&zone.level) {
-            below.outcast.merge(*held);
+        let held = self.levels[under]
+            .outside
+            .outcasts
+            .get(&zone.level)
+            .copied();
+        if held.is_some_and(|held| held.is_old) {
+            self.levels[level].is_new_until = Instant::default();
         }
-        if declared > below.outcast.known {
-            below.outcast.known = declared;
-            if is_new {
-                below.outcast.past = declared;
+        let was_new = self.is_new(level);
+        if was_new && self.now < self.levels[level].is_new_until {
+            return;
+        }
+        self.levels[level].is_new_until = Instant::default();
+        let outcast = &mut self.levels[under].outcast;
+        outcast.merge(held.unwrap_or_default());
+        outcast.is_old = true;
+        if declared > outcast.known {
+            outcast.known = declared;
+            if was_new {
+                outcast.past = declared;
             }
         }
     }

@@ -40,7 +40,8 @@ pub(super) struct Level {
     pub(super) seeds_later: Vec<Vec<u8>>,
     /// When members of the zone below that are not in its view are sought next; `NEVER` if there are none.
     pub(super) meet_at: Instant,
-    /// Until when a declaration that the zone below has failed is older than it: its nodes have all just started.
+    /// Until when it is open whether the nodes of the zone below have all just started: if so, declarations that it has
+    /// failed are older than it. 0 if that is known.
     pub(super) is_new_until: Instant,
     /// The zones below that have been alive, by number. None at level 0.
     pub(super) children: BTreeMap<u32, Child>,

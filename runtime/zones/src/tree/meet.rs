@@ -9,8 +9,8 @@ use muster_protocol::{Input, Instant, MemberId};
 use crate::tree::Tree;
 
 impl Tree {
-    /// Asks members of the zone at this level that come from the local node's zone below, but are not in the view there,
-    /// to join that; once a deadline.
+    /// Asks members of the zone at this level to join the zone below, if they come from the local node's and are not in
+    /// the view there; once a deadline.
     pub(super) fn meet(&mut self, level: usize, origins: &[(MemberId, u32)]) {
         let (above, own) = (&self.levels[level], &self.levels[level - 1]);
         let is_apart =

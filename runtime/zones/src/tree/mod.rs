@@ -332,6 +332,11 @@ impl Tree {
             self.levels[0].view_changed_at = self.now;
             self.review_at = self.now;
         } else if gap_us > 2 * self.config.heartbeat_us {
+            if self.base().live() == 1 {
+                // Nobody of its zone was there meanwhile: to the others the zone was cut off.
+                self.reach.set(before, 1);
+                self.is_reach_dirty = true;
+            }
             for level in &mut self.levels {
                 for child in level.children.values_mut() {
                     child.absent_since = child.absent_since.map(|since| since.after(gap_us));

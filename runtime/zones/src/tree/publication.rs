@@ -22,6 +22,9 @@ pub(super) const BELOW_KEY: &[u8] = b"muster.zones.below";
 /// Most addresses.
 pub(super) const CONTACTS_MAX: usize = 8;
 
+/// Numbers of an [`Outcast`] on the wire.
+const FIELDS: usize = 6;
+
 /// What became of a zone of the local node in the splits of the job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Outcast {
@@ -35,6 +38,8 @@ pub(super) struct Outcast {
     pub(super) least: u32,
     /// And those that it saw before.
     pub(super) most: u32,
+    /// Whether it is known that not all its nodes have just started.
+    pub(super) is_old: bool,
 }
 
 impl Outcast {
@@ -43,23 +48,30 @@ impl Outcast {
         self.known = self.known.max(other.known);
         self.past = self.past.max(other.past);
         self.count = self.count.max(other.count);
+        self.is_old |= other.is_old;
         if is_deeper((other.least, other.most), (self.least, self.most)) {
             (self.least, self.most) = (other.least, other.most);
         }
     }
 
-    fn fields(self) -> [u32; 5] {
-        [self.known, self.past, self.count, self.least, self.most]
+    fn fields(self) -> [u32; FIELDS] {
+        let is_old = u32::from(self.is_old);
+        [
+            self.known, self.past, self.count, self.least, self.most, is_old,
+        ]
     }
 
-    fn of([known, past, count, least, most]: [u32; 5]) -> Self {
-        Self {
+    /// `None` if the fields contradict each other.
+    fn of([known, past, count, least, most, is_old]: [u32; FIELDS]) -> Option<Self> {
+        let outcast = Self {
             known,
             past,
             count,
             least,
             most,
-        }
+            is_old: is_old == 1,
+        };
+        (least <= most && is_old <= 1).then_some(outcast)
     }
 }
 
@@ -107,18 +119,14 @@ impl Publication {
         let mut outcasts = BTreeMap::new();
         for _ in 0..*count {
             let (level, after) = rest.split_first()?;
-            let mut fields = [0; 5];
+            let mut fields = [0; FIELDS];
             rest = after;
             for field in &mut fields {
                 let (bytes, after) = rest.split_first_chunk::<4>()?;
                 *field = u32::from_le_bytes(*bytes);
                 rest = after;
             }
-            let outcast = Outcast::of(fields);
-            outcasts.insert(*level, outcast);
-            if outcast.least > outcast.most {
-                return None;
-            }
+            outcasts.insert(*level, Outcast::of(fields)?);
         }
         Some(Self {
             contacts,
@@ -174,11 +182,12 @@ mod tests {
         #[test]
         fn a_publication_is_read_as_it_was_written(
             contacts in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..40), 0..CONTACTS_MAX),
-            outcasts in prop::collection::btree_map(0u8..4, any::<[u32; 5]>(), 0..3),
+            outcasts in prop::collection::btree_map(0u8..4, any::<[u32; FIELDS]>(), 0..3),
             states in any_states(),
         ) {
-            let outcasts = outcasts.into_iter().map(|(level, [known, past, count, one, other])| {
-                (level, Outcast::of([known, past, count, one.min(other), one.max(other)]))
+            let outcasts = outcasts.into_iter().filter_map(|(level, [known, past, count, one, other, is_old])| {
+                let fields = [known, past, count, one.min(other), one.max(other), is_old % 2];
+                Some((level, Outcast::of(fields)?))
             });
             let publication = Publication { contacts, outcasts: outcasts.collect(), states };
             prop_assert_eq!(Publication::decode(&map(), &publication.encode()), Some(publication));

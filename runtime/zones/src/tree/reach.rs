@@ -23,15 +23,23 @@ impl Reach {
         self.changes.push((now, nodes));
     }
 
-    /// The deepest fall since a time, as far as it is remembered: to how many nodes, and from how many. Growth, as when
-    /// a job starts, is none.
-    pub(super) fn fall(&self, since: Instant) -> (u32, u32) {
+    /// The deepest fall since a time that lasted for `hold_us`, as far as it is remembered: to how many nodes, and from
+    /// how many. Growth, as when a job starts, is none. Of a shorter fall, only the part that lasted counts: while a
+    /// supervisor is replaced, its zone is absent for a moment.
+    pub(super) fn fall(&self, since: Instant, now: Instant, hold_us: u64) -> (u32, u32) {
         let first = self.changes.partition_point(|(at, _)| *at <= since);
+        let changes = &self.changes[first.saturating_sub(1)..];
         let (mut least, mut most, mut peak) = (0, 0, 0);
-        for (_, nodes) in &self.changes[first.saturating_sub(1)..] {
+        for (place, (at, nodes)) in changes.iter().enumerate() {
             peak = peak.max(*nodes);
-            if !is_deeper((least, most), (*nodes, peak)) {
-                (least, most) = (*nodes, peak);
+            let end = at.after(hold_us);
+            if end > now {
+                break;
+            }
+            let within = changes[place + 1..].iter().take_while(|(at, _)| *at < end);
+            let held = within.map(|(_, nodes)| *nodes).fold(*nodes, u32::max);
+            if !is_deeper((least, most), (held, peak.max(held))) {
+                (least, most) = (held, peak.max(held));
             }
         }
         (least, most)
@@ -56,7 +64,7 @@ mod tests {
     #[test]
     fn the_deepest_fall_since_a_time() {
         let mut reach = Reach::default();
-        assert_eq!(reach.fall(Instant(0)), (0, 0));
+        assert_eq!(reach.fall(Instant(0), Instant(90), 0), (0, 0));
         let changes = [
             (5, 8),
             (10, 100),
@@ -69,7 +77,8 @@ mod tests {
         for (at, nodes) in changes {
             reach.set(Instant(at), nodes);
         }
-        let fall = [0, 9, 15, 25, 35, 45, 59, 60, 90].map(|at| reach.fall(Instant(at)));
+        let fall =
+            [0, 9, 15, 25, 35, 45, 59, 60, 90].map(|at| reach.fall(Instant(at), Instant(90), 0));
         let (cut, end) = ((40, 100), (111, 111));
         assert_eq!(
             fall,
@@ -88,12 +97,27 @@ mod tests {
     }
 
     #[test]
+    fn a_fall_counts_if_it_lasts() {
+        let mut reach = Reach::default();
+        for (at, nodes) in [(10, 100), (50, 20), (53, 60), (58, 30), (70, 100)] {
+            reach.set(Instant(at), nodes);
+        }
+        let fall = |now, hold_us| reach.fall(Instant(0), Instant(now), hold_us);
+        assert_eq!(fall(90, 3), (20, 100));
+        assert_eq!(fall(90, 4), (30, 100));
+        assert_eq!(fall(90, 12), (30, 100));
+        assert_eq!(fall(90, 15), (60, 100));
+        // It is not known yet whether it lasts.
+        assert_eq!(fall(60, 12), (100, 100));
+    }
+
+    #[test]
     fn the_oldest_changes_are_forgotten() {
         let mut reach = Reach::default();
         for at in (0..100).rev() {
             reach.set(Instant(100 - at), at as u32);
         }
         assert_eq!(reach.changes.len(), CHANGES_MAX);
-        assert_eq!(reach.fall(Instant(0)), (0, 63));
+        assert_eq!(reach.fall(Instant(0), Instant(200), 0), (0, 63));
     }
 }

@@ -17,6 +17,8 @@ use crate::tree::{Instant, Tree};
 const SPLIT_DEADLINES: u64 = 10;
 /// The same before a zone learns that it was declared failed. If it was cut off for longer, it has verdicts of its own.
 const PAST_DEADLINES: u64 = 40;
+/// A fall of the number of nodes that are alive counts if it lasts for so many deadlines.
+const HOLD_DEADLINES: u64 = 2;
 /// The supervisors of a zone that is back know within so many deadlines that it was declared failed.
 const KNOWN_DEADLINES: u64 = 40;
 
@@ -40,6 +42,7 @@ impl Tree {
         if self.levels.len() < 2 {
             return self.verdicts.clear();
         }
+        self.notice_old_zone();
         self.note_verdicts();
         let base = self.levels[0].zone;
         let own = self.levels[0].outside.outcasts.get(&base.level);
@@ -51,6 +54,7 @@ impl Tree {
             own.count += u32::from(!planted::on(Fault::OutcastNotTold));
             self.outcast_at = self.now;
         }
+        own.is_old |= self.levels[1].is_new_until == Instant::default();
         let falls = self.verdicts.values();
         let falls = falls.map(|verdict| (verdict.least, verdict.most));
         let deepest = falls.reduce(|one, other| if is_deeper(other, one) { other } else { one });
@@ -59,6 +63,42 @@ impl Tree {
             // It is published with the next review.
             self.levels[0].is_dirty = true;
         }
+    }
+
+    /// Whether the nodes of the zone below this level may all have just started.
+    pub(super) fn is_new(&self, level: usize) -> bool {
+        self.levels[level].is_new_until != Instant::default()
+    }
+
+    /// Finds out whether the nodes of the base zone have all just started: another supervisor knows that they have not.
+    /// If none does in time, what was declared before was about an earlier life of the zone.
+    fn notice_old_zone(&mut self) {
+        if !self.is_new(1) {
+            return;
+        }
+        let (base, above) = (&self.levels[0], &self.levels[1]);
+        let own = base.engine.id();
+        let in_zone = base.outside_from.iter().filter(|(id, _)| **id != own);
+        let in_zone = in_zone.map(|(_, told)| told);
+        let colleagues = above.below_from.iter().filter(|(id, _)| {
+            **id != own && above.origin(&self.map, **id) == Some(base.zone.number)
+        });
+        let mut told = in_zone.chain(colleagues.map(|(_, told)| told));
+        let is_old = told.any(|told| {
+            let outcast = told.outcasts.get(&base.zone.level);
+            outcast.is_some_and(|outcast| outcast.is_old)
+        });
+        if !is_old && self.now < above.is_new_until {
+            return;
+        }
+        if !is_old {
+            let child = above.children.get(&base.zone.number);
+            let declared = child.map_or(0, |child| child.state.declared);
+            let outcast = &mut self.levels[0].outcast;
+            outcast.known = outcast.known.max(declared);
+            outcast.past = outcast.past.max(declared);
+        }
+        self.levels[1].is_new_until = Instant::default();
     }
 
     /// Settles the verdicts on zones that are there again. Returns whether one was wrong and the local side weaker.
@@ -101,17 +141,13 @@ impl Tree {
         let above = &self.levels[1];
         let child = above.children.get(&self.levels[0].zone.number);
         let declared = child.map_or(0, |child| child.state.declared);
-        if declared <= own.known {
+        if self.is_new(1) || declared <= own.known {
             return false;
         }
         own.known = declared;
-        if self.now <= above.is_new_until {
-            own.past = declared;
-            return false;
-        }
         let since = Instant(self.now.0.saturating_sub(self.deadlines(PAST_DEADLINES)));
         // What was before the zone was outcast last is settled.
-        let (least, most) = self.reach.fall(since.max(self.outcast_at));
+        let (least, most) = self.fall(since.max(self.outcast_at));
         self.is_weak(least, most)
     }
 
@@ -144,7 +180,7 @@ impl Tree {
     fn note_verdicts(&mut self) {
         let split_us = self.deadlines(SPLIT_DEADLINES);
         let since = Instant(self.now.0.saturating_sub(split_us));
-        let (mut least, mut most) = self.reach.fall(since);
+        let (mut least, mut most) = self.fall(since);
         for verdict in self.verdicts.values_mut() {
             let is_recent = self.now <= verdict.at.after(split_us);
             if is_recent && is_deeper((least, most), (verdict.least, verdict.most)) {
@@ -155,8 +191,7 @@ impl Tree {
         let base = self.levels[0].zone;
         let known = self.levels[0].outside.outcasts.get(&base.level);
         let others = self.fall_of_others();
-        let has_started = self.now <= self.levels[1].is_new_until;
-        if has_started && is_deeper(others, (least, most)) {
+        if self.is_new(1) && is_deeper(others, (least, most)) {
             // The others of its side have seen the split.
             (least, most) = others;
         }
@@ -193,6 +228,12 @@ impl Tree {
         deepest.unwrap_or_default()
     }
 
+    /// The deepest lasting fall of the number of nodes that are alive since a time.
+    fn fall(&self, since: Instant) -> (u32, u32) {
+        let hold_us = self.deadlines(HOLD_DEADLINES);
+        self.reach.fall(since, self.now, hold_us)
+    }
+
     /// Whether a side that saw so many of the nodes before was the weaker one.
     fn is_weak(&self, least: u32, most: u32) -> bool {
         let first = ZoneId {
@@ -202,6 +243,7 @@ impl Tree {
         let has_first =
             self.levels[0].zone == first || !self.verdicts.contains_key(&super::zone_number(first));
         match (2 * least).cmp(&most) {
+            _ if most == 0 => false,
             core::cmp::Ordering::Less => true,
             core::cmp::Ordering::Equal => !has_first,
             core::cmp::Ordering::Greater => false,

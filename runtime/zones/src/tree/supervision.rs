@@ -64,7 +64,7 @@ impl Tree {
             };
             let found_by = self.found_by(level);
             let heard_by = self.heard_by(level);
-            let ahead = [further, found_by, heard_by]
+            let ahead = [further, found_by, heard_by, level.is_new_until]
                 .into_iter()
                 .filter(|at| *at > self.now);
             let next = ahead.fold(forms.min(spare), Instant::min);

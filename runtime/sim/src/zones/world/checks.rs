@@ -122,13 +122,16 @@ impl ZonedWorld {
             .excuses
             .iter()
             .any(|excuse| excuse.covers(observer, node, now));
+        // The nodes of weaker parts take over the verdicts of others, and are told that they are outcast.
+        let are_weak = || self.may_be_outcast(observer) && self.may_be_outcast(node);
         runs && !was_down
             && !is_excused
+            && !are_weak()
             && !self.was_in_smaller_part(node)
             && !self.joined_during_split(observer)
     }
 
-    /// Whether a node has been on the smaller side of a cut, or in a part that was not the largest.
+    /// Whether a node has been stopped, on the smaller side of a cut, or in a part that was not the largest.
     fn may_be_outcast(&self, node: usize) -> bool {
         let now = self.now();
         let cuts = self
@@ -138,7 +141,10 @@ impl ZonedWorld {
         let cuts: Vec<&Excuse> = cuts.collect();
         let mut alone = cuts.iter().map(core::slice::from_ref);
         let is_smaller = cuts.iter().any(|cut| cut.is_on_smaller_side(node));
+        let mut pauses = self.excuses.iter().filter(|excuse| !excuse.is_cut);
+        let was_paused = pauses.any(|pause| pause.inside[node] && pause.holds(now));
         is_smaller
+            || was_paused
             || self.joined_during_split(node)
             || alone.any(|cut| self.has_no_majority(cut, node))
             || self.has_no_majority(&cuts, node)
