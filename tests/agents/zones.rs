@@ -24,7 +24,8 @@ impl World {
     /// Starts a rank on each node; the zones have formed, and each has its supervisors in the zone above.
     fn start(profile: &'static str) -> Self {
         let job = Nodes::new(NODES).with_one_rail().with_zones(ZONE);
-        let job = job.with_profile(profile);
+        // An agent whose rank was killed stays: it is to be killed, not to leave.
+        let job = job.with_profile(profile).with_linger_ms(600_000);
         let ranks = (0..NODES).map(|node| Some(job.start(node + 1, node as u32)));
         let mut world = Self {
             ranks: ranks.collect(),
