@@ -7,9 +7,9 @@
 //! incarnation if it does. (In the paper it raises the minor in both cases.) The reply is the whole view of
 //! the target.
 //!
-//! The pause between requests grows, up to five seconds, or one where views merge. A member that is alone sends more often, most
-//! often at its start, since its seeds may start a moment later. Targets do not become neighbours. Without
-//! targets nothing is sent.
+//! The pause between requests grows, up to five seconds, or one where views merge. A member that is alone
+//! sends more often, most often at its start, since its seeds may start a moment later. Targets do not
+//! become neighbours. Without targets nothing is sent.
 
 use std::collections::BTreeSet;
 

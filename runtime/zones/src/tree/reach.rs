@@ -96,6 +96,7 @@ mod tests {
         );
     }
 
+    /// ZM-12: the strength of a side.
     #[test]
     fn a_fall_counts_if_it_lasts() {
         let mut reach = Reach::default();
