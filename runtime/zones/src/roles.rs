@@ -16,8 +16,8 @@ pub const CANDIDATES: usize = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Role {
-    /// A member of a zone that takes part in the zone above, and reports its own zone there. In the zone membership paper
-    /// the delegates of a zone report it, to supervisors from other zones.
+    /// A member of a zone that takes part in the zone above, and reports its own zone there. In the zone membership
+    /// paper the delegates of a zone report it, to supervisors from other zones.
     Supervisor = 2,
     /// A member of the zone above, from another zone, that holds the zone's view.
     Guard = 3,
