@@ -174,7 +174,9 @@ impl World {
         let reporters: Vec<NodeIndex> = (0..self.len())
             .filter(|node| event.cause.reporters.contains(self.id(*node)))
             .collect();
-        let joined_a_side = event.cause.kind == CauseKind::Claimed && self.started_on_a_side(node);
+        // Of two members that hold each other failed, either one may be the one that started on a side.
+        let is_new = self.started_on_a_side(node) || (reported && self.started_on_a_side(observer));
+        let joined_a_side = event.cause.kind == CauseKind::Claimed && is_new;
         let excused = joined_a_side
             || self.now <= until.max(self.excuses.storm_until)
             || self.was_cut_from_enough(&reporters, node)

@@ -87,7 +87,8 @@ fn one_seed_gives_one_job() {
     assert_eq!(run_zoned(setting, 7), run_zoned(setting, 7));
 }
 
-/// ZM-12. Three levels with cuts.
+/// ZM-12. Three levels with cuts. Seed 265 fails: a zone that starts again during a split, and loses a supervisor, keeps
+/// its verdicts without being told that it is outcast.
 #[test]
 fn three_levels_survive_all_faults() {
     let setting = ZonedSetting {

@@ -25,19 +25,23 @@ const FOLLOW_DEADLINES: u64 = 4;
 const FIND_DEADLINES: u64 = 2;
 
 impl Tree {
-    /// When a zone below this level may have to be declared failed.
+    /// When a zone below this level may have to be declared failed, or a guard be followed that declares it so.
     pub(super) fn next_declaration(&self, level: &Level) -> Instant {
         let open = level
             .children
             .values()
             .filter(|child| !child.state.is_failed);
-        let times = open.flat_map(|child| {
-            let times = [FOLLOW_DEADLINES, ABSENT_DEADLINES].map(|count| self.deadlines(count));
-            let times = times.map(|us| Some(child.absent_since?.after(us)));
-            let [follows, declares] = times;
-            [follows.filter(|at| *at > self.now), declares]
+        let times = open.filter_map(|child| {
+            let since = child.absent_since?;
+            let follows = since.after(self.deadlines(FOLLOW_DEADLINES));
+            let declares = since.after(self.deadlines(ABSENT_DEADLINES));
+            Some(if follows > self.now {
+                follows
+            } else {
+                declares
+            })
         });
-        times.flatten().fold(Instant::NEVER, Instant::min)
+        times.fold(Instant::NEVER, Instant::min)
     }
 
     /// Reviews the states of the zones below the zone of this level.

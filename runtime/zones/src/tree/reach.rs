@@ -56,6 +56,12 @@ pub(super) fn is_deeper(one: (u32, u32), other: (u32, u32)) -> bool {
     least * other_most < other_least * most
 }
 
+/// The deepest of several falls; (0, 0) if there are none.
+pub(super) fn deepest(falls: impl Iterator<Item = (u32, u32)>) -> (u32, u32) {
+    let deeper = |one, other| if is_deeper(other, one) { other } else { one };
+    falls.reduce(deeper).unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

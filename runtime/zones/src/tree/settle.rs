@@ -10,7 +10,7 @@ use muster_protocol::planted::{self, Fault};
 
 use crate::map::ZoneId;
 use crate::tree::publication::Outcast;
-use crate::tree::reach::is_deeper;
+use crate::tree::reach::{deepest, is_deeper};
 use crate::tree::{Instant, Tree};
 
 /// How many deadlines before and after a verdict the nodes that are alive count for the strength of a side.
@@ -56,9 +56,7 @@ impl Tree {
         }
         own.is_old |= self.levels[1].is_new_until == Instant::default();
         let falls = self.verdicts.values();
-        let falls = falls.map(|verdict| (verdict.least, verdict.most));
-        let deepest = falls.reduce(|one, other| if is_deeper(other, one) { other } else { one });
-        (own.least, own.most) = deepest.unwrap_or_default();
+        (own.least, own.most) = deepest(falls.map(|verdict| (verdict.least, verdict.most)));
         if core::mem::replace(&mut self.levels[0].outcast, own) != own {
             // It is published with the next review.
             self.levels[0].is_dirty = true;
@@ -223,9 +221,7 @@ impl Tree {
         let base = self.levels[0].zone.level;
         let told = self.levels[1].below_from.values();
         let falls = told.filter_map(|told| told.outcasts.get(&base));
-        let falls = falls.map(|outcast| (outcast.least, outcast.most));
-        let deepest = falls.reduce(|one, other| if is_deeper(other, one) { other } else { one });
-        deepest.unwrap_or_default()
+        deepest(falls.map(|outcast| (outcast.least, outcast.most)))
     }
 
     /// The deepest lasting fall of the number of nodes that are alive since a time.
