@@ -9,57 +9,75 @@ use crate::common::{alone, attempt, beside, compile, functions, gossip_on, heade
 const LINK: &[&str] = &["-lmuster", "-lpthread"];
 /// The exit code of valgrind's memcheck if it has found something.
 const FOUND: &str = "99";
+const SANITIZERS: &[&str] = &[
+    "-O1",
+    "-fsanitize=address,undefined",
+    "-fno-sanitize-recover=all",
+];
 
-/// A C program, its arguments and its environment.
-type Program = (PathBuf, Vec<String>, Vec<(&'static str, String)>);
-
-/// The C programs of the tests with their arguments and environments; those with agents of several nodes use this net.
-/// The last one is an example. Together they call every function.
-fn programs(net: &str) -> Vec<Program> {
-    let names = [
-        "wrong_use",
-        "right_use",
-        "attributes",
-        "bad_use",
-        "callbacks",
-        "states",
-        "control",
-        "many_threads",
-    ];
-    let mut programs: Vec<_> = names
-        .iter()
-        .map(|name| (beside(name), Vec::new(), Vec::new()))
-        .collect();
-    programs.push((beside("gossip"), vec![net.to_owned()], gossip_on(net)));
-    programs.push((beside("nodes"), vec![net.to_owned()], Vec::new()));
-    let epoll = here().join("../examples/epoll.c");
-    let arguments = ["wait", "1"].map(str::to_owned);
-    programs.push((epoll, arguments.to_vec(), Vec::new()));
-    programs
+/// A C program of the tests; `epoll` is an example.
+fn source(name: &str) -> PathBuf {
+    match name {
+        "epoll" => here().join("../examples/epoll.c"),
+        _ => beside(name),
+    }
 }
 
-/// Runs each program with the given command; fails once for all of them.
-fn check_all(net: &str, flags: &[&str], command: impl Fn(&Path) -> Command) {
-    let agent = musterd();
-    let mut complaints = String::new();
-    for (source, arguments, variables) in programs(net) {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let binary = compile(&source, folder.path(), LINK, flags);
-        let mut command = command(&binary);
-        alone(&mut command, folder.path(), Some(&agent))
-            .args(arguments)
-            .envs(variables);
-        let output = attempt(&mut command);
-        if !output.status.success() {
-            let (printed, errors) = (
-                String::from_utf8_lossy(&output.stdout),
-                String::from_utf8_lossy(&output.stderr),
-            );
-            let name = source.display();
-            complaints += &format!("{name}: {}\n{printed}\n{errors}\n", output.status);
+/// Runs a program with the given command; fails if it fails. Each concurrent run requires its own net.
+fn check(name: &str, net: &str, flags: &[&str], command: impl Fn(&Path) -> Command) {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let binary = compile(&source(name), folder.path(), LINK, flags);
+    let mut command = command(&binary);
+    let command = alone(&mut command, folder.path(), Some(&musterd()));
+    match name {
+        "gossip" => command.arg(net).envs(gossip_on(net)),
+        "nodes" => command.arg(net),
+        "epoll" => command.args(["wait", "1"]),
+        _ => command,
+    };
+    let output = attempt(command);
+    let (printed, errors) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
+    let status = output.status;
+    assert!(status.success(), "{name}: {status}\n{printed}\n{errors}");
+}
+
+/// A test with valgrind and one with sanitizers for each program. Together the programs call every function.
+macro_rules! programs {
+    ($($name:ident $under_valgrind:literal $sanitized:literal)*) => {
+        const PROGRAMS: &[&str] = &[$(stringify!($name)),*];
+
+        mod valgrind {
+            $(#[test]
+            fn $name() {
+                super::check(stringify!($name), $under_valgrind, &["-O1"], super::memcheck);
+            })*
         }
-    }
-    assert!(complaints.is_empty(), "{complaints}");
+
+        mod sanitizers {
+            $(#[test]
+            fn $name() {
+                let run = |program: &std::path::Path| std::process::Command::new(program);
+                super::check(stringify!($name), $sanitized, super::SANITIZERS, run);
+            })*
+        }
+    };
+}
+
+programs! {
+    wrong_use "" ""
+    right_use "" ""
+    attributes "" ""
+    bad_use "" ""
+    callbacks "" ""
+    states "" ""
+    control "" ""
+    many_threads "" ""
+    gossip "127.96.2" "127.96.3"
+    nodes "127.96.4" "127.96.5"
+    epoll "" ""
 }
 
 /// Checks forked children, too, but not the agent, which is another program. The other test checks for leaks: a forked
@@ -77,27 +95,12 @@ fn memcheck(program: &Path) -> Command {
 fn every_function_is_called_by_one_of_them() {
     let read = |path: &Path| std::fs::read_to_string(path).expect("a source");
     let mut sources = read(&here().join("tests/c_api/every_call.h"));
-    for (source, _, _) in programs("127.96.2") {
-        sources += &read(&source);
+    for name in PROGRAMS {
+        sources += &read(&source(name));
     }
     for (name, _) in functions(&header()) {
         assert!(sources.contains(&format!("{name}(")), "{name}");
     }
-}
-
-#[test]
-fn valgrind_finds_nothing() {
-    check_all("127.96.2", &["-O1"], memcheck);
-}
-
-#[test]
-fn sanitizers_find_nothing() {
-    let flags = [
-        "-O1",
-        "-fsanitize=address,undefined",
-        "-fno-sanitize-recover=all",
-    ];
-    check_all("127.96.3", &flags, |program| Command::new(program));
 }
 
 /// The tools are installed and find defects: in a program that passes a freed buffer to the library, and in one that

@@ -38,14 +38,20 @@ fn read(name: &str) -> Scenario {
     Scenario::read(&text).unwrap()
 }
 
-/// A job with zones, for faults of zones.
+/// A small job with zones, for faults of zones.
 const ZONED: ZonedSetting = ZonedSetting {
-    nodes: 48,
-    zone: 6,
+    nodes: 24,
+    zone: 4,
     above_max: 64,
     loss_permille: 10,
     faults: 8,
     has_cuts: true,
+};
+
+const LARGER: ZonedSetting = ZonedSetting {
+    nodes: 48,
+    zone: 6,
+    ..ZONED
 };
 
 fn is_of_zones(fault: Fault) -> bool {
@@ -58,32 +64,26 @@ fn is_of_zones(fault: Fault) -> bool {
             | Fault::NotCopiedDown
             | Fault::ZoneNotRefuted
             | Fault::HandoverIgnored
-            | Fault::ZoneBelieved
             | Fault::CensusForgets
             | Fault::OutcastNotTold
-            | Fault::YieldsInPart
-    )
-}
-
-/// Faults that other rules of zones hide: claims that are too early wait for some deadlines, the views of zones above
-/// merge by themselves, and the repair of ledgers carries what was lost.
-fn is_hidden(fault: Fault) -> bool {
-    matches!(
-        fault,
-        Fault::LostRecord | Fault::ZoneBelieved | Fault::YieldsInPart
     )
 }
 
 /// The same in a job with zones.
 fn hunt_zoned(fault: Fault) -> Option<String> {
-    for seed in 0..SEEDS {
+    // Few worlds show this one, and most of them are larger.
+    let (setting, first) = match fault {
+        Fault::HandoverIgnored => (LARGER, 8),
+        _ => (ZONED, 0),
+    };
+    for seed in first..first + SEEDS {
         plant(Some(fault));
-        let report = run_zoned(ZONED, seed);
+        let report = run_zoned(setting, seed);
         plant(None);
         let Some(first) = report.violations.first() else {
             continue;
         };
-        if run_zoned(ZONED, seed).violations.is_empty() {
+        if run_zoned(setting, seed).violations.is_empty() {
             return Some(format!("zones seed {seed}: {first}"));
         }
     }
@@ -119,8 +119,8 @@ fn hunt(fault: Fault) -> Option<String> {
 
 #[test]
 fn every_planted_fault_is_caught() {
-    let sought = Fault::ALL.iter().filter(|fault| !is_hidden(**fault));
-    let caught = sought.map(|fault| (fault.name(), hunt(*fault)));
+    let caught = Fault::ALL.iter();
+    let caught = caught.map(|fault| (fault.name(), hunt(*fault)));
     let mut caught: Vec<(String, Option<String>)> = caught.collect();
     caught.sort();
     let missed: Vec<_> = caught.iter().filter(|(_, found)| found.is_none()).collect();

@@ -51,7 +51,7 @@ pub enum Fault {
     GroupUnchecked,
     /// A member that waits for a view wants to change its links meanwhile, again and again.
     NoRest,
-    /// A newer entry of the ledger is taken and not passed on.
+    /// The state of a node in the ledger of another member is not taken.
     LostRecord,
     /// The guards of a zone are nodes of it.
     GuardInside,
@@ -65,19 +65,15 @@ pub enum Fault {
     ZoneNotRefuted,
     /// A new supervisor does not know which zones were alive before.
     HandoverIgnored,
-    /// A member of the zone above believes that a zone has failed whose members it sees.
-    ZoneBelieved,
     /// The census forgets the last zone.
     CensusForgets,
     /// A zone that was on the weaker side of a split is not told.
     OutcastNotTold,
-    /// A member that yields in one zone stays a member of the zones above.
-    YieldsInPart,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Self; 33] = [
+    pub const ALL: [Self; 31] = [
         Self::SkippedRefutation,
         Self::ForgottenHistory,
         Self::FinalityIgnored,
@@ -107,10 +103,8 @@ impl Fault {
         Self::NotCopiedDown,
         Self::ZoneNotRefuted,
         Self::HandoverIgnored,
-        Self::ZoneBelieved,
         Self::CensusForgets,
         Self::OutcastNotTold,
-        Self::YieldsInPart,
     ];
 
     /// Its name in lists and arguments.

@@ -65,8 +65,10 @@ impl Overlay {
     /// Takes an entry of another member.
     pub(super) fn merge_record(&mut self, from: MemberId, entry: LedgerEntry) {
         let subject = Subject::Record(entry.key());
+        if planted::on(Fault::LostRecord) && entry.node_state().is_some() {
+            return;
+        }
         match self.ledger.merge(entry) {
-            Merged::New if planted::on(Fault::LostRecord) => {}
             Merged::New => self.spread(subject, Some(from)),
             Merged::Refused => self.counters.facts_refused += 1,
             merged => {

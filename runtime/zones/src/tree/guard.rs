@@ -103,8 +103,7 @@ impl Tree {
         if state.is_failed && is_hasty {
             return;
         }
-        let is_absent =
-            held.is_none_or(|child| child.live == 0) || planted::on(Fault::ZoneBelieved);
+        let is_absent = held.is_none_or(|child| child.live == 0);
         let is_new = match held {
             None => true,
             Some(child) => {

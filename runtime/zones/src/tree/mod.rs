@@ -504,9 +504,7 @@ impl Tree {
     /// Takes the events of all engines. Returns whether there were any.
     fn take_events(&mut self) -> bool {
         let mut is_busy = false;
-        let mut level = 0;
-        // A level that yields ends those above it.
-        while level < self.levels.len() {
+        for level in 0..self.levels.len() {
             while let Some(event) = self.levels[level].engine.poll_event() {
                 is_busy = true;
                 self.take_event(level, &event);
@@ -519,7 +517,6 @@ impl Tree {
                     _ => {}
                 }
             }
-            level += 1;
         }
         is_busy
     }
@@ -597,7 +594,7 @@ impl Tree {
             {
                 self.relay(level, event.member, key);
             }
-            EventKind::Outcast => self.yielded(),
+            EventKind::Outcast => self.levels[0].is_dirty = true,
             _ => {}
         }
     }

@@ -281,7 +281,7 @@ impl Tree {
         }
     }
 
-    /// Removes memberships that have ended.
+    /// Removes memberships that have ended, and withdraws what the local node has published for them.
     fn end_memberships(&mut self) -> bool {
         let mut is_changed = false;
         while self.levels.len() > 1
@@ -291,31 +291,12 @@ impl Tree {
                 .pop_if(|last| last.engine.phase() == Phase::Stopped)
         {
             self.incarnation = self.incarnation.max(last.engine.version().incarnation);
-            self.ended(last.zone);
+            let below = self.levels.len() - 1;
+            self.withdraw_copies(below);
+            self.withdraw_outside(below);
+            self.tell(TreeEvent::Demoted { zone: last.zone });
             is_changed = true;
         }
         is_changed
-    }
-
-    /// The membership in a zone above has ended: what the local node has published for it is withdrawn.
-    fn ended(&mut self, zone: ZoneId) {
-        let below = self.levels.len() - 1;
-        self.withdraw_copies(below);
-        self.withdraw_outside(below);
-        self.tell(TreeEvent::Demoted { zone });
-    }
-
-    /// The base zone's engine has yielded to other members, and takes over their view. The memberships above began on
-    /// the side that has yielded: they end without a word, and begin anew if this member is chosen by the zone as it
-    /// is now.
-    pub(super) fn yielded(&mut self) {
-        self.levels[0].is_dirty = true;
-        while self.levels.len() > 1
-            && !planted::on(Fault::YieldsInPart)
-            && let Some(last) = self.levels.pop()
-        {
-            self.incarnation = self.incarnation.max(last.engine.version().incarnation);
-            self.ended(last.zone);
-        }
     }
 }
