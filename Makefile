@@ -5,6 +5,8 @@
 
 SHELL      := /bin/sh
 CARGO      ?= cargo
+# All that is built is under target/, also for a user whose programs usually go elsewhere.
+unexport CARGO_TARGET_DIR
 PREFIX     ?= /usr/local
 DESTDIR    ?=
 VENV       := target/venv

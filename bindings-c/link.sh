@@ -17,7 +17,7 @@ prefix=$2
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
 
 if [ ! -f "$archive" ]; then
-    echo "$0: \$archive does not exist; run \`cargo build --release -p muster-c\` first" >&2
+    echo "$0: $archive does not exist; run \`cargo build --release -p muster-c\` first" >&2
     exit 1
 fi
 
