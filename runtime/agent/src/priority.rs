@@ -9,7 +9,7 @@ use std::time::Duration;
 use muster_zones::Tree;
 use tracing::{info, warn};
 
-use muster_sys::schedule::{Granted, ask_real_time, demotions, waited_us};
+use muster_sys::schedule::{Granted, ask_real_time, demotions};
 
 /// Longest time that a real-time thread may compute without a pause: beyond it, the thread is taken to be in an
 /// endless loop. With short deadlines it is a third of one, so that other agents on the core still meet theirs.
@@ -26,16 +26,9 @@ pub(super) struct Priority {
 }
 
 impl Priority {
-    /// Requests real-time priority for a thread that begins. If it has waited for a processor so far, as where many
-    /// agents start on one machine, that counts as lateness: peers wait longer for it in its first seconds.
-    pub(super) fn begin(tree: &mut Tree, deadline_us: u64) -> Self {
-        tree.strained(waited_us());
-        Self::request(tree, deadline_us)
-    }
-
     /// Requests real-time priority. Without it, a lateness of one deadline is expected from the start: waiting for
     /// the first late wake-up would cause a false suspicion.
-    fn request(tree: &mut Tree, deadline_us: u64) -> Self {
+    pub(super) fn request(tree: &mut Tree, deadline_us: u64) -> Self {
         let priority = Self {
             deadline_us,
             demotions: demotions(),

@@ -54,17 +54,6 @@ pub fn demotions() -> u64 {
     DEMOTIONS.load(Ordering::Relaxed)
 }
 
-/// How long the calling thread has waited for a processor since it began, in microseconds; 0 if the kernel does not
-/// tell (proc(5), `schedstat`).
-pub fn waited_us() -> u64 {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    let waited_ns = text
-        .split(' ')
-        .nth(1)
-        .and_then(|word| word.parse::<u64>().ok());
-    waited_ns.unwrap_or_default() / 1000
-}
-
 fn guard(spin_us_max: u64) -> io::Result<()> {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
@@ -102,25 +91,6 @@ extern "C" fn demote(_signal: i32) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::AtomicBool;
-    use std::time::Instant;
-
-    /// Twice as many threads as processors compute until one of them has waited.
-    #[test]
-    fn a_thread_knows_that_it_has_waited() {
-        let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        let (begun, has_waited) = (Instant::now(), AtomicBool::new(false));
-        std::thread::scope(|scope| {
-            for _ in 0..2 * processors {
-                scope.spawn(|| {
-                    while !has_waited.load(Ordering::Relaxed) && begun.elapsed().as_secs() < 60 {
-                        has_waited.fetch_or(waited_us() > 0, Ordering::Relaxed);
-                    }
-                });
-            }
-        });
-        assert!(has_waited.into_inner());
-    }
 
     /// Without the privilege, the test checks only that the request is refused.
     #[test]

@@ -3,9 +3,9 @@
 //! [`Libfabric`] is the loaded library. [`Lane`] is one open endpoint with its buffers: it posts sends and
 //! receives and returns completions. `table` maps nets to providers; `info` queries libfabric for its offers, and
 //! `queries` are those that need no open object; `class` requests a traffic class; `interfaces` finds the interface of
-//! an address; `names` resolves peers' addresses where that takes time; `doorbell` wakes peers whose provider has no
-//! descriptor; `open` opens objects and `handle` closes them. This folder makes no decisions: it knows no peers, no
-//! health, and no retries.
+//! an address; `kernel_symbols` saves time at the start; `names` resolves peers' addresses where that takes time;
+//! `doorbell` wakes peers whose provider has no descriptor; `open` opens objects and `handle` closes them. This folder
+//! makes no decisions: it knows no peers, no health, and no retries.
 
 mod accept_queue;
 mod array;
@@ -14,6 +14,7 @@ mod doorbell;
 mod handle;
 mod info;
 mod interfaces;
+mod kernel_symbols;
 mod lane;
 mod library;
 mod names;

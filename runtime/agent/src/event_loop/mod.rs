@@ -128,7 +128,7 @@ impl EventLoop {
         }
         let buffer = vec![0; fabric.mtu()];
         let saved_version = tree.base().version();
-        let priority = Priority::begin(&mut tree, profile.deadline_us());
+        let priority = Priority::request(&mut tree, profile.deadline_us());
         let status = Status::resume(tree.base().attribute(tree.base().id(), RAILS_KEY));
         let monitor = RailMonitor {
             status,
