@@ -15,7 +15,7 @@ use std::ffi::{CStr, c_char};
 /// # Safety
 /// Both arguments are C strings.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn fopen(path: *const c_char, mode: *const c_char) -> *mut libc::FILE {
+unsafe extern "C" fn fopen(path: *const c_char, mode: *const c_char) -> *mut libc::FILE {
     // SAFETY: a C string, by the contract of this function; errno belongs to this thread.
     unsafe {
         if CStr::from_ptr(path) == c"/proc/kallsyms" {
