@@ -12,6 +12,7 @@ use rand_chacha::ChaCha8Rng;
 use rustix::process::Signal;
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::process::Command;
 use std::time::Instant;
 
 /// Failures and ends that a rank is notified of.
@@ -407,4 +408,19 @@ fn state_tables_of(pid: u32) -> BTreeSet<String> {
 fn set_mode(path: &Path, mode: u32) {
     use std::os::unix::fs::PermissionsExt;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("our own");
+}
+
+/// libfabric finds the agent's `fopen`, which does not open the kernel's list of symbols: an agent starts faster.
+#[test]
+fn an_agent_exports_the_fopen_for_libfabric() {
+    let mut command = Command::new("nm");
+    let output = command
+        .args(["--dynamic", "--defined-only"])
+        .arg(program("musterd"))
+        .output();
+    let text = String::from_utf8(output.expect("nm").stdout).expect("names");
+    assert!(
+        text.lines().any(|line| line.ends_with(" T fopen")),
+        "{text}"
+    );
 }

@@ -1,9 +1,9 @@
 //! `fopen` as libfabric finds it in an agent: it does not open the list of the kernel's symbols.
 //!
-//! When libfabric starts, its verbs provider (1.17) reads `/proc/kallsyms` twice to its end. It looks for functions that
-//! share memory of graphics cards with network cards, of which an agent makes no use. The kernel composes the file anew
-//! for each reader: that takes 0.1 s of a processor, ten times as long as all else at the start of an agent. A job starts
-//! an agent on each node, and a new worker of an agent has to be there before its node counts as silent.
+//! When libfabric starts, its verbs provider (1.17) reads `/proc/kallsyms` twice to its end. It looks for functions
+//! that share memory of graphics cards with network cards, of which an agent makes no use. The kernel composes the file
+//! anew for each reader: that takes 0.1 s of a processor, several times what all else at the start of an agent takes.
+//! A job starts an agent on each node, and a new worker has to be there before its node counts as silent.
 //!
 //! libfabric is loaded at run time, so its calls find the functions that the program exports before those of libc. The
 //! build script of `musterd` exports this one.
