@@ -23,15 +23,17 @@ fn source(name: &str) -> PathBuf {
     }
 }
 
-/// Runs a program with the given command; fails if it fails. Each concurrent run requires its own net.
-fn check(name: &str, net: &str, flags: &[&str], command: impl Fn(&Path) -> Command) {
+/// Runs a program with the given command; fails if it fails. Programs with agents of several nodes have two nets from
+/// this number on: each concurrent run requires its own.
+fn check(name: &str, net: u8, flags: &[&str], command: impl Fn(&Path) -> Command) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let binary = compile(&source(name), folder.path(), LINK, flags);
     let mut command = command(&binary);
     let command = alone(&mut command, folder.path(), Some(&musterd()));
+    let [of_gossip, of_nodes] = [net, net + 1].map(|net| format!("127.96.{net}"));
     match name {
-        "gossip" => command.arg(net).envs(gossip_on(net)),
-        "nodes" => command.arg(net),
+        "gossip" => command.arg(&of_gossip).envs(gossip_on(&of_gossip)),
+        "nodes" => command.arg(of_nodes),
         "epoll" => command.args(["wait", "1"]),
         _ => command,
     };
@@ -46,13 +48,13 @@ fn check(name: &str, net: &str, flags: &[&str], command: impl Fn(&Path) -> Comma
 
 /// A test with valgrind and one with sanitizers for each program. Together the programs call every function.
 macro_rules! programs {
-    ($($name:ident $under_valgrind:literal $sanitized:literal)*) => {
+    ($($name:ident)*) => {
         const PROGRAMS: &[&str] = &[$(stringify!($name)),*];
 
         mod valgrind {
             $(#[test]
             fn $name() {
-                super::check(stringify!($name), $under_valgrind, &["-O1"], super::memcheck);
+                super::check(stringify!($name), 2, &["-O1"], super::memcheck);
             })*
         }
 
@@ -60,27 +62,17 @@ macro_rules! programs {
             $(#[test]
             fn $name() {
                 let run = |program: &std::path::Path| std::process::Command::new(program);
-                super::check(stringify!($name), $sanitized, super::SANITIZERS, run);
+                super::check(stringify!($name), 4, super::SANITIZERS, run);
             })*
         }
     };
 }
 
 programs! {
-    wrong_use "" ""
-    right_use "" ""
-    attributes "" ""
-    bad_use "" ""
-    callbacks "" ""
-    states "" ""
-    control "" ""
-    many_threads "" ""
-    gossip "127.96.2" "127.96.3"
-    nodes "127.96.4" "127.96.5"
-    epoll "" ""
+    wrong_use right_use attributes bad_use callbacks states control many_threads gossip nodes epoll
 }
 
-/// Checks forked children, too, but not the agent, which is another program. The other test checks for leaks: a forked
+/// Checks forked children, too, but not the agent, which is another program. The sanitizers check for leaks: a forked
 /// child loses what the threads of its parent had allocated.
 fn memcheck(program: &Path) -> Command {
     let mut command = Command::new("valgrind");
