@@ -139,22 +139,23 @@ impl Tree {
     /// alive stay, so that few changes are news in the zone.
     fn contacts_above(&self, level: usize) -> Vec<Vec<u8>> {
         let (own, above) = (&self.levels[level], &self.levels[level + 1]);
-        let origins = above.origins(&self.map).into_iter();
-        let others = origins.filter(|(_, number)| *number != own.zone.number);
-        let address = |(id, _)| Some(above.engine.member(id)?.address().to_vec());
-        let addresses: Vec<Vec<u8>> = others.filter_map(address).collect();
+        let others = above.origins.iter();
+        let others = others.filter(|(_, number)| *number != own.zone.number);
+        let address = |(id, _): &(MemberId, u32)| Some(above.engine.member(*id)?.address());
+        let addresses: Vec<&[u8]> = others.filter_map(address).collect();
         let published = own.outside_from.get(&own.engine.id());
-        let kept = published
-            .into_iter()
-            .flat_map(|published| &published.contacts);
-        let kept = kept.filter(|contact| addresses.contains(contact)).cloned();
-        let mut contacts: Vec<Vec<u8>> = kept.collect();
+        let published = published.map_or(&[][..], |published| &published.contacts);
+        let kept = published.iter().map(Vec::as_slice);
+        let mut contacts: Vec<&[u8]> = kept.filter(|one| addresses.contains(one)).collect();
         for address in addresses {
-            if contacts.len() < CONTACTS_MAX && !contacts.contains(&address) {
+            if contacts.len() == CONTACTS_MAX {
+                break;
+            }
+            if !contacts.contains(&address) {
                 contacts.push(address);
             }
         }
-        contacts
+        contacts.into_iter().map(<[u8]>::to_vec).collect()
     }
 
     /// Takes over what the supervisors of the zone at this level have published. What none of them knows stays.
@@ -164,11 +165,11 @@ impl Tree {
         let publications: Vec<(MemberId, &Publication)> = publications
             .map(|(id, publication)| (*id, publication))
             .collect();
-        let states = publications.iter().map(|(_, one)| one.states.clone());
-        let agreed = states.reduce(|one, other| one.agree(other, &self.map, None));
-        let Some(mut agreed) = agreed else {
+        let mut states = publications.iter().map(|(_, one)| &one.states);
+        let Some(first) = states.next() else {
             return;
         };
+        let mut agreed = states.fold(first.clone(), |one, other| one.agree(other, &self.map, None));
         let own = current.engine.id();
         let mut others = publications.iter().filter(|(id, _)| *id != own);
         if others.any(|(id, _)| self.has_just_come(current, *id)) {

@@ -46,19 +46,19 @@ impl Tree {
 
     /// Reviews the states of the zones below the zone of this level.
     pub(super) fn review_children(&mut self, level: usize) {
-        let origins = self.levels[level].origins(&self.map);
         let now = self.now;
         let found_by = self.found_by(&self.levels[level]);
-        self.levels[level].count_children(&origins, now, found_by);
-        self.look_further(level, &origins);
-        self.meet(level, &origins);
+        self.levels[level].find_origins(&self.map);
+        self.levels[level].count_children(now, found_by);
+        self.look_further(level);
+        self.meet(level);
         for child in self.levels[level].children.values_mut() {
             if child.live > 0 && !planted::on(Fault::ZoneNotRefuted) {
                 child.state.is_failed = false;
             }
         }
-        self.follow_members(level, &origins);
-        self.declare(level, &origins);
+        self.follow_members(level);
+        self.declare(level);
         self.count_declarations(level);
     }
 
@@ -68,7 +68,7 @@ impl Tree {
     }
 
     /// Takes what the members of the zone have published about the zones below it.
-    fn follow_members(&mut self, level: usize, origins: &[(MemberId, u32)]) {
+    fn follow_members(&mut self, level: usize) {
         let current = &self.levels[level];
         let mut claims: Vec<(u32, MemberId, ZoneState)> = Vec::new();
         let mut tellers: Vec<(u32, MemberId)> = Vec::new();
@@ -81,20 +81,22 @@ impl Tree {
             }
         }
         for (number, by, state) in claims {
-            self.follow_claim(level, origins, (number, by, state));
+            self.follow_claim(level, number, by, state);
         }
         self.follow_tellers(level, tellers);
     }
 
     /// Takes what one member of the zone says about a zone below it.
-    fn follow_claim(
-        &mut self,
-        level: usize,
-        origins: &[(MemberId, u32)],
-        (number, by, state): (u32, MemberId, ZoneState),
-    ) {
-        let is_guard = || self.guards_of(level, number, origins).contains(&by);
+    fn follow_claim(&mut self, level: usize, number: u32, by: MemberId, state: ZoneState) {
         let held = self.levels[level].children.get(&number);
+        let is_known = |child: &Child| {
+            let held = child.state;
+            held.declared == state.declared && (held.is_failed || !state.is_failed)
+        };
+        if held.is_some_and(is_known) {
+            return;
+        }
+        let is_guard = || self.guards_of(level, number).contains(&by);
         let is_open = held.is_some_and(|child| child.live == 0 && !child.state.is_failed);
         let is_hasty = match held {
             None => self.has_just_come(&self.levels[level], by),
@@ -104,20 +106,19 @@ impl Tree {
             return;
         }
         let is_absent = held.is_none_or(|child| child.live == 0);
-        let is_new = match held {
-            None => true,
-            Some(child) => {
+        let fails = state.is_failed
+            && is_absent
+            && held.is_none_or(|child| {
                 let is_late = || self.is_absent_for(held, ABSENT_DEADLINES);
                 (state.declared > child.state.declared || is_late()) && is_guard()
-            }
-        };
+            });
         let now = self.now;
         let child = self.levels[level].children.entry(number);
         let child = child.or_insert_with(|| Child {
             absent_since: Some(now),
             ..Child::default()
         });
-        if state.is_failed && is_absent && is_new {
+        if fails {
             child.state.is_failed = true;
             child.state.declared = state.declared;
         } else if !state.is_failed || !is_absent || child.state.is_failed {
@@ -148,7 +149,7 @@ impl Tree {
                 let outcasts = told.clone().filter_map(|one| one.outcasts.get(&zone.level));
                 outcasts.for_each(|one| outcast.merge(*one));
                 let told = told.map(|publication| publication.states.below(&self.map, zone));
-                let agreed = told.reduce(|one, other| one.agree(other, &self.map, Some(zone)));
+                let agreed = told.reduce(|one, other| one.agree(&other, &self.map, Some(zone)));
                 let mut agreed = agreed?;
                 if tellers
                     .iter()
@@ -184,8 +185,8 @@ impl Tree {
     }
 
     /// The guards of a zone below this level, as the local node sees its zone.
-    fn guards_of(&self, level: usize, number: u32, origins: &[(MemberId, u32)]) -> Vec<MemberId> {
-        let candidates = origins.iter().map(|(id, origin)| {
+    fn guards_of(&self, level: usize, number: u32) -> Vec<MemberId> {
+        let candidates = self.levels[level].origins.iter().map(|(id, origin)| {
             let is_inside = *origin == number;
             (*id, is_inside != planted::on(Fault::GuardInside))
         });
@@ -196,13 +197,13 @@ impl Tree {
     }
 
     /// Declares zones failed that have been absent for too long, if the local node guards them.
-    fn declare(&mut self, level: usize, origins: &[(MemberId, u32)]) {
+    fn declare(&mut self, level: usize) {
         let current = &self.levels[level];
         let own = current.engine.id();
         let due = current.children.iter().filter_map(|(number, child)| {
             let is_due =
                 self.is_absent_for(Some(child), ABSENT_DEADLINES) && !child.state.is_failed;
-            let is_guard = || self.guards_of(level, *number, origins).contains(&own);
+            let is_guard = || self.guards_of(level, *number).contains(&own);
             let zone = current.child(*number)?;
             (is_due && is_guard() && self.has_live_nodes(current, zone)).then_some(*number)
         });

@@ -43,6 +43,8 @@ pub(super) struct Level {
     /// Until when it is open whether the nodes of the zone below have all just started: if so, declarations that it has
     /// failed are older than it. 0 if that is known.
     pub(super) is_new_until: Instant,
+    /// The zone below that each member in the view comes from, with its id, as of the last review. None at level 0.
+    pub(super) origins: Vec<(MemberId, u32)>,
     /// The zones below that have been alive, by number. None at level 0.
     pub(super) children: BTreeMap<u32, Child>,
     /// What the members have published about the zones below theirs. None at level 0.
@@ -74,6 +76,7 @@ impl Level {
             seeds_later: Vec::new(),
             meet_at: Instant::NEVER,
             is_new_until: Instant::default(),
+            origins: Vec::new(),
             children: BTreeMap::new(),
             below_from: BTreeMap::new(),
             known_since: BTreeMap::new(),
@@ -92,10 +95,16 @@ impl Level {
             .filter(|member| member.state().in_view())
     }
 
-    /// The zone below that each member in the view comes from, with its id.
-    pub(super) fn origins(&self, map: &ZoneMap) -> Vec<(MemberId, u32)> {
-        let origin = |member: MemberView<'_>| Some((member.id(), self.origin(map, member.id())?));
-        self.live().filter_map(origin).collect()
+    /// Finds the zone below that each member in the view comes from. Names are looked up only of new members.
+    pub(super) fn find_origins(&mut self, map: &ZoneMap) {
+        let mut held = core::mem::take(&mut self.origins).into_iter().peekable();
+        let origins = self.live().filter_map(|member| {
+            // Both are in the order of the ids.
+            while held.next_if(|(id, _)| *id < member.id()).is_some() {}
+            let known = held.next_if(|(id, _)| *id == member.id());
+            known.or_else(|| Some((member.id(), self.origin(map, member.id())?)))
+        });
+        self.origins = origins.collect();
     }
 
     /// Forgets what a member has published.
@@ -107,6 +116,10 @@ impl Level {
 
     /// The zone below that a member comes from.
     pub(super) fn origin(&self, map: &ZoneMap, member: MemberId) -> Option<u32> {
+        let found = self.origins.binary_search_by_key(&member, |(id, _)| *id);
+        if let Ok(place) = found {
+            return Some(self.origins[place].1);
+        }
         let below = usize::from(self.zone.level).checked_sub(1)?;
         let zone = map.zones_of(self.node_of(map, member)?).nth(below)?;
         Some(zone.number)
@@ -132,16 +145,11 @@ impl Level {
     /// Counts the members of each zone below.
     ///
     /// One that has had none yet is absent if it is not found in time, from `found_by` on.
-    pub(super) fn count_children(
-        &mut self,
-        origins: &[(MemberId, u32)],
-        now: Instant,
-        found_by: Instant,
-    ) {
+    pub(super) fn count_children(&mut self, now: Instant, found_by: Instant) {
         for child in self.children.values_mut() {
             child.live = 0;
         }
-        for (_, number) in origins {
+        for (_, number) in &self.origins {
             self.children.entry(*number).or_default().live += 1;
         }
         for child in self.children.values_mut() {

@@ -11,11 +11,11 @@ use crate::tree::Tree;
 impl Tree {
     /// Asks members of the zone at this level to join the zone below, if they come from the local node's and are not in
     /// the view there; once a deadline.
-    pub(super) fn meet(&mut self, level: usize, origins: &[(MemberId, u32)]) {
+    pub(super) fn meet(&mut self, level: usize) {
         let (above, own) = (&self.levels[level], &self.levels[level - 1]);
         let is_apart =
             |(id, number): &&(MemberId, u32)| *number == own.zone.number && !own.sees(*id);
-        let apart = origins.iter().filter(is_apart);
+        let apart = above.origins.iter().filter(is_apart);
         let addresses =
             apart.filter_map(|(id, _)| Some(above.engine.member(*id)?.address().to_vec()));
         let addresses: Vec<Vec<u8>> = addresses.collect();

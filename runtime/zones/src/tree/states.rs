@@ -56,12 +56,12 @@ impl ZoneStates {
     /// What this and what another member says about the same part of the job, `zone`, or all but its own zone. A zone
     /// has failed, and a node is missing, if both say so: one may not know better yet, or may be on the weaker side of
     /// a split of a zone in between.
-    pub(super) fn agree(mut self, other: Self, map: &ZoneMap, zone: Option<ZoneId>) -> Self {
+    pub(super) fn agree(mut self, other: &Self, map: &ZoneMap, zone: Option<ZoneId>) -> Self {
         let knows = |states: &Self, node: u32| {
             let base = map.base_zone(NodeIndex(node));
             base.is_some_and(|base| Some(base) == zone || states.get(base).is_some())
         };
-        let contradicts = |node: &u32| knows(&other, *node) && !other.missing.contains(node);
+        let contradicts = |node: &u32| knows(other, *node) && !other.missing.contains(node);
         let added = other
             .missing
             .iter()
@@ -70,8 +70,8 @@ impl ZoneStates {
         let added: Vec<u32> = added.collect();
         self.missing.retain(|node| !contradicts(node));
         self.missing.extend(added);
-        for (number, state) in other.zones {
-            let held = self.zones.entry(number).or_insert(state);
+        for (number, state) in &other.zones {
+            let held = self.zones.entry(*number).or_insert(*state);
             held.is_failed &= state.is_failed;
             held.is_absent &= state.is_absent;
             held.declared = held.declared.max(state.declared);

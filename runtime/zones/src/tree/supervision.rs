@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use muster_protocol::planted::{self, Fault};
-use muster_protocol::{Input, Instant, MemberId, Overlay, Phase, Policy, Reject};
+use muster_protocol::{Input, Instant, Overlay, Phase, Policy, Reject};
 
 use crate::directory::NodeIndex;
 use crate::limits::SUPERVISORS;
@@ -186,9 +186,10 @@ impl Tree {
     }
 
     /// Tries more addresses if nobody has answered at those that were published.
-    pub(super) fn look_further(&mut self, level: usize, origins: &[(MemberId, u32)]) {
+    pub(super) fn look_further(&mut self, level: usize) {
         let own = self.levels[level - 1].zone.number;
-        let is_alone = origins.iter().all(|(_, number)| *number == own);
+        let mut origins = self.levels[level].origins.iter();
+        let is_alone = origins.all(|(_, number)| *number == own);
         let at = self.levels[level]
             .began_at
             .after(self.deadlines(FORM_DEADLINES));
