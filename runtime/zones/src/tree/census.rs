@@ -78,6 +78,7 @@ impl Tree {
             }
         }
         self.tell_states();
+        self.report_lost();
         self.settle();
         self.tell_outcasts();
     }
@@ -169,7 +170,9 @@ impl Tree {
         let Some(first) = states.next() else {
             return;
         };
-        let mut agreed = states.fold(first.clone(), |one, other| one.agree(other, &self.map, None));
+        let mut agreed = states.fold(first.clone(), |one, other| {
+            one.agree(other, &self.map, None)
+        });
         let own = current.engine.id();
         let mut others = publications.iter().filter(|(id, _)| *id != own);
         if others.any(|(id, _)| self.has_just_come(current, *id)) {
@@ -266,6 +269,7 @@ impl Tree {
             };
             self.tell(TreeEvent::Zone { zone, state });
         }
+        self.note_missing(&before);
         let nodes = before
             .missing
             .symmetric_difference(&self.told.missing)

@@ -24,6 +24,7 @@ mod event;
 mod guard;
 mod ledger;
 mod level;
+mod lost;
 mod meet;
 mod publication;
 mod ranks;
@@ -129,6 +130,8 @@ pub struct Tree {
     is_reach_dirty: bool,
     /// The states outside of the base zone that the host was told.
     told: ZoneStates,
+    /// Since when nodes that were alive before are missing.
+    missing_since: BTreeMap<u32, Instant>,
     /// How often the zones of this node were outcast, by level, as far as the host was told.
     outcasts_told: Option<BTreeMap<u8, u32>>,
     now: Instant,
@@ -235,6 +238,7 @@ impl Tree {
             outcast_seen: 0,
             is_reach_dirty: true,
             told: ZoneStates::default(),
+            missing_since: BTreeMap::new(),
             outcasts_told: None,
             now: Instant::default(),
             review_at: Instant::NEVER,

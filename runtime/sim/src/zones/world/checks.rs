@@ -199,21 +199,9 @@ impl ZonedWorld {
             tree.into_iter()
                 .flat_map(move |tree| self.states_of(observer, tree))
         });
-        // A zone that had failed as a whole knows nothing about nodes that have not started again.
-        let had_failed = |node: usize| {
-            let mut failed = self.verdicts.iter().map(|verdict| verdict.zone);
-            failed.any(|zone| {
-                let node = NodeIndex(node as u32);
-                self.map().zones_of(node).any(|of| of == zone)
-            })
-        };
         // Of a node that left in its last moment the others may know no more than that it is gone.
         let is_true = |node: usize, held: NodeState| {
-            held == truth[node]
-                || (held == NodeState::Failed && truth[node] == NodeState::Left)
-                || (held == NodeState::Unknown
-                    && truth[node] == NodeState::Failed
-                    && had_failed(node))
+            held == truth[node] || (held == NodeState::Failed && truth[node] == NodeState::Left)
         };
         states
             .filter(|(_, node, held)| !is_true(*node, *held))

@@ -1,0 +1,56 @@
+//! Nodes that were alive and that no member of their zone knows any more.
+//!
+//! A zone whose members have all started anew does not know what became of the nodes that run no longer: it says that
+//! they are missing, as if they had never been. Those who saw such a node alive know better: a supervisor of another
+//! zone writes into the ledger that it has failed. The entry has the lowest version, so that anything that the node
+//! itself says is newer.
+
+use muster_protocol::{CauseKind, Instant, LedgerEntry, LedgerKey, NodeState, Version};
+
+use crate::directory::NodeIndex;
+use crate::tree::Tree;
+use crate::tree::states::ZoneStates;
+
+/// A node that is missing for so many deadlines has failed: members of a zone that start again may need a while to
+/// find each other.
+const LOST_DEADLINES: u64 = 10;
+
+impl Tree {
+    /// Notes which nodes that were alive are missing now. `before` is what was known before.
+    pub(super) fn note_missing(&mut self, before: &ZoneStates) {
+        let missing = &self.told.missing;
+        self.missing_since.retain(|node, _| missing.contains(node));
+        let was_alive = |node: &&u32| {
+            let zone = self.map.base_zone(NodeIndex(**node));
+            zone.is_some_and(|zone| before.get(zone).is_some())
+        };
+        let new = missing.difference(&before.missing).filter(was_alive);
+        self.missing_since.extend(new.map(|node| (*node, self.now)));
+    }
+
+    /// Reports nodes that have been missing for long, as a supervisor.
+    pub(super) fn report_lost(&mut self) {
+        if self.levels.len() < 2 {
+            return;
+        }
+        let is_due = |since: &Instant| self.now >= since.after(self.deadlines(LOST_DEADLINES));
+        let due = self.missing_since.iter().filter(|(_, since)| is_due(since));
+        for node in due.map(|(node, _)| *node).collect::<Vec<_>>() {
+            if self.entry(1, LedgerKey::Node(node)).is_none() {
+                let (first, cause) = (Version::first(1), CauseKind::Silence);
+                self.write(
+                    1,
+                    LedgerEntry::node(node, first, NodeState::Failed, cause, 0),
+                );
+            }
+        }
+    }
+
+    /// When a node is to be reported next.
+    pub(super) fn next_lost(&self) -> Instant {
+        let ends = self.missing_since.values();
+        let ends = ends.map(|since| since.after(self.deadlines(LOST_DEADLINES)));
+        let ahead = ends.filter(|at| *at > self.now);
+        ahead.fold(Instant::NEVER, Instant::min)
+    }
+}
