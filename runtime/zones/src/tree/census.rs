@@ -12,7 +12,7 @@ use crate::directory::NodeIndex;
 use crate::map::ZoneId;
 use crate::roles::{Role, choose};
 use crate::tree::level::{Child, Level};
-use crate::tree::publication::{BELOW_KEY, CONTACTS_MAX, OUTSIDE_KEY, Publication};
+use crate::tree::publication::{BELOW_KEY, CONTACTS_MAX, OUTSIDE_KEY, Outcast, Publication};
 use crate::tree::states::{ZoneState, ZoneStates};
 use crate::tree::supervision::FORM_DEADLINES;
 use crate::tree::{Tree, TreeEvent};
@@ -72,6 +72,7 @@ impl Tree {
             }
             self.follow_outside(level);
         }
+        self.remind();
         for level in 1..self.levels.len() {
             if is_running(&self.levels[level]) {
                 self.publish_below(level);
@@ -199,6 +200,39 @@ impl Tree {
         let current = &mut self.levels[level];
         current.outside = outside;
         current.has_outside |= has_other || is_old;
+    }
+
+    /// Publishes, in the highest zone of the local node, that not all its nodes have just started, while its
+    /// supervisors do not know: they may all have.
+    fn remind(&mut self) {
+        let level = self.levels.len() - 1;
+        let current = &self.levels[level];
+        let (number, own) = (current.zone.level, current.engine.id());
+        let others = current.outside_from.iter().filter(|(id, _)| **id != own);
+        let (mut is_known, mut is_unknown) = (false, false);
+        for (_, other) in others {
+            let is_old = other.outcasts.get(&number).is_some_and(|one| one.is_old);
+            is_unknown |= !is_old;
+            is_known |= is_old && !other.is_reminder();
+        }
+        let held = current.outside.outcasts.get(&number).copied();
+        match held.filter(|held| held.is_old && is_unknown && !is_known) {
+            Some(held) => {
+                let (least, most) = self.recent_fall();
+                let held = Outcast {
+                    least,
+                    most,
+                    ..held
+                };
+                let publication = Publication {
+                    outcasts: BTreeMap::from([(number, held)]),
+                    ..Publication::default()
+                };
+                self.publish(level, OUTSIDE_KEY, publication);
+            }
+            None if current.outside_from.contains_key(&own) => self.withdraw_outside(level),
+            None => {}
+        }
     }
 
     /// The nodes of the base zone of which nothing is known, once it has formed.

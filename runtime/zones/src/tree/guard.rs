@@ -100,7 +100,15 @@ impl Tree {
         let is_open = held.is_some_and(|child| child.live == 0 && !child.state.is_failed);
         let is_hasty = match held {
             None => self.has_just_come(&self.levels[level], by),
-            Some(_) => is_open && !self.is_absent_for(held, FOLLOW_DEADLINES),
+            Some(child) => {
+                // What the other side of a split has declared was about another absence.
+                let came = self.levels[level].known_since.get(&by);
+                let wait = match came > child.absent_since.as_ref() {
+                    true => ABSENT_DEADLINES,
+                    false => FOLLOW_DEADLINES,
+                };
+                is_open && !self.is_absent_for(held, wait)
+            }
         };
         if state.is_failed && is_hasty {
             return;

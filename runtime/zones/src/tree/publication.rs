@@ -5,6 +5,9 @@
 //! - *Below*, in the zone above: a member tells about the zones below its own zone, and which zones it has declared
 //!   failed.
 //!
+//! A member of the zone below publishes *outside*, too, if its supervisors have all just started and it has not: that
+//! the zone is older than they know.
+//!
 //! A publication has one writer and is replaced as a whole. It counts while its publisher is in the view.
 
 use std::collections::BTreeMap;
@@ -86,6 +89,11 @@ pub(super) struct Publication {
 }
 
 impl Publication {
+    /// Whether it tells only what became of the publisher's zones: a member that is no supervisor may publish that.
+    pub(super) fn is_reminder(&self) -> bool {
+        self.contacts.is_empty() && self.states == ZoneStates::default()
+    }
+
     /// The value of the attribute.
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut bytes = vec![self.contacts.len() as u8];

@@ -10,6 +10,8 @@ const CHANGES_MAX: usize = 64;
 pub(super) struct Reach {
     /// From when on, and how many; oldest first.
     changes: Vec<(Instant, u32)>,
+    /// The deepest fall before the local node started, as others have told, and when they told it.
+    told: Option<(Instant, u32, u32)>,
 }
 
 impl Reach {
@@ -23,13 +25,23 @@ impl Reach {
         self.changes.push((now, nodes));
     }
 
+    /// Takes a fall that others have seen before the local node started.
+    pub(super) fn note_fall(&mut self, now: Instant, (least, most): (u32, u32)) {
+        let held = self.told.map_or((0, 0), |(_, least, most)| (least, most));
+        if is_deeper((least, most), held) {
+            self.told = Some((now, least, most));
+        }
+    }
+
     /// The deepest fall since a time that lasted for `hold_us`, as far as it is remembered: to how many nodes, and from
     /// how many. Growth, as when a job starts, is none. Of a shorter fall, only the part that lasted counts: while a
     /// supervisor is replaced, its zone is absent for a moment.
     pub(super) fn fall(&self, since: Instant, now: Instant, hold_us: u64) -> (u32, u32) {
         let first = self.changes.partition_point(|(at, _)| *at <= since);
         let changes = &self.changes[first.saturating_sub(1)..];
-        let (mut least, mut most, mut peak) = (0, 0, 0);
+        let told = self.told.filter(|(at, ..)| *at >= since);
+        let (mut least, mut most) = told.map_or((0, 0), |(_, least, most)| (least, most));
+        let mut peak = 0;
         for (place, (at, nodes)) in changes.iter().enumerate() {
             peak = peak.max(*nodes);
             let end = at.after(hold_us);

@@ -47,6 +47,10 @@ impl Tree {
         let base = self.levels[0].zone;
         let own = self.levels[0].outside.outcasts.get(&base.level);
         let mut own = own.copied().unwrap_or_default();
+        if self.levels[0].began_at >= self.past() {
+            // It has not seen the split, others of its zone have.
+            self.reach.note_fall(self.now, (own.least, own.most));
+        }
         own.merge(self.levels[0].outcast);
         let mut was_weak = self.settle_verdicts();
         was_weak |= self.count_declarations_of_base(&mut own);
@@ -143,10 +147,18 @@ impl Tree {
             return false;
         }
         own.known = declared;
-        let since = Instant(self.now.0.saturating_sub(self.deadlines(PAST_DEADLINES)));
-        // What was before the zone was outcast last is settled.
-        let (least, most) = self.fall(since.max(self.outcast_at));
+        let (least, most) = self.recent_fall();
         self.is_weak(least, most)
+    }
+
+    /// When what may have led to a declaration that is known now began.
+    fn past(&self) -> Instant {
+        Instant(self.now.0.saturating_sub(self.deadlines(PAST_DEADLINES)))
+    }
+
+    /// The deepest fall of late. What was before the zone was outcast last is settled.
+    pub(super) fn recent_fall(&self) -> (u32, u32) {
+        self.fall(self.past().max(self.outcast_at))
     }
 
     /// When a verdict has to be settled at the latest.
