@@ -123,9 +123,9 @@ pub struct Tree {
     reach: Reach,
     /// What the ranks were told about other zones, by number; only while the local node is a supervisor.
     verdicts: BTreeMap<u32, ZoneVerdict>,
-    /// When its zone was counted as outcast last, and how often it had been by then.
+    /// When its zone was counted as outcast last, and how often it was by then, as far as the node knows.
     outcast_at: Instant,
-    outcast_seen: u32,
+    outcast_seen: Option<u32>,
     /// The number of nodes that are alive may have changed.
     is_reach_dirty: bool,
     /// The states outside of the base zone that the host was told.
@@ -235,7 +235,7 @@ impl Tree {
             reach: Reach::default(),
             verdicts: BTreeMap::new(),
             outcast_at: Instant::default(),
-            outcast_seen: 0,
+            outcast_seen: None,
             is_reach_dirty: true,
             told: ZoneStates::default(),
             missing_since: BTreeMap::new(),

@@ -39,6 +39,7 @@ pub(super) struct ZoneVerdict {
 impl Tree {
     /// Follows the verdicts on other zones, as a supervisor of the base zone.
     pub(super) fn settle(&mut self) {
+        self.notice_outcast();
         if self.levels.len() < 2 {
             return self.verdicts.clear();
         }
@@ -54,7 +55,7 @@ impl Tree {
         own.merge(self.levels[0].outcast);
         let mut was_weak = self.settle_verdicts();
         was_weak |= self.count_declarations_of_base(&mut own);
-        if was_weak && !self.is_just_outcast(own) {
+        if was_weak && !self.is_just_outcast() {
             own.count += u32::from(!planted::on(Fault::OutcastNotTold));
             self.outcast_at = self.now;
         }
@@ -177,12 +178,25 @@ impl Tree {
         next.fold(Instant::NEVER, Instant::min)
     }
 
-    /// Whether the zone has been counted as outcast for this split: each of its supervisors finds out.
-    fn is_just_outcast(&mut self, own: Outcast) -> bool {
-        let before = core::mem::replace(&mut self.outcast_seen, own.count);
-        if own.count > before {
+    /// Notes when the zone is counted as outcast by its other supervisors.
+    fn notice_outcast(&mut self) {
+        let base = &self.levels[0];
+        let Some(told) = base.outside.outcasts.get(&base.zone.level) else {
+            return;
+        };
+        let count = told.count.max(base.outcast.count);
+        // What was before the local node started is not of a split that it has seen.
+        if self
+            .outcast_seen
+            .replace(count)
+            .is_some_and(|seen| seen < count)
+        {
             self.outcast_at = self.now;
         }
+    }
+
+    /// Whether the zone has been counted as outcast for this split: each of its supervisors finds out.
+    fn is_just_outcast(&self) -> bool {
         let until = self.outcast_at.after(self.deadlines(2 * SPLIT_DEADLINES));
         self.outcast_at != Instant::default() && self.now < until
     }
