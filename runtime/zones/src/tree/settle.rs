@@ -214,10 +214,11 @@ impl Tree {
         // A new supervisor has not seen the split: those before it have.
         let base = self.levels[0].zone;
         let known = self.levels[0].outside.outcasts.get(&base.level);
-        let others = self.fall_of_others();
-        if self.is_new(1) && is_deeper(others, (least, most)) {
-            // The others of its side have seen the split.
-            (least, most) = others;
+        if self.is_new(1) {
+            let seen = self.fall_by_others();
+            if is_deeper(seen, (least, most)) {
+                (least, most) = seen;
+            }
         }
         if let Some(known) =
             known.filter(|known| is_deeper((known.least, known.most), (least, most)))
@@ -242,12 +243,25 @@ impl Tree {
         }
     }
 
-    /// The deepest fall that members of the zone above tell of, which are on the same side now.
-    fn fall_of_others(&self) -> (u32, u32) {
+    /// The fall of the local side as a zone takes it that has just started: what members of the zone above tell of. If
+    /// none does, what is alive of the whole job.
+    ///
+    /// It counts only if no more than half of these nodes are alive now: otherwise those who tell come from the weaker
+    /// side of another split.
+    fn fall_by_others(&self) -> (u32, u32) {
         let base = self.levels[0].zone.level;
         let told = self.levels[1].below_from.values();
         let falls = told.filter_map(|told| told.outcasts.get(&base));
-        deepest(falls.map(|outcast| (outcast.least, outcast.most)))
+        let (least, most) = deepest(falls.map(|outcast| (outcast.least, outcast.most)));
+        let alive = self.count_nodes(|state| !state.is_failed) as u32;
+        let (least, most) = match most {
+            0 => (alive, self.map.directory().len() as u32),
+            _ => (least, most),
+        };
+        match 2 * alive <= most {
+            true => (least, most),
+            false => (0, 0),
+        }
     }
 
     /// The deepest lasting fall of the number of nodes that are alive since a time.
