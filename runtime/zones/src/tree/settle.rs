@@ -246,21 +246,19 @@ impl Tree {
     /// The fall of the local side as a zone takes it that has just started: what members of the zone above tell of. If
     /// none does, what is alive of the whole job.
     ///
-    /// It counts only if no more than half of these nodes are alive now: otherwise those who tell come from the weaker
-    /// side of another split.
+    /// It counts only if no more than half of the job's nodes are alive now: otherwise those who tell come from the
+    /// weaker side of another split.
     fn fall_by_others(&self) -> (u32, u32) {
         let base = self.levels[0].zone.level;
         let told = self.levels[1].below_from.values();
         let falls = told.filter_map(|told| told.outcasts.get(&base));
         let (least, most) = deepest(falls.map(|outcast| (outcast.least, outcast.most)));
         let alive = self.count_nodes(|state| !state.is_failed) as u32;
-        let (least, most) = match most {
-            0 => (alive, self.map.directory().len() as u32),
+        let nodes = self.map.directory().len() as u32;
+        match most {
+            _ if 2 * alive > nodes => (0, 0),
+            0 => (alive, nodes),
             _ => (least, most),
-        };
-        match 2 * alive <= most {
-            true => (least, most),
-            false => (0, 0),
         }
     }
 
