@@ -20,7 +20,7 @@ SLURM_HEADER := $(wildcard $(or $(SLURM_INCLUDE_DIR),/usr/include)/slurm/slurm_v
 WORKSPACE  := --workspace $(if $(SLURM_HEADER),,--exclude muster-slurm)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build slurm-plugin demo check check-all quick check-mpi4py test lint deny docs bench install dist check-dist check-spack clean \
+.PHONY: help setup build slurm-plugin demo check check-all quick check-rdma check-mpi4py test lint deny docs bench install dist check-dist check-spack clean \
 	bench-build bench-merge bench-idle bench-detect bench-zones bench-foca bench-chitchat bench-fast bench-calm \
 	bench-killed bench-client bench-saved bench-noise bench-run bench-local
 
@@ -56,6 +56,10 @@ check-all: check check-mpi4py check-dist ## make check, the long sweeps and stud
 	$(RELEASE)/muster-lab sim sweep tests/scenarios/zone-all-faults.toml --seeds 20000
 
 test: check
+
+check-rdma: setup ## the test with the real verbs provider, a part of make check, with its times
+	WORKSPACE="$(WORKSPACE)" sh scripts/test-programs $(WORKSPACE) --lib --tests
+	$(CARGO) test $(WORKSPACE) --test rails verbs -- --nocapture
 
 check-mpi4py: build ## mpi4py's own tests of messages and collectives, under muster run
 	@VENV=$(VENV) sh scripts/check-mpi4py

@@ -3,3 +3,4 @@
 mod default_rails;
 mod lanes;
 mod relay;
+mod verbs;

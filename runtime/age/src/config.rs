@@ -10,7 +10,6 @@ use std::collections::BTreeSet;
 use sha1::{Digest, Sha1};
 
 use super::gossip::Rules;
-use muster_wire::frame::FRAME_OVERHEAD;
 use muster_wire::identity::{ADDRESS_MAX, GROUP_MAX, INCARNATION_MAX, NAME_MAX};
 use muster_wire::member_info::MemberInfo;
 use muster_wire::settings::{ConfigError, MTU_MAX, MTU_MIN};
@@ -185,11 +184,11 @@ impl AgeConfig {
                 "use the monotonic clock in microseconds",
             );
         }
-        if self.mtu < MTU_MIN + FRAME_OVERHEAD || self.mtu > MTU_MAX {
+        if !(MTU_MIN..=MTU_MAX).contains(&self.mtu) {
             return refuse(
                 "mtu",
                 &self.mtu,
-                "a datagram has 1048 to 65000 bytes",
+                "a datagram has 967 to 65000 bytes",
                 "use 1472 (Ethernet) or what the fabric reports",
             );
         }

@@ -109,8 +109,9 @@ pub(super) fn run_alone(config: &AgentConfig) -> Result<(), String> {
     // Installed first, so that a signal during the start causes an orderly end, too.
     let signals = Signals::install().map_err(|error| format!("cannot receive signals: {error}"))?;
     descriptors::make_room(&signals);
-    log::in_own_thread();
+    // Before there is a second thread: the settings of libfabric are in the environment.
     let libfabric = keeping_handlers(muster_fabric::load).map_err(|error| error.to_string())?;
+    log::in_own_thread();
     let resources = RailResources {
         libfabric,
         liveness_connection: LivenessConnection::new().ok().map(Arc::new),

@@ -3,7 +3,6 @@
 //! A value out of bounds is rejected with its name, the reason and the remedy. After `check` the engine
 //! relies on every field.
 
-use crate::frame::FRAME_OVERHEAD;
 use crate::identity::{ADDRESS_MAX, GROUP_MAX, INCARNATION_MAX, NAME_MAX};
 use crate::member_info::MemberInfo;
 use crate::reporters::REPORTERS_MAX;
@@ -339,11 +338,11 @@ impl Config {
                 "use 3",
             );
         }
-        if self.mtu < MTU_MIN + FRAME_OVERHEAD || self.mtu > MTU_MAX {
+        if !(MTU_MIN..=MTU_MAX).contains(&self.mtu) {
             return refuse_number(
                 "mtu",
                 &self.mtu,
-                "a datagram has 1048 to 65000 bytes",
+                "a datagram has 967 to 65000 bytes",
                 "use 1472 (Ethernet) or what the fabric reports",
             );
         }

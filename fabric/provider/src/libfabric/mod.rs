@@ -3,13 +3,14 @@
 //! [`Libfabric`] is the loaded library. [`Lane`] is one open endpoint with its buffers: it posts sends and
 //! receives and returns completions. `table` maps nets to providers; `info` queries libfabric for its offers, and
 //! `queries` are those that need no open object; `class` requests a traffic class; `interfaces` finds the interface of
-//! an address; `kernel_symbols` saves time at the start; `names` resolves peers' addresses where that takes time;
-//! `doorbell` wakes peers whose provider has no descriptor; `open` opens objects and `handle` closes them. This folder
-//! makes no decisions: it knows no peers, no health, and no retries.
+//! an address; `defaults` are settings; `kernel_symbols` saves time at the start; `names` resolves peers' addresses
+//! where that takes time; `doorbell` wakes peers whose provider has no descriptor; `open` opens objects and `handle`
+//! closes them. This folder makes no decisions: it knows no peers, no health, and no retries.
 
 mod accept_queue;
 mod array;
 mod class;
+mod defaults;
 mod doorbell;
 mod handle;
 mod info;

@@ -1,5 +1,6 @@
 //! Queries that need no open object: what libfabric offers on this machine.
 
+use super::defaults;
 use super::info::Info;
 use super::library::{Interface, Libfabric};
 use super::table::{self, Row};
@@ -17,6 +18,7 @@ use std::net::SocketAddrV4;
 /// # Errors
 /// See [`LoadError`].
 pub fn load() -> Result<Libfabric, LoadError> {
+    defaults::set();
     Exports::load().map(initialised)
 }
 
@@ -25,6 +27,7 @@ pub fn load() -> Result<Libfabric, LoadError> {
 /// # Errors
 /// See [`LoadError`].
 pub fn load_from(library: &OsStr) -> Result<Libfabric, LoadError> {
+    defaults::set();
     Exports::load_from(library).map(initialised)
 }
 

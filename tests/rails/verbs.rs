@@ -1,0 +1,42 @@
+//! The real verbs provider, in a virtual machine that has RDMA devices: the kernel's RoCE in software.
+
+use muster_tests::{program, skipped};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The file of this name below the root of the repository.
+fn file(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name)
+}
+
+/// Two agents with two rails each, on `o2ib` and on `o2ud`: they find each other, a port that goes down degrades its
+/// node and fails nobody, and a killed agent is found.
+#[test]
+fn agents_meet_over_roce_and_survive_a_port() {
+    if !file("target/rdma-machine/ready").exists() {
+        skipped(
+            "rdma-machine",
+            "there is no virtual machine with RDMA devices",
+        );
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let script = directory.path().join("script");
+    let musterd = program("musterd").display().to_string();
+    let text = format!("musterd='{musterd}'\n{}", include_str!("verbs.sh"));
+    std::fs::write(&script, text).unwrap();
+    let mut machine = Command::new("sh");
+    machine.arg(file("scripts/rdma-machine")).arg("run");
+    let output = machine.arg(&script).output().unwrap();
+    let console = String::from_utf8_lossy(&output.stdout);
+    println!("{console}{}", String::from_utf8_lossy(&output.stderr));
+    let steps = console.lines().filter_map(|line| {
+        let (_, step) = line.split_once("STEP ")?;
+        Some(step.split_once(':')?.0)
+    });
+    let nets = ["o2ib", "o2ud"].into_iter();
+    let expected =
+        nets.flat_map(|net| ["boot", "port-down", "killed"].map(|step| format!("{net} {step}")));
+    assert_eq!(steps.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
+    assert!(console.contains("ENDED 0"), "the script failed");
+}

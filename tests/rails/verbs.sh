@@ -1,0 +1,90 @@
+# Two hosts with two RoCE devices each, as two agents see them: the ends of two Ethernet cables. Both ends are in one
+# network namespace, as the kernel's RoCE has no other; rules of routing send packets between them over the cables.
+# Prints a line for each step with the time that it took, in milliseconds of the guest.
+
+now() { echo $(($(date +%s%N) / 1000000)); }
+
+# Waits until the log of agent $1 has a line that begins with $2, after the last line of the step before.
+await() {
+	end=$(($(now) + 120000))
+	until tail -n "+$(($(cat "$1.seen") + 1))" "$1.log" | grep -q "^$2"; do
+		if [ "$(now)" -gt "$end" ]; then
+			echo "MISSING $net $name: no line \`$2\` in the log of $1"
+			tail -n 20 a.log b.log
+			exit 1
+		fi
+		sleep 0.02
+	done
+}
+
+# Begins a step of this name.
+begin() {
+	name=$1
+	for agent in a b; do wc -l <$agent.log >$agent.seen; done
+	start=$(now)
+}
+
+end() { echo "STEP $net $name: $(($(now) - start)) ms"; }
+
+agent() {
+	# An emulated processor is slow: the long deadlines.
+	"$musterd" --name "$1" --rail "10.9.0.$2:7700@${net}0" --rail "10.9.1.$2:7700@${net}1" \
+		--seed "10.9.0.1:7700@${net}0,10.9.1.1:7700@${net}1" --profile quiet --print-events plain >>"$1.log" 2>&1 &
+}
+
+# Providers that find no device here take seconds to say so.
+export FI_PROVIDER='^psm,psm2,psm3,efa,usnic,sockets'
+for i in 0 1; do
+	ip link add a$i type veth peer name b$i
+	ip addr add 10.9.$i.1/32 dev a$i
+	ip addr add 10.9.$i.2/32 dev b$i
+	for end in a b; do
+		sysctl -qw net.ipv4.conf.$end$i.accept_local=1 net.ipv4.conf.$end$i.rp_filter=0
+		rdma link add rx$end$i type rxe netdev $end$i
+	done
+	ip rule add pref 1$i iif a$i lookup local
+	ip rule add pref 2$i iif b$i lookup local
+	ip rule add pref 3$i from 10.9.$i.1 to 10.9.$i.2 lookup 1$i
+	ip rule add pref 4$i from 10.9.$i.2 to 10.9.$i.1 lookup 2$i
+	ip link set a$i up
+	ip link set b$i up
+	ip route add 10.9.$i.2 dev a$i table 1$i
+	ip route add 10.9.$i.1 dev b$i table 2$i
+done
+sysctl -qw net.ipv4.conf.all.rp_filter=0
+ip rule add pref 100 lookup local
+ip rule del pref 0
+
+for net in o2ib o2ud; do
+	: >a.log
+	: >b.log
+	begin boot
+	agent a 1
+	first=$!
+	await a READY
+	agent b 2
+	second=$!
+	await a "UP b"
+	await b "UP a"
+	end
+
+	begin port-down
+	ip link set b1 down
+	await a "DEGRADED b"
+	end
+	if grep "^DOWN" a.log b.log; then
+		echo "FALSE $net: a port that is down is no member that has failed"
+		exit 1
+	fi
+
+	begin killed
+	kill -9 "$second"
+	await a "DOWN b"
+	end
+
+	kill "$first"
+	wait
+	ip link set b1 up
+	ip route add 10.9.1.2 dev a1 table 11
+	ip route add 10.9.1.1 dev b1 table 21
+done
