@@ -277,7 +277,7 @@ impl Age {
             Input::Seed { .. } | Input::Unseed { .. } | Input::Contact { .. } => Ok(()),
             Input::Address(_) | Input::Policy(_) => Ok(()),
             // It has no zones.
-            Input::Record(_) => Ok(()),
+            Input::Record(_) | Input::Outcast(_) => Ok(()),
             Input::Key(key) => {
                 self.config.key = Some(key);
                 Ok(())

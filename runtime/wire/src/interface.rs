@@ -89,6 +89,9 @@ pub enum Input<'a> {
     },
     /// Writes an entry of the ledger; no effect if it is not newer than the one held.
     Record(LedgerEntry),
+    /// The rest of the job holds the local member failed in this version, and no member of its zone remembers why. No
+    /// effect if the member has a later version.
+    Outcast(Version),
     /// Leaves the job.
     Leave {
         /// Sent to all members.

@@ -238,6 +238,10 @@ impl Overlay {
             Input::Publish { key, value } => self.publish(key, Some(value)),
             Input::Withdraw { key } => self.publish(key, None),
             Input::Record(entry) => self.record(entry),
+            Input::Outcast(version) => {
+                self.outcast_by_job(version);
+                Ok(())
+            }
             Input::Leave { exit_code } => {
                 self.leave(exit_code);
                 Ok(())

@@ -174,6 +174,17 @@ impl Overlay {
         }
     }
 
+    /// Other zones hold the local member failed in this version.
+    pub(super) fn outcast_by_job(&mut self, version: Version) {
+        let is_running = self.phase == Phase::Running;
+        let Some(own) = self.table.get(self.own).cloned() else {
+            return;
+        };
+        if is_running && version >= own.version {
+            self.outcast(None, &NodeFact::of(&own));
+        }
+    }
+
     /// Enough members declared the local member failed: tells the application and follows the policy.
     ///
     /// Before a rejoin the engine forgets which members *it* held failed (the two views diverged) and all

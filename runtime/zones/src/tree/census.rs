@@ -80,6 +80,7 @@ impl Tree {
         }
         self.tell_states();
         self.report_lost();
+        self.settle_contradictions();
         self.settle();
         self.tell_outcasts();
     }

@@ -64,6 +64,7 @@ impl Tree {
                 return self.copy_down(0, *entry);
             }
             self.report_node(member);
+            self.note_contradiction(node, member);
             if let LedgerKey::Rank(rank) = entry.key() {
                 self.report_ranks(member, Some(rank));
             }

@@ -20,6 +20,7 @@
 //! of either kind.
 
 mod census;
+mod contradiction;
 mod event;
 mod guard;
 mod ledger;
@@ -132,6 +133,8 @@ pub struct Tree {
     told: ZoneStates,
     /// Since when nodes that were alive before are missing.
     missing_since: BTreeMap<u32, Instant>,
+    /// Since when other zones hold nodes of the base zone failed that run.
+    contradicted: BTreeMap<u32, Instant>,
     /// How often the zones of this node were outcast, by level, as far as the host was told.
     outcasts_told: Option<BTreeMap<u8, u32>>,
     now: Instant,
@@ -239,6 +242,7 @@ impl Tree {
             is_reach_dirty: true,
             told: ZoneStates::default(),
             missing_since: BTreeMap::new(),
+            contradicted: BTreeMap::new(),
             outcasts_told: None,
             now: Instant::default(),
             review_at: Instant::NEVER,
@@ -598,7 +602,14 @@ impl Tree {
             {
                 self.relay(level, event.member, key);
             }
-            EventKind::Outcast => self.levels[0].is_dirty = true,
+            EventKind::Outcast => {
+                self.levels[0].is_dirty = true;
+                if level == 0 {
+                    // It has a new version, and has forgotten who had failed.
+                    self.report_node(event.member);
+                    self.recall_nodes();
+                }
+            }
             _ => {}
         }
     }

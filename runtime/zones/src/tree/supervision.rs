@@ -74,7 +74,7 @@ impl Tree {
         };
         let levels = self.levels.iter().map(next);
         let next = levels.fold(self.next_settlement(), Instant::min);
-        let next = next.min(self.next_lost());
+        let next = next.min(self.next_lost()).min(self.next_contradiction());
         // A step that could not be done now is tried again.
         match next <= self.now {
             true => self.now.after(self.config.heartbeat_us),
