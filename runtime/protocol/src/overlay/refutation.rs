@@ -176,11 +176,11 @@ impl Overlay {
 
     /// Other zones hold the local member failed in this version.
     pub(super) fn outcast_by_job(&mut self, version: Version) {
-        let is_running = self.phase == Phase::Running;
-        let Some(own) = self.table.get(self.own).cloned() else {
-            return;
-        };
-        if is_running && version >= own.version {
+        let own = self
+            .table
+            .get(self.own)
+            .filter(|own| version >= own.version);
+        if let Some(own) = own.cloned().filter(|_| self.phase == Phase::Running) {
             self.outcast(None, &NodeFact::of(&own));
         }
     }
