@@ -238,6 +238,7 @@ impl Overlay {
             Input::Publish { key, value } => self.publish(key, Some(value)),
             Input::Withdraw { key } => self.publish(key, None),
             Input::Record(entry) => self.record(entry),
+            Input::Outcast(_) if self.phase != Phase::Running => Err(Reject::Stopped),
             Input::Outcast(version) => {
                 self.outcast_by_job(version);
                 Ok(())

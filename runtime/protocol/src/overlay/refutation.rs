@@ -176,11 +176,8 @@ impl Overlay {
 
     /// Other zones hold the local member failed in this version.
     pub(super) fn outcast_by_job(&mut self, version: Version) {
-        let own = self
-            .table
-            .get(self.own)
-            .filter(|own| version >= own.version);
-        if let Some(own) = own.cloned().filter(|_| self.phase == Phase::Running) {
+        let own = self.table.get(self.own).cloned();
+        if let Some(own) = own.filter(|own| version >= own.version) {
             self.outcast(None, &NodeFact::of(&own));
         }
     }
