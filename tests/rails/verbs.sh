@@ -39,7 +39,8 @@ for i in 0 1; do
 	ip addr add 10.9.$i.1/32 dev a$i
 	ip addr add 10.9.$i.2/32 dev b$i
 	for end in a b; do
-		sysctl -qw net.ipv4.conf.$end$i.accept_local=1 net.ipv4.conf.$end$i.rp_filter=0
+		echo 1 >/proc/sys/net/ipv4/conf/$end$i/accept_local
+		echo 0 >/proc/sys/net/ipv4/conf/$end$i/rp_filter
 		rdma link add rx$end$i type rxe netdev $end$i
 	done
 	ip rule add pref 1$i iif a$i lookup local
@@ -51,7 +52,7 @@ for i in 0 1; do
 	ip route add 10.9.$i.2 dev a$i table 1$i
 	ip route add 10.9.$i.1 dev b$i table 2$i
 done
-sysctl -qw net.ipv4.conf.all.rp_filter=0
+echo 0 >/proc/sys/net/ipv4/conf/all/rp_filter
 ip rule add pref 100 lookup local
 ip rule del pref 0
 
