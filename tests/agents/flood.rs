@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 const NODES: usize = 3;
 /// Least number of requests to the flooded node's agent. All other requests are sent as fast as possible
 /// beside them.
-const CONNECTIONS: u64 = 30_000;
+const CONNECTIONS: u64 = 3_000;
 const NEWCOMERS: u64 = 6;
 /// Ranks of one node that start at once.
 const MASS: u32 = 250;

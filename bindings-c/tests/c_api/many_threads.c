@@ -21,6 +21,7 @@ static muster_ctx_t *attach(void)
     config.node = "here";
     config.rank = 0;
     config.ranks = 1;
+    config.timeout_ms = DEADLINE_MS;
     int status = muster_init(&config, &context);
     /* Waits while another thread's last finalize is in progress. */
     if (status < 0) {

@@ -174,7 +174,7 @@ fn a_client_without_an_attach_request_is_disconnected() {
 /// wake-ups for a while.
 #[test]
 fn a_flood_is_served_in_small_parts() {
-    const FLOOD: usize = 500;
+    const FLOOD: usize = 250;
     const AT_ONCE: usize = 64;
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let directory = tempfile::tempdir().expect("a directory");

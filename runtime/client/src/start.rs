@@ -48,14 +48,15 @@ pub(super) fn connect(
     // Before any message is sent there: the agent must be one of this user.
     agent_directory.inspect()?;
     let begun = Instant::now();
-    let (mut pause, mut busy) = (Pause::of(PAUSE_MAX), Pause::of(PAUSE_BUSY));
+    let mut pause = Pause::of(PAUSE_MAX);
     let mut last = String::from("no process listens there");
     loop {
-        let found = try_connect(agent_directory, &mut last)?;
+        let left = until.saturating_duration_since(Instant::now());
+        let found = try_connect(agent_directory, left.min(PAUSE_BUSY), &mut last)?;
         let is_busy = matches!(found, Found::Busy);
         match found {
             Found::Agent(socket) => return Ok(socket),
-            // A second agent could not listen there.
+            // A second agent could not listen there. The kernel has waited already.
             Found::Busy => {}
             Found::Absent => {
                 if let Some(start) = may_start
@@ -76,9 +77,8 @@ pub(super) fn connect(
                 last,
             });
         }
-        match is_busy {
-            true => busy.take(until),
-            false => pause.take(until),
+        if !is_busy {
+            pause.take(until);
         }
     }
 }
@@ -87,7 +87,7 @@ pub(super) fn connect(
 pub(super) fn is_agent_present(agent_directory: &AgentDirectory) -> bool {
     let found = |found| !matches!(found, Found::Absent);
     agent_directory.inspect().is_ok()
-        && try_connect(agent_directory, &mut String::new()).is_ok_and(found)
+        && try_connect(agent_directory, Duration::ZERO, &mut String::new()).is_ok_and(found)
 }
 
 /// The process that listens at a socket.
@@ -107,8 +107,13 @@ impl Found {
     }
 }
 
-fn try_connect(agent_directory: &AgentDirectory, last: &mut String) -> Result<Found, Error> {
-    match Packets::connect(&agent_directory.socket()) {
+/// Waits up to `patience` if the queue of connections is full.
+fn try_connect(
+    agent_directory: &AgentDirectory,
+    patience: Duration,
+    last: &mut String,
+) -> Result<Found, Error> {
+    match Packets::connect_within(&agent_directory.socket(), patience) {
         Ok(socket) if socket.peer().is_ok_and(Peer::is_trusted) => Ok(Found::Agent(socket)),
         Ok(_) => {
             let path = agent_directory.socket();
@@ -120,9 +125,9 @@ fn try_connect(agent_directory: &AgentDirectory, last: &mut String) -> Result<Fo
                 *last = "the agent's queue of connections is full".into();
                 Ok(Found::Busy)
             }
-            io::ErrorKind::NotFound
-            | io::ErrorKind::ConnectionRefused
-            | io::ErrorKind::Interrupted => {
+            // A signal ended the wait for space.
+            io::ErrorKind::Interrupted => Ok(Found::Busy),
+            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
                 *last = cause.to_string();
                 Ok(Found::Absent)
             }
@@ -160,7 +165,7 @@ fn try_start(
         return Ok(None);
     }
     // The process that had the lock before this one may have started an agent.
-    match try_connect(agent_directory, last)? {
+    match try_connect(agent_directory, Duration::ZERO, last)? {
         Found::Agent(socket) => return Ok(Some(socket)),
         Found::Busy => return Ok(None),
         Found::Absent => {}
@@ -169,7 +174,7 @@ fn try_start(
     let mut started = started.inspect_err(|_| agent_directory.leave())?;
     let mut pause = Pause::of(PAUSE_MAX);
     while Instant::now() < until {
-        let socket = try_connect(agent_directory, last)?.agent();
+        let socket = try_connect(agent_directory, Duration::ZERO, last)?.agent();
         // The program detaches before it listens, so the child has ended or is just about to. It must be reaped, or it
         // would stay a zombie of this process.
         let detached = started

@@ -7,12 +7,17 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::time::Duration;
 
 use super::check;
 
 /// The longest path of a Unix socket, in bytes, without its NUL.
 pub const PATH_MAX: usize = 107;
+/// The most connections that wait to be accepted. A client that finds no space waits in the kernel; in a longer queue it
+/// would wait behind more others. Kernels before 5.4 allow 128.
+const QUEUE_MAX: i32 = 256;
 /// The most descriptors a message carries here.
 const DESCRIPTORS_MAX: usize = 4;
 
@@ -77,7 +82,7 @@ impl PacketListener {
                 "bind",
                 i64::from(libc::bind(fd.as_raw_fd(), pointer, length)),
             )?;
-            check("listen", i64::from(libc::listen(fd.as_raw_fd(), 4096)))?;
+            check("listen", i64::from(libc::listen(fd.as_raw_fd(), QUEUE_MAX)))?;
         }
         Ok(Self(fd))
     }
@@ -143,11 +148,21 @@ impl Packets {
     /// queue is full.
     pub fn connect(path: &Path) -> io::Result<Self> {
         let fd = socket()?;
-        let (address, length) = address(path)?;
-        // SAFETY: `address` is a valid sockaddr_un of `length` bytes.
-        let answer = unsafe { libc::connect(fd.as_raw_fd(), (&raw const address).cast(), length) };
-        check("connect", i64::from(answer))?;
+        connect(fd.as_fd(), path)?;
         Ok(Self(fd))
+    }
+
+    /// As [`Self::connect`], but waits up to `patience` for space in the listener's queue. The kernel wakes the caller
+    /// when the listener accepts a connection (SO_SNDTIMEO, socket(7)). A caller that tries again from time to time
+    /// may find the queue full each time, while others connect as fast as they can.
+    pub fn connect_within(path: &Path, patience: Duration) -> io::Result<Self> {
+        let socket = UnixStream::from(socket()?);
+        // 0 would be no limit.
+        socket.set_write_timeout(Some(patience.max(Duration::from_millis(1))))?;
+        socket.set_nonblocking(false)?;
+        connect(socket.as_fd(), path)?;
+        socket.set_nonblocking(true)?;
+        Ok(Self(socket.into()))
     }
 
     /// Two connected ends.
@@ -354,6 +369,13 @@ fn socket() -> io::Result<OwnedFd> {
     check("socket", i64::from(fd))?;
     // SAFETY: the kernel has just created this descriptor.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn connect(socket: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
+    let (address, length) = address(path)?;
+    // SAFETY: `address` is a valid sockaddr_un of `length` bytes.
+    let answer = unsafe { libc::connect(socket.as_raw_fd(), (&raw const address).cast(), length) };
+    check("connect", i64::from(answer)).map(drop)
 }
 
 pub(super) fn address(path: &Path) -> io::Result<(libc::sockaddr_un, libc::socklen_t)> {

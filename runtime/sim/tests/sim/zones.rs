@@ -112,11 +112,11 @@ fn seeds_that_failed_stay_right() {
     let kept = [
         (
             two_levels,
-            include_str!("../../../../tests/seeds/two-levels.txt"),
+            include_str!("../../../../tests/seeds/zones/two-levels.txt"),
         ),
         (
             three_levels,
-            include_str!("../../../../tests/seeds/three-levels.txt"),
+            include_str!("../../../../tests/seeds/zones/three-levels.txt"),
         ),
     ];
     for (setting, text) in kept {
