@@ -1,7 +1,6 @@
 //! Lanes of this crate: the provider's endpoints, with a [`SendTag`] for each send.
 
 use crate::peer_handle::PeerHandle;
-use crate::relay;
 use crate::select::Tried;
 use crate::stats::DropReason;
 use muster_provider::{CallError, Refused};
@@ -39,9 +38,13 @@ pub(crate) fn drop_reason(refused: Refused) -> (DropReason, Option<CallError>) {
     }
 }
 
-/// The message in a slot, if it is a relay envelope of another member.
-pub(crate) fn envelope(lane: &Lane, slot: usize, length: usize) -> Option<Vec<u8>> {
+/// The message in a slot, if it is whole and `is` one of the fabric's own.
+pub(crate) fn own(
+    lane: &Lane,
+    slot: usize,
+    length: usize,
+    is: fn(&[u8]) -> bool,
+) -> Option<Vec<u8>> {
     let bytes = lane.message(slot, length.min(lane.message_max()));
-    let whole = length <= lane.message_max() && relay::is_envelope(bytes);
-    whole.then(|| bytes.to_vec())
+    (length <= lane.message_max() && is(bytes)).then(|| bytes.to_vec())
 }

@@ -47,6 +47,7 @@
 
 #![forbid(unsafe_code)]
 
+mod beat_address;
 mod bucket;
 mod bulk;
 mod config;

@@ -10,6 +10,7 @@
 //! A NID that has the address of a rail of this node (`docker0` has 172.17.0.1 on every machine) makes no path,
 //! unless all of the peer's NIDs are like that.
 
+use crate::beat_address::Told;
 use crate::bulk::PeerBulk;
 use crate::health::{Health, RailLiveness};
 use crate::peer_handle::PeerHandle;
@@ -30,8 +31,12 @@ pub(crate) struct Path {
     pub(crate) spare: bool,
     pub(crate) ranks: Ranks,
     /// The provider's addresses of the NID in each of the rail's datagram lanes, by class; none before the path is
-    /// opened.
+    /// opened. Where the peer has to tell its address for beats, `told` has that one.
     pub(crate) addresses: Option<[u64; 2]>,
+    /// The peer's announcement of its address for beats.
+    pub(crate) told: Option<Told>,
+    /// The own address for beats was announced to the peer.
+    pub(crate) announced: bool,
     /// The same in the rail's bulk lane.
     pub(crate) bulk_address: Option<u64>,
     /// Sends under way on each of the rail's lanes, by class.
@@ -62,6 +67,8 @@ impl Path {
             spare: pair.spare,
             ranks,
             addresses: None,
+            told: None,
+            announced: false,
             bulk_address: None,
             sends: [0; 2],
             sends_most: 0,
@@ -74,6 +81,11 @@ impl Path {
             usage: UsageRate::default(),
             counters: Counters::default(),
         }
+    }
+
+    /// The address for beats that the peer has told.
+    pub(crate) fn beat_address(&self) -> Option<u64> {
+        self.told?.address
     }
 }
 

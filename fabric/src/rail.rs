@@ -10,6 +10,7 @@ use crate::error::OpenError;
 use crate::health::{Blame, Health, HealthChange, HealthConfig, HealthState, Outcome};
 use crate::lane::Lane;
 use crate::message::Class;
+use crate::peer::Path;
 use crate::peer_handle::PeerHandle;
 use crate::relay::ENVELOPE_BYTES;
 use crate::stats::{Counters, UsageRate};
@@ -34,6 +35,9 @@ const MESSAGE_MAX: usize = 4096;
 
 /// How often the system is asked for a port whose next one is free too.
 const PORT_TRIES: usize = 32;
+
+/// In place of an address that only the peer can tell.
+const UNTOLD: u64 = u64::MAX;
 
 /// The two lanes of a rail. A message takes the lane of its class, at both ends.
 #[derive(Debug)]
@@ -104,7 +108,7 @@ impl Rail {
         if nid.port == 0
             && [row, beats]
                 .iter()
-                .any(|row| row.addressing != Addressing::Ip)
+                .any(|row| !matches!(row.addressing, Addressing::Ip | Addressing::Told))
         {
             return Err(OpenError::PortNeeded {
                 nid: nid.to_string(),
@@ -361,11 +365,14 @@ impl Lanes {
     }
 
     /// Makes a peer's addresses known to the provider, for news and for beats; both or none. `None` means that the
-    /// provider is still resolving them.
+    /// provider is still resolving them. An address for beats that the peer has to tell is not among them.
     pub(crate) fn insert(&mut self, to: [SocketAddrV4; 2]) -> Result<Option<[u64; 2]>, CallError> {
         let Some(news) = self.news.insert(to[Class::News as usize])? else {
             return Ok(None);
         };
+        if self.beats.is_told() {
+            return Ok(Some(by_class(news, UNTOLD)));
+        }
         let beats = self.beats.insert(to[Class::Beat as usize]);
         if !matches!(beats, Ok(Some(_))) {
             self.news.remove(news);
@@ -376,7 +383,22 @@ impl Lanes {
     /// Removes the addresses that [`Lanes::insert`] returned.
     pub(crate) fn remove(&mut self, addresses: [u64; 2]) {
         self.news.remove(addresses[Class::News as usize]);
-        self.beats.remove(addresses[Class::Beat as usize]);
+        if !self.beats.is_told() {
+            self.beats.remove(addresses[Class::Beat as usize]);
+        }
+    }
+
+    /// The lane that takes a message of this class on a path, and the path's address in it. Beats go in the lane of
+    /// news until the peer has told its address for beats.
+    pub(crate) fn choose(&self, class: Class, path: &Path) -> Option<(Class, u64)> {
+        let addresses = path.addresses?;
+        let told = path.beat_address().map(|address| (Class::Beat, address));
+        match class {
+            Class::Beat if self.beats.is_told() => {
+                told.or(Some((Class::News, addresses[Class::News as usize])))
+            }
+            class => Some((class, addresses[class as usize])),
+        }
     }
 }
 

@@ -156,6 +156,12 @@ pub enum FabricEvent {
         /// Index of the local rail.
         rail: usize,
     },
+    /// The link of a local rail is up again, and the connections that broke meanwhile stay broken: the host should close
+    /// the rail and open it again.
+    RailStale {
+        /// Index of the local rail.
+        rail: usize,
+    },
 }
 
 /// A transport of messages to and from peers.

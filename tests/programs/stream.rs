@@ -150,6 +150,7 @@ impl Stream {
             | FabricEvent::Moved { .. }
             | FabricEvent::NewsFailed { .. }
             | FabricEvent::RailSpeed { .. }
+            | FabricEvent::RailStale { .. }
             | FabricEvent::RailHealth { .. }
             | FabricEvent::BulkSent { .. }
             | FabricEvent::Asked { .. }

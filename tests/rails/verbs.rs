@@ -4,6 +4,18 @@ use muster_tests::{program, skipped};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+/// The steps of the script with each net.
+const STEPS: [&str; 8] = [
+    "boot",
+    "port-down",
+    "port-up",
+    "other-port-down",
+    "other-port-up",
+    "killed",
+    "return",
+    "both-ports-down",
+];
+
 /// The file of this name below the root of the repository.
 fn file(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name)
@@ -35,8 +47,7 @@ fn agents_meet_over_roce_and_survive_a_port() {
         Some(step.split_once(':')?.0)
     });
     let nets = ["o2ib", "o2ud"].into_iter();
-    let expected =
-        nets.flat_map(|net| ["boot", "port-down", "killed"].map(|step| format!("{net} {step}")));
+    let expected = nets.flat_map(|net| STEPS.map(|step| format!("{net} {step}")));
     assert_eq!(steps.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
     assert!(console.contains("ENDED 0"), "the script failed");
 }

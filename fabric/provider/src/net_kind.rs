@@ -42,6 +42,21 @@ impl NetKind {
         device(self) == device(other)
     }
 
+    /// Whether the provider drives a device of its own kind, beside the kernel's network.
+    #[must_use]
+    pub fn has_device(self) -> bool {
+        matches!(self, NetKind::O2ib | NetKind::Psm | NetKind::O2ud)
+    }
+
+    /// Whether a connection that broke while its link was down stays broken when the link is up again: verbs reports
+    /// no end of a connection whose packets were lost, and `ofi_rxm` uses it for ever, with an error for each message
+    /// (seen in libfabric 1.17; removing and inserting the peer's address does not help). It ends when either side
+    /// closes its endpoint.
+    #[must_use]
+    pub fn keeps_broken_connections(self) -> bool {
+        matches!(self, NetKind::O2ib | NetKind::O2ud)
+    }
+
     /// The name of the kind in a net's name, without the number.
     #[must_use]
     pub fn word(self) -> &'static str {

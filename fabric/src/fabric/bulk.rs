@@ -12,10 +12,11 @@ use crate::bulk::{
 use crate::config::FabricConfig;
 use crate::error::OpenError;
 use crate::health::{HealthChange, Outcome};
-use crate::lane::{Lane, SendTag, envelope};
+use crate::lane::{Lane, SendTag, own};
 use crate::message::Arrival;
 use crate::peer_handle::PeerHandle;
 use crate::rail::{self, Rail};
+use crate::relay::is_envelope;
 use crate::stats::DropReason;
 use crate::transport::FabricEvent;
 use muster_provider::{Address, CallError, Done, Nid};
@@ -190,7 +191,7 @@ impl Fabric {
             };
             match done {
                 Done::Received { slot, length } => {
-                    let envelope = envelope(lane, slot, length);
+                    let envelope = own(lane, slot, length, is_envelope);
                     let (whole, relayed) = match envelope {
                         None => (self.bulk_received(now_us, index, slot, length), None),
                         Some(envelope) => self.handle_bulk_envelope(now_us, index, envelope),

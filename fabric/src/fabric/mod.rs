@@ -5,11 +5,13 @@
 //! to them, `send` outgoing messages, `receive` incoming ones, `relay` messages through other members, `bulk` and its
 //! neighbours bulk messages, and `show` the views. The crate page has the order of calls.
 
+mod beat_address;
 mod bulk;
 mod bulk_driver;
 mod bulk_route;
 #[cfg(test)]
 mod bulk_tests;
+mod closer;
 mod opener;
 mod paths;
 mod receive;
@@ -23,6 +25,7 @@ pub use opener::{OpenedRail, RailOpener};
 use relay::RelayState;
 pub use request::QUESTION_MAX;
 
+use self::closer::Closer;
 use crate::config::FabricConfig;
 use crate::error::{OpenError, PeerError, RemoveError};
 use crate::health::{HealthConfig, Pace};
@@ -100,6 +103,9 @@ pub struct Fabric {
     speeds: Option<Speeds>,
     /// The liveness connections to watched peers; none where the system gives no descriptor.
     observer: Option<LivenessObserver>,
+    closer: Closer,
+    /// Announcements of addresses for beats so far.
+    announcements: u64,
     /// State of relaying.
     relay_state: RelayState,
     /// When the queues of this node's own liveness connection are checked next.
@@ -165,6 +171,8 @@ impl Fabric {
             speeds: Speeds::start(SPEEDS_DIRECTORY.into()).ok(),
             observer: LivenessObserver::new().ok(),
             relay_state: RelayState::default(),
+            closer: Closer::default(),
+            announcements: 0,
             queue_check_us: 0,
             memory_node: None,
         };
@@ -196,11 +204,14 @@ impl Fabric {
             liveness_connection.withdraw(at);
         }
         let under_way = self.take_under_way(index);
-        self.rails[index] = None;
+        if let Some(rail) = self.rails[index].take() {
+            self.closer.close(rail);
+        }
         // Events about the removed rail are not about the rail that reuses its index.
         self.events.retain(|event| {
             !matches!(event, FabricEvent::RailFailing { rail, .. } | FabricEvent::RailRecovered { rail, .. }
-                | FabricEvent::RailSpeed { rail, .. } | FabricEvent::RailHealth { rail, .. } if *rail == index)
+                | FabricEvent::RailSpeed { rail, .. } | FabricEvent::RailHealth { rail, .. }
+                | FabricEvent::RailStale { rail } if *rail == index)
         });
         self.measure();
         self.pair_all();

@@ -4,6 +4,7 @@
 //! thread may open a rail, and the fabric adds it when it is open.
 
 use super::Fabric;
+use super::closer::Closer;
 use crate::config::FabricConfig;
 use crate::error::OpenError;
 use crate::rail::{self, Rail};
@@ -15,6 +16,7 @@ pub struct RailOpener {
     config: FabricConfig,
     nid: Nid,
     bulk: bool,
+    closer: Closer,
 }
 
 /// An open rail that belongs to no fabric yet. It is closed when dropped.
@@ -27,6 +29,9 @@ impl RailOpener {
     /// # Errors
     /// See [`OpenError`].
     pub fn open(&self) -> Result<OpenedRail, OpenError> {
+        if self.nid.net.kind.has_device() {
+            self.closer.wait();
+        }
         let mut rail = Rail::open(&self.config, &self.nid)?;
         if self.bulk {
             rail.bulk = Some(rail::open_bulk(&self.config, &rail.nid)?);
@@ -54,6 +59,7 @@ impl Fabric {
             config: self.config.clone(),
             nid: nid.clone(),
             bulk: self.open_rails().any(|(_, rail)| rail.bulk.is_some()),
+            closer: self.closer.clone(),
         }
     }
 

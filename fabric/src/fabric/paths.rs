@@ -284,6 +284,9 @@ impl Fabric {
             if let Some(addresses) = path.addresses {
                 rail.lanes.remove(addresses);
             }
+            if let Some(address) = path.beat_address() {
+                rail.lanes.beats.remove(address);
+            }
             if let (Some(address), Some(bulk)) = (path.bulk_address, &mut rail.bulk) {
                 bulk.remove(address);
             }

@@ -1,13 +1,15 @@
 //! Incoming messages, and what their arrival or absence shows about the rails.
 
 use super::Fabric;
+use crate::beat_address::is_announcement;
 use crate::health::{Finding, LivenessChange, Outcome, PAIRS_MAX, PairReport, infer, local_faults};
-use crate::lane::envelope;
+use crate::lane::own;
 use crate::liveness_connection::{LivenessObserver, QUEUE_CHECK_US};
 use crate::message::{Arrival, Class};
 use crate::peer::{Path, Peer};
 use crate::peer_handle::PeerHandle;
 use crate::rail::{READING_ORDER, Rail};
+use crate::relay::is_envelope;
 use crate::select::Choice;
 use crate::stats::DropReason;
 use crate::transport::FabricEvent;
@@ -89,10 +91,15 @@ impl Fabric {
             };
             match done {
                 Done::Received { slot, length } => {
-                    if let Some(envelope) = envelope(open.lanes.of(class), slot, length) {
-                        open.lanes.of(class).repost(slot);
+                    let lane = open.lanes.of(class);
+                    if let Some(envelope) = own(lane, slot, length, is_envelope) {
+                        lane.repost(slot);
                         open.counters.count_receive(length);
                         self.handle_envelope(now_us, rail, envelope, deliver);
+                    } else if let Some(bytes) = own(lane, slot, length, is_announcement) {
+                        lane.repost(slot);
+                        open.counters.count_receive(length);
+                        self.handle_announcement(now_us, rail, &bytes);
                     } else {
                         receive(open, rail, class, slot, length, deliver);
                     }
@@ -201,6 +208,7 @@ impl Fabric {
             return;
         }
         let change = rail.note_link(now_us, link.up, &health);
+        let is_stale = link.up && rail.nid.net.kind.keeps_broken_connections();
         if link.up {
             // Failures on the rail are attributed to its link.
             let paths = self.peers.iter_mut().flat_map(|peer| &mut peer.paths);
@@ -215,6 +223,9 @@ impl Fabric {
             self.rails_in_doubt = true;
         }
         self.report_rail_change(index, change, &format!("the link {} is down", link.name));
+        if is_stale {
+            self.push_event(FabricEvent::RailStale { rail: index });
+        }
     }
 
     pub(super) fn note_heard(&mut self, now_us: u64, handle: PeerHandle, rail: usize) {
@@ -262,7 +273,10 @@ impl Fabric {
 
     fn report_liveness_change(&mut self, handle: PeerHandle, change: LivenessChange) {
         let event = match change {
-            LivenessChange::Late { rail } => FabricEvent::RailLate { peer: handle, rail },
+            LivenessChange::Late { rail } => {
+                self.doubt_beat_addresses(handle, rail);
+                FabricEvent::RailLate { peer: handle, rail }
+            }
             LivenessChange::Silent {
                 rail,
                 silent_us,

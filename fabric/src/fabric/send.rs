@@ -2,6 +2,7 @@
 
 use super::Fabric;
 use super::receive::RECEIVE_FAILING;
+use crate::beat_address::is_announcement;
 use crate::health::{Blame, HealthChange, HealthConfig, Outcome};
 use crate::lane::{SendTag, drop_reason};
 use crate::message::{Class, Route};
@@ -118,6 +119,7 @@ impl Fabric {
         tried: Tried,
     ) -> Result<(), DropReason> {
         self.open_spare(handle, index);
+        self.announce(now_us, handle, index);
         let path = self
             .peers
             .get_mut(handle)
@@ -130,6 +132,11 @@ impl Fabric {
         let Some(rail) = &mut self.rails[rail_index] else {
             return Err(DropReason::NoPath);
         };
+        let Some((class, address)) = rail.lanes.choose(class, path) else {
+            path.counters.count_drop(DropReason::NoPath);
+            rail.counters.count_drop(DropReason::NoPath);
+            return Err(DropReason::NoPath);
+        };
         let under_way = path.sends[class as usize];
         let envelope = if is_envelope(bytes) {
             ENVELOPE_BYTES
@@ -140,7 +147,7 @@ impl Fabric {
             Err((DropReason::Oversize, None))
         } else if under_way >= self.config.peer_sends_max {
             Err((DropReason::PeerBusy, None))
-        } else if let Some(addresses) = path.addresses {
+        } else {
             let tag = SendTag {
                 peer: handle.index,
                 generation: handle.generation,
@@ -149,10 +156,7 @@ impl Fabric {
                 tried,
             };
             let lane = rail.lanes.of(class);
-            lane.send(addresses[class as usize], tag, bytes)
-                .map_err(drop_reason)
-        } else {
-            Err((DropReason::NoPath, None))
+            lane.send(address, tag, bytes).map_err(drop_reason)
         };
         match result {
             Ok(posted) => {
@@ -286,6 +290,13 @@ impl Fabric {
     /// Sends failed news by a path that was not tried; if there is none, reports the failure.
     pub(super) fn resend(&mut self, tag: SendTag, mut tried: Tried, bytes: &[u8]) {
         let (now_us, handle) = (self.now_us, tag.peer());
+        if is_announcement(bytes) {
+            // It is made again for the path that it is about.
+            if let Some(path) = self.peers.path_by_id(handle, tag.path) {
+                path.announced = false;
+            }
+            return;
+        }
         while (tried.count() as usize) < TRIES_MAX {
             let Some(choice) = self.select_path(handle, &tried) else {
                 break;

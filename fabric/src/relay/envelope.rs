@@ -24,7 +24,8 @@ use std::net::Ipv4Addr;
 /// No text and no frame of members begins with these bytes.
 const MARK: [u8; 4] = *b"\xf5MR3";
 
-const NID_BYTES: usize = 9;
+/// Bytes of a NID in an envelope.
+pub(crate) const NID_BYTES: usize = 9;
 
 /// Bytes that an envelope adds to a relayed message.
 pub const ENVELOPE_BYTES: usize = FRONT_BYTES + TAG_BYTES;
@@ -127,7 +128,7 @@ pub(crate) fn is_envelope(bytes: &[u8]) -> bool {
     bytes.starts_with(&MARK)
 }
 
-fn write_nid(nid: &Nid) -> Option<[u8; NID_BYTES]> {
+pub(crate) fn write_nid(nid: &Nid) -> Option<[u8; NID_BYTES]> {
     let address = nid.socket_address()?;
     let mut bytes = [0; NID_BYTES];
     bytes[0] = NetKind::ALL.iter().position(|kind| *kind == nid.net.kind)? as u8;
@@ -137,7 +138,7 @@ fn write_nid(nid: &Nid) -> Option<[u8; NID_BYTES]> {
     Some(bytes)
 }
 
-fn read_nid(bytes: &[u8]) -> Option<Nid> {
+pub(crate) fn read_nid(bytes: &[u8]) -> Option<Nid> {
     let &[kind, n0, n1, p0, p1, a, b, c, d] = bytes else {
         return None;
     };

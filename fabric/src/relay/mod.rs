@@ -26,7 +26,10 @@ mod way;
 
 pub(crate) use allowance::Allowance;
 pub use envelope::ENVELOPE_BYTES;
-pub(crate) use envelope::{Envelope, Owner, Verdict, is_envelope, is_proven, judge, mark_carried};
+pub(crate) use envelope::{
+    Envelope, NID_BYTES, Owner, Verdict, is_envelope, is_proven, judge, mark_carried, read_nid,
+    write_nid,
+};
 pub(crate) use late::Late;
 pub(crate) use replay_filter::ReplayFilter;
 pub(crate) use way::{Carried, Need, PeerRelay, Way};

@@ -137,8 +137,14 @@ impl Descriptors {
         false
     }
 
-    fn may_renew(&self, now_us: u64) -> bool {
-        self.renewals.is_time(now_us) && self.supervisor.is_some() && getppid() == self.supervisor
+    /// Whether another worker can take over now.
+    pub(super) fn may_renew(&self, now_us: u64) -> bool {
+        self.renewals.is_time(now_us) && self.has_successor()
+    }
+
+    /// Whether a supervisor would start another worker.
+    pub(super) fn has_successor(&self) -> bool {
+        self.supervisor.is_some() && getppid() == self.supervisor
     }
 
     fn warn_of_lack(&mut self, now_us: u64) {

@@ -7,7 +7,9 @@
 use super::cpu_placement::CpuPlacement;
 use super::rail_retry::{Opening, RailRetry};
 use muster_config::RailsDocument;
-use muster_fabric::{DefaultRails, Fabric, Nid, OpenError, OpenedRail, Rule, Transport};
+use muster_fabric::{
+    DefaultRails, Fabric, Nid, OpenError, OpenedRail, RemoveError, Rule, Transport,
+};
 use muster_protocol::ADDRESS_MAX;
 use tracing::{error, info};
 
@@ -304,6 +306,17 @@ impl Rails {
                 self.rail_retry.push(RailRetry::new(nid, reason));
             }
         }
+    }
+
+    /// Closes a rail. It is missing until a retry has opened it again.
+    ///
+    /// # Errors
+    /// It is the only open rail; nothing has changed then.
+    pub(super) fn renew(&mut self, fabric: &mut Fabric, nid: &Nid) -> Result<(), RemoveError> {
+        fabric.remove_rail(nid)?;
+        let reason = "its link was down; it is opened again".to_owned();
+        self.rail_retry.push(RailRetry::new(nid.clone(), reason));
+        Ok(())
     }
 
     /// Time of the next retry of a missing rail, or of the next check while one is being opened. Only one is opened

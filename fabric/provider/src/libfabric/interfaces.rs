@@ -5,6 +5,7 @@
 
 use std::ffi::CStr;
 use std::net::Ipv4Addr;
+use std::path::Path;
 use std::ptr::{self, NonNull};
 
 /// The prefix that all addresses of a subnet share.
@@ -61,12 +62,37 @@ pub fn interface_of(address: Ipv4Addr) -> Option<String> {
     found.map(|one| one.interface.clone())
 }
 
-/// The RDMA device under the interface with this address, from sysfs.
+/// The RDMA device of the interface with this address, from sysfs.
 pub(super) fn rdma_device_of(address: Ipv4Addr) -> Option<String> {
-    let interface = interface_of(address)?;
-    let devices = format!("/sys/class/net/{interface}/device/infiniband");
-    let device = std::fs::read_dir(devices).ok()?.next()?.ok()?;
-    device.file_name().into_string().ok()
+    rdma_device_in(Path::new("/sys/class"), &interface_of(address)?)
+}
+
+/// An Ethernet interface is named by the global ids of its device, also where it is a bond, a VLAN, or virtual. InfiniBand
+/// has no such names; there the interface and the RDMA device are parts of one device.
+fn rdma_device_in(class: &Path, interface: &str) -> Option<String> {
+    let all = class.join("infiniband");
+    let named = names_in(&all).into_iter().find(|device| {
+        let ports = all.join(device).join("ports");
+        names_in(&ports).iter().any(|port| {
+            let interfaces = ports.join(port).join("gid_attrs/ndevs");
+            names_in(&interfaces).iter().any(|index| {
+                // A global id that is not in use cannot be read.
+                let name = std::fs::read_to_string(interfaces.join(index));
+                name.is_ok_and(|name| name.trim_end() == interface)
+            })
+        })
+    });
+    let own = class.join("net").join(interface).join("device/infiniband");
+    named.or_else(|| names_in(&own).into_iter().next())
+}
+
+/// The sorted names in a directory; empty if it cannot be read.
+fn names_in(directory: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten();
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let mut names: Vec<String> = names.collect();
+    names.sort();
+    names
 }
 
 /// One IPv4 address of this machine.
@@ -112,4 +138,34 @@ fn addresses() -> Vec<Local> {
     // SAFETY: the list comes from the call above.
     unsafe { libc::freeifaddrs(first) };
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interface_has_the_device_whose_global_ids_name_it() {
+        let class = std::env::temp_dir().join(format!("muster-rdma-{}", std::process::id()));
+        for (file, text) in [
+            ("infiniband/mlx5_0/ports/1/gid_attrs/ndevs/0", "eth0\n"),
+            ("infiniband/mlx5_0/ports/1/gid_attrs/ndevs/1", "eth0.7\n"),
+            (
+                "infiniband/mlx5_bond_0/ports/1/gid_attrs/ndevs/0",
+                "bond0\n",
+            ),
+            ("infiniband/mlx5_2/ports/1/gid_attrs/ndevs/0", ""),
+            ("net/ib0/device/infiniband/mlx5_2/node_type", "1"),
+        ] {
+            let path = class.join(file);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        let device = |interface| rdma_device_in(&class, interface);
+        assert_eq!(device("eth0.7").as_deref(), Some("mlx5_0"));
+        assert_eq!(device("bond0").as_deref(), Some("mlx5_bond_0"));
+        assert_eq!(device("ib0").as_deref(), Some("mlx5_2"));
+        assert_eq!(device("lo"), None);
+        std::fs::remove_dir_all(&class).unwrap();
+    }
 }

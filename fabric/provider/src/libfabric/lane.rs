@@ -37,6 +37,9 @@ use std::ptr;
 /// Events that one call reads, at most.
 const EVENTS_MAX: usize = 16;
 
+/// The longest address of a provider that is supported; libfabric's own are at most 48 bytes.
+const NAME_MAX: usize = 64;
+
 /// Completions that one call reads, at most.
 const READ_BATCH: usize = 16;
 
@@ -372,8 +375,41 @@ impl<T: Copy + Default> Lane<T> {
         None
     }
 
+    /// Whether peers have to be told the address of this lane, see [`Lane::name`].
+    pub fn is_told(&self) -> bool {
+        self.row.addressing == Addressing::Told
+    }
+
+    /// The provider's address of this lane, for [`Lane::insert_told`] of the peers.
+    ///
+    /// # Errors
+    /// libfabric does not return it.
+    pub fn name(&self) -> Result<Vec<u8>, CallError> {
+        let mut name = vec![0_u8; NAME_MAX];
+        let mut length = name.len();
+        // SAFETY: libfabric writes at most `length` bytes.
+        let returned = unsafe {
+            let at = name.as_mut_ptr().cast();
+            sys::fi_getname(self.endpoint.as_fid(), at, &raw mut length)
+        };
+        self.library.zero_or_error("fi_getname", returned)?;
+        name.truncate(length);
+        Ok(name)
+    }
+
+    /// Inserts the address that a peer has told; returns the handle to use in [`Lane::send`].
+    ///
+    /// # Errors
+    /// The address is not as long as those of this provider, or the provider refuses it.
+    pub fn insert_told(&mut self, name: &[u8]) -> Result<u64, CallError> {
+        if name.len() != self.name()?.len() {
+            return Err(self.library.error("fi_av_insert", i64::from(libc::EINVAL)));
+        }
+        self.insert_name(name.as_ptr().cast())
+    }
+
     /// Inserts an address; returns the handle to use in [`Lane::send`]. `None` means that the provider does not
-    /// know the address yet, and that the caller should try again later.
+    /// know the address yet, and that the caller should try again later, or that the peer has to tell it.
     ///
     /// # Errors
     /// The provider refuses the address.
@@ -385,6 +421,7 @@ impl<T: Copy + Default> Lane<T> {
         let name = socket_name(address);
         let found;
         let from: *const c_void = match self.row.addressing {
+            Addressing::Told => return Ok(None),
             Addressing::Ip | Addressing::Local => (&raw const name).cast(),
             Addressing::Service => {
                 let names = self.names.get_or_insert_with(Names::new);

@@ -37,6 +37,8 @@ pub enum Addressing {
     Service,
     /// As `Service`, and the peer is a process of this machine, which a doorbell wakes.
     Local,
+    /// Only the peer knows the provider's address, and tells it.
+    Told,
 }
 
 /// A version of libfabric: major, minor.
@@ -98,13 +100,14 @@ const SHM: Row = Row {
     has_device: false,
 };
 
-/// Unreliable datagrams of RDMA devices; the provider finds addresses of its own kind.
+/// Unreliable datagrams of RDMA devices. libfabric's name server for their addresses knows an endpoint by its port
+/// alone, so of two endpoints of one host it names the last one.
 const VERBS_UD: Row = Row {
     net: NetKind::O2ud,
     names: &[((1, 0), "verbs")],
     endpoint: sys::FI_EP_DGRAM,
     address_format: sys::FI_ADDR_IB_UD,
-    addressing: Addressing::Service,
+    addressing: Addressing::Told,
     has_device: true,
 };
 

@@ -149,6 +149,7 @@ impl EventLoop {
             watchdog: None,
             ending: None,
             end_requested: false,
+            wants_renewal: false,
             is_outcast: false,
             snapshot_due_us: Some(0),
             saved_version,
@@ -243,7 +244,7 @@ impl EventLoop {
             // What was read since may have made a ping due that a message has already carried.
             self.settle_piggybacks();
             let sent_all = self.transmit();
-            self.check_descriptors();
+            self.check_renewal();
             self.save_snapshot();
             if let Some(watchdog) = &mut self.lifetime.watchdog {
                 watchdog.notify_if_due(monotonic_ns() / 1000);
@@ -681,9 +682,16 @@ impl EventLoop {
         Duration::from_micros(until_us.saturating_sub(now_us))
     }
 
-    /// Ends for the next worker if descriptors run out, and stores the inherited state.
-    fn check_descriptors(&mut self) {
-        if self.lifetime.ending.is_none() && self.poller.descriptors.check(monotonic_ns() / 1000) {
+    /// Ends for the next worker if descriptors run out, or the only rail has to be opened again, and stores the
+    /// inherited state.
+    fn check_renewal(&mut self) {
+        if self.lifetime.ending.is_some() {
+            return;
+        }
+        let now_us = monotonic_ns() / 1000;
+        let descriptors = &mut self.poller.descriptors;
+        let is_wanted = self.lifetime.wants_renewal && descriptors.may_renew(now_us);
+        if is_wanted || descriptors.check(now_us) {
             self.lifetime.snapshot_due_us = Some(0);
             self.lifetime.ending = Some(Ending::Renewed);
         }

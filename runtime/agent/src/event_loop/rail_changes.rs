@@ -6,7 +6,7 @@
 
 use super::{EventLoop, TOKEN_RAILS};
 use crate::pending_change::PendingChange;
-use crate::rails::Opened;
+use crate::rails::{Opened, nid_of};
 use muster_config::{Change, RailsDocument, SEEDS_MAX};
 use muster_control::{Made, Reply, done};
 use muster_fabric::{HealthState, Nid, NidList, PeerHandle, Transport};
@@ -159,6 +159,29 @@ impl EventLoop {
             );
         }
         Ok(done)
+    }
+
+    /// Opens a rail again that keeps broken connections. The only rail of a node cannot be closed while the agent runs:
+    /// another worker takes over and opens it.
+    pub(super) fn renew_rail(&mut self, rail: usize) {
+        let Some(nid) = nid_of(&self.fabric, rail) else {
+            return;
+        };
+        match self.rails.renew(&mut self.fabric, &nid) {
+            Ok(()) => {
+                info!(rail = %nid, "the link of this rail is up again; the rail is opened again for new connections");
+                self.handle_changed_rails();
+            }
+            Err(_) if self.poller.descriptors.has_successor() => {
+                info!(rail = %nid, "the link of the only rail is up again; a new worker takes over for new connections");
+                self.lifetime.wants_renewal = true;
+            }
+            Err(_) => error!(
+                rail = %nid,
+                "the link of the only rail is up again, but its connections may stay broken: if members stay unreachable, \
+                 restart the agent"
+            ),
+        }
     }
 
     /// Retries rails of the plan that could not be opened again. A missing rail is reported as failed.

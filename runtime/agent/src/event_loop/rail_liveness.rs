@@ -56,6 +56,7 @@ impl EventLoop {
             FabricEvent::UnknownNid { nid } => self.resolve_peer(&nid),
             FabricEvent::RailFailing { rail, reason } => self.note_own(rail, Some(&reason)),
             FabricEvent::RailRecovered { rail } => self.note_own(rail, None),
+            FabricEvent::RailStale { rail } => self.renew_rail(rail),
             FabricEvent::RailHealth {
                 rail,
                 state,

@@ -62,6 +62,8 @@ pub(super) struct Lifetime {
     pub(super) ending: Option<Ending>,
     /// A signal requested the end.
     pub(super) end_requested: bool,
+    /// Another worker is to take over as soon as that is possible.
+    pub(super) wants_renewal: bool,
     /// The other members declared this node failed at least once.
     pub(super) is_outcast: bool,
     pub(super) snapshot_due_us: Option<u64>,
