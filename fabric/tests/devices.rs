@@ -126,6 +126,8 @@ fn meet(a: &mut Node, b: &mut Node, to_b: PeerHandle) {
         assert!(start.elapsed() < DEADLINE);
     }
     b.catch_up(0, a);
+    // Both may announce addresses.
+    a.catch_up(0, b);
 }
 
 /// Registered buffers, delayed completions, and addresses that only the provider can resolve.
@@ -163,8 +165,26 @@ fn a_device_with_its_providers_requirements_carries_messages() {
     );
 }
 
-/// Beats are unreliable datagrams, which need a prefix in front of each message, have addresses of their own
-/// kind, and do not wake the host. All other messages use reliable ones.
+/// Sends a beat until it arrives in the lane of beats, which wakes nobody.
+fn beat_as_datagram(a: &mut Node, to_b: PeerHandle, b: &mut Node) {
+    a.fabric.zero_stats();
+    b.fabric.zero_stats();
+    let (start, mut has_arrived) = (Instant::now(), false);
+    while !has_arrived {
+        a.fabric
+            .send(0, to_b, Class::Beat, Route::Next, b"datagram");
+        a.drain(0, &mut Vec::new());
+        b.fabric.poll_beats(0, &mut |arrival| {
+            has_arrived |= arrival.bytes == b"datagram"
+        });
+        assert!(start.elapsed() < DEADLINE, "no beat arrived as a datagram");
+    }
+    b.catch_up(0, a);
+    a.catch_up(0, b);
+}
+
+/// Beats are unreliable datagrams, which need a prefix in front of each message, have addresses that only their own
+/// node knows, and do not wake the host. All other messages use reliable ones.
 #[test]
 fn beats_are_unreliable_datagrams_on_net_o2ud() {
     let test = "beats_are_unreliable_datagrams_on_net_o2ud";
@@ -186,6 +206,8 @@ fn beats_are_unreliable_datagrams_on_net_o2ud() {
     let (to_b, to_a) = (a.add_peer(&b), b.add_peer(&a));
     meet(&mut a, &mut b, to_b);
     meet(&mut b, &mut a, to_a);
+    beat_as_datagram(&mut a, to_b, &mut b);
+    beat_as_datagram(&mut b, to_a, &mut a);
     let longest: Vec<u8> = (0..a.fabric.mtu()).map(|at| (at % 251) as u8).collect();
     for round in 0..300u64 {
         let beat = &longest[..longest.len() - round as usize];
@@ -222,6 +244,13 @@ fn beats_are_unreliable_datagrams_on_net_o2ud() {
         "{} messages arrived",
         received.len()
     );
+    // A process that has started again has another address.
+    drop(b);
+    let mut b = open("127.41.81.1@o2ud0");
+    let to_a = b.add_peer(&a);
+    meet(&mut b, &mut a, to_a);
+    beat_as_datagram(&mut a, to_b, &mut b);
+    beat_as_datagram(&mut b, to_a, &mut a);
 }
 
 /// AG-16: the datagram lanes request a class of low latency, and the bulk lane none. If the provider refuses

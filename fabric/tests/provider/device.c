@@ -2,7 +2,8 @@
  *
  * It is loaded through FI_PROVIDER_PATH, and replaces psm3 or, with MUSTER_TEST_PROVIDER=verbs, verbs together with
  * ofi_rxm, the layer above it. Compiled with -DUD, it replaces verbs' unreliable datagrams, which require 40 bytes
- * in front of every message (FI_MSG_PREFIX) and have no descriptor to wait for. Like device providers, it requires
+ * in front of every message (FI_MSG_PREFIX), have no descriptor to wait for, and have another address each time an
+ * endpoint is opened, which only fi_getname tells. Like device providers, it requires
  * every buffer to be registered (FI_MR_LOCAL) and an event queue on every endpoint, does not support fi_inject,
  * completes sends later, and reports when its device fails. As psm3, it has addresses of its own kind that only it
  * can resolve (fi_getinfo with node and service); as verbs, it uses IP addresses. It sends messages over UDP.
@@ -571,7 +572,7 @@ static int ep_control(struct fid *fid, int command, void *arg)
 		return -FI_ENOEQ;
 	if (!ep->cq || !ep->av)
 		return -FI_ENOCQ;
-	name.sin_port = ep->own.port;
+	name.sin_port = PREFIX ? 0 : ep->own.port;
 	name.sin_addr.s_addr = ep->own.ip;
 	ep->socket = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (ep->socket < 0 || bind(ep->socket, (struct sockaddr *)&name, sizeof name) < 0)
@@ -601,12 +602,20 @@ static int ep_getname(struct fid *fid, void *out, size_t *length)
 	struct sockaddr_in name;
 	socklen_t is = sizeof name;
 
-	if (!is_verbs || *length < sizeof name)
+	if (!is_verbs && !PREFIX)
 		return -FI_ENOSYS;
+	if (*length < address_length())
+		return -FI_ETOOSMALL;
 	if (getsockname(((struct ep *)fid)->socket, (struct sockaddr *)&name, &is))
 		return -errno;
-	memcpy(out, &name, sizeof name);
-	*length = sizeof name;
+	if (is_verbs) {
+		memcpy(out, &name, sizeof name);
+	} else {
+		struct address own = { MARK, name.sin_addr.s_addr, name.sin_port, { 0 } };
+
+		memcpy(out, &own, sizeof own);
+	}
+	*length = address_length();
 	return 0;
 }
 
@@ -754,6 +763,8 @@ static int getinfo(uint32_t version, const char *node, const char *service, uint
 	/* A query for another provider below ofi_rxm is not for this one. */
 	if (is_verbs && (!hints || !hints->fabric_attr || !hints->fabric_attr->prov_name ||
 			 strncmp(hints->fabric_attr->prov_name, "verbs", 5)))
+		return -FI_ENODATA;
+	if (PREFIX && node && !(flags & FI_SOURCE))
 		return -FI_ENODATA;
 	if (tclass && has_class("refuse"))
 		return -FI_ENODATA;
