@@ -1,8 +1,8 @@
 //! The announcement of a rail's address for beats.
 //!
-//! The address of an endpoint for unreliable datagrams (`o2ud`) contains a number that its node's adapter has chosen, and
-//! another one each time the rail is opened. A node tells it to each peer by an announcement in the lane of news. Until
-//! a peer's announcement has arrived, beats for it go in the lane of news as well.
+//! The address of an endpoint for unreliable datagrams (`o2ud`) contains a number that its node's adapter has chosen,
+//! and another one each time the rail is opened. A node tells it to each peer by an announcement in the lane of news.
+//! Until a peer's announcement has arrived, beats for it go in the lane of news as well.
 //!
 //! ```text
 //!  0  4  mark F5 "MB1"

@@ -131,6 +131,8 @@ pub enum FabricEvent {
         from: (Nid, Nid),
         /// The pair that replaces it.
         to: (Nid, Nid),
+        /// Why it failed.
+        reason: String,
     },
     /// The interface of a local rail has become slower than its best speed, or as fast as that again. While it is
     /// slower, the rail is DEGRADED but still used.
@@ -156,8 +158,8 @@ pub enum FabricEvent {
         /// Index of the local rail.
         rail: usize,
     },
-    /// The link of a local rail is up again, and the connections that broke meanwhile stay broken: the host should close
-    /// the rail and open it again.
+    /// The link of a local rail is up again, and the connections that broke meanwhile stay broken: the host should
+    /// close the rail and open it again.
     RailStale {
         /// Index of the local rail.
         rail: usize,

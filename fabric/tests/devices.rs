@@ -175,7 +175,7 @@ fn beat_as_datagram(a: &mut Node, to_b: PeerHandle, b: &mut Node) {
             .send(0, to_b, Class::Beat, Route::Next, b"datagram");
         a.drain(0, &mut Vec::new());
         b.fabric.poll_beats(0, &mut |arrival| {
-            has_arrived |= arrival.bytes == b"datagram"
+            has_arrived |= arrival.bytes == b"datagram";
         });
         assert!(start.elapsed() < DEADLINE, "no beat arrived as a datagram");
     }
@@ -375,6 +375,9 @@ fn a_failed_device_is_avoided_at_once_and_tried_again() {
         matches!(event, FabricEvent::RailFailing { rail: 0, reason } if reason.contains("No such device"))
     });
     assert!(failing, "{seen:?}");
+    let words = "provider error 12: transport retry counter exceeded";
+    let moved = |event: &FabricEvent| matches!(event, FabricEvent::Moved { reason, .. } if reason.contains(words));
+    assert!(seen.iter().any(moved), "{seen:?}");
     assert_eq!(a.fabric.rails()[0].state, HealthState::Failed);
     assert_eq!(b.receive(1), [(1, b"first".to_vec())]);
     for now_us in 3..10 {

@@ -253,7 +253,7 @@ fn a_refused_message_uses_another_rail_and_the_bad_path_is_tried_again_later() {
     let events: Vec<FabricEvent> = std::iter::from_fn(|| a.fabric.poll_event()).collect();
     assert_eq!(events.len(), 3, "{events:?}");
     for event in events {
-        let FabricEvent::Moved { peer, from, to } = event else {
+        let FabricEvent::Moved { peer, from, to, .. } = event else {
             panic!("{event:?}");
         };
         let first = half.as_slice()[0].clone();

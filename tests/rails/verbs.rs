@@ -21,8 +21,9 @@ fn file(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name)
 }
 
-/// Two agents with two rails each, on `o2ib` and on `o2ud`: they find each other, a port that goes down degrades its
-/// node and fails nobody, and a killed agent is found.
+/// hlt-005. Two agents with two rails each, on `o2ib` and on `o2ud`: they find each other; a port that goes down
+/// degrades its node and fails nobody, and works again when it is up; then the other port does the same, so the rail
+/// that was opened again carries everything; a killed agent is found and returns; a node without ports fails.
 #[test]
 fn agents_meet_over_roce_and_survive_a_port() {
     if !file("target/rdma-machine/ready").exists() {

@@ -67,7 +67,7 @@ pub struct CallError {
     pub call: &'static str,
     /// libfabric's error number, positive; below 256 it is an errno.
     pub code: i32,
-    /// libfabric's text for that number.
+    /// libfabric's text for that number; for a failed completion with the provider's own code and text.
     pub text: String,
 }
 

@@ -24,6 +24,9 @@ pub(super) enum BulkRoute {
     Through(PeerHandle),
 }
 
+/// Why a bulk message leaves a path: a part of it was not acknowledged in time, or could not be sent.
+const UNACKNOWLEDGED: &str = "a part of the bulk message was not acknowledged";
+
 impl Fabric {
     /// Counts the bytes without acknowledgement on each path and each rail, before more is sent.
     pub(super) fn count_unacked(&mut self) {
@@ -113,7 +116,7 @@ impl Fabric {
                 stream.note_taken(id);
                 for left in std::mem::take(&mut stream.left) {
                     if Some(left) != id {
-                        self.note_moved(handle, left, usize::from(choice.path));
+                        self.note_moved(handle, left, usize::from(choice.path), UNACKNOWLEDGED);
                     }
                 }
             }

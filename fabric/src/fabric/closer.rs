@@ -8,8 +8,8 @@ use std::time::Duration;
 /// The longest wait for a device that is being closed.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// Closes rails in threads of their own: the provider of a device may take seconds (2 s with `o2ud` and libfabric 1.17),
-/// and the host's loop must not.
+/// Closes rails in threads of their own: the provider of a device may take seconds (2 s with `o2ud` and libfabric
+/// 1.17), and the host's loop must not.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Closer(Arc<(Mutex<usize>, Condvar)>);
 

@@ -216,7 +216,7 @@ impl Fabric {
         self.measure();
         self.pair_all();
         for (tag, bytes) in under_way {
-            self.resend(tag, Tried::default(), &bytes);
+            self.resend(tag, Tried::default(), &bytes, "the rail was closed");
         }
         Ok(())
     }
@@ -420,7 +420,12 @@ impl Transport for Fabric {
             .get(peer)
             .and_then(|one| one.paths.get(usize::from(from.path)));
         if let Some(id) = path.map(|path| path.id) {
-            self.note_moved(peer, id, usize::from(to.path));
+            self.note_moved(
+                peer,
+                id,
+                usize::from(to.path),
+                "the provider has not accepted it",
+            );
         }
     }
 

@@ -284,11 +284,11 @@ impl Fabric {
             tried = tag.tried;
             tried.note(choice(index, path), requeue_reason(error));
         }
-        self.resend(tag, tried, bytes);
+        self.resend(tag, tried, bytes, &error.to_string());
     }
 
     /// Sends failed news by a path that was not tried; if there is none, reports the failure.
-    pub(super) fn resend(&mut self, tag: SendTag, mut tried: Tried, bytes: &[u8]) {
+    pub(super) fn resend(&mut self, tag: SendTag, mut tried: Tried, bytes: &[u8], reason: &str) {
         let (now_us, handle) = (self.now_us, tag.peer());
         if is_announcement(bytes) {
             // It is made again for the path that it is about.
@@ -303,7 +303,7 @@ impl Fabric {
             };
             let index = usize::from(choice.path);
             match self.post_on(now_us, handle, index, Class::News, bytes, tried) {
-                Ok(()) => return self.note_moved(handle, tag.path, index),
+                Ok(()) => return self.note_moved(handle, tag.path, index, reason),
                 Err(reason) => tried.note(choice, reason),
             }
         }
@@ -341,7 +341,7 @@ impl Fabric {
     }
 
     /// dbg-115: reports which pair a message left, and which replaces it.
-    pub(super) fn note_moved(&mut self, peer: PeerHandle, from: u32, to: usize) {
+    pub(super) fn note_moved(&mut self, peer: PeerHandle, from: u32, to: usize, reason: &str) {
         let Some(known) = self.peers.get(peer) else {
             return;
         };
@@ -350,7 +350,13 @@ impl Fabric {
             .zip(known.paths.get(to))
             .and_then(|(from, to)| Some((self.pair_of(from)?, self.pair_of(to)?)));
         if let Some((from, to)) = pairs {
-            self.push_event(FabricEvent::Moved { peer, from, to });
+            let reason = reason.to_owned();
+            self.push_event(FabricEvent::Moved {
+                peer,
+                from,
+                to,
+                reason,
+            });
         }
     }
 
@@ -615,6 +621,7 @@ mod tests {
             peer: to_b,
             from: pair(0),
             to: pair(1),
+            reason: error.to_string(),
         };
         assert!(std::iter::from_fn(|| a.poll_event()).any(|event| event == moved));
         // All paths were tried: the message is given up, and each failure was counted.

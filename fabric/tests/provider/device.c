@@ -402,7 +402,8 @@ static ssize_t cq_read(struct fid_cq *fid, void *buffer, size_t count)
 		ep->done_count--;
 		if (error) {
 			cq->failed = (struct fi_cq_err_entry){ .op_context = done->context,
-							       .flags = FI_SEND, .err = error };
+							       .flags = FI_SEND, .err = error,
+							       .prov_errno = 12 };
 			return -FI_EAVAIL;
 		}
 		entries[got++] = (struct fi_cq_msg_entry){ done->context, FI_SEND | FI_MSG, 0 };
@@ -437,6 +438,13 @@ static ssize_t cq_readerr(struct fid_cq *fid, struct fi_cq_err_entry *entry, uin
 	return 1;
 }
 
+/* As verbs' text for a peer that does not answer. */
+static const char *cq_strerror(struct fid_cq *fid, int code, const void *data, char *text, size_t length)
+{
+	(void)fid, (void)data, (void)text, (void)length;
+	return code == 12 ? "transport retry counter exceeded" : NULL;
+}
+
 static int cq_control(struct fid *fid, int command, void *arg)
 {
 	if (command != FI_GETWAIT)
@@ -460,6 +468,7 @@ static struct fi_ops cq_fi_ops = {
 };
 static struct fi_ops_cq cq_ops = {
 	.size = sizeof(struct fi_ops_cq), .read = cq_read, .readerr = cq_readerr,
+	.strerror = cq_strerror,
 };
 
 static int cq_open(struct fid_domain *domain, struct fi_cq_attr *attr, struct fid_cq **out,

@@ -139,12 +139,7 @@ impl Descriptors {
 
     /// Whether another worker can take over now.
     pub(super) fn may_renew(&self, now_us: u64) -> bool {
-        self.renewals.is_time(now_us) && self.has_successor()
-    }
-
-    /// Whether a supervisor would start another worker.
-    pub(super) fn has_successor(&self) -> bool {
-        self.supervisor.is_some() && getppid() == self.supervisor
+        self.renewals.is_time(now_us) && self.supervisor.is_some() && getppid() == self.supervisor
     }
 
     fn warn_of_lack(&mut self, now_us: u64) {

@@ -107,13 +107,13 @@ impl Found {
     }
 }
 
-/// Waits up to `patience` if the queue of connections is full.
+/// Waits up to `time_out` if the queue of connections is full.
 fn try_connect(
     agent_directory: &AgentDirectory,
-    patience: Duration,
+    time_out: Duration,
     last: &mut String,
 ) -> Result<Found, Error> {
-    match Packets::connect_within(&agent_directory.socket(), patience) {
+    match Packets::connect_within(&agent_directory.socket(), time_out) {
         Ok(socket) if socket.peer().is_ok_and(Peer::is_trusted) => Ok(Found::Agent(socket)),
         Ok(_) => {
             let path = agent_directory.socket();

@@ -15,8 +15,8 @@ use super::check;
 
 /// The longest path of a Unix socket, in bytes, without its NUL.
 pub const PATH_MAX: usize = 107;
-/// The most connections that wait to be accepted. A client that finds no space waits in the kernel; in a longer queue it
-/// would wait behind more others. Kernels before 5.4 allow 128.
+/// The most connections that wait to be accepted. A client that finds no space waits in the kernel; in a longer queue
+/// it would wait behind more others. Kernels before 5.4 allow 128.
 const QUEUE_MAX: i32 = 256;
 /// The most descriptors a message carries here.
 const DESCRIPTORS_MAX: usize = 4;
@@ -152,13 +152,13 @@ impl Packets {
         Ok(Self(fd))
     }
 
-    /// As [`Self::connect`], but waits up to `patience` for space in the listener's queue. The kernel wakes the caller
+    /// As [`Self::connect`], but waits up to this time for space in the listener's queue. The kernel wakes the caller
     /// when the listener accepts a connection (SO_SNDTIMEO, socket(7)). A caller that tries again from time to time
     /// may find the queue full each time, while others connect as fast as they can.
-    pub fn connect_within(path: &Path, patience: Duration) -> io::Result<Self> {
+    pub fn connect_within(path: &Path, time_out: Duration) -> io::Result<Self> {
         let socket = UnixStream::from(socket()?);
         // 0 would be no limit.
-        socket.set_write_timeout(Some(patience.max(Duration::from_millis(1))))?;
+        socket.set_write_timeout(Some(time_out.max(Duration::from_millis(1))))?;
         socket.set_nonblocking(false)?;
         connect(socket.as_fd(), path)?;
         socket.set_nonblocking(true)?;

@@ -67,8 +67,8 @@ pub(super) fn rdma_device_of(address: Ipv4Addr) -> Option<String> {
     rdma_device_in(Path::new("/sys/class"), &interface_of(address)?)
 }
 
-/// An Ethernet interface is named by the global ids of its device, also where it is a bond, a VLAN, or virtual. InfiniBand
-/// has no such names; there the interface and the RDMA device are parts of one device.
+/// An Ethernet interface is named by the global ids of its device, also where it is a bond, a VLAN, or virtual.
+/// InfiniBand has no such names; there the interface and the RDMA device are parts of one device.
 fn rdma_device_in(class: &Path, interface: &str) -> Option<String> {
     let all = class.join("infiniband");
     let named = names_in(&all).into_iter().find(|device| {

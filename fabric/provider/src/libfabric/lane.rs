@@ -28,7 +28,7 @@ use super::table::{Addressing, Row};
 use crate::error::CallError;
 use libfabric_sys as sys;
 use std::collections::VecDeque;
-use std::ffi::c_void;
+use std::ffi::{CStr, c_void};
 use std::mem;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{BorrowedFd, RawFd};
@@ -692,7 +692,8 @@ impl<T: Copy + Default> Lane<T> {
         if count != 1 {
             return Done::QueueFailed(self.library.error("fi_cq_readerr", count as i64));
         }
-        let error = self.library.error("fi_cq_readerr", i64::from(entry.err));
+        let mut error = self.library.error("fi_cq_readerr", i64::from(entry.err));
+        error.text += &self.in_the_providers_words(&entry);
         match self.slot_of(entry.op_context) {
             Some(slot) if slot < self.receives => {
                 self.post(slot);
@@ -701,6 +702,26 @@ impl<T: Copy + Default> Lane<T> {
             Some(slot) => Done::SendFailed(slot, self.sends[slot - self.receives].0, error),
             None => Done::QueueFailed(error),
         }
+    }
+
+    /// The provider's own code and text for a failed completion; empty if it has none.
+    fn in_the_providers_words(&self, entry: &sys::fi_cq_err_entry) -> String {
+        if entry.prov_errno == 0 || entry.prov_errno == entry.err {
+            return String::new();
+        }
+        let mut text = [0; 128];
+        // SAFETY: libfabric writes at most `text.len()` bytes, and returns that text, a text of its own, or null.
+        let words = unsafe {
+            let (code, data) = (entry.prov_errno, entry.err_data);
+            let into = text.as_mut_ptr();
+            let words = sys::fi_cq_strerror(self.queue.as_ptr(), code, data, into, text.len());
+            (!words.is_null()).then(|| CStr::from_ptr(words).to_string_lossy().into_owned())
+        };
+        format!(
+            ", provider error {}: {}",
+            entry.prov_errno,
+            words.unwrap_or_default()
+        )
     }
 
     fn accepted(&self, call: &'static str, returned: isize) -> Result<(), Refused> {

@@ -169,18 +169,17 @@ impl EventLoop {
         };
         match self.rails.renew(&mut self.fabric, &nid) {
             Ok(()) => {
-                info!(rail = %nid, "the link of this rail is up again; the rail is opened again for new connections");
+                info!(rail = %nid, "the link of this rail is up again; the rail is opened again");
                 self.handle_changed_rails();
             }
-            Err(_) if self.poller.descriptors.has_successor() => {
-                info!(rail = %nid, "the link of the only rail is up again; a new worker takes over for new connections");
+            Err(_) => {
+                error!(
+                    rail = %nid,
+                    "the link of the only rail is up again, and its connections may stay broken: a new worker opens \
+                     it; an agent in the foreground has to be restarted if members stay unreachable"
+                );
                 self.lifetime.wants_renewal = true;
             }
-            Err(_) => error!(
-                rail = %nid,
-                "the link of the only rail is up again, but its connections may stay broken: if members stay unreachable, \
-                 restart the agent"
-            ),
         }
     }
 

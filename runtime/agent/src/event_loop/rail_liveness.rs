@@ -67,9 +67,14 @@ impl EventLoop {
                 mbits,
                 best_mbits,
             } => self.note_speed(rail, mbits, best_mbits),
-            FabricEvent::Moved { from, to, .. } => {
+            FabricEvent::Moved {
+                from, to, reason, ..
+            } => {
                 let ((local, remote), (by, at)) = (from, to);
-                error!(%local, %remote, %by, %at, "a send failed on one pair of NIDs and is repeated on another");
+                error!(
+                    %local, %remote, %by, %at, reason,
+                    "a send failed on one pair of NIDs and is repeated on another"
+                );
             }
             FabricEvent::BulkFailed {
                 message,

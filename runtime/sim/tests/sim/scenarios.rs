@@ -53,8 +53,8 @@ fn zones_with_all_faults_keep_their_guarantees() {
     sound("zone-all-faults.toml", FRESH, 250);
 }
 
-/// Seeds that failed once are replayed from then on: `tests/seeds/NAME.txt` belongs to the scenario NAME. The folders in
-/// it belong to other tests.
+/// Seeds that failed once are replayed from then on: `tests/seeds/NAME.txt` belongs to the scenario NAME. The folders
+/// in it belong to other tests.
 #[test]
 fn every_kept_seed_is_sound() {
     let seeds = folder().join("../seeds");
