@@ -140,6 +140,40 @@ fn a_calm_run_counts_the_reports_of_its_members() {
     assert_eq!(running(scratch.path()), [""; 0]);
 }
 
+/// Between two NIDs only the latency is measured. Another number of NIDs is refused.
+#[test]
+fn the_latency_between_two_nids_is_measured() {
+    let _alone = alone();
+    let scratch = tempfile::tempdir().unwrap();
+    let between = |nids| {
+        [
+            "bench",
+            "rails",
+            "--rounds",
+            "20",
+            "--turns",
+            "2",
+            "--between",
+            nids,
+        ]
+    };
+    let nids = "127.92.3.1:7741@udp0,127.92.4.1:7741@udp0";
+    let report = report(scratch.path(), &between(nids));
+    assert_eq!(report["schema"], "muster/bench-rails-between/v1");
+    assert_eq!(report["between"], nids);
+    let one_way = &report["one_way_us"];
+    assert_eq!(one_way["trips"], 40, "{report:#}");
+    let of = |name: &str| one_way[name].as_f64().unwrap();
+    assert!(of("p50") > 0.0 && of("p50") <= of("p99"), "{report:#}");
+    let one = bench(scratch.path(), &between("127.92.3.1:7741@udp0")).output();
+    let one = one.expect("muster can be started");
+    let printed = String::from_utf8_lossy(&one.stderr);
+    assert!(
+        !one.status.success() && printed.contains("has 1 NIDs; give two"),
+        "{printed}"
+    );
+}
+
 /// Each figure is present, and agrees with the figures that it is computed from.
 #[test]
 fn rails_are_measured_beside_sockets_and_plain_libfabric() {

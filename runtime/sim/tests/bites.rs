@@ -44,6 +44,7 @@ const ZONED: ZonedSetting = ZonedSetting {
     zone: 4,
     above_max: 64,
     loss_permille: 10,
+    start_us: 0,
     faults: 8,
     has_cuts: true,
 };

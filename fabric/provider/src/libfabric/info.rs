@@ -4,6 +4,7 @@ use super::interfaces::rdma_device_of;
 use super::library::{Interface, Libfabric};
 use super::table::Row;
 use crate::error::CallError;
+use crate::net_kind::NetKind;
 use libfabric_sys as sys;
 use std::ffi::{CStr, CString};
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -165,6 +166,11 @@ impl Info {
             (*info.ep_attr).type_ = row.endpoint;
             (*info.domain_attr).mr_mode = REGISTRATION as i32;
             (*info.domain_attr).threading = sys::FI_THREAD_DOMAIN;
+            if row.net == NetKind::Psm {
+                // Otherwise the provider moves messages only while the host calls it, and wakes nobody.
+                (*info.domain_attr).data_progress = sys::FI_PROGRESS_AUTO;
+                (*info.domain_attr).control_progress = sys::FI_PROGRESS_AUTO;
+            }
             (*info.fabric_attr).prov_name = libc::strdup(provider.as_ptr());
         }
         Ok(hints)

@@ -72,7 +72,11 @@ fn providers(library: &Libfabric, devices: &[String]) -> Vec<Finding> {
     ];
     let served = kinds.iter().filter(|(kind, _)| library.serves(*kind));
     let served: Vec<&str> = served.map(|(_, name)| *name).collect();
-    let found = format!("for {}", served.join(", "));
+    let words = served.iter().map(|name| match *name {
+        "psm" => "psm (experimental, untested on hardware)",
+        name => name,
+    });
+    let found = format!("for {}", words.collect::<Vec<_>>().join(", "));
     let missing_ip = ["udp", "tcp"]
         .into_iter()
         .find(|name| !served.contains(name));

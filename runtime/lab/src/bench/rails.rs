@@ -9,14 +9,14 @@
 //! stops carrying data, and neither end is notified. The bench measures the time until the stream has left that rail,
 //! and until it is shown as degraded.
 
-use super::ends::{Ends, now_us, open};
+use super::ends::{Ends, now_us, open, open_between};
 use super::figures::quantile;
 use super::flows::{Flow, bulk_flow, rail_flow, tcp_flow, udp_flow};
 use super::machine;
 use super::trips::{rail_trips, raw_trips, tcp_trips, udp_trips};
 use clap::Args;
 use muster_fabric::{
-    Class, Cut, Direction, FabricEvent, FaultPlan, Faulty, Pace, Route, Transport,
+    Class, Cut, Direction, FabricEvent, FaultPlan, Faulty, NidList, Pace, Route, Transport,
 };
 use muster_terminal::{CliError, Format, Progress};
 use serde_json::{Value, json};
@@ -51,6 +51,10 @@ pub(crate) struct RailsArgs {
     /// Round trips of each system in each turn.
     #[arg(long, default_value_t = 4000, value_parser = clap::value_parser!(u32).range(10..=1_000_000))]
     rounds: u32,
+    /// Only the latency, over one rail between these two NIDs of this machine, as in
+    /// 10.0.0.1:7700@o2ib0,10.0.0.2:7700@o2ib0: to be compared with fi_pingpong on the same devices.
+    #[arg(long, value_name = "NID,NID", conflicts_with = "rail_mb")]
+    between: Option<NidList>,
     /// Limit of each rail in the limited streams, in MB/s.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     rail_mb: u64,
@@ -61,6 +65,9 @@ pub(crate) struct RailsArgs {
 
 /// Runs the measurement.
 pub(super) fn run(args: &RailsArgs) -> Result<(), CliError> {
+    if let Some(between) = &args.between {
+        return run_between(between, args);
+    }
     let machine = machine::describe();
     let rounds = args.rounds;
     let sockets = |e: io::Error| CliError::new("bench rails: plain sockets", e);
@@ -72,8 +79,8 @@ pub(super) fn run(args: &RailsArgs) -> Result<(), CliError> {
             udp_trips(rounds).map_err(sockets)?,
             tcp_trips(rounds).map_err(sockets)?,
             raw_trips(rounds)?,
-            rail_trips(1, rounds)?,
-            rail_trips(2, rounds)?,
+            rail_trips(open(1)?, rounds)?,
+            rail_trips(open(2)?, rounds)?,
         ];
         trips
             .iter_mut()
@@ -104,6 +111,35 @@ pub(super) fn run(args: &RailsArgs) -> Result<(), CliError> {
     match args.output {
         Format::Json => println!("{result:#}"),
         Format::Table => print!("{}", table(&result)),
+    }
+    Ok(())
+}
+
+/// Measures the latency between two NIDs.
+fn run_between(between: &NidList, args: &RailsArgs) -> Result<(), CliError> {
+    let [near, far] = between.as_slice() else {
+        let text = format!("{between} has {} NIDs; give two", between.as_slice().len());
+        return Err(CliError::new("bench rails: --between", text));
+    };
+    let mut all = Vec::new();
+    for _ in 0..args.turns {
+        all.extend(rail_trips(open_between(near, far)?, args.rounds)?);
+    }
+    let half = |share| quantile(&all, share) / 2.0;
+    let (p50, p99) = (half(0.5), half(0.99));
+    match args.output {
+        Format::Json => {
+            let row = json!({ "p50": p50, "p99": p99, "trips": all.len() });
+            let machine = machine::describe();
+            let result = json!({
+                "schema": "muster/bench-rails-between/v1", "machine": machine, "between": between.to_string(),
+                "one_way_us": row,
+            });
+            println!("{result:#}");
+        }
+        Format::Table => {
+            println!("{between}: one way, 128 bytes: p50 {p50:.2} us, p99 {p99:.2} us");
+        }
     }
     Ok(())
 }

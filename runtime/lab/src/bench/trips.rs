@@ -1,6 +1,6 @@
 //! Round trips of a datagram between two ends of one process. Each end has a thread, which polls without sleeping.
 
-use super::ends::{Ends, now_us, open};
+use super::ends::{Ends, now_us};
 use muster_fabric::{Class, RawEndpoint, Route, Transport};
 use muster_terminal::CliError;
 use std::io::{self, Read, Write};
@@ -115,14 +115,14 @@ pub(super) fn raw_trips(rounds: u32) -> Result<Vec<f64>, CliError> {
     trips.map_err(|e| CliError::new("bench rails: plain libfabric", e))
 }
 
-/// Round trips over rails, in microseconds.
-pub(super) fn rail_trips(rails: usize, rounds: u32) -> Result<Vec<f64>, CliError> {
+/// Round trips between two ends, in microseconds.
+pub(super) fn rail_trips(ends: Ends, rounds: u32) -> Result<Vec<f64>, CliError> {
     let Ends {
         mut near,
         mut far,
         to_far,
         to_near,
-    } = open(rails)?;
+    } = ends;
     let over = AtomicBool::new(false);
     let trips = std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -180,7 +180,7 @@ fn trips(
                 losses += 1;
                 if losses > 3 {
                     return Err(io::Error::other(
-                        "no answer was received; messages are lost on loopback",
+                        "no answer was received; messages are lost",
                     ));
                 }
                 break;

@@ -33,6 +33,9 @@ pub(crate) struct ZonesArgs {
     /// Lost datagrams, in thousandths.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(0..=500))]
     loss: u32,
+    /// Nodes start one after the other over this time, in milliseconds.
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=20_000))]
+    start_ms: u32,
     /// Nodes die, leave and start again, but none is cut off or stopped.
     #[arg(long)]
     no_cuts: bool,
@@ -83,6 +86,7 @@ pub(super) fn main(args: &ZonesArgs) -> Result<(), CliError> {
         zone: args.zone as usize,
         above_max: args.above as usize,
         loss_permille: args.loss,
+        start_us: u64::from(args.start_ms) * 1000,
         faults: args.faults as usize,
         has_cuts: !args.no_cuts,
     };

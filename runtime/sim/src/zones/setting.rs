@@ -13,6 +13,8 @@ pub struct ZonedSetting {
     pub above_max: usize,
     /// Lost datagrams, in thousandths.
     pub loss_permille: u32,
+    /// Nodes start one after the other over this time, in microseconds; 0: all at once.
+    pub start_us: u64,
     /// Number of faults.
     pub faults: usize,
     /// Whether zones are cut off, and nodes stop for a while; otherwise nodes only die, leave and start again.

@@ -8,6 +8,7 @@ const TWO_LEVELS: ZonedSetting = ZonedSetting {
     zone: 8,
     above_max: 64,
     loss_permille: 10,
+    start_us: 0,
     faults: 8,
     has_cuts: true,
 };
@@ -18,6 +19,7 @@ const THREE_LEVELS: ZonedSetting = ZonedSetting {
     zone: 6,
     above_max: 8,
     loss_permille: 10,
+    start_us: 0,
     faults: 8,
     has_cuts: false,
 };
@@ -93,6 +95,18 @@ fn three_levels_survive_all_faults() {
     let setting = ZonedSetting {
         has_cuts: true,
         ..THREE_LEVELS
+    };
+    all_are_right(setting, 0..4);
+}
+
+/// ZM-12. The nodes of a job start over three seconds, fifty deadlines: no node is failed that has not started, and no
+/// node is in a minority.
+#[test]
+fn nodes_that_start_late_are_not_failed() {
+    let setting = ZonedSetting {
+        nodes: 48,
+        start_us: 3_000_000,
+        ..TWO_LEVELS
     };
     all_are_right(setting, 0..4);
 }

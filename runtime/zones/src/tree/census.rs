@@ -13,7 +13,7 @@ use crate::map::ZoneId;
 use crate::roles::{Role, choose};
 use crate::tree::level::{Child, Level};
 use crate::tree::publication::{BELOW_KEY, CONTACTS_MAX, OUTSIDE_KEY, Outcast, Publication};
-use crate::tree::states::{ZoneState, ZoneStates};
+use crate::tree::states::ZoneState;
 use crate::tree::supervision::FORM_DEADLINES;
 use crate::tree::{Tree, TreeEvent};
 
@@ -102,6 +102,7 @@ impl Tree {
             contacts: self.contacts_above(level),
             outcasts,
             states,
+            ..Publication::default()
         };
         self.publish(level, OUTSIDE_KEY, publication);
     }
@@ -113,6 +114,7 @@ impl Tree {
         states.extend(self.declarations(level));
         let below = &self.levels[level - 1];
         let publication = Publication {
+            has_formed: self.levels[0].has_formed,
             outcasts: BTreeMap::from([(below.zone.level, below.outcast)]),
             states,
             ..Publication::default()
@@ -180,10 +182,10 @@ impl Tree {
         if others.any(|(id, _)| self.has_just_come(current, *id)) {
             agreed.keep_unfailed(&current.outside.states);
         }
-        let ZoneStates { zones, missing } = agreed;
         let mut outside = current.outside.clone();
-        outside.states.zones.extend(zones);
-        outside.states.missing = missing;
+        agreed.keep_missing(&outside.states, &self.map);
+        outside.states.zones.extend(agreed.zones);
+        outside.states.missing = agreed.missing;
         for outcast in outside.outcasts.values_mut() {
             (outcast.least, outcast.most) = (0, 0);
         }
@@ -287,11 +289,17 @@ impl Tree {
     }
 
     /// Tells the host which zones and nodes outside of the base zone have another state.
+    ///
+    /// Of a base zone nothing is told until it has formed: it does not know yet which of its nodes run.
     fn tell_states(&mut self) {
-        if self.told == self.levels[0].outside.states {
+        let states = &self.levels[0].outside.states;
+        let formed = states.zones.iter().filter(|(_, state)| state.has_formed);
+        self.formed.extend(formed.map(|(number, _)| *number));
+        let states = states.of_formed(&self.map, &self.formed);
+        if self.told == states {
             return;
         }
-        let before = core::mem::replace(&mut self.told, self.levels[0].outside.states.clone());
+        let before = core::mem::replace(&mut self.told, states);
         let changed = self.told.iter(&self.map).filter(|(zone, state)| {
             let before = before.get(*zone);
             before.is_none_or(|before| before.is_failed != state.is_failed)

@@ -153,6 +153,7 @@ impl Tree {
                 let told = tellers
                     .iter()
                     .filter_map(|(_, id)| current.below_from.get(id));
+                let has_formed = told.clone().all(|one| one.has_formed);
                 let mut outcast = Outcast::default();
                 let outcasts = told.clone().filter_map(|one| one.outcasts.get(&zone.level));
                 outcasts.for_each(|one| outcast.merge(*one));
@@ -166,14 +167,19 @@ impl Tree {
                     let child = current.children.get(&zone.number)?;
                     agreed.keep_unfailed(&child.below);
                 }
-                Some((zone.number, agreed, outcast))
+                Some((zone.number, agreed, outcast, has_formed))
             });
-        for (number, below, outcast) in below.collect::<Vec<_>>() {
+        for (number, below, outcast, has_formed) in below.collect::<Vec<_>>() {
             if let Some(child) = self.levels[level].children.get_mut(&number) {
                 child.below = below;
+                child.state.has_formed = has_formed && level == 1;
                 child.state.known = outcast.known;
                 child.state.past = outcast.past;
             }
+        }
+        let has_formed = level == 1 && self.levels[0].has_formed;
+        if let Some(child) = self.levels[level].children.get_mut(&own) {
+            child.state.has_formed = has_formed;
         }
     }
 

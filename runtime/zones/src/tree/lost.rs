@@ -16,7 +16,8 @@ use crate::tree::states::ZoneStates;
 const LOST_DEADLINES: u64 = 10;
 
 impl Tree {
-    /// Notes which nodes that were alive are missing now. `before` is what was known before.
+    /// Notes which nodes that were alive are missing now. `before` is what was told before: of zones that had formed,
+    /// so that a node of them that was not missing was alive.
     pub(super) fn note_missing(&mut self, before: &ZoneStates) {
         let missing = &self.told.missing;
         self.missing_since.retain(|node, _| missing.contains(node));

@@ -35,7 +35,7 @@ mod settle;
 mod states;
 mod supervision;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use muster_protocol::{
@@ -133,6 +133,8 @@ pub struct Tree {
     told: ZoneStates,
     /// Since when nodes that were alive before are missing.
     missing_since: BTreeMap<u32, Instant>,
+    /// Base zones of which it is known that they have formed, by number.
+    formed: BTreeSet<u32>,
     /// Since when other zones hold nodes of the base zone failed that run.
     contradicted: BTreeMap<u32, Instant>,
     /// How often the zones of this node were outcast, by level, as far as the host was told.
@@ -242,6 +244,7 @@ impl Tree {
             is_reach_dirty: true,
             told: ZoneStates::default(),
             missing_since: BTreeMap::new(),
+            formed: BTreeSet::new(),
             contradicted: BTreeMap::new(),
             outcasts_told: None,
             now: Instant::default(),

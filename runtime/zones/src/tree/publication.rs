@@ -83,6 +83,8 @@ impl Outcast {
 pub(super) struct Publication {
     /// Addresses of members of the zone above, of other zones.
     pub(super) contacts: Vec<Vec<u8>>,
+    /// Whether the publisher's base zone has formed.
+    pub(super) has_formed: bool,
     /// The zones of the publisher, by level.
     pub(super) outcasts: BTreeMap<u8, Outcast>,
     pub(super) states: ZoneStates,
@@ -101,6 +103,7 @@ impl Publication {
             bytes.push(contact.len() as u8);
             bytes.extend(contact);
         }
+        bytes.push(self.has_formed.into());
         bytes.push(self.outcasts.len() as u8);
         for (level, outcast) in &self.outcasts {
             bytes.push(*level);
@@ -123,6 +126,7 @@ impl Publication {
             contacts.push(contact.to_vec());
             rest = after;
         }
+        let (has_formed, rest) = rest.split_first()?;
         let (count, mut rest) = rest.split_first()?;
         let mut outcasts = BTreeMap::new();
         for _ in 0..*count {
@@ -138,6 +142,7 @@ impl Publication {
         }
         Some(Self {
             contacts,
+            has_formed: *has_formed != 0,
             outcasts,
             states: ZoneStates::decode(map, rest)?,
         })
@@ -172,10 +177,11 @@ mod tests {
     fn any_states() -> impl Strategy<Value = ZoneStates> {
         let map = map();
         let numbers: Vec<u32> = map.zones().map(crate::tree::zone_number).collect();
-        let state = (any::<bool>(), any::<bool>(), 0u32..2, 0u32..2, 0u32..2);
-        let state = state.prop_map(|(is_failed, is_absent, declared, known, past)| ZoneState {
-            is_failed,
-            is_absent,
+        let state = (any::<[bool; 3]>(), 0u32..2, 0u32..2, 0u32..2);
+        let state = state.prop_map(|(flags, declared, known, past)| ZoneState {
+            is_failed: flags[0],
+            is_absent: flags[1],
+            has_formed: flags[2],
             declared,
             known,
             past,
@@ -192,12 +198,14 @@ mod tests {
             contacts in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..40), 0..CONTACTS_MAX),
             outcasts in prop::collection::btree_map(0u8..4, any::<[u32; FIELDS]>(), 0..3),
             states in any_states(),
+            has_formed in any::<bool>(),
         ) {
             let outcasts = outcasts.into_iter().filter_map(|(level, [known, past, count, one, other, is_old])| {
                 let fields = [known, past, count, one.min(other), one.max(other), is_old % 2];
                 Some((level, Outcast::of(fields)?))
             });
-            let publication = Publication { contacts, outcasts: outcasts.collect(), states };
+            let outcasts = outcasts.collect();
+            let publication = Publication { contacts, has_formed, outcasts, states };
             prop_assert_eq!(Publication::decode(&map(), &publication.encode()), Some(publication));
         }
 

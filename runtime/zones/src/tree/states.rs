@@ -23,6 +23,8 @@ pub(super) struct ZoneState {
     pub(super) is_failed: bool,
     /// Whether none of its supervisors is in the view of the zone above at present.
     pub(super) is_absent: bool,
+    /// Of a base zone: whether it has formed, so that all its other nodes are in `missing`.
+    pub(super) has_formed: bool,
     /// How often it was declared failed.
     pub(super) declared: u32,
     /// How often, as far as its own supervisors know.
@@ -74,6 +76,7 @@ impl ZoneStates {
             let held = self.zones.entry(*number).or_insert(*state);
             held.is_failed &= state.is_failed;
             held.is_absent &= state.is_absent;
+            held.has_formed &= state.has_formed;
             held.declared = held.declared.max(state.declared);
             held.known = held.known.max(state.known);
             held.past = held.past.max(state.past);
@@ -89,6 +92,40 @@ impl ZoneStates {
             state.is_failed &= !is_new;
             !is_new || held.is_some()
         });
+    }
+
+    /// Without the base zones that have not formed, and their nodes; `formed` are those that have, by number.
+    pub(super) fn of_formed(&self, map: &ZoneMap, formed: &BTreeSet<u32>) -> Self {
+        let is_known = |zone: ZoneId, state: ZoneState| {
+            zone.level > 0 || state.is_failed || formed.contains(&zone_number(zone))
+        };
+        let zones = self
+            .iter(map)
+            .filter(|(zone, state)| is_known(*zone, *state));
+        let mut known = Self {
+            zones: zones
+                .map(|(zone, state)| (zone_number(zone), state))
+                .collect(),
+            ..Self::default()
+        };
+        let missing = self.missing.iter().filter(|node| {
+            let zone = map.base_zone(NodeIndex(**node));
+            zone.is_some_and(|zone| known.get(zone).is_some())
+        });
+        known.missing = missing.copied().collect();
+        known
+    }
+
+    /// Nodes that were missing still are, in a zone that does not know yet which of its nodes run.
+    pub(super) fn keep_missing(&mut self, before: &Self, map: &ZoneMap) {
+        let is_open = |node: &&u32| {
+            let state = map
+                .base_zone(NodeIndex(**node))
+                .and_then(|zone| self.get(zone));
+            state.is_some_and(|state| !state.has_formed)
+        };
+        let kept: Vec<u32> = before.missing.iter().filter(is_open).copied().collect();
+        self.missing.extend(kept);
     }
 
     /// The zones with their states.
@@ -156,7 +193,9 @@ impl ZoneStates {
             bytes.extend(state.declared.to_le_bytes());
             bytes.extend(state.known.to_le_bytes());
             bytes.extend(state.past.to_le_bytes());
-            bytes.push(u8::from(state.is_failed) | u8::from(state.is_absent) << 1);
+            let flags = [state.is_failed, state.is_absent, state.has_formed];
+            let flags = flags.iter().rev();
+            bytes.push(flags.fold(0, |bits, flag| bits << 1 | u8::from(*flag)));
         }
         let mut nodes: Vec<(u32, u32)> = Vec::new();
         for node in &self.missing {
@@ -189,6 +228,7 @@ impl ZoneStates {
                 past: number(&run[16..20])?,
                 is_failed: run[20] & 1 != 0,
                 is_absent: run[20] & 2 != 0,
+                has_formed: run[20] & 4 != 0,
             };
             let last = first.checked_add(count.checked_sub(1)?)?;
             zone_of_number(map, first).zip(zone_of_number(map, last))?;

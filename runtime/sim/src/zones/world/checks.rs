@@ -106,13 +106,16 @@ impl ZonedWorld {
         if let Some(node) = wrong {
             let at = self.at();
             self.violations.push(format!(
-                "{at} node {observer} reported that node {node} failed ({event:?}): it runs"
+                "{at} node {observer} reported that node {node} failed ({event:?}): it runs, or has not started yet"
             ));
         }
     }
 
     fn is_wrong(&self, observer: usize, node: usize) -> bool {
         let now = self.now();
+        if !self.node(node).has_started() {
+            return true;
+        }
         let ZonedNode { tree, ended_at, .. } = self.node(node);
         let runs = tree
             .as_ref()

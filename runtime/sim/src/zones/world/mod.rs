@@ -44,11 +44,19 @@ pub(super) struct ZonedNode {
     sides: u32,
 }
 
+impl ZonedNode {
+    pub(super) fn has_started(&self) -> bool {
+        self.tree.is_some() || self.ended_at.is_some()
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Happening {
     Alarm(usize),
     Arrival(usize, Vec<u8>),
     Continue(usize),
+    /// A node starts for the first time.
+    Start(usize),
     /// The fault with this number.
     Fault(usize),
     /// The cut with this number ends.
@@ -111,7 +119,13 @@ impl ZonedWorld {
             bytes: 0,
         };
         for node in 0..setting.nodes {
-            world.start(node);
+            match setting.start_us {
+                0 => world.start(node),
+                most => {
+                    let after_us = world.chance.between(0, most);
+                    world.push(START.after(after_us), Happening::Start(node));
+                }
+            }
         }
         world
     }
@@ -251,6 +265,7 @@ impl ZonedWorld {
                     self.touch(node, Input::Wake);
                 }
             }
+            Happening::Start(node) => self.start(node),
             Happening::Fault(number) => {
                 let fault = self.faults[number].clone();
                 self.tell(&format!("{fault:?}"));
@@ -459,6 +474,9 @@ impl ZonedWorld {
     pub(super) fn why_not_formed(&self) -> String {
         for node in 0..self.nodes.len() {
             let Some(tree) = self.tree(node) else {
+                if !self.node(node).has_started() {
+                    return format!("node {node} has not started");
+                }
                 continue;
             };
             for (zone, engine) in tree.memberships() {
