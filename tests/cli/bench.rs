@@ -157,7 +157,7 @@ fn the_latency_between_two_nids_is_measured() {
             nids,
         ]
     };
-    let nids = "127.92.3.1:7741@udp0,127.92.4.1:7741@udp0";
+    let nids = "127.92.3.1:7751@udp0,127.92.4.1:7751@udp0";
     let report = report(scratch.path(), &between(nids));
     assert_eq!(report["schema"], "muster/bench-rails-between/v1");
     assert_eq!(report["between"], nids);
