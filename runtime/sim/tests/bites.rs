@@ -49,10 +49,11 @@ const ZONED: ZonedSetting = ZonedSetting {
     has_cuts: true,
 };
 
-/// A job with zones of more nodes.
-const LARGER_ZONED: ZonedSetting = ZonedSetting {
-    nodes: 48,
+/// A job with three levels of zones.
+const THREE_LEVELS: ZonedSetting = ZonedSetting {
+    nodes: 96,
     zone: 6,
+    above_max: 8,
     ..ZONED
 };
 
@@ -73,9 +74,9 @@ fn is_of_zones(fault: Fault) -> bool {
 
 /// The same in a job with zones.
 fn hunt_zoned(fault: Fault) -> Option<String> {
-    // The first seed that shows this fault: small worlds hide it.
+    // The first seed that shows this fault: jobs with two levels hide it.
     let (setting, begin) = match fault {
-        Fault::HandoverIgnored => (LARGER_ZONED, 8),
+        Fault::HandoverIgnored => (THREE_LEVELS, 1),
         _ => (ZONED, 0),
     };
     for seed in begin..begin + SEEDS {
