@@ -489,7 +489,7 @@ fn available(
     let row = *found.expect("each kind of net has rows");
     let provider = row.provider(library.version());
     match offers(library, row, source) {
-        Err(reason) if row.has_device && reason.call == "fi_getinfo" => {
+        Err(reason) if nid.net.kind.has_device() && reason.call == "fi_getinfo" => {
             let core = provider.split(';').next().unwrap_or(provider);
             Err(OpenError::NoDevice {
                 nid: nid.to_string(),

@@ -42,7 +42,7 @@ impl NetKind {
         device(self) == device(other)
     }
 
-    /// Whether the provider drives a device of its own kind, beside the kernel's network.
+    /// Whether the provider drives a device, which may fail and reports errors on an event queue.
     #[must_use]
     pub fn has_device(self) -> bool {
         matches!(self, NetKind::O2ib | NetKind::Psm | NetKind::O2ud)

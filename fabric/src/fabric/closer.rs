@@ -22,7 +22,7 @@ struct Closing {
 impl Closer {
     pub(super) fn close(&self, rail: Rail) {
         if !rail.nid.net.kind.has_device() {
-            return;
+            return drop(rail);
         }
         *self.count() += 1;
         let closing = Closing {

@@ -185,7 +185,7 @@ impl<T: Copy + Default> Lane<T> {
             false => None,
         };
         let addresses = open::addresses(library, &domain)?;
-        let events = match row.has_device {
+        let events = match row.net.has_device() {
             true => open::events(library, &fabric, limits.wakes).ok(),
             false => None,
         };

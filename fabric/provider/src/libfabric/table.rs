@@ -24,8 +24,6 @@ pub struct Row {
     pub(crate) address_format: u32,
     /// How a peer's address is obtained.
     pub addressing: Addressing,
-    /// The provider drives a device, which may fail and reports errors on an event queue.
-    pub has_device: bool,
 }
 
 /// How a peer's address is obtained.
@@ -61,7 +59,6 @@ const fn ip(net: NetKind, endpoint: sys::fi_ep_type, names: Names) -> Row {
         endpoint,
         address_format: sys::FI_SOCKADDR_IN,
         addressing: Addressing::Ip,
-        has_device: false,
     }
 }
 
@@ -72,16 +69,12 @@ const fn psm(names: Names, address_format: u32) -> Row {
         endpoint: sys::FI_EP_RDM,
         address_format,
         addressing: Addressing::Service,
-        has_device: true,
     }
 }
 
 type Names = &'static [(Version, &'static str)];
 
-const O2IB: Row = Row {
-    has_device: true,
-    ..ip(NetKind::O2ib, sys::FI_EP_RDM, VERBS)
-};
+const O2IB: Row = ip(NetKind::O2ib, sys::FI_EP_RDM, VERBS);
 const PSM3: Row = psm(&[((1, 0), "psm3")], sys::FI_ADDR_PSMX3);
 const PSM2: Row = psm(&[((1, 0), "psm2")], sys::FI_ADDR_PSMX2);
 
@@ -97,7 +90,6 @@ const SHM: Row = Row {
     endpoint: sys::FI_EP_RDM,
     address_format: sys::FI_ADDR_STR,
     addressing: Addressing::Local,
-    has_device: false,
 };
 
 /// Unreliable datagrams of RDMA devices. libfabric's name server for their addresses knows an endpoint by its port
@@ -108,7 +100,6 @@ const VERBS_UD: Row = Row {
     endpoint: sys::FI_EP_DGRAM,
     address_format: sys::FI_ADDR_IB_UD,
     addressing: Addressing::Told,
-    has_device: true,
 };
 
 /// News and bulk messages on a net whose beats are `VERBS_UD`.

@@ -118,7 +118,10 @@ pub(super) fn run(args: &RailsArgs) -> Result<(), CliError> {
 /// Measures the latency between two NIDs.
 fn run_between(between: &NidList, args: &RailsArgs) -> Result<(), CliError> {
     let [near, far] = between.as_slice() else {
-        let text = format!("{between} has {} NIDs; give two", between.as_slice().len());
+        let text = format!(
+            "{between} has {} NIDs; give two, separated by a comma",
+            between.as_slice().len()
+        );
         return Err(CliError::new("bench rails: --between", text));
     };
     let mut all = Vec::new();
