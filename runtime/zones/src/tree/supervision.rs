@@ -17,7 +17,11 @@ use crate::tree::level::Level;
 use crate::tree::{Tree, TreeEvent, zone_config};
 
 /// A zone whose view is not complete counts as formed after this many deadlines, if the view has not changed for two.
-pub(super) const FORM_DEADLINES: u64 = 10;
+/// Supervisors that were killed together and start again at once wait for it, and have to be in the zone above before
+/// the guards declare their zone failed.
+pub(super) const FORM_DEADLINES: u64 = 5;
+/// A member that is alone in the zone above tries more addresses after this many deadlines.
+const ALONE_DEADLINES: u64 = 10;
 /// A member that is not chosen leaves the zone above after this many deadlines.
 const SPARE_DEADLINES: u64 = 20;
 /// Most addresses that are tried to find the zone above.
@@ -60,7 +64,7 @@ impl Tree {
             });
             let further = match level.seeds_later.is_empty() {
                 true => Instant::NEVER,
-                false => level.began_at.after(self.deadlines(FORM_DEADLINES)),
+                false => level.began_at.after(self.deadlines(ALONE_DEADLINES)),
             };
             let found_by = self.found_by(level);
             let heard_by = self.heard_by(level);
@@ -193,7 +197,7 @@ impl Tree {
         let is_alone = origins.all(|(_, number)| *number == own);
         let at = self.levels[level]
             .began_at
-            .after(self.deadlines(FORM_DEADLINES));
+            .after(self.deadlines(ALONE_DEADLINES));
         if self.levels[level].seeds_later.is_empty() || !is_alone || self.now < at {
             return;
         }
