@@ -14,10 +14,13 @@ use crate::roles::guards;
 use crate::tree::level::{Child, Level};
 use crate::tree::publication::Outcast;
 use crate::tree::states::{ZoneState, ZoneStates};
+use crate::tree::supervision::FORM_DEADLINES;
 use crate::tree::{Tree, zone_number};
 
 /// A zone that is absent for this many deadlines has failed.
 const ABSENT_DEADLINES: u64 = 8;
+// A zone whose supervisors all started again has time to form and to join before its guards declare it failed.
+const _: () = assert!(FORM_DEADLINES + FIND_DEADLINES < ABSENT_DEADLINES);
 /// A member follows a guard if it sees the zone absent for so many deadlines: while the sides of a split merge, zones
 /// that are alive may be absent for a moment.
 const FOLLOW_DEADLINES: u64 = 4;

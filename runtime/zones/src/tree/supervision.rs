@@ -17,8 +17,8 @@ use crate::tree::level::Level;
 use crate::tree::{Tree, TreeEvent, zone_config};
 
 /// A zone whose view is not complete counts as formed after this many deadlines, if the view has not changed for two.
-/// Supervisors that were killed together and start again at once wait for it, and have to be in the zone above before
-/// the guards declare their zone failed.
+/// Supervisors that were killed together and start again at once wait for that too, and their zone has to be in the
+/// zone above before its guards declare it failed.
 pub(super) const FORM_DEADLINES: u64 = 5;
 /// A member that is alone in the zone above tries more addresses after this many deadlines.
 const ALONE_DEADLINES: u64 = 10;
