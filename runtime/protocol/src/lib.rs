@@ -70,7 +70,7 @@ use muster_wire::{
 /// The frame: what a host reads of it.
 pub mod frame {
     pub use muster_wire::frame::{
-        FRAME_OVERHEAD, HEADER_SIZE, TAG_SIZE, WIRE_VERSION, sender, zone,
+        FRAME_OVERHEAD, HEADER_SIZE, TAG_SIZE, WIRE_VERSION, is_for_anyone, sender, zone,
     };
     pub(crate) use muster_wire::frame::{
         FrameName, Header, Kind, Opened, Receiver, open, other_release, peek, seal, unproven,

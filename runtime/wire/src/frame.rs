@@ -325,6 +325,12 @@ pub fn open<'a>(
     })
 }
 
+/// Whether a frame is authentic and for anyone, whichever zone it names. It may be a recording of any age.
+#[must_use]
+pub fn is_for_anyone(key: &[u8; 32], bytes: &[u8]) -> bool {
+    zone(bytes).is_some_and(|zone| open(key, zone, MemberId(0), &[], bytes).is_ok())
+}
+
 /// The sender of an authentic frame for anyone of another wire version. Header and tag of such a frame are
 /// at the same place in every version.
 pub fn other_release(key: &[u8; 32], bytes: &[u8]) -> Option<MemberId> {

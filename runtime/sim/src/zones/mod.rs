@@ -18,10 +18,11 @@ const MS: u64 = 1_000;
 const BOOT_US: u64 = 30_000 * MS;
 /// How long the faults last.
 const FAULTS_US: u64 = 6_000 * MS;
-/// How long the sides of a cut may take to meet.
-const MEET_US: u64 = 8_000 * MS;
-/// The longest time until all nodes know the truth after the last fault.
-const SETTLE_US: u64 = 30_000 * MS;
+/// The longest time until all nodes know the truth after the last fault: the sides of a cut find each other by rare
+/// requests.
+const SETTLE_US: u64 = 38_000 * MS;
+/// Quiet at the end: what is wrong only for a moment comes to light, and all nodes of the weaker side are told.
+const QUIET_US: u64 = 4_000 * MS;
 
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,12 +62,9 @@ pub fn run_zoned(setting: ZonedSetting, seed: u64) -> ZonedReport {
         world.run(FAULTS_US);
         world.heal();
         let healed_at = world.now();
-        // The sides of a cut find each other by rare contact requests.
-        world.run(MEET_US);
         world.run_until(SETTLE_US, |world| world.differences(1).is_empty());
         settle_us = world.now().since(healed_at);
-        // What is wrong only for a moment comes to light in a quiet second.
-        world.run(1_000 * MS);
+        world.run(QUIET_US);
         let differences = world.differences(4);
         world.violations.extend(differences);
         let kept = world.kept(4);

@@ -1,9 +1,9 @@
 //! The zones below a zone, as its members watch them.
 //!
 //! A zone is absent while none of its supervisors is in the view of the zone above. Its members replace supervisors
-//! that fail within one or two deadlines; if no other comes for eight, its guards declare the whole zone failed:
-//! members of the zone above that are not nodes of it. The others follow a guard if they see the zone absent too. A
-//! zone that is in the view is alive, whatever was declared.
+//! that fail within one or two deadlines; if no other comes for eight, nor any node that is asked (`invitation`), its
+//! guards declare the whole zone failed: members of the zone above that are not nodes of it. The others follow a guard
+//! if they see the zone absent too. A zone that is in the view is alive, whatever was declared.
 
 use muster_protocol::planted::{self, Fault};
 use muster_protocol::{Instant, LedgerKey, MemberId};
@@ -28,7 +28,8 @@ const FOLLOW_DEADLINES: u64 = 4;
 const FIND_DEADLINES: u64 = 2;
 
 impl Tree {
-    /// When a zone below this level may have to be declared failed, or a guard be followed that declares it so.
+    /// When a zone below this level may have to be declared failed, a guard be followed that declares it so, or its
+    /// nodes be asked.
     pub(super) fn next_declaration(&self, level: &Level) -> Instant {
         let open = level
             .children
@@ -38,11 +39,12 @@ impl Tree {
             let since = child.absent_since?;
             let follows = since.after(self.deadlines(FOLLOW_DEADLINES));
             let declares = since.after(self.deadlines(ABSENT_DEADLINES));
-            Some(if follows > self.now {
+            let next = if follows > self.now {
                 follows
             } else {
                 declares
-            })
+            };
+            Some(next.min(self.next_invitation(child)))
         });
         times.fold(Instant::NEVER, Instant::min)
     }
@@ -61,6 +63,7 @@ impl Tree {
             }
         }
         self.follow_members(level);
+        self.invite(level);
         self.declare(level);
         self.count_declarations(level);
     }
@@ -202,7 +205,7 @@ impl Tree {
     }
 
     /// The guards of a zone below this level, as the local node sees its zone.
-    fn guards_of(&self, level: usize, number: u32) -> Vec<MemberId> {
+    pub(super) fn guards_of(&self, level: usize, number: u32) -> Vec<MemberId> {
         let candidates = self.levels[level].origins.iter().map(|(id, origin)| {
             let is_inside = *origin == number;
             (*id, is_inside != planted::on(Fault::GuardInside))

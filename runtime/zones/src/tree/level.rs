@@ -18,6 +18,9 @@ pub(super) struct Child {
     pub(super) was_live: bool,
     /// Since when it has none; `None` while it has.
     pub(super) absent_since: Option<Instant>,
+    /// How many of its nodes were asked to join since then, and when further ones are.
+    pub(super) asked: usize,
+    pub(super) ask_at: Instant,
     pub(super) state: ZoneState,
     /// What its members have published about what is below it.
     pub(super) below: ZoneStates,
@@ -157,6 +160,9 @@ impl Level {
                 0 => child.absent_since.or(Some(now)),
                 _ => None,
             };
+            if child.live > 0 {
+                (child.asked, child.ask_at) = (0, Instant::default());
+            }
             child.was_live |= child.live > 0;
             child.state.is_absent = child.live == 0 && (child.was_live || now >= found_by);
         }

@@ -23,6 +23,7 @@ mod census;
 mod contradiction;
 mod event;
 mod guard;
+mod invitation;
 mod ledger;
 mod level;
 mod lost;
@@ -48,6 +49,7 @@ use crate::directory::NodeIndex;
 use crate::map::{ZoneId, ZoneMap};
 
 pub use event::TreeEvent;
+use invitation::Invitation;
 use level::Level;
 pub use publication::ZONES_KEYS;
 use reach::Reach;
@@ -127,8 +129,12 @@ pub struct Tree {
     /// When its zone was counted as outcast last, and how often it was by then, as far as the node knows.
     outcast_at: Instant,
     outcast_seen: Option<u32>,
+    /// How often the base zone had been declared failed when this supervisor, which has run since then, last judged
+    /// whether its side was the weaker one.
+    declared_seen: Option<u32>,
     /// The number of nodes that are alive may have changed.
     is_reach_dirty: bool,
+    invitation: Option<Invitation>,
     /// The states outside of the base zone that the host was told.
     told: ZoneStates,
     /// Since when nodes that were alive before are missing.
@@ -241,7 +247,9 @@ impl Tree {
             verdicts: BTreeMap::new(),
             outcast_at: Instant::default(),
             outcast_seen: None,
+            declared_seen: None,
             is_reach_dirty: true,
+            invitation: None,
             told: ZoneStates::default(),
             missing_since: BTreeMap::new(),
             formed: BTreeSet::new(),
@@ -289,10 +297,13 @@ impl Tree {
             Input::Datagram { bytes } => {
                 let zone = frame::zone(bytes);
                 let is_its = |level: &&mut Level| Some(zone_number(level.zone)) == zone;
-                match self.levels.iter_mut().find(is_its) {
-                    Some(level) => level.engine.handle(now, input),
+                if let Some(level) = self.levels.iter_mut().find(is_its) {
+                    return level.engine.handle(now, input);
+                }
+                match self.take_invitation(bytes) {
+                    true => Ok(()),
                     // It counts the frame as one of another zone.
-                    None => self.levels[0].engine.handle(now, input),
+                    false => self.levels[0].engine.handle(now, input),
                 }
             }
             Input::Wake => {
@@ -343,9 +354,12 @@ impl Tree {
             self.levels[0].view_changed_at = self.now;
             self.review_at = self.now;
         } else if gap_us > 2 * self.config.heartbeat_us {
+            self.declared_seen = None;
             if self.base().live() == 1 {
                 // Nobody of its zone was there meanwhile: to the others the zone was cut off.
-                self.reach.set(before, 1);
+                let zones = self.map.zones_at(0);
+                let alive = zones.map(|zone| u32::from(zone == self.levels[0].zone));
+                self.reach.set(before, alive.collect());
                 self.is_reach_dirty = true;
             }
             for level in &mut self.levels {
@@ -539,15 +553,15 @@ impl Tree {
             return;
         }
         let reached = self.count_nodes(|state| !state.is_failed && !state.is_absent);
-        self.reach.set(self.now, reached as u32);
-        let alive = self.count_nodes(|state| !state.is_failed);
-        let total = self.map.directory().len();
+        self.reach.set(self.now, reached);
+        let alive: u32 = self.count_nodes(|state| !state.is_failed).iter().sum();
+        let total = self.map.directory().len() as u32;
         let is_minority = 2 * alive <= total;
         // A node that starts knows few others: that is no minority.
         self.has_started |= !is_minority;
         if self.has_started && core::mem::replace(&mut self.is_minority, is_minority) != is_minority
         {
-            let (reached, of) = (alive as u32, total as u32);
+            let (reached, of) = (alive, total);
             self.tell(match is_minority {
                 true => TreeEvent::Minority { reached, of },
                 false => TreeEvent::Majority { reached, of },
@@ -555,20 +569,20 @@ impl Tree {
         }
     }
 
-    /// How many nodes of the job are alive as far as the local node knows, in zones of these states.
-    fn count_nodes(&self, counts: impl Fn(ZoneState) -> bool) -> usize {
+    /// How many nodes of each base zone are alive as far as the local node knows, in zones of these states.
+    fn count_nodes(&self, counts: impl Fn(ZoneState) -> bool) -> Vec<u32> {
         let base = &self.levels[0];
         let counts = |zone| self.told.get(zone).is_none_or(&counts);
-        let is_alive = |zone: &ZoneId| {
-            let mut path = core::iter::once(*zone).chain(states::ancestors(&self.map, *zone));
-            self.told.get(*zone).is_some() && path.all(counts)
+        let alive = |zone: ZoneId| {
+            let mut path = core::iter::once(zone).chain(states::ancestors(&self.map, zone));
+            let is_alive = self.told.get(zone).is_some() && path.all(counts);
+            if is_alive {
+                self.map.nodes_below(zone) as u32
+            } else {
+                0
+            }
         };
-        let zones = self.map.zones_at(0).filter(is_alive);
-        let nodes: usize = zones.map(|zone| self.map.nodes_below(zone)).sum();
-        let is_elsewhere = |node: &u32| {
-            let zone = self.map.base_zone(NodeIndex(*node));
-            zone.is_some_and(|zone| is_alive(&zone))
-        };
+        let mut nodes: Vec<u32> = self.map.zones_at(0).map(alive).collect();
         let ended = base.engine.ledger().filter_map(|entry| match entry.key() {
             LedgerKey::Node(node) => (!entry.node_state()?.in_view()).then_some(node),
             LedgerKey::Rank(_) => None,
@@ -578,8 +592,16 @@ impl Tree {
             base.engine.ledger_entry(key).is_none()
         };
         let missing = self.told.missing.iter().copied().filter(is_unstated);
-        let gone = ended.chain(missing).filter(is_elsewhere).count();
-        base.engine.live() + nodes - gone
+        for gone in ended.chain(missing) {
+            let zone = self.map.base_zone(NodeIndex(gone));
+            if let Some(count) = zone.and_then(|zone| nodes.get_mut(zone.number as usize)) {
+                *count = count.saturating_sub(1);
+            }
+        }
+        if let Some(own) = nodes.get_mut(base.zone.number as usize) {
+            *own = base.engine.live() as u32;
+        }
+        nodes
     }
 
     fn take_event(&mut self, level: usize, event: &Event) {

@@ -1,28 +1,69 @@
-//! `Reach` is how many nodes of the job the local node has seen alive, now and in the recent past.
+//! `Reach` is how many nodes of each base zone the local node has seen alive, now and in the recent past.
+//!
+//! After a split a side is as strong as the part of the nodes from before that it still has. Nodes that join it
+//! meanwhile, from the other side of an earlier split for instance, do not make it stronger.
+
+use std::collections::BTreeMap;
 
 use muster_protocol::Instant;
 
 /// Most changes that are remembered.
 const CHANGES_MAX: usize = 64;
+/// A part stays for long if it does for so many times the time for which a fall has to last.
+const LONG_HOLDS: u64 = 5;
 
 /// The numbers of nodes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Reach {
-    /// From when on, and how many; oldest first.
-    changes: Vec<(Instant, u32)>,
+    /// The nodes of each base zone that are alive now, by the zone's number.
+    nodes: Vec<u32>,
+    /// Oldest first.
+    changes: Vec<Change>,
     /// The deepest fall before the local node started, as others have told, and when they told it.
     told: Option<(Instant, u32, u32)>,
 }
 
+#[derive(Clone, Debug)]
+struct Change {
+    at: Instant,
+    /// The nodes of all zones from then on.
+    total: u32,
+    /// The base zones that have changed, by their numbers, and by how many nodes. Empty for the oldest change.
+    zones: Vec<(u32, i64)>,
+}
+
+/// The part of the nodes of a time before that is alive.
+struct Remainder {
+    at: Instant,
+    least: u32,
+    most: u32,
+}
+
 impl Reach {
-    pub(super) fn set(&mut self, now: Instant, nodes: u32) {
-        if self.changes.last().is_some_and(|(_, last)| *last == nodes) {
+    /// Takes the nodes of each base zone that are alive from `now` on.
+    pub(super) fn set(&mut self, now: Instant, nodes: Vec<u32>) {
+        self.nodes.resize(nodes.len(), 0);
+        let zones = nodes.iter().zip(&self.nodes).enumerate();
+        let zones =
+            zones.map(|(zone, (new, old))| (zone as u32, i64::from(*new) - i64::from(*old)));
+        let mut zones: Vec<(u32, i64)> = zones.filter(|(_, by)| *by != 0).collect();
+        if zones.is_empty() {
             return;
         }
         if self.changes.len() == CHANGES_MAX {
             self.changes.remove(0);
+            self.changes[0].zones = Vec::new();
         }
-        self.changes.push((now, nodes));
+        if self.changes.is_empty() {
+            zones = Vec::new();
+        }
+        let total = nodes.iter().sum();
+        self.nodes = nodes;
+        self.changes.push(Change {
+            at: now,
+            total,
+            zones,
+        });
     }
 
     /// Takes a fall that others have seen before the local node started.
@@ -36,26 +77,77 @@ impl Reach {
     /// The deepest fall since a time that lasted for `hold_us`, as far as it is remembered: to how many nodes, and from
     /// how many. Growth, as when a job starts, is none. Of a shorter fall, only the part that lasted counts: while a
     /// supervisor is replaced, its zone is absent for a moment.
+    ///
+    /// A part that stays for long is the whole that a later fall is a part of, too.
     pub(super) fn fall(&self, since: Instant, now: Instant, hold_us: u64) -> (u32, u32) {
-        let first = self.changes.partition_point(|(at, _)| *at <= since);
-        let changes = &self.changes[first.saturating_sub(1)..];
         let told = self.told.filter(|(at, ..)| *at >= since);
-        let (mut least, mut most) = told.map_or((0, 0), |(_, least, most)| (least, most));
-        let mut peak = 0;
-        for (place, (at, nodes)) in changes.iter().enumerate() {
-            peak = peak.max(*nodes);
-            let end = at.after(hold_us);
-            if end > now {
-                break;
-            }
-            let within = changes[place + 1..].iter().take_while(|(at, _)| *at < end);
-            let held = within.map(|(_, nodes)| *nodes).fold(*nodes, u32::max);
-            if !is_deeper((least, most), (held, peak.max(held))) {
-                (least, most) = (held, peak.max(held));
-            }
-        }
-        (least, most)
+        let told = told.map_or((0, 0), |(_, least, most)| (least, most));
+        let first = self.changes.partition_point(|change| change.at <= since);
+        let changes = &self.changes[first.saturating_sub(1)..];
+        let lasts = |place: &usize| {
+            let until = changes.get(place + 1).map_or(now, |next| next.at);
+            *place == 0 || until >= changes[*place].at.after(LONG_HOLDS * hold_us)
+        };
+        let starts = (0..changes.len()).filter(lasts);
+        let falls = starts.map(|start| fall_of(&changes[start..], now, hold_us));
+        falls.fold(told, |deepest, fall| match is_deeper(deepest, fall) {
+            true => deepest,
+            false => fall,
+        })
     }
+}
+
+/// The deepest fall in some changes that lasted.
+fn fall_of(changes: &[Change], now: Instant, hold_us: u64) -> (u32, u32) {
+    let remainders = remainders(changes);
+    let mut deepest = (0, 0);
+    for (place, remainder) in remainders.iter().enumerate() {
+        let end = remainder.at.after(hold_us);
+        if end > now {
+            break;
+        }
+        let within = remainders[place..].iter().take_while(|one| one.at < end);
+        let first = (remainder.least, remainder.most);
+        let held = within.fold(first, |held, one| {
+            match is_deeper(held, (one.least, one.most)) {
+                true => (one.least, one.most),
+                false => held,
+            }
+        });
+        if !is_deeper(deepest, held) {
+            deepest = held;
+        }
+    }
+    deepest
+}
+
+/// What was left after each change. The nodes that it is a part of are those of the first, until more are alive, with
+/// most of those before among them.
+fn remainders(changes: &[Change]) -> Vec<Remainder> {
+    let mut most = changes.first().map_or(0, |first| first.total);
+    // Nodes of each zone since then, where they have changed.
+    let mut by_zone: BTreeMap<u32, i64> = BTreeMap::new();
+    let mut lost: i64 = 0;
+    let remainder = |(place, change): (usize, &Change)| {
+        for (zone, by) in change.zones.iter().filter(|_| place > 0) {
+            let held = by_zone.entry(*zone).or_default();
+            lost -= (-*held).max(0);
+            *held += by;
+            lost += (-*held).max(0);
+        }
+        let left = u32::try_from(i64::from(most) - lost).unwrap_or_default();
+        let is_larger = change.total > most && 2 * left > most;
+        if is_larger {
+            by_zone.clear();
+            (lost, most) = (0, change.total);
+        }
+        Remainder {
+            at: change.at,
+            least: if is_larger { most } else { left },
+            most,
+        }
+    };
+    changes.iter().enumerate().map(remainder).collect()
 }
 
 /// Whether the first of two falls, to how many nodes and from how many, is to a smaller part. From 0 nodes: no fall.
@@ -93,7 +185,7 @@ mod tests {
             (60, 111),
         ];
         for (at, nodes) in changes {
-            reach.set(Instant(at), nodes);
+            reach.set(Instant(at), vec![nodes]);
         }
         let fall =
             [0, 9, 15, 25, 35, 45, 59, 60, 90].map(|at| reach.fall(Instant(at), Instant(90), 0));
@@ -119,7 +211,7 @@ mod tests {
     fn a_fall_counts_if_it_lasts() {
         let mut reach = Reach::default();
         for (at, nodes) in [(10, 100), (50, 20), (53, 60), (58, 30), (70, 100)] {
-            reach.set(Instant(at), nodes);
+            reach.set(Instant(at), vec![nodes]);
         }
         let fall = |now, hold_us| reach.fall(Instant(0), Instant(now), hold_us);
         assert_eq!(fall(90, 3), (20, 100));
@@ -130,13 +222,34 @@ mod tests {
         assert_eq!(fall(60, 12), (100, 100));
     }
 
+    /// ZM-12: of the nodes of zones A, B and C, A loses B and C to a split and then joins C and D, which were on the
+    /// other side.
+    #[test]
+    fn nodes_of_the_other_side_do_not_make_a_side_stronger() {
+        let mut reach = Reach::default();
+        let states = [
+            (10, [6, 6, 6, 6, 6]),
+            (20, [6, 6, 6, 0, 0]),
+            (50, [6, 0, 0, 0, 0]),
+            (51, [6, 0, 0, 6, 6]),
+        ];
+        for (at, nodes) in states {
+            reach.set(Instant(at), nodes.to_vec());
+        }
+        let fall = |reach: &Reach, since| reach.fall(Instant(since), Instant(90), 5);
+        let falls = [0, 20, 51].map(|since| fall(&reach, since));
+        assert_eq!(falls, [(6, 18), (6, 18), (18, 18)]);
+        reach.set(Instant(60), vec![6; 5]);
+        assert_eq!(fall(&reach, 60), (30, 30));
+    }
+
     #[test]
     fn the_oldest_changes_are_forgotten() {
         let mut reach = Reach::default();
         for at in (0..100).rev() {
-            reach.set(Instant(100 - at), at as u32);
+            reach.set(Instant(100 - at), vec![at as u32]);
         }
         assert_eq!(reach.changes.len(), CHANGES_MAX);
-        assert_eq!(reach.fall(Instant(0), Instant(200), 0), (0, 63));
+        assert_eq!(reach.fall(Instant(0), Instant(200), 1), (0, 63));
     }
 }

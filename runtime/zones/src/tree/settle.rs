@@ -41,6 +41,7 @@ impl Tree {
     pub(super) fn settle(&mut self) {
         self.notice_outcast();
         if self.levels.len() < 2 {
+            self.declared_seen = None;
             return self.verdicts.clear();
         }
         self.notice_old_zone();
@@ -140,16 +141,19 @@ impl Tree {
     }
 
     /// Notes how often the base zone was declared failed. Returns whether that is new and the local side was weaker.
-    fn count_declarations_of_base(&self, own: &mut Outcast) -> bool {
-        let above = &self.levels[1];
-        let child = above.children.get(&self.levels[0].zone.number);
-        let declared = child.map_or(0, |child| child.state.declared);
-        if self.is_new(1) || declared <= own.known {
+    ///
+    /// Each supervisor that saw the split judges for itself: the first to hear may be one that did not run meanwhile.
+    fn count_declarations_of_base(&mut self, own: &mut Outcast) -> bool {
+        if self.is_new(1) {
             return false;
         }
-        own.known = declared;
+        let child = self.levels[1].children.get(&self.levels[0].zone.number);
+        let declared = child.map_or(0, |child| child.state.declared);
+        let seen = self.declared_seen.unwrap_or(own.known);
+        self.declared_seen = Some(seen.max(declared));
+        own.known = own.known.max(declared);
         let (least, most) = self.recent_fall();
-        self.is_weak(least, most)
+        declared > seen && self.is_weak(least, most)
     }
 
     /// When what may have led to a declaration that is known now began.
@@ -253,7 +257,10 @@ impl Tree {
         let told = self.levels[1].below_from.values();
         let falls = told.filter_map(|told| told.outcasts.get(&base));
         let (least, most) = deepest(falls.map(|outcast| (outcast.least, outcast.most)));
-        let alive = self.count_nodes(|state| !state.is_failed) as u32;
+        let alive = self
+            .count_nodes(|state| !state.is_failed)
+            .iter()
+            .sum::<u32>();
         let nodes = self.map.directory().len() as u32;
         match most {
             _ if 2 * alive > nodes => (0, 0),

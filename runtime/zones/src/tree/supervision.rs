@@ -49,13 +49,14 @@ impl Tree {
             is_changed |= self.review_membership(level);
             level += 1;
         }
+        is_changed |= self.follow_invitation();
         self.review_at = self.next_review();
         is_changed
     }
 
     fn next_review(&self) -> Instant {
         let next = |level: &Level| {
-            let forms = match level.has_formed {
+            let forms = match level.has_formed || self.map.parent(level.zone).is_none() {
                 true => Instant::NEVER,
                 false => self.forms_at(level),
             };
@@ -79,6 +80,7 @@ impl Tree {
         let levels = self.levels.iter().map(next);
         let next = levels.fold(self.next_settlement(), Instant::min);
         let next = next.min(self.next_lost()).min(self.next_contradiction());
+        let next = next.min(self.invited_until());
         // A step that could not be done now is tried again.
         match next <= self.now {
             true => self.now.after(self.config.heartbeat_us),
@@ -139,7 +141,7 @@ impl Tree {
         false
     }
 
-    fn join_above(&mut self, level: usize, zone: ZoneId) -> bool {
+    pub(super) fn join_above(&mut self, level: usize, zone: ZoneId) -> bool {
         let base = self.base().version().incarnation;
         self.incarnation = self.incarnation.max(base) + 1;
         let mut config = self.config.clone();
