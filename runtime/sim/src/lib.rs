@@ -48,4 +48,4 @@ pub use story::story;
 pub use study::{Measured, Timing, ZoneSetting, engine_memory, study};
 pub use sweep::{Sweep, sweep};
 pub use world::{Cpus, FactsHeard, NodeIndex, Record, Recording, World};
-pub use zones::{ZonedReport, ZonedSetting, run_zoned};
+pub use zones::{ZonedMeasured, ZonedReport, ZonedSetting, run_zoned, study_zoned};

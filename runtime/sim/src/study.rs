@@ -73,7 +73,7 @@ impl Timing {
             .find(|timing| timing.name == name)
     }
 
-    fn configure(&self, config: &mut Config) {
+    pub(crate) fn configure(&self, config: &mut Config) {
         config.mode = self.mode;
         config.theta = self.theta;
         config.successors = self.successors;

@@ -12,7 +12,7 @@
 use std::path::PathBuf;
 
 use muster_protocol::planted::{Fault, plant};
-use muster_sim::{Outcome, Scenario, ZonedSetting, run, run_zoned};
+use muster_sim::{Outcome, Scenario, Timing, ZonedSetting, run, run_zoned};
 
 const SEEDS: u64 = 200;
 /// The scenario in which a fault is searched. Most faults are found in the scenario with all faults. Some are
@@ -43,6 +43,7 @@ const ZONED: ZonedSetting = ZonedSetting {
     nodes: 24,
     zone: 4,
     above_max: 64,
+    timing: Timing::OURS,
     loss_permille: 10,
     start_us: 0,
     faults: 8,

@@ -15,6 +15,7 @@ mod markdown;
 mod plot;
 mod study;
 mod zones;
+mod zones_study;
 
 use clap::{Args, Subcommand, ValueEnum};
 use compare::CompareArgs;

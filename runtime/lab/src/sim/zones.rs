@@ -5,7 +5,7 @@
 //! if nothing had happened; and in the end every node knows the truth about all nodes.
 
 use clap::Args;
-use muster_sim::{ZonedReport, ZonedSetting, run_zoned};
+use muster_sim::{Timing, ZonedReport, ZonedSetting, run_zoned};
 use muster_terminal::process::{is_interrupted, notice_interruption};
 use muster_terminal::{CliError, Progress};
 use serde::Serialize;
@@ -13,7 +13,7 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{Output, cores, new_seed, print_json};
+use super::{Output, cores, new_seed, print_json, zones_study};
 
 /// Options of `muster sim zones`.
 #[derive(Args)]
@@ -39,9 +39,12 @@ pub(crate) struct ZonesArgs {
     /// Nodes die, leave and start again, but none is cut off or stopped.
     #[arg(long)]
     no_cuts: bool,
-    /// Number of seeds.
-    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
-    seeds: u64,
+    /// Measure the start and single losses instead, with our parameters and those of the zone membership paper.
+    #[arg(long, conflicts_with_all = ["faults", "loss", "no_cuts", "story", "threads"])]
+    study: bool,
+    /// Number of seeds [default: 100, with --study 3].
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    seeds: Option<u64>,
     /// The first seed [default: a new one].
     #[arg(long)]
     first: Option<u64>,
@@ -85,6 +88,7 @@ pub(super) fn main(args: &ZonesArgs) -> Result<(), CliError> {
         nodes: args.nodes as usize,
         zone: args.zone as usize,
         above_max: args.above as usize,
+        timing: Timing::OURS,
         loss_permille: args.loss,
         start_us: u64::from(args.start_ms) * 1000,
         faults: args.faults as usize,
@@ -99,15 +103,24 @@ pub(super) fn main(args: &ZonesArgs) -> Result<(), CliError> {
         .hint("use other values of --nodes, --zone and --above")
     })?;
     let first = args.first.unwrap_or_else(new_seed);
+    let seeds = args.seeds.unwrap_or(if args.study { 3 } else { 100 });
     let zones = map.zones_at(0).count();
     let is_text = args.output == Output::Text;
     if is_text {
         let (nodes, levels) = (args.nodes, map.levels());
-        let last = first.saturating_add(args.seeds - 1);
+        let last = first.saturating_add(seeds - 1);
         println!("{nodes} nodes in {zones} zones, {levels} levels: seeds {first} to {last}");
     }
+    if args.study {
+        let figures = zones_study::study(setting, first, seeds);
+        match is_text {
+            true => zones_study::print(&figures),
+            false => print_json(&figures)?,
+        }
+        return Ok(());
+    }
     notice_interruption();
-    let reports = run_all(args, setting, first);
+    let reports = run_all(args, setting, first, seeds);
     if args.story {
         for report in &reports {
             println!("seed {}\n{}", report.seed, report.story.join("\n"));
@@ -141,14 +154,14 @@ pub(super) fn main(args: &ZonesArgs) -> Result<(), CliError> {
 }
 
 /// Runs all seeds, and returns what was found in their order.
-fn run_all(args: &ZonesArgs, setting: ZonedSetting, first: u64) -> Vec<ZonedReport> {
+fn run_all(args: &ZonesArgs, setting: ZonedSetting, first: u64, seeds: u64) -> Vec<ZonedReport> {
     let threads = args.threads.map_or_else(cores, |threads| threads as usize);
     let (next, progress) = (AtomicU64::new(0), Progress::default());
     let found: Mutex<Vec<ZonedReport>> = Mutex::default();
     let work = || {
         while !is_interrupted() {
             let number = next.fetch_add(1, Ordering::Relaxed);
-            if number >= args.seeds {
+            if number >= seeds {
                 break;
             }
             let mut report = run_zoned(setting, first.wrapping_add(number));
@@ -157,7 +170,7 @@ fn run_all(args: &ZonesArgs, setting: ZonedSetting, first: u64) -> Vec<ZonedRepo
             }
             let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
             found.push(report);
-            progress.show(format_args!("{} of {} seeds", found.len(), args.seeds));
+            progress.show(format_args!("{} of {seeds} seeds", found.len()));
         }
     };
     std::thread::scope(|scope| {

@@ -1,16 +1,19 @@
 //! Simulated jobs with zones: a tree on every node, faults of nodes and of whole zones, and checkers that see all.
 //!
 //! `world` has the nodes, the time and the network, and checks what must hold; `fault` draws what happens; `setting`
-//! is the size of a job.
+//! is the size of a job;
+//! `study` measures a job in which little happens.
 
 mod fault;
 mod setting;
+mod study;
 mod world;
 
 use muster_zones::ZoneId;
 
 use fault::draw;
 pub use setting::ZonedSetting;
+pub use study::{ZonedMeasured, study_zoned};
 use world::ZonedWorld;
 
 const MS: u64 = 1_000;

@@ -1,5 +1,6 @@
 //! The size and the difficulty of a simulated job with zones.
 
+use crate::study::Timing;
 use muster_zones::{Aim, Directory, MapError, ZoneMap, plan};
 
 /// The size and the difficulty of a simulated job with zones.
@@ -11,6 +12,8 @@ pub struct ZonedSetting {
     pub zone: usize,
     /// Most members of a zone above, which decides on the number of levels.
     pub above_max: usize,
+    /// The parameters of every engine.
+    pub timing: Timing,
     /// Lost datagrams, in thousandths.
     pub loss_permille: u32,
     /// Nodes start one after the other over this time, in microseconds; 0: all at once.

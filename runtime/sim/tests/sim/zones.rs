@@ -1,12 +1,13 @@
 //! Jobs with zones in simulated worlds with all faults.
 
-use muster_sim::{ZonedSetting, run_zoned};
+use muster_sim::{Timing, ZonedSetting, run_zoned, study_zoned};
 
 /// Two levels: 12 zones of 8 nodes.
 const TWO_LEVELS: ZonedSetting = ZonedSetting {
     nodes: 96,
     zone: 8,
     above_max: 64,
+    timing: Timing::OURS,
     loss_permille: 10,
     start_us: 0,
     faults: 8,
@@ -18,6 +19,7 @@ const THREE_LEVELS: ZonedSetting = ZonedSetting {
     nodes: 96,
     zone: 6,
     above_max: 8,
+    timing: Timing::OURS,
     loss_permille: 10,
     start_us: 0,
     faults: 8,
@@ -139,5 +141,31 @@ fn seeds_that_failed_stay_right() {
             let violations = run_zoned(setting, seed).violations;
             assert_eq!(violations, [""; 0], "seed {seed} of {setting:?}");
         }
+    }
+}
+
+/// ZM-15, ZM-16: two levels of zones are measured, with our parameters and with those of the zone membership paper, whose
+/// news wait for tau at each hop.
+#[test]
+fn two_levels_are_measured() {
+    let measured = [Timing::OURS, Timing::PAPER].map(|timing| {
+        let setting = ZonedSetting {
+            nodes: 48,
+            timing,
+            ..TWO_LEVELS
+        };
+        study_zoned(setting, 1)
+    });
+    for one in measured.iter().flatten() {
+        assert!(one.took_us.is_some(), "{one:?}");
+        assert_eq!(one.false_failures, 0, "{one:?}");
+        assert!(one.bytes_each > 0, "{one:?}");
+    }
+    let [ours, paper] = measured.map(|all| all.iter().map(|one| one.took_us).collect::<Vec<_>>());
+    assert_eq!(ours.len(), 9);
+    // All but the idle job.
+    let changes = ours.iter().zip(&paper).enumerate();
+    for (place, (ours, paper)) in changes.filter(|(place, _)| *place != 1) {
+        assert!(ours < paper, "measurement {place}: {ours:?}, {paper:?}");
     }
 }

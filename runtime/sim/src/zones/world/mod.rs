@@ -6,13 +6,14 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 
-use muster_protocol::{Config, EventKind, Input, Instant, Phase, Profile};
+use muster_protocol::{Config, EventKind, Input, Instant, Phase};
 use muster_zones::{NodeIndex, Tree, TreeConfig, TreeEvent, ZoneId, ZoneMap};
 
 use super::fault::ZonedFault;
 use super::setting::ZonedSetting;
 use crate::chance::Chance;
 use crate::network::Network;
+use crate::study::Timing;
 use checks::{Excuse, Verdict};
 
 /// Start of virtual time.
@@ -68,6 +69,7 @@ enum Happening {
 pub(super) struct ZonedWorld {
     map: Arc<ZoneMap>,
     contacts: Arc<Vec<Vec<u8>>>,
+    timing: Timing,
     network: Network,
     chance: Chance,
     now: Instant,
@@ -102,6 +104,7 @@ impl ZonedWorld {
         let mut world = Self {
             map,
             contacts: Arc::new(contacts),
+            timing: setting.timing,
             network,
             chance: Chance::new(seed),
             now: START,
@@ -134,7 +137,8 @@ impl ZonedWorld {
     fn start(&mut self, node: usize) {
         let index = NodeIndex(node as u32);
         let name = self.map.directory().name(index).unwrap_or_default();
-        let mut config = Config::new(&name, &self.contacts[node], Profile::Standard);
+        let mut config = Config::new(&name, &self.contacts[node], self.timing.profile);
+        self.timing.configure(&mut config);
         config.key = Some(KEY);
         config.incarnation = self.now.0 * 1000;
         config.first_sequence = self.now.0;
@@ -215,8 +219,18 @@ impl ZonedWorld {
     /// Runs until `done` returns true, which is asked every 20 milliseconds. Returns false if that took longer than the
     /// limit.
     pub(super) fn run_until(&mut self, limit_us: u64, done: impl Fn(&Self) -> bool) -> bool {
+        self.run_until_asking(limit_us, ASK_US, done)
+    }
+
+    /// The same, with the interval of the question.
+    pub(super) fn run_until_asking(
+        &mut self,
+        limit_us: u64,
+        ask_us: u64,
+        done: impl Fn(&Self) -> bool,
+    ) -> bool {
         let end = self.now.after(limit_us);
-        let mut ask_at = self.now.after(ASK_US);
+        let mut ask_at = self.now.after(ask_us);
         while let Some(Reverse((at, _, _))) = self.queue.peek()
             && *at <= end
         {
@@ -224,7 +238,7 @@ impl ZonedWorld {
                 if done(self) {
                     return true;
                 }
-                ask_at = at.after(ASK_US);
+                ask_at = at.after(ask_us);
             }
             self.step();
         }
@@ -335,7 +349,7 @@ impl ZonedWorld {
         }
     }
 
-    fn apply(&mut self, fault: &ZonedFault) {
+    pub(super) fn apply(&mut self, fault: &ZonedFault) {
         match fault {
             ZonedFault::Kill(node) => self.kill(&[*node]),
             ZonedFault::KillSupervisor(zone) => {
@@ -373,8 +387,7 @@ impl ZonedWorld {
 
     /// Whether so many nodes may die: not all do.
     fn may_end(&self, count: usize) -> bool {
-        let running = (0..self.nodes.len()).filter(|node| self.runs(*node));
-        running.count() > count + self.nodes.len() / 4
+        self.running() > count + self.nodes.len() / 4
     }
 
     fn kill(&mut self, nodes: &[usize]) {
@@ -444,6 +457,13 @@ impl ZonedWorld {
         for excuse in &mut self.excuses {
             excuse.until = excuse.until.min(now);
         }
+    }
+
+    /// How many nodes run.
+    pub(super) fn running(&self) -> usize {
+        (0..self.nodes.len())
+            .filter(|node| self.runs(*node))
+            .count()
     }
 
     fn runs(&self, node: usize) -> bool {
