@@ -32,6 +32,13 @@ agent() {
 		--seed "10.9.0.1:7700@${net}0,10.9.1.1:7700@${net}1" --profile quiet --print-events plain >>"$1.log" 2>&1 &
 }
 
+mkdir agents
+umask 077
+printf '%064d' 5 >key
+# The standard input of ranks: it never ends.
+mkfifo input
+exec 3<>input
+
 # Providers that find no device here take seconds to say so.
 export FI_PROVIDER='^psm,psm2,psm3,efa,usnic,sockets'
 for i in 0 1; do
@@ -61,6 +68,14 @@ mend() {
 	ip link set "b$1" up
 	ip route replace "10.9.$1.2" dev "a$1" table "1$1"
 	ip route replace "10.9.$1.1" dev "b$1" table "2$1"
+}
+
+# A rank of a job on the host $2, which is number $3 on the cables. It starts its own agent.
+rank() {
+	seeds="10.9.0.1:7710@${net}0,10.9.1.1:7710@${net}1 10.9.0.2:7710@${net}0,10.9.1.2:7710@${net}1"
+	MUSTER_JOB="verbs-$net" MUSTER_NODE="$2" MUSTER_RANK="$1" MUSTER_DIR=/tmp/agents \
+		MUSTER_RAILS="10.9.0.$3:7710@${net}0,10.9.1.$3:7710@${net}1" MUSTER_SEEDS="$seeds" MUSTER_PROFILE=quiet \
+		MUSTER_KEY_FILE=/tmp/key MUSTER_AGENT="$musterd" "$rank" <&3 >>"$2.log" 2>&1 &
 }
 
 # Fails if a member was declared failed.
@@ -135,4 +150,45 @@ for net in o2ib o2ud; do
 	mend 1
 	kill -9 "$first" "$second"
 	wait
+
+	: >a.log
+	: >b.log
+	begin job
+	rank 0 a 1
+	first=$!
+	await a ATTACHED
+	rank 1 b 2
+	second=$!
+	await b ATTACHED
+	await a "EVENT RankUp node=b rank=1"
+	end
+	begin rank-killed
+	kill -9 "$second"
+	await a "EVENT RankFailed node=b rank=1"
+	end
+	kill -9 "$first"
+	wait
 done
+
+# One way between the same devices, beside libfabric's own program, which looks its way up without a source address.
+net=o2ib
+begin latency
+ip rule add pref 50 iif lo to 10.9.0.2 lookup 10
+ip rule add pref 51 iif lo to 10.9.0.1 lookup 20
+ip route replace 10.9.0.2 dev a0 src 10.9.0.1 table 10
+ip route replace 10.9.0.1 dev b0 src 10.9.0.2 table 20
+# It has a completion queue for all members of the universe, and these devices have small ones.
+pingpong() { FI_UNIVERSE_SIZE=16 fi_pingpong -p 'verbs;ofi_rxm' -e rdm -I 500 -S 128 "$@"; }
+pingpong -d rxb0 >server.log 2>&1 &
+server=$!
+# The server has no sign that it listens.
+for try in 1 2 3 4 5 6 7 8 9 10; do
+	sleep 0.5
+	pingpong -d rxa0 127.0.0.1 >client.log 2>&1 && break
+done
+wait $server
+theirs=$(awk 'END { print $7 }' client.log)
+ours=$("$lab" bench rails --between "10.9.0.1:7720@${net}0,10.9.0.2:7720@${net}0" --turns 3 --rounds 500 |
+	sed -n 's/.*p50 \([0-9.]*\) us.*/\1/p')
+echo "LATENCY $net: $ours us one way, fi_pingpong $theirs us, ratio $(awk "BEGIN { print $ours / $theirs }")"
+end

@@ -1,7 +1,7 @@
 //! The supervisor holds what a job's agent must not lose, and forks the worker that runs the event loop.
 //!
 //! It holds the lock, the socket, the state table and the resume record, and has libfabric loaded (a cold load takes
-//! a third of a second). If the worker is killed, the supervisor forks another one within milliseconds, on the same
+//! a third of a second; on a machine with RDMA devices each worker does that itself). If the worker is killed, the supervisor forks another one within milliseconds, on the same
 //! state table and with the same incarnation, so the node is not declared failed. The supervisor is single-threaded
 //! and only waits, so little can make it fail. If it is killed, the worker continues alone. Only if both are gone
 //! does a client start a new agent.
@@ -164,7 +164,7 @@ fn prepare() -> Result<(TableWriter, Resume, Libfabric), SupervisorError> {
              refused; raise it (ulimit -Hn, nofile in /etc/security/limits.conf, LimitNOFILE= of the service)"
         );
     }
-    let libfabric = keeping_handlers(muster_fabric::load)?;
+    let libfabric = keeping_handlers(muster_fabric::load_before_fork)?;
     let table = TableWriter::create(TableLimits::default())?;
     let resume = Resume::create().map_err(|source| SupervisorError::System {
         what: "cannot create the resume record",

@@ -67,6 +67,11 @@ pub(super) fn rdma_device_of(address: Ipv4Addr) -> Option<String> {
     rdma_device_in(Path::new("/sys/class"), &interface_of(address)?)
 }
 
+/// Whether this machine has RDMA devices.
+pub(super) fn has_rdma_devices() -> bool {
+    !names_in(Path::new("/sys/class/infiniband")).is_empty()
+}
+
 /// An Ethernet interface is named by the global ids of its device, also where it is a bond, a VLAN, or virtual.
 /// InfiniBand has no such names; there the interface and the RDMA device are parts of one device.
 fn rdma_device_in(class: &Path, interface: &str) -> Option<String> {

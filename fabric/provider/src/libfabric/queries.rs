@@ -2,6 +2,7 @@
 
 use super::defaults;
 use super::info::Info;
+use super::interfaces::has_rdma_devices;
 use super::library::{Interface, Libfabric};
 use super::table::{self, Row};
 use crate::error::CallError;
@@ -12,14 +13,32 @@ use std::net::SocketAddrV4;
 
 /// Loads libfabric: the library that `MUSTER_LIBFABRIC` names, else `libfabric.so.1`.
 ///
-/// This also initialises its providers, which takes 0.1 to 0.3 s. A process that forks workers calls this
-/// before it forks, so that the workers start at once.
+/// This also initialises its providers, which takes 0.1 to 0.3 s.
 ///
 /// # Errors
 /// See [`LoadError`].
 pub fn load() -> Result<Libfabric, LoadError> {
     defaults::set();
     Exports::load().map(initialised)
+}
+
+/// Loads libfabric as [`load`] does, in a process that forks workers: they start at once, as its providers are
+/// initialised before.
+///
+/// Not so on a machine with RDMA devices: a provider opens them as it is initialised, and the kernel refuses a process
+/// what another one has opened, also after a fork (`uverbs_write`, `ucma_write`: "changed security contexts"). There each
+/// worker initialises the providers, see [`Libfabric::initialise_after_fork`].
+///
+/// # Errors
+/// See [`LoadError`].
+pub fn load_before_fork() -> Result<Libfabric, LoadError> {
+    match has_rdma_devices() {
+        false => load(),
+        true => {
+            defaults::set();
+            Exports::load().map(Libfabric::from_exports)
+        }
+    }
 }
 
 /// Loads the libfabric of this name or path; see [`load`].
@@ -31,11 +50,9 @@ pub fn load_from(library: &OsStr) -> Result<Libfabric, LoadError> {
     Exports::load_from(library).map(initialised)
 }
 
-/// The library after its first query, which initialises the providers. An empty result is an error only for a caller
-/// that opens a rail.
 fn initialised(exports: Exports) -> Libfabric {
     let library = Libfabric::from_exports(exports);
-    let _ = library.interfaces();
+    library.initialise();
     library
 }
 
@@ -54,6 +71,18 @@ pub fn has_provider(library: &Libfabric, name: &str) -> bool {
 }
 
 impl Libfabric {
+    /// Initialises the providers, if the library was loaded before a fork and they are not.
+    pub fn initialise_after_fork(&self) {
+        if has_rdma_devices() {
+            self.initialise();
+        }
+    }
+
+    /// The first query initialises the providers. An empty result is an error only for a caller that opens a rail.
+    fn initialise(&self) {
+        let _ = self.interfaces();
+    }
+
     /// The interfaces that a rail can be on, loopback last. Empty if there is none, or if libfabric has no
     /// provider for IP.
     #[must_use]

@@ -6,6 +6,8 @@
 //! told a wrong verdict or were declared failed themselves. So at most one side goes on as if nothing had happened, and
 //! none does if no part of the job had a majority. Of two halves the one with the first zone of the map was right.
 
+use std::collections::BTreeMap;
+
 use muster_protocol::planted::{self, Fault};
 
 use crate::map::ZoneId;
@@ -23,7 +25,7 @@ const HOLD_DEADLINES: u64 = 2;
 const KNOWN_DEADLINES: u64 = 40;
 
 /// That a zone has failed, as the ranks of the local zone were told.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct ZoneVerdict {
     at: Instant,
     /// How often the zone had been declared failed.
@@ -34,6 +36,9 @@ pub(super) struct ZoneVerdict {
     most: u32,
     /// Since when the zone is there again.
     back_since: Option<Instant>,
+    /// Of a zone that had just started: the zones that it found on its side, and how often each had been outcast. It
+    /// took over their verdict.
+    side: BTreeMap<u32, u32>,
 }
 
 impl Tree {
@@ -121,12 +126,16 @@ impl Tree {
             };
             back.push((number, since));
             // Its supervisors learn of the declaration, and whether it was about an earlier life of the zone.
-            let is_known = state.known >= verdict.declared
-                || since.is_some_and(|since| now >= since.after(known_us));
-            if since.is_some() && is_known {
+            let is_late = since.is_some_and(|since| now >= since.after(known_us));
+            let is_known = state.known >= verdict.declared || is_late;
+            // What becomes of the other zones of its side is known a little later.
+            let is_side_outcast = self.is_side_outcast(&verdict.side);
+            let is_open = !verdict.side.is_empty() && !is_side_outcast && !is_late;
+            if since.is_some() && is_known && !is_open {
                 settled.push(number);
                 let is_new = state.past >= verdict.declared;
-                was_weak |= !is_new && self.is_weak(verdict.least, verdict.most);
+                let is_weak = is_side_outcast || self.is_weak(verdict.least, verdict.most);
+                was_weak |= !is_new && is_weak;
             }
         }
         for (number, since) in back {
@@ -229,6 +238,10 @@ impl Tree {
         {
             (least, most) = (known.least, known.most);
         }
+        let side = match self.is_new(1) {
+            true => self.side(),
+            false => BTreeMap::new(),
+        };
         let failed = self
             .told
             .iter(&self.map)
@@ -240,11 +253,36 @@ impl Tree {
                 least,
                 most,
                 back_since: None,
+                side: side.clone(),
             };
             self.verdicts
                 .entry(super::zone_number(zone))
                 .or_insert(verdict);
         }
+    }
+
+    /// The other zones on the side of the local one, by number, and how often each has been outcast.
+    fn side(&self) -> BTreeMap<u32, u32> {
+        let (base, above) = (&self.levels[0], &self.levels[1]);
+        let mut side = BTreeMap::new();
+        for (id, told) in &above.below_from {
+            let origin = above.origin(&self.map, *id);
+            let count = told.outcasts.get(&base.zone.level).map(|one| one.count);
+            if let Some(origin) = origin.filter(|origin| *origin != base.zone.number) {
+                let held = side.entry(origin).or_default();
+                *held = count.unwrap_or_default().max(*held);
+            }
+        }
+        side
+    }
+
+    /// Whether most zones of the side whose verdict a new zone took over have become outcast since.
+    fn is_side_outcast(&self, side: &BTreeMap<u32, u32>) -> bool {
+        let now = self.side();
+        let outcast = side
+            .iter()
+            .filter(|(zone, count)| now.get(zone).is_some_and(|now| now > count));
+        2 * outcast.count() > side.len()
     }
 
     /// The fall of the local side as a zone takes it that has just started: what members of the zone above tell of. If
