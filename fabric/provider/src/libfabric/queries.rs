@@ -26,8 +26,8 @@ pub fn load() -> Result<Libfabric, LoadError> {
 /// initialised before.
 ///
 /// Not so on a machine with RDMA devices: a provider opens them as it is initialised, and the kernel refuses a process
-/// what another one has opened, also after a fork (`uverbs_write`, `ucma_write`: "changed security contexts"). There each
-/// worker initialises the providers, see [`Libfabric::initialise_after_fork`].
+/// what another one has opened, also after a fork (`uverbs_write`, `ucma_write`: "changed security contexts"). There
+/// each worker initialises the providers, see [`Libfabric::initialise_after_fork`].
 ///
 /// # Errors
 /// See [`LoadError`].
