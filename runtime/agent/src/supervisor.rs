@@ -1,10 +1,10 @@
 //! The supervisor holds what a job's agent must not lose, and forks the worker that runs the event loop.
 //!
-//! It holds the lock, the socket, the state table and the resume record, and has libfabric loaded (a cold load takes
-//! a third of a second; on a machine with RDMA devices each worker does that itself). If the worker is killed, the
+//! It holds the lock, the socket, the state table and the resume record, and has libfabric loaded (a cold load takes a
+//! third of a second; on a machine with RDMA devices each worker does that itself). If the worker is killed, the
 //! supervisor forks another one within milliseconds, on the same state table and with the same incarnation, so the node
-//! is not declared failed. The supervisor is single-threaded and only waits, so little can make it fail. If it is killed,
-//! the worker continues alone. Only if both are gone does a client start a new agent.
+//! is not declared failed. The supervisor is single-threaded and only waits, so little can make it fail. If it is
+//! killed, the worker continues alone. Only if both are gone does a client start a new agent.
 
 use super::cpu_placement;
 use super::descriptors::{self, Renewals};

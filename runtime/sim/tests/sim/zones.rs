@@ -144,8 +144,8 @@ fn seeds_that_failed_stay_right() {
     }
 }
 
-/// ZM-15, ZM-16: two levels of zones are measured, with our parameters and with those of the zone membership paper, whose
-/// news wait for tau at each hop.
+/// ZM-15, ZM-16: two levels of zones are measured, with our parameters and with those of the zone membership paper,
+/// whose news wait for tau at each hop.
 #[test]
 fn two_levels_are_measured() {
     let measured = [Timing::OURS, Timing::PAPER].map(|timing| {

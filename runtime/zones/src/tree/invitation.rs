@@ -1,9 +1,9 @@
 //! Guards ask the nodes of a zone that is absent to join the zone above, before they declare it failed.
 //!
 //! The nodes of a zone replace supervisors that have failed, but where most of them fail at once, those that are left
-//! may take longer to agree on it than its guards wait. Then any of its nodes can answer for it: one that is asked joins
-//! if no supervisor of its zone answers it within a deadline, and leaves again once it is clear that it is not chosen.
-//! If no node joins, the zone has failed or is cut off.
+//! may take longer to agree on it than its guards wait. Then any of its nodes can answer for it: one that is asked
+//! joins if no supervisor of its zone answers it within a deadline, and leaves again once it is clear that it is not
+//! chosen. If no node joins, the zone has failed or is cut off.
 
 use muster_protocol::planted::{self, Fault};
 use muster_protocol::{Input, Instant, MemberId, Phase, frame};
@@ -71,10 +71,11 @@ impl Tree {
         }
     }
 
-    /// Takes a frame of the zone above, of which the local node is no member. Returns whether it was one, and authentic.
+    /// Takes a frame of the zone above, of which the local node is no member. Returns whether it was one, and
+    /// authentic.
     ///
-    /// It asks the supervisors of its own zone for a sign of life. They answer if the frame was for one of them, as when
-    /// members of other zones start.
+    /// It asks the supervisors of its own zone for a sign of life. They answer if the frame was for one of them, as
+    /// when members of other zones start.
     pub(super) fn take_invitation(&mut self, bytes: &[u8]) -> bool {
         let level = self.levels.len() - 1;
         let current = &self.levels[level];
