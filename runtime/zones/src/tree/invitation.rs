@@ -18,6 +18,8 @@ use crate::tree::{Tree, zone_number};
 const ASK_DEADLINES: u64 = 3;
 /// Nodes that are asked at once.
 const ASKED: usize = 4;
+/// Zones whose nodes are asked at once: an engine sends to a few addresses at a time. Others wait for a heartbeat.
+const ZONES_ASKED: usize = 2;
 /// Most nodes of a zone that are asked.
 const ASKED_MAX: usize = 64;
 
@@ -40,9 +42,14 @@ impl Tree {
         let due = children.filter(|(_, child)| {
             !child.state.is_failed && child.live == 0 && now >= self.next_invitation(child)
         });
-        for number in due.map(|(number, _)| *number).collect::<Vec<_>>() {
-            let own = self.levels[level].engine.id();
-            let is_guard = self.guards_of(level, number).contains(&own);
+        let own = self.levels[level].engine.id();
+        let due = due.map(|(number, _)| (*number, self.guards_of(level, *number).contains(&own)));
+        let mut zones = 0;
+        for (number, is_guard) in due.collect::<Vec<_>>() {
+            zones += usize::from(is_guard);
+            if zones > ZONES_ASKED {
+                break;
+            }
             let Some(child) = self.levels[level].children.get_mut(&number) else {
                 continue;
             };

@@ -7,7 +7,8 @@
 //!   the zone above, and the supervisors of the other zones copy it into theirs (`ledger`). So every node of the job
 //!   knows every failure.
 //! - *Death of a zone.* A zone whose last supervisor has failed and that sends no other in time is declared failed as a
-//!   whole by its guards: members of the zone above that are not nodes of it (`guard`).
+//!   whole by its guards: members of the zone above that are not nodes of it (`guard`). They ask its nodes before
+//!   (`invitation`).
 //! - *Census.* Every node knows which zones are alive, and which of their nodes never were: its supervisors publish
 //!   that (`census`, `publication`, `states`). What they know outlives them.
 //! - *Split.* A zone that was cut off holds the rest of the job failed, and the rest holds it failed. When they meet,
