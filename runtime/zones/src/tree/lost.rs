@@ -34,6 +34,14 @@ impl Tree {
         if self.levels.len() < 2 {
             return;
         }
+        // While no supervisor of a zone is there, none says which of its nodes run.
+        for (node, since) in &mut self.missing_since {
+            let zone = self.map.base_zone(NodeIndex(*node));
+            let state = zone.and_then(|zone| self.told.get(zone));
+            if state.is_some_and(|state| state.is_failed || state.is_absent) {
+                *since = self.now;
+            }
+        }
         let is_due = |since: &Instant| self.now >= since.after(self.deadlines(LOST_DEADLINES));
         let due = self.missing_since.iter().filter(|(_, since)| is_due(since));
         for node in due.map(|(node, _)| *node).collect::<Vec<_>>() {
