@@ -99,7 +99,7 @@ impl Reach {
 
 /// The deepest fall in some changes that lasted.
 fn fall_of(changes: &[Change], now: Instant, hold_us: u64) -> (u32, u32) {
-    let remainders = remainders(changes, hold_us);
+    let remainders = remainders(changes);
     let mut deepest = (0, 0);
     for (place, remainder) in remainders.iter().enumerate() {
         let end = remainder.at.after(hold_us);
@@ -121,9 +121,9 @@ fn fall_of(changes: &[Change], now: Instant, hold_us: u64) -> (u32, u32) {
     deepest
 }
 
-/// What was left after each change. The nodes that it is a part of are those of the first, until more are alive for
-/// `hold_us`, with most of those before among them.
-fn remainders(changes: &[Change], hold_us: u64) -> Vec<Remainder> {
+/// What was left after each change. The nodes that it is a part of are those of the first, until more are alive, with
+/// most of those before among them.
+fn remainders(changes: &[Change]) -> Vec<Remainder> {
     let mut most = changes.first().map_or(0, |first| first.total);
     // Nodes of each zone since then, where they have changed.
     let mut by_zone: BTreeMap<u32, i64> = BTreeMap::new();
@@ -136,13 +136,7 @@ fn remainders(changes: &[Change], hold_us: u64) -> Vec<Remainder> {
             lost += (-*held).max(0);
         }
         let left = u32::try_from(i64::from(most) - lost).unwrap_or_default();
-        let end = change.at.after(hold_us);
-        let mut within = changes[place + 1..]
-            .iter()
-            .take_while(|later| later.at < end);
-        let is_larger = change.total > most
-            && 2 * left > most
-            && within.all(|later| later.total >= change.total);
+        let is_larger = change.total > most && 2 * left > most;
         if is_larger {
             by_zone.clear();
             (lost, most) = (0, change.total);

@@ -247,15 +247,6 @@ impl Tree {
             .iter(&self.map)
             .filter(|(_, state)| state.is_failed);
         for (zone, state) in failed {
-            let number = super::zone_number(zone);
-            if self.verdicts.contains_key(&number) {
-                continue;
-            }
-            let since_absent = self.fall_with(zone);
-            let (least, most) = match is_deeper(since_absent, (least, most)) {
-                true => since_absent,
-                false => (least, most),
-            };
             let verdict = ZoneVerdict {
                 at: self.now,
                 declared: state.declared,
@@ -264,26 +255,10 @@ impl Tree {
                 back_since: None,
                 side: side.clone(),
             };
-            self.verdicts.insert(number, verdict);
+            self.verdicts
+                .entry(super::zone_number(zone))
+                .or_insert(verdict);
         }
-    }
-
-    /// The fall of the local side since shortly before a zone beside the local one became absent: guards that have just
-    /// joined, or that follow others, declare it failed late.
-    fn fall_with(&self, zone: ZoneId) -> (u32, u32) {
-        let child = match self.map.parent(zone) == Some(self.levels[1].zone) {
-            true => self.levels[1].children.get(&zone.number),
-            false => None,
-        };
-        let Some(absent) = child.and_then(|child| child.absent_since) else {
-            return (0, 0);
-        };
-        let before = absent.0.saturating_sub(self.deadlines(HOLD_DEADLINES));
-        let earliest = self
-            .now
-            .0
-            .saturating_sub(self.deadlines(2 * SPLIT_DEADLINES));
-        self.fall(Instant(before.max(earliest)))
     }
 
     /// The other zones on the side of the local one, by number, and how often each has been outcast.
