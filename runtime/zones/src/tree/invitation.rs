@@ -8,6 +8,7 @@
 use muster_protocol::planted::{self, Fault};
 use muster_protocol::{Input, Instant, MemberId, Phase, frame};
 
+use crate::directory::NodeIndex;
 use crate::limits::SUPERVISORS;
 use crate::map::ZoneId;
 use crate::roles::{CANDIDATES, Role, candidates, choose};
@@ -69,7 +70,7 @@ impl Tree {
         };
         let nodes = candidates(&self.map, zone, count);
         let nodes = nodes.iter().cycle().skip(turn % nodes.len().max(1));
-        let address = |node: &crate::directory::NodeIndex| self.contacts.get(node.0 as usize);
+        let address = |node: &NodeIndex| self.contacts.get(node.0 as usize);
         let addresses = nodes.take(ASKED).filter_map(address);
         for address in addresses.filter(|address| !address.is_empty()) {
             // It is refused only if the engine has stopped.

@@ -222,8 +222,7 @@ mod tests {
         assert_eq!(fall(60, 12), (100, 100));
     }
 
-    /// ZM-12: of the nodes of zones A, B and C, A loses B and C to a split and then joins C and D, which were on the
-    /// other side.
+    /// ZM-12: of the zones A to E, A, B and C lose the others to a split. Then A loses B and C, and joins D and E.
     #[test]
     fn nodes_of_the_other_side_do_not_make_a_side_stronger() {
         let mut reach = Reach::default();

@@ -161,8 +161,11 @@ impl Tree {
         let seen = self.declared_seen.unwrap_or(own.known);
         self.declared_seen = Some(seen.max(declared));
         own.known = own.known.max(declared);
+        if declared <= seen {
+            return false;
+        }
         let (least, most) = self.recent_fall();
-        declared > seen && self.is_weak(least, most)
+        self.is_weak(least, most)
     }
 
     /// When what may have led to a declaration that is known now began.
@@ -278,6 +281,9 @@ impl Tree {
 
     /// Whether most zones of the side whose verdict a new zone took over have become outcast since.
     fn is_side_outcast(&self, side: &BTreeMap<u32, u32>) -> bool {
+        if side.is_empty() {
+            return false;
+        }
         let now = self.side();
         let outcast = side
             .iter()
