@@ -24,8 +24,8 @@ fn file(name: &str) -> PathBuf {
 /// hlt-005. Two agents with two rails each, on `o2ib` and on `o2ud`: they find each other; a port that goes down
 /// degrades its node and fails nobody, and works again when it is up; then the other port does the same, so the rail
 /// that was opened again carries everything; a killed agent is found and returns; a node without ports fails. Then a
-/// rank on `o2ib`, whose agent is a supervisor with a worker, learns that another one was killed. Last the latency of `o2ib` is
-/// printed beside that of `fi_pingpong`.
+/// rank on `o2ib`, whose agent is a supervisor with a worker, learns that another one was killed. Last the latency of
+/// `o2ib` is printed beside that of `fi_pingpong`.
 #[test]
 fn agents_meet_over_roce_and_survive_a_port() {
     if !file("target/rdma-machine/ready").exists() {
