@@ -204,5 +204,13 @@ wait $server
 theirs=$(awk 'END { print $7 }' client.log)
 ours=$("$lab" bench rails --between "10.9.0.1:7720@${net}0,10.9.0.2:7720@${net}0" --turns 3 --rounds 500 |
 	sed -n 's/.*p50 \([0-9.]*\) us.*/\1/p')
+case "$ours-$theirs" in
+[0-9]*-[0-9]*) ;;
+*)
+	echo "MISSING $net $name: no figure of muster-lab ($ours) or of fi_pingpong ($theirs)"
+	cat server.log client.log
+	exit 1
+	;;
+esac
 echo "LATENCY $net: $ours us one way, fi_pingpong $theirs us, ratio $(awk "BEGIN { print $ours / $theirs }")"
 end

@@ -64,7 +64,7 @@ pub(super) fn run(
         *gossip = ParticipantDiscovery::with_discovered(gossip, &record.participants);
     }
     let config = &config;
-    keeping_handlers(|| inherited.libfabric.initialise_after_fork());
+    keeping_handlers(|| inherited.libfabric.initialise());
     let resources = RailResources {
         libfabric: inherited.libfabric,
         liveness_connection: inherited.liveness_connection.clone(),

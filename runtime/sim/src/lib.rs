@@ -48,4 +48,6 @@ pub use story::story;
 pub use study::{Measured, Timing, ZoneSetting, engine_memory, study};
 pub use sweep::{Sweep, sweep};
 pub use world::{Cpus, FactsHeard, NodeIndex, Record, Recording, World};
-pub use zones::{ZonedMeasured, ZonedReport, ZonedSetting, run_zoned, study_zoned};
+pub use zones::{
+    STUDY_ZONES_MIN, ZonedMeasured, ZonedReport, ZonedSetting, run_zoned, study_zoned,
+};

@@ -27,7 +27,7 @@ pub fn load() -> Result<Libfabric, LoadError> {
 ///
 /// Not so on a machine with RDMA devices: a provider opens them as it is initialised, and the kernel refuses a process
 /// what another one has opened, also after a fork (`uverbs_write`, `ucma_write`: "changed security contexts"). There
-/// each worker initialises the providers, see [`Libfabric::initialise_after_fork`].
+/// each worker initialises the providers, see [`Libfabric::initialise`].
 ///
 /// # Errors
 /// See [`LoadError`].
@@ -71,15 +71,9 @@ pub fn has_provider(library: &Libfabric, name: &str) -> bool {
 }
 
 impl Libfabric {
-    /// Initialises the providers, if the library was loaded before a fork and they are not.
-    pub fn initialise_after_fork(&self) {
-        if has_rdma_devices() {
-            self.initialise();
-        }
-    }
-
-    /// The first query initialises the providers. An empty result is an error only for a caller that opens a rail.
-    fn initialise(&self) {
+    /// Initialises the providers, if that was not done before: the first query does. An empty result is an error only
+    /// for a caller that opens a rail.
+    pub fn initialise(&self) {
         let _ = self.interfaces();
     }
 

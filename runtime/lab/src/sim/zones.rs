@@ -5,7 +5,7 @@
 //! if nothing had happened; and in the end every node knows the truth about all nodes.
 
 use clap::Args;
-use muster_sim::{Timing, ZonedReport, ZonedSetting, run_zoned};
+use muster_sim::{STUDY_ZONES_MIN, Timing, ZonedReport, ZonedSetting, run_zoned};
 use muster_terminal::process::{is_interrupted, notice_interruption};
 use muster_terminal::{CliError, Progress};
 use serde::Serialize;
@@ -105,6 +105,13 @@ pub(super) fn main(args: &ZonesArgs) -> Result<(), CliError> {
     let first = args.first.unwrap_or_else(new_seed);
     let seeds = args.seeds.unwrap_or(if args.study { 3 } else { 100 });
     let zones = map.zones_at(0).count();
+    if args.study && zones < STUDY_ZONES_MIN {
+        let what = format!("sim zones --study: {} nodes in {zones} zones", args.nodes);
+        let why = format!(
+            "a study takes at least {STUDY_ZONES_MIN} zones, as one dies and one loses its supervisors"
+        );
+        return Err(CliError::usage(what, why).hint("use a smaller --zone or a larger --nodes"));
+    }
     let is_text = args.output == Output::Text;
     if is_text {
         let (nodes, levels) = (args.nodes, map.levels());

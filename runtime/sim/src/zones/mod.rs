@@ -13,7 +13,7 @@ use muster_zones::ZoneId;
 
 use fault::draw;
 pub use setting::ZonedSetting;
-pub use study::{ZonedMeasured, study_zoned};
+pub use study::{STUDY_ZONES_MIN, ZonedMeasured, study_zoned};
 use world::ZonedWorld;
 
 const MS: u64 = 1_000;

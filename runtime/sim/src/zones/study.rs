@@ -18,6 +18,8 @@ const ASK_US: u64 = MS;
 const QUIET_US: u64 = 2_000 * MS;
 /// Nodes that change at once.
 const SEVERAL: usize = 16;
+/// Fewest base zones of a job that is measured: one dies, one loses its supervisors, and most have to be left.
+pub const STUDY_ZONES_MIN: usize = 4;
 
 /// One measurement of a job with zones.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,10 +38,10 @@ pub struct ZonedMeasured {
     pub false_failures: usize,
 }
 
-/// Measures a job with zones, with the timing of the setting and no loss of datagrams. Its faults do not count.
+/// Measures a job with zones, with the timing of the setting. Its faults and losses of datagrams are ignored.
 ///
 /// # Panics
-/// If the setting allows no map.
+/// If the setting allows no map, or one of fewer than [`STUDY_ZONES_MIN`] base zones.
 #[must_use]
 pub fn study_zoned(setting: ZonedSetting, seed: u64) -> Vec<ZonedMeasured> {
     let setting = ZonedSetting {
@@ -47,11 +49,22 @@ pub fn study_zoned(setting: ZonedSetting, seed: u64) -> Vec<ZonedMeasured> {
         ..setting
     };
     let mut world = ZonedWorld::new(setting, seed);
-    let mut measured = vec![measure(&mut world, ("boot", setting.nodes), None)];
-    measured.push(idle(&mut world));
-    for (what, fault) in changes(&world) {
+    let mut measured = vec![measure(&mut world, ("boot", setting.nodes), |world| {
+        world.run_until_asking(BOOT_US, ASK_US, ZonedWorld::has_formed)
+    })];
+    world.run(QUIET_US);
+    measured.push(measure(&mut world, ("idle", 0), |world| {
         world.run(QUIET_US);
-        measured.push(measure(&mut world, what, Some(fault)));
+        true
+    }));
+    for (what, faults) in changes(&world) {
+        world.run(QUIET_US);
+        measured.push(measure(&mut world, what, |world| {
+            for fault in faults {
+                world.schedule(0, fault);
+            }
+            world.run_until_asking(LIMIT_US, ASK_US, |world| world.differences(1).is_empty())
+        }));
     }
     measured
 }
@@ -61,12 +74,12 @@ fn changes(world: &ZonedWorld) -> Vec<((&'static str, usize), Vec<ZonedFault>)> 
     let zones: Vec<ZoneId> = world.map().zones_at(0).collect();
     let of = |zone: usize| world.map().nodes(zones[zone % zones.len()]);
     // The last nodes of the zones, in turn, so that no zone loses many.
-    let several: Vec<usize> = (0..SEVERAL.min(world.len() / 8))
+    let several: Vec<usize> = (0..SEVERAL.min(world.len() / 8).max(1))
         .filter_map(|turn| of(turn).iter().rev().nth(turn / zones.len()))
         .map(|node| node.0 as usize)
         .collect();
     let kills = |nodes: &[usize]| nodes.iter().map(|node| ZonedFault::Kill(*node)).collect();
-    let (supervised, dead) = (zones[1], zones[2 % zones.len()]);
+    let (supervised, dead) = (zones[1], zones[2]);
     let dead_nodes = world.map().nodes(dead).len();
     [
         (("death", 1), kills(&several[..1])),
@@ -84,40 +97,20 @@ fn changes(world: &ZonedWorld) -> Vec<((&'static str, usize), Vec<ZonedFault>)> 
     .into()
 }
 
+/// Measures what is sent during `run`, which returns whether all came that it waited for.
 fn measure(
     world: &mut ZonedWorld,
     (what, count): (&'static str, usize),
-    faults: Option<Vec<ZonedFault>>,
+    run: impl FnOnce(&mut ZonedWorld) -> bool,
 ) -> ZonedMeasured {
     let (since, frames, bytes) = (world.now(), world.frames, world.bytes);
     let wrong = world.violations.len();
-    let done = match faults {
-        None => world.run_until_asking(BOOT_US, ASK_US, ZonedWorld::has_formed),
-        Some(faults) => {
-            faults.iter().for_each(|fault| world.apply(fault));
-            world.run_until_asking(LIMIT_US, ASK_US, |world| world.differences(1).is_empty())
-        }
-    };
+    let done = run(world);
     let running = world.running().max(1) as u64;
     ZonedMeasured {
         what,
         count,
         took_us: done.then(|| world.now().since(since)),
-        datagrams_each: (world.frames - frames) / running,
-        bytes_each: (world.bytes - bytes) / running,
-        false_failures: world.violations.len() - wrong,
-    }
-}
-
-fn idle(world: &mut ZonedWorld) -> ZonedMeasured {
-    world.run(QUIET_US);
-    let (frames, bytes, wrong) = (world.frames, world.bytes, world.violations.len());
-    world.run(QUIET_US);
-    let running = world.running().max(1) as u64;
-    ZonedMeasured {
-        what: "idle",
-        count: 0,
-        took_us: Some(QUIET_US),
         datagrams_each: (world.frames - frames) / running,
         bytes_each: (world.bytes - bytes) / running,
         false_failures: world.violations.len() - wrong,

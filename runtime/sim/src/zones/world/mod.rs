@@ -349,7 +349,7 @@ impl ZonedWorld {
         }
     }
 
-    pub(super) fn apply(&mut self, fault: &ZonedFault) {
+    fn apply(&mut self, fault: &ZonedFault) {
         match fault {
             ZonedFault::Kill(node) => self.kill(&[*node]),
             ZonedFault::KillSupervisor(zone) => {
