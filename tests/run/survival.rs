@@ -272,13 +272,13 @@ fn allocation(cluster: &Cluster, options: &[&str]) -> Run {
     command
         .args(["-x", "SURVIVE_LOG_DIR", "-x", "SURVIVE_READY_S"])
         .args(["-x", "SURVIVE_DEADLINE_S"])
-        .arg(workspace().join("target/release/ulfm_survive"))
+        .arg(program("ulfm_survive"))
         .env("SURVIVE_LOG_DIR", cluster.folder())
         .env("TMPDIR", cluster.folder())
         .env("SURVIVE_READY_S", "60")
         .env("SURVIVE_DEADLINE_S", "30")
         .env("MUSTER_ULFM", "1")
-        .env("MUSTER_AGENT", workspace().join("target/release/musterd"))
+        .env("MUSTER_AGENT", program("musterd"))
         // For the srun with which mpirun starts its daemons.
         .env("SLURM_NO_KILL", "set")
         .env("OMPI_MCA_coll", "^han")

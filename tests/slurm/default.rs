@@ -3,9 +3,9 @@
 
 use muster_tests::cluster::{Cluster, NODES, Process, Run, signal};
 use muster_tests::launchers::venv;
+use muster_tests::program;
 use muster_tests::rank::rank_program;
 use muster_tests::steps::{LIVES_ON, all_alive, plugin, service, step, worker};
-use muster_tests::{program, workspace};
 use rustix::process::Signal;
 use std::fs;
 use std::io::Write;
@@ -159,13 +159,13 @@ fn ranks_of_mpirun_in_a_batch_script_are_one_job() {
     command
         .args(["-c", line])
         .env("MPIRUN", venv("venv").join("mpirun"))
-        .env("SURVIVE", workspace().join("target/release/ulfm_survive"))
+        .env("SURVIVE", program("ulfm_survive"))
         .env("SURVIVE_LOG_DIR", cluster.folder())
         .env("SURVIVE_READY_S", "60")
         .env("SURVIVE_DEADLINE_S", "60")
         .env("TMPDIR", cluster.folder())
         .env("MUSTER_ULFM", "1")
-        .env("MUSTER_AGENT", workspace().join("target/release/musterd"))
+        .env("MUSTER_AGENT", program("musterd"))
         .env("OMPI_MCA_coll", "^han")
         .env("OMPI_MCA_mpi_yield_when_idle", "1")
         .env("PRTE_ALLOW_RUN_AS_ROOT", "1")

@@ -35,7 +35,7 @@ pub(crate) fn compiler(variable: &str, otherwise: &str) -> Command {
 /// An installed tree (lib, include) of this crate alone, without anything of the agent.
 /// `scripts/test-programs` makes it.
 pub(crate) fn installed() -> PathBuf {
-    let tree = target().join("libmuster/installed");
+    let tree = target().join("debug/c");
     assert!(
         tree.exists(),
         "no {}; run: sh scripts/test-programs",
