@@ -5,6 +5,9 @@
 //! that saw more than half of the job's nodes meanwhile was right. The zones of all others are outcast, once they have
 //! told a wrong verdict or were declared failed themselves. So at most one side goes on as if nothing had happened, and
 //! none does if no part of the job had a majority. Of two halves the one with the first zone of the map was right.
+//!
+//! Each zone counts for itself, and a zone whose nodes had just started may count wrongly. So it also goes with its
+//! side: a zone is outcast if most other zones of its side are.
 
 use std::collections::BTreeMap;
 
@@ -23,6 +26,8 @@ const PAST_DEADLINES: u64 = 40;
 const HOLD_DEADLINES: u64 = 2;
 /// The supervisors of a zone that is back know within so many deadlines that it was declared failed.
 const KNOWN_DEADLINES: u64 = 40;
+/// The other zones of the local side judge within so many deadlines after a zone is back.
+const SIDE_DEADLINES: u64 = 10;
 
 /// That a zone has failed, as the ranks of the local zone were told.
 #[derive(Clone, Debug)]
@@ -36,8 +41,7 @@ pub(super) struct ZoneVerdict {
     most: u32,
     /// Since when the zone is there again.
     back_since: Option<Instant>,
-    /// Of a zone that had just started: the zones that it found on its side, and how often each had been outcast. It
-    /// took over their verdict.
+    /// The other zones on the side of the local one, and how often each had been outcast at the time.
     side: BTreeMap<u32, u32>,
 }
 
@@ -113,6 +117,7 @@ impl Tree {
     /// Settles the verdicts on zones that are there again. Returns whether one was wrong and the local side weaker.
     fn settle_verdicts(&mut self) -> bool {
         let (now, known_us) = (self.now, self.deadlines(KNOWN_DEADLINES));
+        let side_us = self.deadlines(SIDE_DEADLINES);
         let mut was_weak = false;
         let (mut back, mut settled) = (Vec::new(), Vec::new());
         for (zone, state) in self.told.iter(&self.map) {
@@ -128,14 +133,14 @@ impl Tree {
             // Its supervisors learn of the declaration, and whether it was about an earlier life of the zone.
             let is_late = since.is_some_and(|since| now >= since.after(known_us));
             let is_known = state.known >= verdict.declared || is_late;
-            // What becomes of the other zones of its side is known a little later.
-            let is_side_outcast = self.is_side_outcast(&verdict.side);
-            let is_open = !verdict.side.is_empty() && !is_side_outcast && !is_late;
+            // One zone may have counted wrongly, the more so if its nodes have just started. What becomes of the other
+            // zones of its side is known a little later.
+            let is_weak =
+                self.is_weak(verdict.least, verdict.most) || self.is_side_outcast(&verdict.side);
+            let is_open = !is_weak && since.is_some_and(|since| now < since.after(side_us));
             if since.is_some() && is_known && !is_open {
                 settled.push(number);
-                let is_new = state.past >= verdict.declared;
-                let is_weak = is_side_outcast || self.is_weak(verdict.least, verdict.most);
-                was_weak |= !is_new && is_weak;
+                was_weak |= is_weak && state.past < verdict.declared;
             }
         }
         for (number, since) in back {
@@ -185,7 +190,9 @@ impl Tree {
             .values()
             .filter_map(|verdict| verdict.back_since);
         let known_us = self.deadlines(KNOWN_DEADLINES);
-        let settled = back.map(|since| since.after(known_us));
+        let side_us = self.deadlines(SIDE_DEADLINES);
+        let settled = back.flat_map(|since| [since.after(known_us), since.after(side_us)]);
+        let settled = settled.filter(|at| *at > self.now);
         // The side may have become weaker until then.
         let split_us = self.deadlines(SPLIT_DEADLINES);
         let verdicts = self.verdicts.values();
@@ -241,15 +248,24 @@ impl Tree {
         {
             (least, most) = (known.least, known.most);
         }
-        let side = match self.is_new(1) {
-            true => self.side(),
-            false => BTreeMap::new(),
-        };
         let failed = self
             .told
             .iter(&self.map)
             .filter(|(_, state)| state.is_failed);
-        for (zone, state) in failed {
+        let failed: BTreeMap<u32, _> = failed
+            .map(|(zone, state)| (super::zone_number(zone), state))
+            .collect();
+        let on_other_side = |zone: &u32| failed.contains_key(zone);
+        for verdict in self
+            .verdicts
+            .values_mut()
+            .filter(|one| one.back_since.is_none())
+        {
+            verdict.side.retain(|zone, _| !on_other_side(zone));
+        }
+        let mut side = self.side();
+        side.retain(|zone, _| !on_other_side(zone));
+        for (number, state) in failed {
             let verdict = ZoneVerdict {
                 at: self.now,
                 declared: state.declared,
@@ -258,9 +274,7 @@ impl Tree {
                 back_since: None,
                 side: side.clone(),
             };
-            self.verdicts
-                .entry(super::zone_number(zone))
-                .or_insert(verdict);
+            self.verdicts.entry(number).or_insert(verdict);
         }
     }
 
@@ -279,7 +293,7 @@ impl Tree {
         side
     }
 
-    /// Whether most zones of the side whose verdict a new zone took over have become outcast since.
+    /// Whether most zones of a side have become outcast since.
     fn is_side_outcast(&self, side: &BTreeMap<u32, u32>) -> bool {
         if side.is_empty() {
             return false;
