@@ -125,6 +125,28 @@ impl World {
         rank.into_iter().for_each(Rank::kill);
     }
 
+    /// The commands of a node know of failed nodes in all zones: `check`, `wait` and `metrics`.
+    fn expect_known_to_commands(&self, lost: &[usize], zone: &[usize]) {
+        let node = (1..=NODES).find(|node| !lost.contains(node) && !zone.contains(node));
+        let admin = self.admin(node.expect("a node that is left"));
+        let failed: Vec<String> = lost.iter().chain(zone).map(|n| format!("n{n}")).collect();
+        let (code, printed, _) = admin.run(&["check", "--nagios"]);
+        let (alive, of) = (NODES - failed.len(), format!(" failed={}", failed.len()));
+        let begin = format!("MUSTER CRITICAL - {alive} of {NODES} members alive");
+        assert!(
+            printed.starts_with(&begin) && printed.contains(&of),
+            "{printed}"
+        );
+        assert_eq!(code, Some(2));
+        let names: Vec<&str> = failed.iter().map(String::as_str).collect();
+        admin.ask(&[&["wait", "--state", "failed"], names.as_slice()].concat());
+        let metrics = admin.ask(&["metrics"]);
+        let is_count =
+            |line: &&str| line.starts_with("muster_members{") && line.contains("state=\"failed\"");
+        let count = metrics.lines().find(is_count).expect("the failed members");
+        assert!(count.ends_with(&format!(" {}", failed.len())), "{count}");
+    }
+
     fn living(&self) -> impl Iterator<Item = &Rank> {
         self.ranks.iter().flatten()
     }
@@ -183,6 +205,7 @@ fn every_rank_learns_of_each_loss_in_any_zone() {
         (&"z2".into(), &ZONE.into()),
         "{seen}"
     );
+    world.expect_known_to_commands(&lost, &zone);
 }
 
 /// ZM-12: the next worker of a supervisor takes up its roles. No rank is told of a failure meanwhile, and what happens

@@ -44,6 +44,8 @@ fn follow(folder: &Path, prefix: &Path, commands: &str) -> Output {
         .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
         .env("OMPI_MCA_btl", "self,vader")
         .env("OMPI_MCA_pml", "ob1")
+        // Three ranks on two cores.
+        .env("OMPI_MCA_mpi_yield_when_idle", "1")
         .stdin(Stdio::null())
         .output()
         .expect("timeout")

@@ -40,6 +40,7 @@ pub fn open_mpi_4() -> Command {
         ])
         .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
         .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
+        .env("OMPI_MCA_mpi_yield_when_idle", "1")
         .env("MUSTER_RAILS", "127.0.0.1:0@udp0");
     launcher
 }
@@ -50,6 +51,7 @@ pub fn open_mpi_5() -> Command {
     launcher
         .args(["--map-by", ":OVERSUBSCRIBE", "--allow-run-as-root"])
         .env("OMPI_MCA_coll", "^han")
+        .env("OMPI_MCA_mpi_yield_when_idle", "1")
         .env("MUSTER_RAILS", "127.0.0.1:0@udp0");
     launcher
 }

@@ -128,9 +128,21 @@ fn judge(answer: &Value, least: Option<u64>) -> Value {
     let mut others: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let (mut failed, mut hung): (Vec<u64>, Vec<u64>) = (Vec::new(), Vec::new());
     let mut left_after_failure = Vec::new();
-    for member in array(answer, "members") {
+    // Of the nodes of other zones only those are listed that are not alive; all are counted.
+    let outside = &answer["outside"];
+    for (state, number) in outside["counts"].as_object().into_iter().flatten() {
+        if let Some(count) = counts
+            .get_mut(state.as_str())
+            .filter(|_| state != "unknown")
+        {
+            *count += number.as_u64().unwrap_or_default();
+        }
+    }
+    let own = array(answer, "members").iter().map(|member| (member, true));
+    let others_zones = array(outside, "nodes").iter().map(|node| (node, false));
+    for (member, is_counted) in own.chain(others_zones) {
         let (name, state) = (text(member, "name"), text(member, "state"));
-        if let Some((_, count)) = counts.iter_mut().find(|(known, _)| **known == state) {
+        if let Some(count) = counts.get_mut(state).filter(|_| is_counted) {
             *count += 1;
         }
         if !["alive", "left"].contains(&state) {

@@ -112,6 +112,21 @@ pub(crate) fn run(args: &WaitArgs) -> Result<(), CliError> {
     }
 }
 
+/// The nodes of all zones but that of the agent, as it knows them.
+fn nodes_of_other_zones(path: &Path) -> Result<Vec<Value>, CliError> {
+    let request = |question: &Question| {
+        ask(path, question).map_err(|error| repeated_request_error(path, error))
+    };
+    let answer = request(&Question::Zones)?;
+    let is_other = |zone: &&Value| zone["level"] == 0 && zone["own"] != true;
+    let mut nodes = Vec::new();
+    for zone in array(&answer, "zones").iter().filter(is_other) {
+        let answer = request(&Question::Zone(text(zone, "zone").to_owned()))?;
+        nodes.extend(array(&answer, "nodes").iter().cloned());
+    }
+    Ok(nodes)
+}
+
 impl Wanted {
     fn read(args: &WaitArgs) -> Result<Self, CliError> {
         let mut names = names::members("wait", &args.hosts)?;
@@ -143,7 +158,11 @@ impl Wanted {
     fn look(&self, path: &Path) -> Result<Progress, CliError> {
         let answer =
             ask(path, &Question::Members).map_err(|error| repeated_request_error(path, error))?;
-        let members = array(&answer, "members").iter();
+        let mut others = Vec::new();
+        if answer["outside"].is_object() {
+            others = nodes_of_other_zones(path)?;
+        }
+        let members = array(&answer, "members").iter().chain(&others);
         let states: Vec<(String, &str)> = match self.of_ranks {
             false => members
                 .map(|one| (text(one, "name").to_owned(), text(one, "state")))

@@ -64,6 +64,7 @@ fn members(known: &Sources<'_>) -> Value {
         "alive": engine.live(),
         "outcast": is_outcast(engine),
         "members": members,
+        "outside": zones::outside(known.tree),
         "unreachable": unreachable::value(engine, known.unauthenticated),
     })
 }

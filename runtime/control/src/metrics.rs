@@ -7,6 +7,7 @@ use super::protocol::RELEASE;
 use super::rails;
 use super::sources::Sources;
 use super::words::{rank_word, state_word};
+use super::zones;
 use muster_protocol::{NodeState, RankState};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -60,6 +61,17 @@ fn members(text: &mut Exposition, known: &Sources<'_>) {
     for view in known.engine().members() {
         *of_nodes.entry(state_word(view.state())).or_default() += 1;
         for fact in view.ranks() {
+            *of_ranks.entry(rank_word(fact.state)).or_default() += 1;
+        }
+    }
+    let outside = zones::outside(known.tree).unwrap_or_default();
+    for (state, count) in outside["counts"].as_object().into_iter().flatten() {
+        if let Some(of_nodes) = of_nodes.get_mut(state.as_str()) {
+            *of_nodes += count.as_u64().unwrap_or_default();
+        }
+    }
+    for entry in known.engine().ledger() {
+        if let Some((_, fact)) = entry.rank_fact() {
             *of_ranks.entry(rank_word(fact.state)).or_default() += 1;
         }
     }

@@ -5,7 +5,11 @@ use super::words::{cause_word, state_word};
 use muster_protocol::{LedgerEntry, LedgerKey, NodeState};
 use muster_zones::{NodeIndex, Tree, ZoneId};
 use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
+
+/// Most nodes of other zones in the answer about members.
+const OUTSIDE_MAX: usize = 1024;
 
 /// The states of nodes, in the order of the counts.
 const STATES: [NodeState; 6] = [
@@ -89,16 +93,50 @@ pub(super) fn zone(tree: &Tree, path: &str) -> Value {
         return json!({ "error": format!("no zone {path} is known; see muster zones") });
     };
     let nodes = map.nodes_of(zone);
+    let told = |node| line(tree, node, &ranks(tree, node));
     json!({
         "schema": "muster/zone/v1",
         "self": tree.base().name_of(tree.base().id()),
         "zone": path,
-        "nodes": nodes.into_iter().filter_map(|node| line(tree, node)).collect::<Vec<_>>(),
+        "nodes": nodes.into_iter().filter_map(told).collect::<Vec<_>>(),
     })
 }
 
+/// The nodes of other zones, as part of the answer about members: their number in each state, and those that are
+/// neither alive nor unknown or have a failed or hung rank, at most [`OUTSIDE_MAX`]. `None` in a job of one zone.
+pub(super) fn outside(tree: &Tree) -> Option<Value> {
+    let map = tree.map();
+    let own = map.base_zone(tree.node()).filter(|_| tree.has_zones())?;
+    let mut lost: BTreeMap<u32, Vec<Value>> = BTreeMap::new();
+    for entry in tree.base().ledger() {
+        if let Some((_, fact)) = entry.rank_fact() {
+            let mut line = json!({});
+            tell_rank(&mut line, &fact);
+            lost.entry(entry.about_node()).or_default().push(line);
+        }
+    }
+    let is_lost = |rank: &Value| rank["state"] == "failed" || rank["state"] == "hung";
+    let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
+    let (mut nodes, mut not_listed) = (Vec::new(), 0u64);
+    let all = (0..map.directory().len() as u32).map(NodeIndex);
+    for node in all.filter(|node| map.base_zone(*node) != Some(own)) {
+        let Some(state) = tree.node_state(node) else {
+            continue;
+        };
+        *counts.entry(state_word(state)).or_default() += 1;
+        let ranks = lost.remove(&node.0).unwrap_or_default();
+        let is_well = matches!(state, NodeState::Alive | NodeState::Unknown);
+        match is_well && !ranks.iter().any(is_lost) {
+            true => {}
+            false if nodes.len() == OUTSIDE_MAX => not_listed += 1,
+            false => nodes.extend(line(tree, node, &ranks)),
+        }
+    }
+    Some(json!({ "counts": counts, "nodes": nodes, "not_listed": not_listed }))
+}
+
 /// What is known of a node: its state, and why.
-fn line(tree: &Tree, node: NodeIndex) -> Option<Value> {
+fn line(tree: &Tree, node: NodeIndex, ranks: &[Value]) -> Option<Value> {
     let name = tree.map().directory().name(node)?;
     let zone = tree.map().base_zone(node)?;
     let entry = tree.base().ledger_entry(LedgerKey::Node(node.0));
@@ -109,7 +147,7 @@ fn line(tree: &Tree, node: NodeIndex) -> Option<Value> {
         "state": state_word(state),
         "cause": entry.and_then(LedgerEntry::cause).map(cause_word),
         "exit_code": entry.filter(|_| state == NodeState::Left).map(LedgerEntry::exit_code),
-        "ranks": ranks(tree, node),
+        "ranks": ranks,
     }))
 }
 
@@ -138,7 +176,7 @@ pub(super) fn why(tree: &Tree, name: &str) -> Option<Value> {
     };
     let number = name.parse().ok();
     let node = node.or_else(|| number.and_then(of_rank))?;
-    let mut value = line(tree, node)?;
+    let mut value = line(tree, node, &ranks(tree, node))?;
     value["schema"] = "muster/why/v1".into();
     value["evidence"] = Value::Array(Vec::new());
     value["explanation"] = explanation(&value, name).into();

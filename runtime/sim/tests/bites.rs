@@ -24,6 +24,7 @@ fn first_seed(fault: Fault) -> u64 {
         Fault::FailedBeatsNewerIncarnation => 14,
         Fault::SkippedRefutation => 15,
         Fault::SuspicionLeaks => 27,
+        Fault::ShortCutForgotten => 41,
         Fault::RankSequenceIgnored => 77,
         _ => 0,
     }
@@ -64,6 +65,9 @@ const ZONED: ZonedSetting = ZonedSetting {
     has_cuts: true,
 };
 
+/// A job with twenty zones.
+const MANY_ZONES: ZonedSetting = ZonedSetting { nodes: 80, ..ZONED };
+
 /// A job with three levels of zones.
 const THREE_LEVELS: ZonedSetting = ZonedSetting {
     nodes: 96,
@@ -84,14 +88,17 @@ fn is_of_zones(fault: Fault) -> bool {
             | Fault::HandoverIgnored
             | Fault::CensusForgets
             | Fault::OutcastNotTold
+            | Fault::ShortCutForgotten
     )
 }
 
 /// The same in a job with zones.
 fn hunt_zoned(fault: Fault) -> Option<String> {
-    // Jobs with two levels hide it.
     let setting = match fault {
+        // Jobs with two levels hide it.
         Fault::HandoverIgnored => THREE_LEVELS,
+        // In a job of few zones a zone that is cut off notices at once.
+        Fault::ShortCutForgotten => MANY_ZONES,
         _ => ZONED,
     };
     let first = first_seed(fault);

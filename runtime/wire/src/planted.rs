@@ -69,11 +69,13 @@ pub enum Fault {
     CensusForgets,
     /// A zone that was on the weaker side of a split is not told.
     OutcastNotTold,
+    /// A zone that was cut off for a short time goes on, although all others have declared it failed.
+    ShortCutForgotten,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Self; 31] = [
+    pub const ALL: [Self; 32] = [
         Self::SkippedRefutation,
         Self::ForgottenHistory,
         Self::FinalityIgnored,
@@ -105,6 +107,7 @@ impl Fault {
         Self::HandoverIgnored,
         Self::CensusForgets,
         Self::OutcastNotTold,
+        Self::ShortCutForgotten,
     ];
 
     /// Its name in lists and arguments.

@@ -121,11 +121,20 @@ fn seeds_that_failed_stay_right() {
         zone: 6,
         ..TWO_LEVELS
     };
+    let many_zones = ZonedSetting {
+        nodes: 80,
+        zone: 4,
+        ..TWO_LEVELS
+    };
     let three_levels = ZonedSetting {
         has_cuts: true,
         ..THREE_LEVELS
     };
     let kept = [
+        (
+            many_zones,
+            include_str!("../../../../tests/seeds/zones/many-zones.txt"),
+        ),
         (
             two_levels,
             include_str!("../../../../tests/seeds/zones/two-levels.txt"),

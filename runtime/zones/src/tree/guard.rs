@@ -312,7 +312,15 @@ impl Tree {
             .iter()
             .filter(|(_, child)| child.state.declared > 0);
         let states = declared.filter_map(|(number, child)| {
-            Some((zone_number(current.child(*number)?), child.state))
+            let number = zone_number(current.child(*number)?);
+            let is_told = self.verdicts.contains_key(&number);
+            Some((
+                number,
+                ZoneState {
+                    is_told,
+                    ..child.state
+                },
+            ))
         });
         ZoneStates {
             zones: states.collect(),

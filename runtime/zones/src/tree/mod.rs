@@ -34,6 +34,7 @@ mod ranks;
 mod reach;
 mod relay;
 mod settle;
+mod side;
 mod states;
 mod supervision;
 
@@ -133,6 +134,8 @@ pub struct Tree {
     /// How often the base zone had been declared failed when this supervisor, which has run since then, last judged
     /// whether its side was the weaker one.
     declared_seen: Option<u32>,
+    /// When it judged that its side was the stronger one, although the base zone had been declared failed.
+    overruled_since: Option<Instant>,
     /// The number of nodes that are alive may have changed.
     is_reach_dirty: bool,
     invitation: Option<Invitation>,
@@ -249,6 +252,7 @@ impl Tree {
             outcast_at: Instant::default(),
             outcast_seen: None,
             declared_seen: None,
+            overruled_since: None,
             is_reach_dirty: true,
             invitation: None,
             told: ZoneStates::default(),

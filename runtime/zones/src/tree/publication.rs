@@ -177,7 +177,7 @@ mod tests {
     fn any_states() -> impl Strategy<Value = ZoneStates> {
         let map = map();
         let numbers: Vec<u32> = map.zones().map(crate::tree::zone_number).collect();
-        let state = (any::<[bool; 3]>(), 0u32..2, 0u32..2, 0u32..2);
+        let state = (any::<[bool; 4]>(), 0u32..2, 0u32..2, 0u32..2);
         let state = state.prop_map(|(flags, declared, known, past)| ZoneState {
             is_failed: flags[0],
             is_absent: flags[1],
@@ -185,6 +185,7 @@ mod tests {
             declared,
             known,
             past,
+            is_told: flags[3],
         });
         let zones = prop::collection::btree_map(prop::sample::select(numbers), state, 0..20);
         let missing = prop::collection::btree_set(0u32..64, 0..20);

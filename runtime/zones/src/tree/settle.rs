@@ -7,7 +7,9 @@
 //! none does if no part of the job had a majority. Of two halves the one with the first zone of the map was right.
 //!
 //! Each zone counts for itself, and a zone whose nodes had just started may count wrongly. So it also goes with its
-//! side: a zone is outcast if most other zones of its side are.
+//! side: a zone is outcast if most other zones of its side are. A zone that was cut off for a short time has not
+//! noticed it: if it was declared failed, and those who told their ranks so are stronger, it is outcast. `side` has
+//! both rules.
 
 use std::collections::BTreeMap;
 
@@ -26,8 +28,8 @@ const PAST_DEADLINES: u64 = 40;
 const HOLD_DEADLINES: u64 = 2;
 /// The supervisors of a zone that is back know within so many deadlines that it was declared failed.
 const KNOWN_DEADLINES: u64 = 40;
-/// The other zones of the local side judge within so many deadlines after a zone is back.
-const SIDE_DEADLINES: u64 = 10;
+/// What the other zones found about a split is known within so many deadlines after a zone is back.
+pub(super) const SIDE_DEADLINES: u64 = 10;
 
 /// That a zone has failed, as the ranks of the local zone were told.
 #[derive(Clone, Debug)]
@@ -54,6 +56,7 @@ impl Tree {
             return self.verdicts.clear();
         }
         self.notice_old_zone();
+        let told = self.verdicts.len();
         self.note_verdicts();
         let base = self.levels[0].zone;
         let own = self.levels[0].outside.outcasts.get(&base.level);
@@ -72,6 +75,9 @@ impl Tree {
         own.is_old |= self.levels[1].is_new_until == Instant::default();
         let falls = self.verdicts.values();
         (own.least, own.most) = deepest(falls.map(|verdict| (verdict.least, verdict.most)));
+        if self.verdicts.len() != told {
+            self.levels[1].is_dirty = true;
+        }
         if core::mem::replace(&mut self.levels[0].outcast, own) != own {
             // It is published with the next review.
             self.levels[0].is_dirty = true;
@@ -166,11 +172,14 @@ impl Tree {
         let seen = self.declared_seen.unwrap_or(own.known);
         self.declared_seen = Some(seen.max(declared));
         own.known = own.known.max(declared);
-        if declared <= seen {
-            return false;
+        if declared > seen {
+            let (least, most) = self.recent_fall();
+            if self.is_weak(least, most) {
+                return true;
+            }
+            self.overruled_since = Some(self.now);
         }
-        let (least, most) = self.recent_fall();
-        self.is_weak(least, most)
+        self.is_overruled()
     }
 
     /// When what may have led to a declaration that is known now began.
@@ -275,55 +284,6 @@ impl Tree {
                 side: side.clone(),
             };
             self.verdicts.entry(number).or_insert(verdict);
-        }
-    }
-
-    /// The other zones on the side of the local one, by number, and how often each has been outcast.
-    fn side(&self) -> BTreeMap<u32, u32> {
-        let (base, above) = (&self.levels[0], &self.levels[1]);
-        let mut side = BTreeMap::new();
-        for (id, told) in &above.below_from {
-            let origin = above.origin(&self.map, *id);
-            let count = told.outcasts.get(&base.zone.level).map(|one| one.count);
-            if let Some(origin) = origin.filter(|origin| *origin != base.zone.number) {
-                let held = side.entry(origin).or_default();
-                *held = count.unwrap_or_default().max(*held);
-            }
-        }
-        side
-    }
-
-    /// Whether most zones of a side have become outcast since.
-    fn is_side_outcast(&self, side: &BTreeMap<u32, u32>) -> bool {
-        if side.is_empty() {
-            return false;
-        }
-        let now = self.side();
-        let outcast = side
-            .iter()
-            .filter(|(zone, count)| now.get(zone).is_some_and(|now| now > count));
-        2 * outcast.count() > side.len()
-    }
-
-    /// The fall of the local side as a zone takes it that has just started: what members of the zone above tell of. If
-    /// none does, what is alive of the whole job.
-    ///
-    /// It counts only if no more than half of the job's nodes are alive now: otherwise those who tell come from the
-    /// weaker side of another split.
-    fn fall_by_others(&self) -> (u32, u32) {
-        let base = self.levels[0].zone.level;
-        let told = self.levels[1].below_from.values();
-        let falls = told.filter_map(|told| told.outcasts.get(&base));
-        let (least, most) = deepest(falls.map(|outcast| (outcast.least, outcast.most)));
-        let alive = self
-            .count_nodes(|state| !state.is_failed)
-            .iter()
-            .sum::<u32>();
-        let nodes = self.map.directory().len() as u32;
-        match most {
-            _ if 2 * alive > nodes => (0, 0),
-            0 => (alive, nodes),
-            _ => (least, most),
         }
     }
 

@@ -31,6 +31,9 @@ pub(super) struct ZoneState {
     pub(super) known: u32,
     /// How often before all its nodes had started again.
     pub(super) past: u32,
+    /// In a publication: the ranks of the publisher's base zone were told that it failed, and it is not settled yet
+    /// whether that was wrong.
+    pub(super) is_told: bool,
 }
 
 /// The states of zones, by [`zone_number`], and the nodes that have never been alive.
@@ -193,7 +196,12 @@ impl ZoneStates {
             bytes.extend(state.declared.to_le_bytes());
             bytes.extend(state.known.to_le_bytes());
             bytes.extend(state.past.to_le_bytes());
-            let flags = [state.is_failed, state.is_absent, state.has_formed];
+            let flags = [
+                state.is_failed,
+                state.is_absent,
+                state.has_formed,
+                state.is_told,
+            ];
             let flags = flags.iter().rev();
             bytes.push(flags.fold(0, |bits, flag| bits << 1 | u8::from(*flag)));
         }
@@ -229,6 +237,7 @@ impl ZoneStates {
                 is_failed: run[20] & 1 != 0,
                 is_absent: run[20] & 2 != 0,
                 has_formed: run[20] & 4 != 0,
+                is_told: run[20] & 8 != 0,
             };
             let last = first.checked_add(count.checked_sub(1)?)?;
             zone_of_number(map, first).zip(zone_of_number(map, last))?;

@@ -1,0 +1,93 @@
+//! What the other zones say about a split: how many nodes they have seen, and which zones they have told their ranks
+//! have failed.
+
+use std::collections::BTreeMap;
+
+use muster_protocol::planted::{self, Fault};
+
+use crate::tree::publication::Publication;
+use crate::tree::reach::{deepest, is_deeper};
+use crate::tree::settle::SIDE_DEADLINES;
+use crate::tree::{Tree, zone_number};
+
+impl Tree {
+    /// The other zones on the side of the local one, by number, and how often each has been outcast.
+    pub(super) fn side(&self) -> BTreeMap<u32, u32> {
+        let (base, above) = (&self.levels[0], &self.levels[1]);
+        let mut side = BTreeMap::new();
+        for (id, told) in &above.below_from {
+            let origin = above.origin(&self.map, *id);
+            let count = told.outcasts.get(&base.zone.level).map(|one| one.count);
+            if let Some(origin) = origin.filter(|origin| *origin != base.zone.number) {
+                let held = side.entry(origin).or_default();
+                *held = count.unwrap_or_default().max(*held);
+            }
+        }
+        side
+    }
+
+    /// Whether most zones of a side have become outcast since.
+    pub(super) fn is_side_outcast(&self, side: &BTreeMap<u32, u32>) -> bool {
+        if side.is_empty() {
+            return false;
+        }
+        let now = self.side();
+        let outcast = side
+            .iter()
+            .filter(|(zone, count)| now.get(zone).is_some_and(|now| now > count));
+        2 * outcast.count() > side.len()
+    }
+
+    /// The fall of the local side as a zone takes it that has just started: what members of the zone above tell of. If
+    /// none does, what is alive of the whole job.
+    ///
+    /// It counts only if no more than half of the job's nodes are alive now: otherwise those who tell come from the
+    /// weaker side of another split.
+    pub(super) fn fall_by_others(&self) -> (u32, u32) {
+        let base = self.levels[0].zone.level;
+        let told = self.levels[1].below_from.values();
+        let falls = told.filter_map(|told| told.outcasts.get(&base));
+        let (least, most) = deepest(falls.map(|outcast| (outcast.least, outcast.most)));
+        let alive = self
+            .count_nodes(|state| !state.is_failed)
+            .iter()
+            .sum::<u32>();
+        let nodes = self.map.directory().len() as u32;
+        match most {
+            _ if 2 * alive > nodes => (0, 0),
+            0 => (alive, nodes),
+            _ => (least, most),
+        }
+    }
+
+    /// Whether most zones that told their ranks that the base zone failed are stronger, for which it asks for a while.
+    ///
+    /// A zone that was cut off for a short time holds few of the others failed, or none, and counts them all as its
+    /// side, while all of them have declared it failed.
+    pub(super) fn is_overruled(&mut self) -> bool {
+        let until = self.overruled_since;
+        let until = until.map(|since| since.after(self.deadlines(SIDE_DEADLINES)));
+        if until.is_none_or(|until| self.now >= until) || planted::on(Fault::ShortCutForgotten) {
+            self.overruled_since = None;
+            return false;
+        }
+        let (base, above) = (self.levels[0].zone, &self.levels[1]);
+        let own = self.recent_fall();
+        let has_told = |told: &Publication| told.states.get(base).is_some_and(|one| one.is_told);
+        let mut judges: BTreeMap<u32, bool> = BTreeMap::new();
+        for (id, told) in above.below_from.iter().filter(|(_, told)| has_told(told)) {
+            let origin = above.origin(&self.map, *id);
+            let zone = origin.and_then(|number| above.child(number));
+            let Some(zone) = zone.filter(|zone| *zone != base) else {
+                continue;
+            };
+            let outcast = told.outcasts.get(&base.level).copied().unwrap_or_default();
+            let is_weaker = self.verdicts.contains_key(&zone_number(zone))
+                && !is_deeper(own, (outcast.least, outcast.most));
+            let is_stronger = 2 * outcast.least > outcast.most && !is_weaker;
+            *judges.entry(zone.number).or_default() |= is_stronger;
+        }
+        let stronger = judges.values().filter(|is_stronger| **is_stronger);
+        2 * stronger.count() > judges.len()
+    }
+}
