@@ -167,7 +167,7 @@ impl World {
     }
 }
 
-/// ZM-12, ZM-14.
+/// ZM-12.
 #[test]
 fn every_rank_learns_of_each_loss_in_any_zone() {
     let mut world = World::start("standard");
@@ -226,7 +226,7 @@ fn the_next_worker_of_a_supervisor_takes_up_its_roles() {
     world.expect_no_other_failure();
 }
 
-/// ZM-12: ranks of each zone are told the zones, their nodes and the states of these, as an operator is.
+/// ZM-12, ZM-13: ranks of each zone are told the zones, their nodes and the states of these, as an operator is.
 #[test]
 fn a_rank_is_told_the_zones_that_the_command_prints() {
     let mut world = World::start("standard");

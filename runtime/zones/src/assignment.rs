@@ -15,7 +15,8 @@ pub const GUARDS: usize = 2;
 pub struct ZoneRoles {
     /// Members that take part in the zone above. None in the highest zone.
     pub supervisors: Vec<NodeIndex>,
-    /// Members of the zone above, from other zones, that hold the view of this one. None for the highest zone.
+    /// Members of the zone above, from other zones, that declare this one failed if it sends no supervisor. None for
+    /// the highest zone.
     pub guards: Vec<NodeIndex>,
 }
 

@@ -19,7 +19,7 @@ pub enum Role {
     /// A member of a zone that takes part in the zone above, and reports its own zone there. In the zone membership
     /// paper the delegates of a zone report it, to supervisors from other zones.
     Supervisor = 2,
-    /// A member of the zone above, from another zone, that holds the zone's view.
+    /// A member of the zone above, from another zone, that declares the zone failed if it sends no supervisor.
     Guard = 3,
 }
 

@@ -68,7 +68,7 @@ fn all_are_right(setting: ZonedSetting, usual: std::ops::Range<u64>) {
     );
 }
 
-/// ZM-12, ZM-14.
+/// ZM-12.
 #[test]
 fn two_levels_survive_all_faults() {
     all_are_right(TWO_LEVELS, 0..4);

@@ -183,7 +183,7 @@ impl Tree {
     }
 
     /// When what may have led to a declaration that is known now began.
-    fn past(&self) -> Instant {
+    pub(super) fn past(&self) -> Instant {
         Instant(self.now.0.saturating_sub(self.deadlines(PAST_DEADLINES)))
     }
 
@@ -283,7 +283,11 @@ impl Tree {
                 back_since: None,
                 side: side.clone(),
             };
-            self.verdicts.entry(number).or_insert(verdict);
+            // One that was back and was declared failed again is judged anew.
+            match self.verdicts.get(&number) {
+                Some(held) if held.back_since.is_none() || state.declared <= held.declared => {}
+                _ => _ = self.verdicts.insert(number, verdict),
+            }
         }
     }
 
