@@ -93,12 +93,12 @@ pub(super) fn zone(tree: &Tree, path: &str) -> Value {
         return json!({ "error": format!("no zone {path} is known; see muster zones") });
     };
     let nodes = map.nodes_of(zone);
-    let told = |node| line(tree, node, &ranks(tree, node));
+    let ranks = ranks(tree);
     json!({
         "schema": "muster/zone/v1",
         "self": tree.base().name_of(tree.base().id()),
         "zone": path,
-        "nodes": nodes.into_iter().filter_map(told).collect::<Vec<_>>(),
+        "nodes": nodes.into_iter().filter_map(|node| line(tree, node, &ranks)).collect::<Vec<_>>(),
     })
 }
 
@@ -107,14 +107,7 @@ pub(super) fn zone(tree: &Tree, path: &str) -> Value {
 pub(super) fn outside(tree: &Tree) -> Option<Value> {
     let map = tree.map();
     let own = map.base_zone(tree.node()).filter(|_| tree.has_zones())?;
-    let mut lost: BTreeMap<u32, Vec<Value>> = BTreeMap::new();
-    for entry in tree.base().ledger() {
-        if let Some((_, fact)) = entry.rank_fact() {
-            let mut line = json!({});
-            tell_rank(&mut line, &fact);
-            lost.entry(entry.about_node()).or_default().push(line);
-        }
-    }
+    let reported = ranks(tree);
     let is_lost = |rank: &Value| rank["state"] == "failed" || rank["state"] == "hung";
     let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
     let (mut nodes, mut not_listed) = (Vec::new(), 0u64);
@@ -124,19 +117,19 @@ pub(super) fn outside(tree: &Tree) -> Option<Value> {
             continue;
         };
         *counts.entry(state_word(state)).or_default() += 1;
-        let ranks = lost.remove(&node.0).unwrap_or_default();
+        let mut ranks = reported.get(&node.0).into_iter().flatten();
         let is_well = matches!(state, NodeState::Alive | NodeState::Unknown);
-        match is_well && !ranks.iter().any(is_lost) {
+        match is_well && !ranks.any(is_lost) {
             true => {}
             false if nodes.len() == OUTSIDE_MAX => not_listed += 1,
-            false => nodes.extend(line(tree, node, &ranks)),
+            false => nodes.extend(line(tree, node, &reported)),
         }
     }
     Some(json!({ "counts": counts, "nodes": nodes, "not_listed": not_listed }))
 }
 
 /// What is known of a node: its state, and why.
-fn line(tree: &Tree, node: NodeIndex, ranks: &[Value]) -> Option<Value> {
+fn line(tree: &Tree, node: NodeIndex, ranks: &Ranks) -> Option<Value> {
     let name = tree.map().directory().name(node)?;
     let zone = tree.map().base_zone(node)?;
     let entry = tree.base().ledger_entry(LedgerKey::Node(node.0));
@@ -147,24 +140,23 @@ fn line(tree: &Tree, node: NodeIndex, ranks: &[Value]) -> Option<Value> {
         "state": state_word(state),
         "cause": entry.and_then(LedgerEntry::cause).map(cause_word),
         "exit_code": entry.filter(|_| state == NodeState::Left).map(LedgerEntry::exit_code),
-        "ranks": ranks,
+        "ranks": ranks.get(&node.0).map_or(&[][..], Vec::as_slice),
     }))
 }
 
-/// The ranks of a node of another zone whose state was reported.
-fn ranks(tree: &Tree, node: NodeIndex) -> Vec<Value> {
-    let entries = tree
-        .base()
-        .ledger()
-        .filter(|entry| entry.about_node() == node.0);
-    let facts = entries.filter_map(|entry| Some(entry.rank_fact()?.1));
-    facts
-        .map(|fact| {
+/// The ranks of other zones whose state was reported, by node.
+type Ranks = BTreeMap<u32, Vec<Value>>;
+
+fn ranks(tree: &Tree) -> Ranks {
+    let mut ranks = Ranks::new();
+    for entry in tree.base().ledger() {
+        if let Some((_, fact)) = entry.rank_fact() {
             let mut line = json!({});
             tell_rank(&mut line, &fact);
-            line
-        })
-        .collect()
+            ranks.entry(entry.about_node()).or_default().push(line);
+        }
+    }
+    ranks
 }
 
 /// What is known of a node of another zone, or of a rank there, by its name or number. `None` if there is none.
@@ -176,7 +168,7 @@ pub(super) fn why(tree: &Tree, name: &str) -> Option<Value> {
     };
     let number = name.parse().ok();
     let node = node.or_else(|| number.and_then(of_rank))?;
-    let mut value = line(tree, node, &ranks(tree, node))?;
+    let mut value = line(tree, node, &ranks(tree))?;
     value["schema"] = "muster/why/v1".into();
     value["evidence"] = Value::Array(Vec::new());
     value["explanation"] = explanation(&value, name).into();
