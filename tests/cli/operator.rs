@@ -316,7 +316,9 @@ fn members_are_selected_and_a_plugin_raises_no_false_alarm() {
     let (code, line, _) = admin.run(&["check", "--nagios", "--member", "x"]);
     assert_eq!(code, Some(3), "{line}");
     assert!(
-        line.starts_with("MUSTER UNKNOWN - wrong usage: ") && line.lines().count() == 1,
+        line.starts_with("MUSTER UNKNOWN - wrong usage: \"--member\": unknown option; ")
+            && line.contains("--members?")
+            && line.lines().count() == 1,
         "{line}"
     );
     let (code, ..) = admin.run(&["check", "--member", "x"]);

@@ -109,7 +109,8 @@ pub(super) fn is_plugin() -> bool {
 /// Reports wrong usage as a plugin must: with UNKNOWN. The usual exit code of wrong usage, 2, means CRITICAL for a
 /// plugin.
 pub(super) fn refuse_as_plugin(refusal: &Refusal) -> ExitCode {
-    let why = format!("{}: {}", refusal.what, refusal.why).replace(['\n', '|'], " ");
+    let why = format!("{}: {}; {}", refusal.what, refusal.why, refusal.remedy);
+    let why = why.replace(['\n', '|'], " ");
     println!("MUSTER UNKNOWN - wrong usage: {why}");
     ExitCode::from(3)
 }
