@@ -24,7 +24,7 @@ const MEMBER: [&str; 4] = ["--name", "n1", "--print-events", "plain"];
 #[test]
 fn each_wrong_input_is_named_with_its_reason() {
     let directory = tempfile::tempdir().unwrap();
-    let cases: [(&[&str], &[&str]); 15] = [
+    let cases: [(&[&str], &[&str]); 16] = [
         (&["--nonsense"], &["--nonsense", "--help"]),
         (&["--dir", "/tmp"], &["--dir", "--print-events"]),
         (&["--while-input"], &["--while-input", "--print-events"]),
@@ -42,6 +42,10 @@ fn each_wrong_input_is_named_with_its_reason() {
         (
             &["--zones", "4", "--nodes", "n[1-8]", "--minority", "hold"],
             &["2 zones", "--minority continue"],
+        ),
+        (
+            &["--zones", "4", "--nodes", "n[1-8]", "--protocol", "age"],
+            &["\"4\"", "age gossip", "--zones off"],
         ),
         (
             &[

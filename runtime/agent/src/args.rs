@@ -6,7 +6,8 @@ use muster_config::{
     AgentConfig, ConfigError, GossipConfig, GroupName, JobZones, JournalConfig, KeySource,
     MemberName, Minority, RailEntry, RailsDocument, SeedEntry, Stay, draw_seed, parse_journal_kb,
     parse_linger, parse_minority, parse_profile, parse_rails, parse_seeds, parse_zones,
-    participants_of_hosts, read_document, read_key, read_key_file, seeds_of_hosts, standing_key,
+    participants_of_hosts, read_document, read_key, read_key_file, refuse_zones, seeds_of_hosts,
+    standing_key,
 };
 use muster_fabric::PORT_DEFAULT;
 use muster_ipc::{AgentDirectory, DirectoryError, base_directory};
@@ -224,7 +225,7 @@ impl Args {
         let minority = parse_minority(&self.minority)?;
         let nodes = self.nodes.as_deref().or(self.hosts.as_deref());
         let zones = match is_gossip {
-            true => None,
+            true => refuse_zones(&self.zones)?,
             false => job_zones(&self.zones, nodes, minority)?,
         };
         let (mut seeds, mut contacts) = (Vec::new(), Vec::new());

@@ -32,7 +32,9 @@ pub use profile::{ProfileError, parse_profile};
 pub use rails::{RailEntry, RailsDocument, SUBJECTS, subject, switch_word};
 pub use unknown::{check_log, strange_settings, unknown_settings};
 pub use yaml::{DOCUMENT_MAX, YamlError};
-pub use zones::{JobZones, Topology, ZoneSourceError, ZoneSources, parse_topology, parse_zones};
+pub use zones::{
+    JobZones, Topology, ZoneSourceError, ZoneSources, parse_topology, parse_zones, refuse_zones,
+};
 
 use muster_fabric::{Nid, NidError, NidList};
 use muster_sys::file::{read_text, text_of};

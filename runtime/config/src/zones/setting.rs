@@ -28,6 +28,22 @@ pub struct JobZones {
     pub source: String,
 }
 
+/// Reads the setting of zones of an agent that cannot have any, as age gossip: always `None`.
+///
+/// # Errors
+/// A setting that asks for zones.
+pub fn refuse_zones(setting: &str) -> Result<Option<JobZones>, ConfigError> {
+    match setting {
+        "auto" | "" | "off" => Ok(None),
+        _ => Err(ConfigError::Zones {
+            text: setting.to_owned(),
+            why: "age gossip (--protocol age) has no zones; set --zones off, and give groups with the participants \
+                  (GROUP=NIDS)"
+                .to_owned(),
+        }),
+    }
+}
+
 /// Reads the setting of zones. `nodes` is the list of the job's nodes, if it is known. `None`: the job is one zone.
 ///
 /// # Errors
