@@ -19,4 +19,5 @@ mod replay;
 mod scribble;
 mod service;
 mod skew;
+mod split;
 mod zones;

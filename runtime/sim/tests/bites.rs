@@ -63,6 +63,7 @@ const ZONED: ZonedSetting = ZonedSetting {
     start_us: 0,
     faults: 8,
     has_cuts: true,
+    stops_outcasts: false,
 };
 
 /// A job with twenty zones.
@@ -89,6 +90,8 @@ fn is_of_zones(fault: Fault) -> bool {
             | Fault::CensusForgets
             | Fault::OutcastNotTold
             | Fault::ShortCutForgotten
+            | Fault::FailureRevoked
+            | Fault::OutcastGoesOn
     )
 }
 
@@ -99,6 +102,10 @@ fn hunt_zoned(fault: Fault) -> Option<String> {
         Fault::HandoverIgnored => THREE_LEVELS,
         // In a job of few zones a zone that is cut off notices at once.
         Fault::ShortCutForgotten => MANY_ZONES,
+        Fault::FailureRevoked | Fault::OutcastGoesOn => ZonedSetting {
+            stops_outcasts: true,
+            ..ZONED
+        },
         _ => ZONED,
     };
     let first = first_seed(fault);

@@ -71,11 +71,15 @@ pub enum Fault {
     OutcastNotTold,
     /// A zone that was cut off for a short time goes on, although all others have declared it failed.
     ShortCutForgotten,
+    /// A zone whose failure MPI was told counts as alive again when the cut ends.
+    FailureRevoked,
+    /// The nodes of an outcast zone go on, although their ranks have told MPI of failures.
+    OutcastGoesOn,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Self; 32] = [
+    pub const ALL: [Self; 34] = [
         Self::SkippedRefutation,
         Self::ForgottenHistory,
         Self::FinalityIgnored,
@@ -108,6 +112,8 @@ impl Fault {
         Self::CensusForgets,
         Self::OutcastNotTold,
         Self::ShortCutForgotten,
+        Self::FailureRevoked,
+        Self::OutcastGoesOn,
     ];
 
     /// Its name in lists and arguments.

@@ -39,8 +39,11 @@ pub(crate) struct ZonesArgs {
     /// Nodes die, leave and start again, but none is cut off or stopped.
     #[arg(long)]
     no_cuts: bool,
+    /// Nodes that are outcast stop, as those do whose ranks tell their MPI of failures.
+    #[arg(long)]
+    stop: bool,
     /// Measure the start and single losses instead, with our parameters and those of the zone membership paper.
-    #[arg(long, conflicts_with_all = ["faults", "loss", "no_cuts", "story", "threads"])]
+    #[arg(long, conflicts_with_all = ["faults", "loss", "no_cuts", "stop", "story", "threads"])]
     study: bool,
     /// Number of seeds [default: 100, with --study 3].
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
@@ -93,6 +96,7 @@ pub(super) fn main(args: &ZonesArgs) -> Result<(), CliError> {
         start_us: u64::from(args.start_ms) * 1000,
         faults: args.faults as usize,
         has_cuts: !args.no_cuts,
+        stops_outcasts: args.stop,
     };
     let map = setting.map().map_err(|error| {
         let sizes = format!("{} nodes in zones of {}", args.nodes, args.zone);

@@ -70,7 +70,10 @@ pub fn run_zoned(setting: ZonedSetting, seed: u64) -> ZonedReport {
         world.run(QUIET_US);
         let differences = world.differences(4);
         world.violations.extend(differences);
-        let kept = world.kept(4);
+        let kept = match setting.stops_outcasts {
+            true => world.taken_back(4),
+            false => world.kept(4),
+        };
         world.violations.extend(kept);
     } else {
         let missing = world.why_not_formed();

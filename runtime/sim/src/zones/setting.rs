@@ -22,6 +22,8 @@ pub struct ZonedSetting {
     pub faults: usize,
     /// Whether zones are cut off, and nodes stop for a while; otherwise nodes only die, leave and start again.
     pub has_cuts: bool,
+    /// Whether nodes that are outcast stop, as those do whose ranks tell their MPI of failures.
+    pub stops_outcasts: bool,
 }
 
 impl ZonedSetting {

@@ -12,6 +12,7 @@ const TWO_LEVELS: ZonedSetting = ZonedSetting {
     start_us: 0,
     faults: 8,
     has_cuts: true,
+    stops_outcasts: false,
 };
 
 /// Three levels: 16 zones of 6 nodes, below four zones.
@@ -24,6 +25,7 @@ const THREE_LEVELS: ZonedSetting = ZonedSetting {
     start_us: 0,
     faults: 8,
     has_cuts: false,
+    stops_outcasts: false,
 };
 
 fn number(name: &str) -> Option<u64> {
@@ -99,6 +101,19 @@ fn three_levels_survive_all_faults() {
         ..THREE_LEVELS
     };
     all_are_right(setting, 0..4);
+}
+
+/// ZM-12. Nodes that are outcast stop, alone or with their zones: no node that goes on was told that another has failed
+/// that goes on too, or that one is alive again that it was told has failed.
+#[test]
+fn outcast_zones_stop_where_mpi_was_told() {
+    let setting = ZonedSetting {
+        nodes: 48,
+        zone: 6,
+        stops_outcasts: true,
+        ..TWO_LEVELS
+    };
+    all_are_right(setting, 0..12);
 }
 
 /// ZM-12. The nodes of a job start over three seconds, fifty deadlines: no node is failed that has not started, and no

@@ -6,14 +6,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use muster_protocol::{Input, KeyHandle, LedgerKey, MemberId, NodeState, Phase};
+use muster_protocol::{Input, KeyHandle, LedgerKey, MemberId, NodeState, Phase, Policy};
 
 use crate::directory::NodeIndex;
 use crate::map::ZoneId;
 use crate::roles::{Role, choose};
 use crate::tree::level::{Child, Level};
 use crate::tree::publication::{BELOW_KEY, CONTACTS_MAX, OUTSIDE_KEY, Outcast, Publication};
-use crate::tree::states::ZoneState;
+use crate::tree::states::{ZoneState, ancestors};
 use crate::tree::supervision::FORM_DEADLINES;
 use crate::tree::{Tree, TreeEvent};
 
@@ -83,6 +83,7 @@ impl Tree {
         self.settle_contradictions();
         self.settle();
         self.tell_outcasts();
+        self.stop_if_due();
     }
 
     /// Publishes, in the zone at this level, what the local node knows about the others as a member of the zone above.
@@ -299,18 +300,23 @@ impl Tree {
         if self.told == states {
             return;
         }
+        let zones: Vec<ZoneId> = states.iter(&self.map).map(|(zone, _)| zone).collect();
+        let failed_before: Vec<_> = zones.iter().map(|zone| self.has_failed(*zone)).collect();
         let before = core::mem::replace(&mut self.told, states);
-        let changed = self.told.iter(&self.map).filter(|(zone, state)| {
-            let before = before.get(*zone);
-            before.is_none_or(|before| before.is_failed != state.is_failed)
-        });
-        let changed: Vec<(ZoneId, ZoneState)> = changed.collect();
-        for (zone, state) in changed {
-            let state = match state.is_failed {
-                true => NodeState::Failed,
-                false => NodeState::Alive,
+        self.keep_failed();
+        for (zone, had_failed) in zones.into_iter().zip(failed_before) {
+            let has_failed = self.has_failed(zone);
+            let is_below_failed = || {
+                let mut above = ancestors(&self.map, zone);
+                above.any(|above| self.has_failed(above) == Some(true))
             };
-            self.tell(TreeEvent::Zone { zone, state });
+            if has_failed != had_failed && !(has_failed == Some(true) && is_below_failed()) {
+                let state = match has_failed {
+                    Some(true) => NodeState::Failed,
+                    _ => NodeState::Alive,
+                };
+                self.tell(TreeEvent::Zone { zone, state });
+            }
         }
         self.note_missing(&before);
         let nodes = before
@@ -335,15 +341,19 @@ impl Tree {
         let counts: BTreeMap<u8, u32> = counts
             .map(|(level, outcast)| (*level, outcast.count))
             .collect();
-        let Some(before) = self.outcasts_told.replace(counts.clone()) else {
+        let before = match self.outcasts_told.replace(counts.clone()) {
+            Some(before) => before,
+            // Those nodes of the zone that run are about to stop.
+            None if self.config.policy == Policy::Stop => BTreeMap::new(),
             // What happened before the local node started.
-            return;
+            None => return,
         };
         for (level, count) in counts {
             let is_new = before.get(&level).copied().unwrap_or_default() < count;
             let zone = self.map.zones_of(self.node).nth(usize::from(level));
-            if let Some(zone) = zone.filter(|_| is_new) {
+            if let Some(zone) = zone.filter(|_| is_new && !self.is_stopping()) {
                 self.tell(TreeEvent::Outcast { zone });
+                self.stop_soon();
             }
         }
     }

@@ -25,7 +25,7 @@ const _: () = assert!(FORM_DEADLINES + FIND_DEADLINES < ABSENT_DEADLINES);
 /// that are alive may be absent for a moment.
 const FOLLOW_DEADLINES: u64 = 4;
 /// A member that joins a zone has found its other members after this many deadlines.
-const FIND_DEADLINES: u64 = 2;
+pub(super) const FIND_DEADLINES: u64 = 2;
 
 impl Tree {
     /// When a zone below this level may have to be declared failed, a guard be followed that declares it so, or its
@@ -65,6 +65,11 @@ impl Tree {
         self.follow_members(level);
         self.invite(level);
         self.declare(level);
+        for child in self.levels[level].children.values_mut() {
+            if child.state.is_failed {
+                child.below.fail();
+            }
+        }
         self.count_declarations(level);
     }
 
@@ -177,15 +182,18 @@ impl Tree {
             });
         for (number, below, outcast, has_formed) in below.collect::<Vec<_>>() {
             if let Some(child) = self.levels[level].children.get_mut(&number) {
-                child.below = below;
+                child.below.replace(below);
                 child.state.has_formed = has_formed && level == 1;
                 child.state.known = outcast.known;
                 child.state.past = outcast.past;
             }
         }
         let has_formed = level == 1 && self.levels[0].has_formed;
+        let outcast = self.levels[level - 1].outcast;
         if let Some(child) = self.levels[level].children.get_mut(&own) {
             child.state.has_formed = has_formed;
+            child.state.known = outcast.known;
+            child.state.past = outcast.past;
         }
     }
 
@@ -266,7 +274,7 @@ impl Tree {
             self.levels[level].is_new_until = Instant::default();
         }
         let was_new = self.is_new(level);
-        if was_new && self.now < self.levels[level].is_new_until {
+        if was_new && self.is_new_still(level) {
             return;
         }
         self.levels[level].is_new_until = Instant::default();
@@ -313,7 +321,8 @@ impl Tree {
             .filter(|(_, child)| child.state.declared > 0);
         let states = declared.filter_map(|(number, child)| {
             let number = zone_number(current.child(*number)?);
-            let is_told = self.verdicts.contains_key(&number);
+            let verdict = self.verdicts.get(&number);
+            let is_told = verdict.is_some_and(|verdict| !verdict.is_settled);
             Some((
                 number,
                 ZoneState {

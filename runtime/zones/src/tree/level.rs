@@ -1,6 +1,6 @@
 //! One level of a tree: the local node's membership in one zone.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use muster_protocol::{Engine, Instant, MemberId, MemberView};
 
@@ -46,6 +46,8 @@ pub(super) struct Level {
     /// Until when it is open whether the nodes of the zone below have all just started: if so, declarations that it has
     /// failed are older than it. 0 if that is known.
     pub(super) is_new_until: Instant,
+    /// The zones below whose members have been in the view while that was open.
+    pub(super) met: BTreeSet<u32>,
     /// The zone below that each member in the view comes from, with its id, as of the last review. None at level 0.
     pub(super) origins: Vec<(MemberId, u32)>,
     /// The zones below that have been alive, by number. None at level 0.
@@ -79,6 +81,7 @@ impl Level {
             seeds_later: Vec::new(),
             meet_at: Instant::NEVER,
             is_new_until: Instant::default(),
+            met: BTreeSet::new(),
             origins: Vec::new(),
             children: BTreeMap::new(),
             below_from: BTreeMap::new(),
@@ -96,6 +99,11 @@ impl Level {
         self.engine
             .members()
             .filter(|member| member.state().in_view())
+    }
+
+    /// Whether all members in the view come from this zone below.
+    pub(super) fn is_alone(&self, below: u32) -> bool {
+        self.origins.iter().all(|(_, number)| *number == below)
     }
 
     /// Finds the zone below that each member in the view comes from. Names are looked up only of new members.

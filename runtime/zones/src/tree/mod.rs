@@ -13,7 +13,7 @@
 //!   that (`census`, `publication`, `states`). What they know outlives them.
 //! - *Split.* A zone that was cut off holds the rest of the job failed, and the rest holds it failed. When they meet,
 //!   the views of the zones above merge. The nodes of zones that were on the weaker side are told that they are outcast
-//!   (`settle`); the other side notices nothing.
+//!   (`settle`); the other side notices nothing. Where MPI was told of failures they stop (`stop`).
 //! - *Attributes* of nodes of other zones are copies that supervisors make (`relay`).
 //!
 //! The tree has the interface of an engine: inputs with the time, frames to send, events. Frames name their zone, by
@@ -36,6 +36,7 @@ mod relay;
 mod settle;
 mod side;
 mod states;
+mod stop;
 mod supervision;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -149,6 +150,10 @@ pub struct Tree {
     contradicted: BTreeMap<u32, Instant>,
     /// How often the zones of this node were outcast, by level, as far as the host was told.
     outcasts_told: Option<BTreeMap<u8, u32>>,
+    /// Zones that stay failed for the host, by number: with policy "stop".
+    stays_failed: BTreeSet<u32>,
+    /// When the local node stops, as its zone is outcast.
+    stops_at: Instant,
     now: Instant,
     review_at: Instant,
 }
@@ -260,6 +265,8 @@ impl Tree {
             formed: BTreeSet::new(),
             contradicted: BTreeMap::new(),
             outcasts_told: None,
+            stays_failed: BTreeSet::new(),
+            stops_at: Instant::NEVER,
             now: Instant::default(),
             review_at: Instant::NEVER,
         }
@@ -332,6 +339,10 @@ impl Tree {
                 self.for_all(input)
             }
             Input::Unreachable(member) | Input::Ask(member) => self.for_engines_of(member, input),
+            Input::Policy(policy) => {
+                self.set_policy(policy);
+                self.levels[0].engine.handle(now, input)
+            }
             _ => self.levels[0].engine.handle(now, input),
         }
     }
@@ -366,6 +377,8 @@ impl Tree {
                 let alive = zones.map(|zone| u32::from(zone == self.levels[0].zone));
                 self.reach.set(before, alive.collect());
                 self.is_reach_dirty = true;
+            } else {
+                self.reach.overslept(gap_us);
             }
             for level in &mut self.levels {
                 for child in level.children.values_mut() {
@@ -504,7 +517,7 @@ impl Tree {
             let state = member.map(|member| member.state()).or_else(remembered);
             return Some(state.unwrap_or(NodeState::Unknown));
         }
-        let is_failed = |zone| self.told.get(zone).is_some_and(|state| state.is_failed);
+        let is_failed = |zone| self.has_failed(zone) == Some(true);
         let state = remembered().unwrap_or_else(|| match self.told.get(zone) {
             Some(_) if !self.told.missing.contains(&node.0) => NodeState::Alive,
             _ => NodeState::Unknown,
@@ -543,6 +556,8 @@ impl Tree {
                     EventKind::Minority { .. } | EventKind::Majority { .. } => {
                         self.is_reach_dirty = true;
                     }
+                    // The host was told when its zone became outcast.
+                    EventKind::Outcast if self.is_stopping() => {}
                     _ if level == 0 => self.tell(TreeEvent::Base(event)),
                     _ => {}
                 }
@@ -577,7 +592,9 @@ impl Tree {
     /// How many nodes of each base zone are alive as far as the local node knows, in zones of these states.
     fn count_nodes(&self, counts: impl Fn(ZoneState) -> bool) -> Vec<u32> {
         let base = &self.levels[0];
-        let counts = |zone| self.told.get(zone).is_none_or(&counts);
+        // A zone that stays failed is about to stop, or has.
+        let stays_failed = |zone| self.stays_failed.contains(&zone_number(zone));
+        let counts = |zone| !stays_failed(zone) && self.told.get(zone).is_none_or(&counts);
         let alive = |zone: ZoneId| {
             let mut path = core::iter::once(zone).chain(states::ancestors(&self.map, zone));
             let is_alive = self.told.get(zone).is_some() && path.all(counts);

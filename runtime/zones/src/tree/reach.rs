@@ -66,6 +66,13 @@ impl Reach {
         });
     }
 
+    /// The local node was stopped for so long: what it saw before is as recent as if it had not been.
+    pub(super) fn overslept(&mut self, gap_us: u64) {
+        for change in &mut self.changes {
+            change.at = change.at.after(gap_us);
+        }
+    }
+
     /// Takes a fall that others have seen before the local node started.
     pub(super) fn note_fall(&mut self, now: Instant, (least, most): (u32, u32)) {
         let held = self.told.map_or((0, 0), |(_, least, most)| (least, most));

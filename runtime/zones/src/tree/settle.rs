@@ -11,13 +11,15 @@
 //! noticed it: if it was declared failed, and those who told their ranks so are stronger, it is outcast. `side` has
 //! both rules.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use muster_protocol::planted::{self, Fault};
 
 use crate::map::ZoneId;
+use crate::tree::guard::FIND_DEADLINES;
 use crate::tree::publication::Outcast;
 use crate::tree::reach::{deepest, is_deeper};
+use crate::tree::supervision::NEW_DEADLINES;
 use crate::tree::{Instant, Tree};
 
 /// How many deadlines before and after a verdict the nodes that are alive count for the strength of a side.
@@ -43,8 +45,18 @@ pub(super) struct ZoneVerdict {
     most: u32,
     /// Since when the zone is there again.
     back_since: Option<Instant>,
+    /// Whether it was settled when the zone was back. It is kept for a while, since views that merge may hold the zone
+    /// failed again for a moment.
+    pub(super) is_settled: bool,
     /// The other zones on the side of the local one, and how often each had been outcast at the time.
     side: BTreeMap<u32, u32>,
+}
+
+impl ZoneVerdict {
+    /// Whether the zone is still failed, or is back and the verdict is not settled.
+    fn is_open(&self) -> bool {
+        !self.is_settled || self.back_since.is_none()
+    }
 }
 
 impl Tree {
@@ -56,7 +68,7 @@ impl Tree {
             return self.verdicts.clear();
         }
         self.notice_old_zone();
-        let told = self.verdicts.len();
+        let told = self.count_open();
         self.note_verdicts();
         let base = self.levels[0].zone;
         let own = self.levels[0].outside.outcasts.get(&base.level);
@@ -74,8 +86,9 @@ impl Tree {
         }
         own.is_old |= self.levels[1].is_new_until == Instant::default();
         let falls = self.verdicts.values();
+        let falls = falls.filter(|one| one.is_open());
         (own.least, own.most) = deepest(falls.map(|verdict| (verdict.least, verdict.most)));
-        if self.verdicts.len() != told {
+        if self.count_open() != told {
             self.levels[1].is_dirty = true;
         }
         if core::mem::replace(&mut self.levels[0].outcast, own) != own {
@@ -87,6 +100,23 @@ impl Tree {
     /// Whether the nodes of the zone below this level may all have just started.
     pub(super) fn is_new(&self, level: usize) -> bool {
         self.levels[level].is_new_until != Instant::default()
+    }
+
+    /// Whether the members of other zones may still know more about the past of the zone below this level than the
+    /// local node. If it loses one of those zones, what is declared from then on is about the present.
+    pub(super) fn is_new_still(&mut self, level: usize) -> bool {
+        let below = self.levels[level - 1].zone.number;
+        let until = self.now.after(self.deadlines(NEW_DEADLINES));
+        let (now, above) = (self.now, &mut self.levels[level]);
+        let others = above.origins.iter().map(|(_, number)| *number);
+        let others: BTreeSet<u32> = others.filter(|number| *number != below).collect();
+        let has_lost = !above.met.is_subset(&others);
+        above.met.extend(others);
+        let has_met = !above.met.is_empty();
+        if !has_met && now >= above.is_new_until {
+            above.is_new_until = until;
+        }
+        !has_met || (!has_lost && now < above.is_new_until)
     }
 
     /// Finds out whether the nodes of the base zone have all just started: another supervisor knows that they have not.
@@ -107,10 +137,11 @@ impl Tree {
             let outcast = told.outcasts.get(&base.zone.level);
             outcast.is_some_and(|outcast| outcast.is_old)
         });
-        if !is_old && self.now < above.is_new_until {
+        if !is_old && self.is_new_still(1) {
             return;
         }
         if !is_old {
+            let (base, above) = (&self.levels[0], &self.levels[1]);
             let child = above.children.get(&base.zone.number);
             let declared = child.map_or(0, |child| child.state.declared);
             let outcast = &mut self.levels[0].outcast;
@@ -118,6 +149,17 @@ impl Tree {
             outcast.past = outcast.past.max(declared);
         }
         self.levels[1].is_new_until = Instant::default();
+    }
+
+    fn count_open(&self) -> usize {
+        let verdicts = self.verdicts.values();
+        verdicts.filter(|verdict| verdict.is_open()).count()
+    }
+
+    /// Whether the ranks were told that a zone has failed, and the two sides have not met since.
+    pub(super) fn is_on_other_side(&self, zone: ZoneId) -> bool {
+        let verdict = self.verdicts.get(&super::zone_number(zone));
+        verdict.is_some_and(ZoneVerdict::is_open)
     }
 
     /// Settles the verdicts on zones that are there again. Returns whether one was wrong and the local side weaker.
@@ -144,7 +186,7 @@ impl Tree {
             let is_weak =
                 self.is_weak(verdict.least, verdict.most) || self.is_side_outcast(&verdict.side);
             let is_open = !is_weak && since.is_some_and(|since| now < since.after(side_us));
-            if since.is_some() && is_known && !is_open {
+            if since.is_some() && is_known && !is_open && !verdict.is_settled {
                 settled.push(number);
                 was_weak |= is_weak && state.past < verdict.declared;
             }
@@ -152,11 +194,13 @@ impl Tree {
         for (number, since) in back {
             if let Some(verdict) = self.verdicts.get_mut(&number) {
                 verdict.back_since = since;
+                verdict.is_settled |= settled.contains(&number);
             }
         }
-        for number in settled {
-            self.verdicts.remove(&number);
-        }
+        self.verdicts.retain(|_, verdict| {
+            let is_late = |since: Instant| now >= since.after(known_us);
+            !verdict.is_settled || !verdict.back_since.is_some_and(is_late)
+        });
         was_weak
     }
 
@@ -237,25 +281,28 @@ impl Tree {
         let split_us = self.deadlines(SPLIT_DEADLINES);
         let since = Instant(self.now.0.saturating_sub(split_us));
         let (mut least, mut most) = self.fall(since);
-        for verdict in self.verdicts.values_mut() {
-            let is_recent = self.now <= verdict.at.after(split_us);
-            if is_recent && is_deeper((least, most), (verdict.least, verdict.most)) {
-                (verdict.least, verdict.most) = (least, most);
-            }
-        }
-        // A new supervisor has not seen the split: those before it have.
-        let base = self.levels[0].zone;
-        let known = self.levels[0].outside.outcasts.get(&base.level);
         if self.is_new(1) {
             let seen = self.fall_by_others();
             if is_deeper(seen, (least, most)) {
                 (least, most) = seen;
             }
         }
-        if let Some(known) =
-            known.filter(|known| is_deeper((known.least, known.most), (least, most)))
-        {
-            (least, most) = (known.least, known.most);
+        for verdict in self.verdicts.values_mut() {
+            let is_recent = self.now <= verdict.at.after(split_us);
+            if is_recent && is_deeper((least, most), (verdict.least, verdict.most)) {
+                (verdict.least, verdict.most) = (least, most);
+            }
+        }
+        // A new supervisor does not know when the zones failed. Those before it do.
+        let is_new = self.now
+            < self.levels[1]
+                .began_at
+                .after(self.deadlines(FIND_DEADLINES));
+        let base = self.levels[0].zone.level;
+        let known = self.levels[0].outside.outcasts.get(&base);
+        let known = known.map(|known| (known.least, known.most));
+        if let Some(known) = known.filter(|known| is_new && is_deeper(*known, (least, most))) {
+            (least, most) = known;
         }
         let failed = self
             .told
@@ -281,6 +328,7 @@ impl Tree {
                 least,
                 most,
                 back_since: None,
+                is_settled: false,
                 side: side.clone(),
             };
             // One that was back and was declared failed again is judged anew.
@@ -303,8 +351,7 @@ impl Tree {
             level: 0,
             number: 0,
         };
-        let has_first =
-            self.levels[0].zone == first || !self.verdicts.contains_key(&super::zone_number(first));
+        let has_first = self.levels[0].zone == first || !self.is_on_other_side(first);
         match (2 * least).cmp(&most) {
             _ if most == 0 => false,
             core::cmp::Ordering::Less => true,

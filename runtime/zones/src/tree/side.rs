@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 
 use muster_protocol::planted::{self, Fault};
 
+use crate::tree::Tree;
 use crate::tree::publication::Publication;
 use crate::tree::reach::{deepest, is_deeper};
 use crate::tree::settle::SIDE_DEADLINES;
-use crate::tree::{Tree, zone_number};
 
 impl Tree {
     /// The other zones on the side of the local one, by number, and how often each has been outcast.
@@ -44,9 +44,10 @@ impl Tree {
     /// It counts only if no more than half of the job's nodes are alive now: otherwise those who tell come from the
     /// weaker side of another split.
     pub(super) fn fall_by_others(&self) -> (u32, u32) {
-        let base = self.levels[0].zone.level;
-        let told = self.levels[1].below_from.values();
-        let falls = told.filter_map(|told| told.outcasts.get(&base));
+        let (base, above) = (self.levels[0].zone, &self.levels[1]);
+        let is_other = |id| above.origin(&self.map, id) != Some(base.number);
+        let told = above.below_from.iter().filter(|(id, _)| is_other(**id));
+        let falls = told.filter_map(|(_, told)| told.outcasts.get(&base.level));
         let (least, most) = deepest(falls.map(|outcast| (outcast.least, outcast.most)));
         let alive = self
             .count_nodes(|state| !state.is_failed)
@@ -87,8 +88,8 @@ impl Tree {
                 continue;
             };
             let outcast = told.outcasts.get(&base.level).copied().unwrap_or_default();
-            let is_weaker = self.verdicts.contains_key(&zone_number(zone))
-                && !is_deeper(own, (outcast.least, outcast.most));
+            let is_weaker =
+                self.is_on_other_side(zone) && !is_deeper(own, (outcast.least, outcast.most));
             let is_stronger = 2 * outcast.least > outcast.most && !is_weaker;
             *judges.entry(zone.number).or_default() |= is_stronger;
         }

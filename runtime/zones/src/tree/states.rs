@@ -58,6 +58,21 @@ impl ZoneStates {
         self.missing.extend(other.missing);
     }
 
+    /// The zone above these has failed, and they with it.
+    pub(super) fn fail(&mut self) {
+        for state in self.zones.values_mut() {
+            state.is_failed = true;
+        }
+    }
+
+    /// Takes what is said now about the same part of the job. Zones that had failed and are not mentioned, still have:
+    /// not all of them are back.
+    pub(super) fn replace(&mut self, now: Self) {
+        self.zones.retain(|_, state| state.is_failed);
+        self.zones.extend(now.zones);
+        self.missing = now.missing;
+    }
+
     /// What this and what another member says about the same part of the job, `zone`, or all but its own zone. A zone
     /// has failed, and a node is missing, if both say so: one may not know better yet, or may be on the weaker side of
     /// a split of a zone in between.

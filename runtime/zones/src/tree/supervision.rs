@@ -27,7 +27,7 @@ const SPARE_DEADLINES: u64 = 20;
 /// Most addresses that are tried to find the zone above.
 const SEEDS: usize = 64;
 /// A declaration that a zone has failed that is known after so many deadlines is older than its first supervisor.
-const NEW_DEADLINES: u64 = 20;
+pub(super) const NEW_DEADLINES: u64 = 20;
 
 impl Tree {
     pub(super) fn deadlines(&self, count: u64) -> u64 {
@@ -81,6 +81,10 @@ impl Tree {
         let next = levels.fold(self.next_settlement(), Instant::min);
         let next = next.min(self.next_lost()).min(self.next_contradiction());
         let next = next.min(self.invited_until());
+        let next = match self.base().phase() {
+            Phase::Running => next.min(self.stops_at),
+            _ => next,
+        };
         // A step that could not be done now is tried again.
         match next <= self.now {
             true => self.now.after(self.config.heartbeat_us),
@@ -169,7 +173,10 @@ impl Tree {
         }
         let mut above = Level::new(zone, engine.into(), self.now);
         above.seeds_later = later;
-        if !self.levels[level].has_outside {
+        let outside = &self.levels[level].outside;
+        let is_old = outside.outcasts.get(&0).is_some_and(|known| known.is_old);
+        // Those who were supervisors of a base zone before may have started just before they failed.
+        if !self.levels[level].has_outside || (level == 0 && !is_old) {
             above.is_new_until = self.now.after(self.deadlines(NEW_DEADLINES));
         }
         if !planted::on(Fault::HandoverIgnored) {
@@ -195,12 +202,13 @@ impl Tree {
     /// Tries more addresses if nobody has answered at those that were published.
     pub(super) fn look_further(&mut self, level: usize) {
         let own = self.levels[level - 1].zone.number;
-        let mut origins = self.levels[level].origins.iter();
-        let is_alone = origins.all(|(_, number)| *number == own);
         let at = self.levels[level]
             .began_at
             .after(self.deadlines(ALONE_DEADLINES));
-        if self.levels[level].seeds_later.is_empty() || !is_alone || self.now < at {
+        if self.levels[level].seeds_later.is_empty()
+            || !self.levels[level].is_alone(own)
+            || self.now < at
+        {
             return;
         }
         let now = self.now;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use muster_protocol::{EventKind, Instant, NodeState, Phase};
+use muster_protocol::{EventKind, Instant, NodeState, Phase, Policy};
 use muster_zones::{NodeIndex, Tree, TreeEvent, ZoneId};
 
 use super::{ZonedNode, ZonedWorld};
@@ -73,6 +73,7 @@ impl ZonedWorld {
                 "{at} node {observer} is in a minority while the job starts"
             ));
         }
+        self.check_return(observer, event);
         let failed: Vec<usize> = match event {
             TreeEvent::Node {
                 node,
@@ -100,6 +101,9 @@ impl ZonedWorld {
             let at = self.now();
             self.verdicts.push(Verdict { observer, zone, at });
         }
+        let now = self.now();
+        let told = failed.iter().map(|node| (*node, now));
+        self.node_mut(observer).told_failed.extend(told);
         let wrong = failed
             .into_iter()
             .find(|node| self.is_wrong(observer, *node));
@@ -109,6 +113,37 @@ impl ZonedWorld {
                 "{at} node {observer} reported that node {node} failed ({event:?}): it runs, or has not started yet"
             ));
         }
+    }
+
+    /// Where nodes stop that are outcast, none is told to be alive again after it was told to have failed.
+    fn check_return(&mut self, observer: usize, event: TreeEvent) {
+        let nodes = match event {
+            TreeEvent::Node { node, .. } => vec![node],
+            TreeEvent::Zone { zone, .. } => self.map().nodes_of(zone),
+            _ => return,
+        };
+        let held = |node: &NodeIndex| self.tree(observer)?.node_state(*node);
+        let back = nodes.into_iter();
+        let back = back.filter(|node| held(node) == Some(NodeState::Alive));
+        let is_same = |node: &usize| {
+            let told = self.node(observer).told_failed.get(node);
+            told.is_some_and(|told| self.is_back(observer, *node, *told))
+        };
+        let wrong = back.map(|node| node.0 as usize).find(is_same);
+        if let Some(node) = wrong.filter(|_| self.policy == Policy::Stop) {
+            let at = self.at();
+            self.violations.push(format!(
+                "{at} node {observer} was told that node {node} is alive again: it had not started anew"
+            ));
+        }
+    }
+
+    /// Whether a node that was told to have failed at this time, ran then. One that fails and starts again may be
+    /// reported late, the more so to one that starts meanwhile.
+    fn is_back(&self, observer: usize, node: usize, at: Instant) -> bool {
+        let (observer, node) = (self.node(observer), self.node(node));
+        node.ended_at
+            .is_none_or(|ended| node.started_at.after(LATE_US) < at && observer.started_at <= ended)
     }
 
     fn is_wrong(&self, observer: usize, node: usize) -> bool {
@@ -140,7 +175,7 @@ impl ZonedWorld {
         let cuts = self
             .excuses
             .iter()
-            .filter(|cut| cut.is_cut && cut.holds(now));
+            .filter(|cut| cut.is_cut && self.may_have_met(cut));
         let cuts: Vec<&Excuse> = cuts.collect();
         let mut alone = cuts.iter().map(core::slice::from_ref);
         let is_smaller = cuts.iter().any(|cut| cut.is_on_smaller_side(node));
@@ -153,6 +188,13 @@ impl ZonedWorld {
             || self.has_no_majority(&cuts, node)
     }
 
+    /// Whether the sides of a cut may have met just now. Where nodes stop that are outcast it happens once, and may be
+    /// late.
+    fn may_have_met(&self, cut: &Excuse) -> bool {
+        let now = self.now();
+        cut.holds(now) || (self.policy == Policy::Stop && now >= cut.since)
+    }
+
     /// Whether the part of the job that these cuts left a node in has no majority of the nodes that ran shortly before.
     fn has_no_majority(&self, cuts: &[&Excuse], node: usize) -> bool {
         let Some(since) = cuts.iter().map(|cut| cut.since).min() else {
@@ -160,13 +202,21 @@ impl ZonedWorld {
         };
         let past = Instant(since.0.saturating_sub(PAST_US));
         let is_beside = |other: usize| cuts.iter().all(|cut| cut.inside[other] == cut.inside[node]);
+        // A node that stopped for a while looked as if it had died.
+        let pauses = self.excuses.iter();
+        let pauses: Vec<&Excuse> = pauses
+            .filter(|pause| !pause.is_cut && pause.until >= past)
+            .collect();
+        let was_paused = |node: usize| pauses.iter().any(|pause| pause.inside[node]);
         let (mut part, mut all) = (0, 0);
         for other in 0..self.len() {
             let ZonedNode { tree, ended_at, .. } = self.node(other);
             let has_ended = ended_at.is_some_and(|at| at >= past);
-            let runs = tree.is_some();
+            let runs = tree
+                .as_ref()
+                .is_some_and(|tree| tree.phase() == Phase::Running);
             all += usize::from(runs || has_ended);
-            part += usize::from(runs && !has_ended && is_beside(other));
+            part += usize::from(runs && !has_ended && !was_paused(other) && is_beside(other));
         }
         2 * part <= all
     }
@@ -203,11 +253,13 @@ impl ZonedWorld {
                 .flat_map(move |tree| self.states_of(observer, tree))
         });
         // Of a node that left in its last moment the others may know no more than that it is gone.
-        let is_true = |node: usize, held: NodeState| {
-            held == truth[node] || (held == NodeState::Failed && truth[node] == NodeState::Left)
+        let is_true = |observer: usize, node: usize, held: NodeState| match held {
+            NodeState::Failed => matches!(truth[node], NodeState::Failed | NodeState::Left),
+            NodeState::Unknown => self.is_forgotten(observer, node),
+            _ => held == truth[node],
         };
         states
-            .filter(|(_, node, held)| !is_true(*node, *held))
+            .filter(|(observer, node, held)| !is_true(*observer, *node, *held))
             .map(|(observer, node, held)| {
                 let is = truth[node];
                 format!(
@@ -216,6 +268,22 @@ impl ZonedWorld {
             })
             .take(count)
             .collect()
+    }
+
+    /// Whether all nodes that run in the smallest zone above base zones with these two nodes in it, have started after
+    /// the second had ended: nobody there remembers it.
+    fn is_forgotten(&self, observer: usize, node: usize) -> bool {
+        let zones = |node: usize| self.map().zones_of(NodeIndex(node as u32));
+        let mut common = zones(observer).filter(|zone| zone.level > 0);
+        let Some(zone) = common.find(|zone| zones(node).any(|other| other == *zone)) else {
+            return false;
+        };
+        let ended_at = self.node(node).ended_at;
+        let others = self.map().nodes_of(zone).into_iter();
+        let mut others = others.map(|other| other.0 as usize);
+        others.all(|other| {
+            self.truth(other) != NodeState::Alive || ended_at < Some(self.node(other).started_at)
+        })
     }
 
     /// Zones that both sides of a split keep: a node has reported that one of them failed, and neither that
@@ -247,6 +315,22 @@ impl ZonedWorld {
             ))
         });
         kept.take(count).collect()
+    }
+
+    /// Nodes that go on though one that goes on too was told that they have failed: its ranks have told their MPI so.
+    /// At most `count`.
+    pub(crate) fn taken_back(&self, count: usize) -> Vec<String> {
+        let runs = |node: &usize| self.truth(*node) == NodeState::Alive;
+        let told = (0..self.len()).filter(runs).flat_map(|observer| {
+            let told = self.node(observer).told_failed.iter();
+            told.map(move |(node, at)| (observer, *node, *at))
+        });
+        let back =
+            told.filter(|(observer, node, at)| runs(node) && self.is_back(*observer, *node, *at));
+        let back = back.map(|(observer, node, at)| {
+            format!("node {observer} was told at {at:?} that node {node} failed: both go on")
+        });
+        back.take(count).collect()
     }
 
     fn states_of(

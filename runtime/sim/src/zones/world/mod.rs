@@ -3,10 +3,10 @@
 mod checks;
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
 
-use muster_protocol::{Config, EventKind, Input, Instant, Phase};
+use muster_protocol::{Config, EventKind, Input, Instant, Phase, Policy};
 use muster_zones::{NodeIndex, Tree, TreeConfig, TreeEvent, ZoneId, ZoneMap};
 
 use super::fault::ZonedFault;
@@ -36,6 +36,8 @@ pub(super) struct ZonedNode {
     pub(super) started_at: Instant,
     /// When it was last told that it, or a zone of it, is outcast.
     pub(super) outcast_at: Option<Instant>,
+    /// The nodes that it was told have failed, and when last.
+    pub(super) told_failed: BTreeMap<usize, Instant>,
     /// When it last died or left.
     pub(super) ended_at: Option<Instant>,
     paused_until: Option<Instant>,
@@ -70,6 +72,7 @@ pub(super) struct ZonedWorld {
     map: Arc<ZoneMap>,
     contacts: Arc<Vec<Vec<u8>>>,
     timing: Timing,
+    policy: Policy,
     network: Network,
     chance: Chance,
     now: Instant,
@@ -105,6 +108,10 @@ impl ZonedWorld {
             map,
             contacts: Arc::new(contacts),
             timing: setting.timing,
+            policy: match setting.stops_outcasts {
+                true => Policy::Stop,
+                false => Policy::Rejoin,
+            },
             network,
             chance: Chance::new(seed),
             now: START,
@@ -140,6 +147,7 @@ impl ZonedWorld {
         let mut config = Config::new(&name, &self.contacts[node], self.timing.profile);
         self.timing.configure(&mut config);
         config.key = Some(KEY);
+        config.policy = self.policy;
         config.incarnation = self.now.0 * 1000;
         config.first_sequence = self.now.0;
         config.random_seed = self.chance.between(0, u64::MAX - 1);
@@ -159,6 +167,7 @@ impl ZonedWorld {
         entry.has_left = false;
         entry.started_at = self.now;
         entry.outcast_at = None;
+        entry.told_failed.clear();
         entry.paused_until = None;
         entry.inbox.clear();
         self.touch(node, Input::Wake);
@@ -178,6 +187,10 @@ impl ZonedWorld {
 
     pub(super) fn node(&self, node: usize) -> &ZonedNode {
         &self.nodes[node]
+    }
+
+    fn node_mut(&mut self, node: usize) -> &mut ZonedNode {
+        &mut self.nodes[node]
     }
 
     pub(super) fn tree(&self, node: usize) -> Option<&Tree> {
@@ -311,6 +324,11 @@ impl ZonedWorld {
             }
         }
         self.buffer = buffer;
+        if tree.phase() == Phase::Stopped
+            && self.nodes[node].ended_at < Some(self.nodes[node].started_at)
+        {
+            self.nodes[node].ended_at = Some(now);
+        }
         let events: Vec<TreeEvent> = core::iter::from_fn(|| tree.poll_event()).collect();
         let timeout = tree.poll_timeout().max(now.after(1));
         self.nodes[node].tree = Some(tree);
@@ -400,11 +418,14 @@ impl ZonedWorld {
             .filter(|node| self.nodes[*node].tree.is_some())
             .collect();
         for node in running {
+            let runs = self.runs(node);
             let entry = &mut self.nodes[node];
             // A node that was leaving has left, if its zone has heard of it.
             entry.tree = None;
             entry.alarm = None;
-            entry.ended_at = Some(self.now);
+            if runs || entry.ended_at.is_none() {
+                entry.ended_at = Some(self.now);
+            }
         }
     }
 
