@@ -54,7 +54,6 @@ impl Split {
                     .then_some(())
             },
         );
-        split.ranks().for_each(|rank| drop(rank.take_passed()));
         Some(split)
     }
 
@@ -68,10 +67,6 @@ impl Split {
         let zones = zones["zones"].as_array().into_iter().flatten();
         let known = zones.filter_map(|zone| zone["supervisors"].as_array());
         known.map(Vec::len).sum::<usize>() == NODES
-    }
-
-    fn ranks(&self) -> impl Iterator<Item = &Rank> {
-        self.ranks.iter().flatten()
     }
 
     fn of(&self, node: usize) -> &Rank {
@@ -98,6 +93,8 @@ impl Split {
             .collect();
         let lists: Vec<&[&str]> = events.iter().map(<[&str; 3]>::as_slice).collect();
         self.of(node).await_each(&lists);
+        // What was before, the start of these nodes for instance, is not of interest.
+        drop(self.of(node).take_passed());
     }
 
     /// Cuts the third zone off until both sides have told their ranks, and waits until its ranks are told that they are

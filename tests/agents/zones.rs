@@ -233,6 +233,14 @@ fn a_rank_is_told_the_zones_that_the_command_prints() {
     for node in [1, ZONE + 1, NODES] {
         world.expect_same_zones(node);
     }
+    let admin = world.admin(1);
+    let why = |node: &str| admin.json(&["why", node])["zone"].clone();
+    let zones = [
+        admin.json(&["members"])["zone"].clone(),
+        why("n2"),
+        why("n5"),
+    ];
+    assert_eq!(zones, ["z1", "z1", "z2"]);
     let (lost, left) = (ZONE + 2, 2 * ZONE);
     world.lose_node(lost);
     world.expect(&[&["EVENT", "NodeFailed", &format!("node=n{lost}")]]);

@@ -18,9 +18,11 @@ pub fn answer(question: &Question, known: &Sources<'_>) -> Value {
         Question::Zone(path) => zones::zone(known.tree, path),
         Question::Why(name) => {
             let elsewhere = || zones::why(known.tree, name);
-            why(engine, name, now)
-                .or_else(elsewhere)
-                .unwrap_or_else(|| unknown(name))
+            let own = why(engine, name, now).map(|mut value| {
+                value["zone"] = zones::own(known.tree).into();
+                value
+            });
+            own.or_else(elsewhere).unwrap_or_else(|| unknown(name))
         }
         Question::Rails => rails::rails(fabric, known.rail_retry, known.choice),
         Question::Rail { net, index } => rails::one(fabric, *net, *index),
@@ -61,6 +63,7 @@ fn members(known: &Sources<'_>) -> Value {
     json!({
         "schema": "muster/members/v1",
         "self": engine.name_of(engine.id()),
+        "zone": zones::own(known.tree),
         "alive": engine.live(),
         "outcast": is_outcast(engine),
         "members": members,

@@ -102,6 +102,13 @@ pub(super) fn zone(tree: &Tree, path: &str) -> Value {
     })
 }
 
+/// The zone of the answering node. `None` in a job of one zone.
+pub(super) fn own(tree: &Tree) -> Option<&str> {
+    let own = tree.map().base_zone(tree.node());
+    own.filter(|_| tree.has_zones())
+        .map(|zone| tree.map().path(zone))
+}
+
 /// The nodes of other zones, as part of the answer about members: their number in each state, and those that are
 /// neither alive nor unknown or have a failed or hung rank, at most [`OUTSIDE_MAX`]. `None` in a job of one zone.
 pub(super) fn outside(tree: &Tree) -> Option<Value> {

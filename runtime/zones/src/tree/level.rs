@@ -9,6 +9,12 @@ use crate::map::{ZoneId, ZoneMap};
 use crate::tree::publication::{Outcast, Publication};
 use crate::tree::states::{ZoneState, ZoneStates};
 
+/// A declaration that a zone has failed that is known after so many deadlines is older than its first supervisor.
+pub(super) const NEW_DEADLINES: u64 = 10;
+/// A zone is lost if it is missing for so many deadlines: it takes longer until others may have declared the local zone
+/// failed.
+pub(super) const LOST_DEADLINES: u64 = 4;
+
 /// A zone below, as the members of the zone above see it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Child {
@@ -48,6 +54,8 @@ pub(super) struct Level {
     pub(super) is_new_until: Instant,
     /// The zones below whose members have been in the view while that was open.
     pub(super) met: BTreeSet<u32>,
+    /// Since when one of them is missing.
+    pub(super) lost_since: Option<Instant>,
     /// The zone below that each member in the view comes from, with its id, as of the last review. None at level 0.
     pub(super) origins: Vec<(MemberId, u32)>,
     /// The zones below that have been alive, by number. None at level 0.
@@ -82,6 +90,7 @@ impl Level {
             meet_at: Instant::NEVER,
             is_new_until: Instant::default(),
             met: BTreeSet::new(),
+            lost_since: None,
             origins: Vec::new(),
             children: BTreeMap::new(),
             below_from: BTreeMap::new(),

@@ -17,9 +17,9 @@ use muster_protocol::planted::{self, Fault};
 
 use crate::map::ZoneId;
 use crate::tree::guard::FIND_DEADLINES;
+use crate::tree::level::{LOST_DEADLINES, NEW_DEADLINES};
 use crate::tree::publication::Outcast;
 use crate::tree::reach::{deepest, is_deeper};
-use crate::tree::supervision::NEW_DEADLINES;
 use crate::tree::{Instant, Tree};
 
 /// How many deadlines before and after a verdict the nodes that are alive count for the strength of a side.
@@ -103,20 +103,25 @@ impl Tree {
     }
 
     /// Whether the members of other zones may still know more about the past of the zone below this level than the
-    /// local node. If it loses one of those zones, what is declared from then on is about the present.
+    /// local node. If it loses one of those zones for a while, what is declared from then on is about the present.
     pub(super) fn is_new_still(&mut self, level: usize) -> bool {
         let below = self.levels[level - 1].zone.number;
         let until = self.now.after(self.deadlines(NEW_DEADLINES));
+        let lost_us = self.deadlines(LOST_DEADLINES);
+        let lost_at = |since: Option<Instant>| since.map_or(Instant::NEVER, |at| at.after(lost_us));
         let (now, above) = (self.now, &mut self.levels[level]);
         let others = above.origins.iter().map(|(_, number)| *number);
         let others: BTreeSet<u32> = others.filter(|number| *number != below).collect();
-        let has_lost = !above.met.is_subset(&others);
+        above.lost_since = match above.met.is_subset(&others) {
+            true => None,
+            false => above.lost_since.or(Some(now)),
+        };
         above.met.extend(others);
         let has_met = !above.met.is_empty();
         if !has_met && now >= above.is_new_until {
             above.is_new_until = until;
         }
-        !has_met || (!has_lost && now < above.is_new_until)
+        !has_met || now < above.is_new_until.min(lost_at(above.lost_since))
     }
 
     /// Finds out whether the nodes of the base zone have all just started: another supervisor knows that they have not.

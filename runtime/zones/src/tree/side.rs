@@ -91,7 +91,8 @@ impl Tree {
             let is_weaker =
                 self.is_on_other_side(zone) && !is_deeper(own, (outcast.least, outcast.most));
             let is_stronger = 2 * outcast.least > outcast.most && !is_weaker;
-            *judges.entry(zone.number).or_default() |= is_stronger;
+            // One that has just started may not know how many its zone had lost.
+            *judges.entry(zone.number).or_insert(true) &= is_stronger;
         }
         let stronger = judges.values().filter(|is_stronger| **is_stronger);
         2 * stronger.count() > judges.len()

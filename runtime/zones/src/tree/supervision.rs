@@ -13,7 +13,7 @@ use crate::directory::NodeIndex;
 use crate::limits::SUPERVISORS;
 use crate::map::ZoneId;
 use crate::roles::{CANDIDATES, Role, candidates, choose};
-use crate::tree::level::Level;
+use crate::tree::level::{LOST_DEADLINES, Level, NEW_DEADLINES};
 use crate::tree::{Tree, TreeEvent, zone_config};
 
 /// A zone whose view is not complete counts as formed after this many deadlines, if the view has not changed for two.
@@ -26,8 +26,6 @@ const ALONE_DEADLINES: u64 = 10;
 const SPARE_DEADLINES: u64 = 20;
 /// Most addresses that are tried to find the zone above.
 const SEEDS: usize = 64;
-/// A declaration that a zone has failed that is known after so many deadlines is older than its first supervisor.
-pub(super) const NEW_DEADLINES: u64 = 20;
 
 impl Tree {
     pub(super) fn deadlines(&self, count: u64) -> u64 {
@@ -69,7 +67,10 @@ impl Tree {
             };
             let found_by = self.found_by(level);
             let heard_by = self.heard_by(level);
-            let ahead = [further, found_by, heard_by, level.is_new_until]
+            let lost_at = level.lost_since.map_or(Instant::NEVER, |since| {
+                since.after(self.deadlines(LOST_DEADLINES))
+            });
+            let ahead = [further, found_by, heard_by, level.is_new_until, lost_at]
                 .into_iter()
                 .filter(|at| *at > self.now);
             let next = ahead.fold(forms.min(spare), Instant::min);
