@@ -440,6 +440,7 @@ impl EventLoop {
             ("log_lines_lost", log::lost()),
             ("zone_events_lost", self.tree.events_lost()),
             ("zone_copies_refused", self.tree.copies_refused()),
+            ("zone_reports_refused", self.tree.reports_refused()),
             (
                 "questions_unanswered",
                 self.admin_endpoint

@@ -44,10 +44,11 @@ impl EventLoop {
                 self.lifetime.is_outcast = true;
                 self.tell_of_job(EventKind::Outcast)
             }
-            TreeEvent::Minority { reached, of } => {
-                let held = false;
-                self.tell_of_job(EventKind::Minority { reached, of, held })
-            }
+            TreeEvent::Minority { reached, of } => self.tell_of_job(EventKind::Minority {
+                reached,
+                of,
+                held: false,
+            }),
             TreeEvent::Majority { reached, of } => {
                 self.tell_of_job(EventKind::Majority { reached, of })
             }
@@ -119,8 +120,7 @@ impl EventLoop {
     }
 
     fn tell(&mut self, node: NodeIndex, event: &Event) -> io::Result<bool> {
-        let name = self.tree.map().directory().name(node);
-        let name = name.unwrap_or_default();
+        let name = self.tree.map().directory().name(node).unwrap_or_default();
         let Some(job) = &mut self.job else {
             printer::print_elsewhere(event, &name)?;
             return Ok(false);

@@ -136,8 +136,9 @@ impl Tree {
         }
         let value = publication.encode();
         let input = Input::Publish { key, value: &value };
-        if level.engine.handle(now, input).is_ok() {
-            publications.insert(own, publication);
+        match level.engine.handle(now, input) {
+            Ok(()) => _ = publications.insert(own, publication),
+            Err(_) => self.reports_refused += 1,
         }
     }
 

@@ -117,6 +117,7 @@ pub struct Tree {
     /// Events that were dropped because the host did not take those before them.
     events_lost: u64,
     copies_refused: u64,
+    reports_refused: u64,
     /// When the ranks of the base zone are published.
     ranks_due: Instant,
     /// The lateness that the host expects of itself.
@@ -248,6 +249,7 @@ impl Tree {
             events: VecDeque::new(),
             events_lost: 0,
             copies_refused: 0,
+            reports_refused: 0,
             ranks_due: Instant::NEVER,
             lateness_us: 0,
             is_minority: false,
@@ -413,6 +415,13 @@ impl Tree {
     #[must_use]
     pub fn events_lost(&self) -> u64 {
         self.events_lost
+    }
+
+    /// How often the census could not be published: the engine of a zone refused it, as it is too large or the memory
+    /// for attributes is full.
+    #[must_use]
+    pub fn reports_refused(&self) -> u64 {
+        self.reports_refused
     }
 
     /// The latest time for the next `handle` with [`Input::Wake`].

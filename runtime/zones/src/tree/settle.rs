@@ -299,14 +299,14 @@ impl Tree {
             }
         }
         // A new supervisor does not know when the zones failed. Those before it do.
-        let is_new = self.now
-            < self.levels[1]
-                .began_at
-                .after(self.deadlines(FIND_DEADLINES));
+        let begins_until = self.levels[1].began_at;
+        let begins_until = begins_until.after(self.deadlines(FIND_DEADLINES));
         let base = self.levels[0].zone.level;
         let known = self.levels[0].outside.outcasts.get(&base);
         let known = known.map(|known| (known.least, known.most));
-        if let Some(known) = known.filter(|known| is_new && is_deeper(*known, (least, most))) {
+        if let Some(known) =
+            known.filter(|known| self.now < begins_until && is_deeper(*known, (least, most)))
+        {
             (least, most) = known;
         }
         let failed = self
@@ -338,7 +338,8 @@ impl Tree {
             };
             // One that was back and was declared failed again is judged anew.
             match self.verdicts.get(&number) {
-                Some(held) if held.back_since.is_none() || state.declared <= held.declared => {}
+                Some(held) if state.declared <= held.declared => {}
+                Some(held) if held.back_since.is_none() && !held.is_settled => {}
                 _ => _ = self.verdicts.insert(number, verdict),
             }
         }
