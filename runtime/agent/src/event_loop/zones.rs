@@ -53,12 +53,8 @@ impl EventLoop {
                 self.tell_of_job(EventKind::Majority { reached, of })
             }
             TreeEvent::Promoted { zone } | TreeEvent::Demoted { zone } => {
-                let path = self.tree.map().path(zone);
-                info!(
-                    zone = path,
-                    ?event,
-                    "this node's part in a zone above has changed"
-                );
+                let zone = self.tree.map().path(zone);
+                info!(zone, ?event, "this node's part in a zone above has changed");
                 Ok(false)
             }
         }
