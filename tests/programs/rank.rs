@@ -228,20 +228,20 @@ fn talk(client: &Client, socket: &UdpSocket, (rank, port): (u32, u16), is_rough:
             continue;
         };
         turn += 1;
-        let came = &mut came[..size];
+        let mut came = came[..size].to_vec();
         if is_rough {
             match turn % 5 {
                 0 => came[turn % size] ^= 1,
-                1 => kept = came.to_vec(),
-                2 => came.copy_from_slice(&kept),
+                1 => kept.clone_from(&came),
+                2 => came.clone_from(&kept),
                 3 => came.fill(turn as u8),
                 _ => {}
             }
         }
         let cut = if is_rough && turn % 7 == 0 {
-            size / 2
+            came.len() / 2
         } else {
-            size
+            came.len()
         };
         let _ = client.piggyback_deliver(rank, &came[..cut]);
     }
