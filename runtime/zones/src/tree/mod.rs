@@ -151,8 +151,8 @@ pub struct Tree {
     contradicted: BTreeMap<u32, Instant>,
     /// How often the zones of this node were outcast, by level, as far as the host was told.
     outcasts_told: Option<BTreeMap<u8, u32>>,
-    /// Zones that stay failed for the host, by number: with policy "stop".
-    stays_failed: BTreeSet<u32>,
+    /// Zones that stay failed for the host, by number, and how often they had been declared so: with policy "stop".
+    stays_failed: BTreeMap<u32, u32>,
     /// When the local node stops, as its zone is outcast.
     stops_at: Instant,
     now: Instant,
@@ -267,7 +267,7 @@ impl Tree {
             formed: BTreeSet::new(),
             contradicted: BTreeMap::new(),
             outcasts_told: None,
-            stays_failed: BTreeSet::new(),
+            stays_failed: BTreeMap::new(),
             stops_at: Instant::NEVER,
             now: Instant::default(),
             review_at: Instant::NEVER,
@@ -602,7 +602,7 @@ impl Tree {
     fn count_nodes(&self, counts: impl Fn(ZoneState) -> bool) -> Vec<u32> {
         let base = &self.levels[0];
         // A zone that stays failed is about to stop, or has.
-        let stays_failed = |zone| self.stays_failed.contains(&zone_number(zone));
+        let stays_failed = |zone| self.stays_failed.contains_key(&zone_number(zone));
         let counts = |zone| !stays_failed(zone) && self.told.get(zone).is_none_or(&counts);
         let alive = |zone: ZoneId| {
             let mut path = core::iter::once(zone).chain(states::ancestors(&self.map, zone));

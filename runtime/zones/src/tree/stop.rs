@@ -30,8 +30,13 @@ impl Tree {
         }
         for (number, state) in &self.told.zones {
             if state.is_failed {
-                self.stays_failed.insert(*number);
-            } else if state.past >= state.declared {
+                let declared = self.stays_failed.entry(*number).or_default();
+                *declared = state.declared.max(*declared);
+            } else if self
+                .stays_failed
+                .get(number)
+                .is_some_and(|declared| state.past >= *declared)
+            {
                 self.stays_failed.remove(number);
             }
         }
@@ -40,7 +45,7 @@ impl Tree {
     /// Whether a zone has failed as far as the host is told; `None` if it was never alive.
     pub(super) fn has_failed(&self, zone: ZoneId) -> Option<bool> {
         let state = self.told.get(zone)?;
-        Some(state.is_failed || self.stays_failed.contains(&zone_number(zone)))
+        Some(state.is_failed || self.stays_failed.contains_key(&zone_number(zone)))
     }
 
     /// A zone of the local node is outcast: the node stops soon, if that is its policy.
