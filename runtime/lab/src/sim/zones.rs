@@ -150,14 +150,16 @@ pub(super) fn main(args: &ZonesArgs) -> Result<(), CliError> {
     };
     let why = failed.violations.first().cloned().unwrap_or_default();
     let hint = format!(
-        "reproduce with muster sim zones --nodes {} --zone {} --above {} --faults {} --loss {}{} --first {} --seeds 1 \
-         --story",
+        "reproduce with muster sim zones --nodes {} --zone {} --above {} --faults {} --loss {} --start-ms {}{}{} --first \
+         {} --seeds 1 --story",
         args.nodes,
         args.zone,
         args.above,
         args.faults,
         args.loss,
+        args.start_ms,
         if args.no_cuts { " --no-cuts" } else { "" },
+        if args.stop { " --stop" } else { "" },
         failed.seed
     );
     let what = format!("sim zones: seed {}", failed.seed);
