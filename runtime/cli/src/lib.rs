@@ -102,7 +102,7 @@ enum Command {
     Export(document::ExportArgs),
     /// Replace the configuration by an exported one.
     Import(document::ImportArgs),
-    /// Plan the zones of a large job.
+    /// Show the zones of a job, or plan those of a large one.
     Zones(zones::ZonesArgs),
     /// Launch an MPI job that continues after the loss of ranks and nodes.
     Run(muster_launch::command::RunArgs),

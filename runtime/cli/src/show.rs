@@ -237,12 +237,23 @@ pub(super) fn note_unwatched(members: &[Value]) -> String {
     }
 }
 
-/// The notes below the table: why HEARD is old, which members are unreachable, and why.
+/// The nodes of other zones, in numbers: they are not in the table. Empty in a job of one zone.
+fn note_outside(outside: &Value) -> String {
+    let counts = outside["counts"].as_object().into_iter().flatten();
+    let counts = counts.map(|(state, number)| format!("{number} {state}"));
+    let counts: Vec<String> = counts.collect();
+    match counts.is_empty() {
+        true => String::new(),
+        false => format!("\nother zones: {} (muster zones)\n", counts.join(", ")),
+    }
+}
+
+/// The notes below the table: the nodes of other zones, why HEARD is old, and which members are unreachable.
 fn notes(answer: &Value) -> String {
     let unwatched = note_unwatched(array(answer, "members"));
     let notes = obstacles(answer).into_iter();
     let notes = notes.map(|one| format!("\n{}\n  remedy: {}\n", one.found, one.remedy));
-    unwatched + &notes.collect::<String>()
+    note_outside(&answer["outside"]) + &unwatched + &notes.collect::<String>()
 }
 
 fn members_table(answer: &Value) -> String {
@@ -285,6 +296,14 @@ mod tests {
             member("n5", "alive", 9.0),
         ];
         assert!(note_unwatched(&old).starts_with("\nn[3-4]: HEARD is older"));
+    }
+
+    #[test]
+    fn the_nodes_of_other_zones_are_counted_below_the_table() {
+        assert_eq!(note_outside(&Value::Null), "");
+        let outside = json!({ "counts": { "alive": 1, "failed": 2 }, "nodes": [] });
+        let expected = "\nother zones: 1 alive, 2 failed (muster zones)\n";
+        assert_eq!(note_outside(&outside), expected);
     }
 
     #[test]
