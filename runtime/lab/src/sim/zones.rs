@@ -150,8 +150,8 @@ pub(super) fn main(args: &ZonesArgs) -> Result<(), CliError> {
     };
     let why = failed.violations.first().cloned().unwrap_or_default();
     let hint = format!(
-        "reproduce with muster sim zones --nodes {} --zone {} --above {} --faults {} --loss {} --start-ms {}{}{} --first \
-         {} --seeds 1 --story",
+        "reproduce with muster sim zones --nodes {} --zone {} --above {} --faults {} --loss {} \
+         --start-ms {}{}{} --first {} --seeds 1 --story",
         args.nodes,
         args.zone,
         args.above,
