@@ -454,8 +454,9 @@ typedef struct muster_event {
     uint64_t lost;           /* of MUSTER_EVENT_OVERFLOW: events lost, 0 if it cannot be known */
     uint64_t key_hash;       /* of MUSTER_EVENT_ATTRIBUTE: muster_key_hash of the key */
     uint32_t count;          /* of MUSTER_EVENT_GROUP_FAILED: how many nodes failed; of _MINORITY
-                                and _MAJORITY: how many are on this side, this one included */
-    uint32_t total;          /* of these: of how many nodes */
+                                and _MAJORITY: how many are on this side, this one included; of
+                                _NODE_REFUSED: the value of this node */
+    uint32_t total;          /* of these: of how many nodes; the value of the other node */
 } muster_event_t;
 
 #define MUSTER_EVENT_INIT \

@@ -3,6 +3,7 @@
 use muster_tests::admin::Admin;
 use muster_tests::{Member, Members, program, until};
 use rustix::process::Signal;
+use serde_json::Value;
 use std::net::UdpSocket;
 use std::path::Path;
 use std::process::Command;
@@ -127,13 +128,13 @@ fn an_operator_sees_the_failed_member_and_the_evidence() {
         explanation.contains("was declared failed (silence on every rail)"),
         "{explanation}"
     );
-    let json: serde_json::Value = serde_json::from_str(&ask(&["members", "-o", "json"])).unwrap();
+    let json: Value = serde_json::from_str(&ask(&["members", "-o", "json"])).unwrap();
     assert_eq!(
         (&json["schema"], &json["self"]),
         (&"muster/members/v1".into(), &"n1".into())
     );
     assert_eq!(json["alive"], 3);
-    let rails: serde_json::Value = serde_json::from_str(&ask(&["rails", "-o", "json"])).unwrap();
+    let rails: Value = serde_json::from_str(&ask(&["rails", "-o", "json"])).unwrap();
     assert_eq!(rails["rails"].as_array().map(Vec::len), Some(2));
     // A title, two rails, and below them the findings of the pairs with the failed member.
     let findings = rails["findings"].as_array().map_or(0, Vec::len);
@@ -249,6 +250,39 @@ fn a_failed_rack_is_reported_after_its_members() {
     }
 }
 
+/// Members that were given different lists of nodes have different zones. They refuse each other, and name the digests
+/// that `muster zones plan` prints, also if by these lists they are in different zones. Row AG-05.
+#[test]
+fn a_member_with_other_zones_is_refused_with_both_digests() {
+    let directory = tempfile::tempdir().unwrap();
+    let seeds = "127.61.201.1@udp0 127.61.201.5@udp0";
+    let lists = ["n[1-8]", "n[1-12]"];
+    let start = |index: usize, nodes: &str| {
+        let rail = format!("127.61.201.{index}@udp0");
+        let arguments = [
+            "--rail", &rail, "--seed", seeds, "--nodes", nodes, "--zones", "4",
+        ];
+        Member::start(directory.path(), &format!("n{index}"), &arguments)
+    };
+    let digests = lists.map(|nodes| {
+        let sizes = ["--one-zone-max", "4", "--zone-size", "4", "-o", "json"];
+        let mut plan = Command::new(program("muster"));
+        plan.args(["zones", "plan", "--nodes", nodes]).args(sizes);
+        let plan = plan.output().unwrap();
+        assert!(plan.status.success(), "{plan:?}");
+        let plan: Value = serde_json::from_slice(&plan.stdout).unwrap();
+        plan["digest"].as_str().unwrap()[..8].to_owned()
+    });
+    let (one, other) = (start(1, lists[0]), start(5, lists[1]));
+    let [short, long] = &digests;
+    assert_eq!(one.next_line(), format!("REFUSED n5 zones {short} {long}"));
+    assert_eq!(
+        other.next_line(),
+        format!("REFUSED n1 zones {long} {short}")
+    );
+    assert!(one.leave() && other.leave());
+}
+
 /// Two members of one job with different settings: each names the other and the setting, and neither accepts
 /// the other. Row AG-05.
 #[test]
@@ -261,8 +295,8 @@ fn a_member_with_other_settings_is_refused_by_name() {
         Member::start(directory.path(), &format!("n{index}"), &arguments)
     };
     let (one, other) = (start(1, "standard"), start(2, "quiet"));
-    assert_eq!(one.next_line(), "REFUSED n2 heartbeat_us");
-    assert_eq!(other.next_line(), "REFUSED n1 heartbeat_us");
+    assert_eq!(one.next_line(), "REFUSED n2 heartbeat_us 20000 200000");
+    assert_eq!(other.next_line(), "REFUSED n1 heartbeat_us 200000 20000");
     assert_eq!(one.pending_lines(), [""; 0]);
     assert!(one.leave() && other.leave());
 }

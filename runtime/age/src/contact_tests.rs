@@ -6,7 +6,7 @@ use super::{Age, AgeConfig};
 use muster_wire::event::EventKind;
 use muster_wire::identity::MemberId;
 use muster_wire::interface::Input;
-use muster_wire::parameter::Parameter;
+use muster_wire::parameter::{Difference, Parameter};
 use muster_wire::reject::Reject;
 use muster_wire::time::Instant;
 
@@ -31,7 +31,7 @@ fn parameters_travel_after_every_start() {
             }
             world.run(6);
             for (index, other) in [(0, 1), (1, 0)] {
-                let told = world.told(index, EventKind::Refused { parameter }, other);
+                let told = world.refusals(index, parameter, other);
                 assert_eq!(told, again, "by {index}, after {wait} cycles");
                 assert!(!world.engine(index).is_gossiping());
                 assert_eq!(world.engine(index).live(), 1);
@@ -76,10 +76,15 @@ fn a_difference_in_a_reply_is_told_to_the_other_side() {
     // The answer of the wrong one ends there.
     assert_eq!(ask(&mut wrong, now, &mut right), Err(Reject::Stopped));
     assert!(right.poll_transmit(now, &mut [0; 1500]).is_none());
-    let refused = EventKind::Refused {
-        parameter: Parameter::Interval,
-    };
-    for engine in [&mut right, &mut wrong] {
+    for (engine, own, other) in [
+        (&mut right, INTERVAL_US as u32, 300_000),
+        (&mut wrong, 300_000, INTERVAL_US as u32),
+    ] {
+        let refused = EventKind::Refused(Difference {
+            parameter: Parameter::Interval,
+            own,
+            other,
+        });
         let kinds: Vec<EventKind> = core::iter::from_fn(|| engine.poll_event())
             .map(|event| event.kind)
             .filter(|kind| *kind != EventKind::NodeUp)

@@ -6,7 +6,7 @@ use muster_wire::counters::Counters;
 use muster_wire::evidence::Observation;
 use muster_wire::identity::{MemberId, Version};
 use muster_wire::interface::{MemberView, Phase, Target};
-use muster_wire::parameter::Parameter;
+use muster_wire::parameter::Difference;
 
 impl Age {
     /// All members heard of, in the order of ids, the local one too.
@@ -122,12 +122,12 @@ impl Age {
         self.is_running
     }
 
-    /// The member because of which gossip stopped, and the parameter that differs.
+    /// The member because of which gossip stopped, and what differs.
     #[must_use]
-    pub fn refused(&self) -> Option<(MemberId, Parameter)> {
+    pub fn refused(&self) -> Option<(MemberId, Difference)> {
         self.refused
             .as_ref()
-            .map(|(id, _, parameter)| (*id, *parameter))
+            .map(|(id, _, difference)| (*id, *difference))
     }
 
     /// Number of cycles begun.

@@ -48,7 +48,7 @@ use muster_wire::event::{Event, EventKind};
 use muster_wire::evidence::ObservationKind;
 use muster_wire::identity::{MemberId, Version};
 use muster_wire::interface::{Input, Phase, Told};
-use muster_wire::parameter::Parameter;
+use muster_wire::parameter::Difference;
 use muster_wire::reject::Reject;
 use muster_wire::replay::ReplayGuard;
 use muster_wire::settings::ConfigError;
@@ -109,7 +109,7 @@ pub struct Age {
     asked_for: Option<u32>,
     /// The address of the last frame to a member that is no participant.
     verify_address: Vec<u8>,
-    refused: Option<(MemberId, String, Parameter)>,
+    refused: Option<(MemberId, String, Difference)>,
     events: VecDeque<Event>,
     counters: Counters,
     sequence: u64,

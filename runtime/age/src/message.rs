@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use muster_wire::codec::{Full, Malformed, Reader, Writer};
 use muster_wire::frame::Header;
 use muster_wire::identity::{ADDRESS_MAX, MemberId};
-use muster_wire::parameter::Parameter;
+use muster_wire::parameter::{Difference, Parameter};
 
 /// Most messages put together at a time: as many as a participant has receive buffers.
 const ASSEMBLIES_MAX: usize = 4;
@@ -35,14 +35,22 @@ pub(super) struct Parameters<'a> {
 
 impl Parameters<'_> {
     /// The first parameter that differs.
-    pub(super) fn difference(&self, other: &Parameters<'_>) -> Option<Parameter> {
+    pub(super) fn difference(&self, other: &Parameters<'_>) -> Option<Difference> {
         if self.interval_us != other.interval_us {
-            Some(Parameter::Interval)
+            let (own, other) = (self.interval_us, other.interval_us);
+            Some(Difference::new(Parameter::Interval, own, other))
         } else if (self.members, self.digest) != (other.members, other.digest) {
-            Some(Parameter::Participants)
+            let (own, other) = (self.list(), other.list());
+            Some(Difference::new(Parameter::Participants, own, other))
         } else {
             None
         }
+    }
+
+    /// The beginning of the digest.
+    fn list(&self) -> u32 {
+        let bytes = self.digest.first_chunk().copied().unwrap_or_default();
+        u32::from_be_bytes(bytes)
     }
 }
 

@@ -14,7 +14,7 @@ use muster_wire::cause::{Cause, CauseKind};
 use muster_wire::event::{Event, EventKind};
 use muster_wire::frame::{self, Header, Kind, Receiver};
 use muster_wire::identity::{MemberId, Version, is_plausible};
-use muster_wire::parameter::Parameter;
+use muster_wire::parameter::{Difference, Parameter};
 use muster_wire::reject::Reject;
 use muster_wire::reporters::Reporters;
 use muster_wire::settings::MTU_MAX;
@@ -29,9 +29,9 @@ impl Age {
         }
         let opened = frame::open(&key, 0, self.own, &[self.config.incarnation], bytes);
         if opened == Err(Reject::WireVersion)
-            && let Some(sender) = frame::other_release(&key, bytes)
+            && let Some((sender, difference)) = frame::other_release(&key, bytes)
         {
-            self.refuse(sender, "", Parameter::WireVersion);
+            self.refuse(sender, "", difference);
         }
         if opened == Err(Reject::Misdirected) {
             self.contact_unknown(bytes);
@@ -46,7 +46,8 @@ impl Age {
             return Err(Reject::Malformed);
         }
         if !matches!(header.kind, Kind::Gossip | Kind::GossipReply) {
-            self.refuse(header.sender, "", Parameter::Protocol);
+            let difference = Difference::new(Parameter::Protocol, 1, 0);
+            self.refuse(header.sender, "", difference);
             return Err(Reject::Parameters);
         }
         let part = Part::read(body).map_err(|_| Reject::Malformed)?;
@@ -146,12 +147,12 @@ impl Age {
         let Some(theirs) = part.parameters else {
             return Ok(());
         };
-        let Some(parameter) = self.parameters().difference(&theirs) else {
+        let Some(difference) = self.parameters().difference(&theirs) else {
             return Ok(());
         };
         let name = core::str::from_utf8(theirs.address).unwrap_or_default();
         let name = name.split(',').next().unwrap_or_default().to_owned();
-        self.refuse(header.sender, &name, parameter);
+        self.refuse(header.sender, &name, difference);
         // Tells the other side. Nothing else is sent any more, and a side that has stopped answers only
         // pings, so two refusals cannot answer each other for ever.
         let to = Receiver::Member(header.sender, header.incarnation);
@@ -160,15 +161,15 @@ impl Age {
     }
 
     /// Stops gossip, with the reason.
-    fn refuse(&mut self, id: MemberId, name: &str, parameter: Parameter) {
+    fn refuse(&mut self, id: MemberId, name: &str, difference: Difference) {
         if !self.is_running {
             return;
         }
         self.halt();
-        self.refused = Some((id, name.to_owned(), parameter));
+        self.refused = Some((id, name.to_owned(), difference));
         self.push_event(Event {
             at: self.now,
-            kind: EventKind::Refused { parameter },
+            kind: EventKind::Refused(difference),
             member: id,
             version: Version::first(1),
             cause: Cause {

@@ -5,6 +5,7 @@
 //! loop queues a snapshot and a separate thread writes it. A snapshot that the thread cannot take at once is dropped:
 //! the next one supersedes it.
 
+use crate::difference::words;
 use muster_protocol::{Age, MemberId};
 use muster_sys::clock::monotonic_ns;
 use muster_sys::priority_queue::{Receiver, Sender, queue};
@@ -130,11 +131,11 @@ fn parameters(age: &Age) -> String {
     let state = match (age.is_gossiping(), age.refused()) {
         (true, _) => "running".to_owned(),
         (false, None) => "stopped".to_owned(),
-        (false, Some((id, parameter))) => format!(
-            "stopped: {} has another {}",
-            age.name_of(id).unwrap_or("a member"),
-            parameter.name()
-        ),
+        (false, Some((id, difference))) => {
+            let [parameter, own, other] = words(difference);
+            let name = age.name_of(id).unwrap_or("a member");
+            format!("stopped: {name} has {parameter} {other}, here {own}")
+        }
     };
     let group = |name: &str| match name {
         "" => "-".to_owned(),

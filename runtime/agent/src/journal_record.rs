@@ -1,6 +1,7 @@
 //! `journal_record` converts an event to a line of the journal. The line names members instead of ids, because a
 //! reader of the journal has no engine.
 
+use crate::difference::words;
 use muster_control::{cause_word, tell_rank};
 use muster_protocol::{Engine, Event, EventKind, MemberId, RankState as State, Reporters};
 use muster_sys::clock::monotonic_ns;
@@ -54,7 +55,10 @@ pub(super) fn journal_record(tree: &Tree, event: &Event) -> Option<Value> {
         EventKind::Majority { reached, of } => {
             (line["reached"], line["of"]) = (reached.into(), of.into());
         }
-        EventKind::Refused { parameter } => line["setting"] = parameter.name().into(),
+        EventKind::Refused(difference) => {
+            let words = words(difference).map(Value::from);
+            [line["setting"], line["own"], line["other"]] = words;
+        }
         _ => {}
     }
     Some(line)
@@ -109,7 +113,7 @@ fn event_name(kind: &EventKind) -> Option<&'static str> {
         EventKind::GroupFailed { .. } => "group-failed",
         EventKind::Minority { .. } => "minority",
         EventKind::Majority { .. } => "majority",
-        EventKind::Refused { .. } => "node-refused",
+        EventKind::Refused(_) => "node-refused",
         EventKind::NameTaken => "name-taken",
         EventKind::NameClaimed => "name-claimed",
         EventKind::RankChanged { fact } => match fact.state {

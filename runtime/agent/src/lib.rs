@@ -21,6 +21,7 @@ mod admin_endpoint;
 mod args;
 mod cpu_placement;
 mod descriptors;
+mod difference;
 mod drops;
 mod ending;
 mod event_loop;

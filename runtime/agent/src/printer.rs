@@ -5,8 +5,10 @@
 //!
 //! - `GROUP-DOWN` has the group in place of the member, and after the time its members, separated by commas.
 //! - `MINORITY` and `MAJORITY` have `REACHED/OF`, and `MINORITY` also `hold` or `continue`.
-//! - `REFUSED` has the setting that differs. The name is `?` for a member of another release: its name cannot be read.
+//! - `REFUSED` has the setting that differs, its value here, and the other member's. The name of a member of another
+//!   release cannot be read: it is `?`.
 
+use crate::difference::words;
 use muster_protocol::{Engine, Event, EventKind};
 use muster_sys::clock::monotonic_ns;
 use std::io::{self, Write};
@@ -53,9 +55,9 @@ pub(super) fn print(engine: &Engine, event: &Event) -> io::Result<()> {
             format!("{keyword} {name} {at_ns} {reached}/{of} {policy}")
         }
         EventKind::Majority { reached, of } => format!("{keyword} {name} {at_ns} {reached}/{of}"),
-        EventKind::Refused { parameter } => {
-            let setting = parameter.name().replace(' ', "_");
-            format!("{keyword} {name} {at_ns} {setting}")
+        EventKind::Refused(difference) => {
+            let words = words(difference).map(|word| word.replace(' ', "_"));
+            format!("{keyword} {name} {at_ns} {}", words.join(" "))
         }
         _ => format!("{keyword} {name} {at_ns}"),
     };
@@ -98,7 +100,7 @@ fn keyword(kind: &EventKind) -> Option<&'static str> {
         EventKind::GroupFailed { .. } => "GROUP-DOWN",
         EventKind::Minority { .. } => "MINORITY",
         EventKind::Majority { .. } => "MAJORITY",
-        EventKind::Refused { .. } => "REFUSED",
+        EventKind::Refused(_) => "REFUSED",
         EventKind::NameTaken
         | EventKind::NameClaimed
         | EventKind::RankChanged { .. }

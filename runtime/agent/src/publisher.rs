@@ -11,8 +11,8 @@ use muster_control::MINUS;
 use muster_shm::{Cause, EventKind as TableEvent, NO_NODE, RankState, TableView, TableWriter};
 
 use muster_protocol::{
-    CauseKind, Engine, Event, EventKind, LedgerKey, MemberId, MemberView, NodeState, Parameter,
-    RankFact, RankState as StatedRankState,
+    CauseKind, Engine, Event, EventKind, LedgerKey, MemberId, MemberView, NodeState, RankFact,
+    RankState as StatedRankState,
 };
 use muster_zones::NodeIndex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -124,7 +124,7 @@ impl Publisher {
     ) -> bool {
         let name = engine.name_of(event.member);
         // A member of another release has no name that can be read. It gets no index.
-        let nameless = name.is_none() && matches!(event.kind, EventKind::Refused { .. });
+        let nameless = name.is_none() && matches!(event.kind, EventKind::Refused(_));
         let name = name.unwrap_or("?").to_owned();
         let node = if nameless {
             NO_NODE
@@ -168,9 +168,10 @@ impl Publisher {
                 table.push_event(&entry);
                 true
             }
-            EventKind::Refused { parameter } => {
+            EventKind::Refused(one) => {
                 let mut entry = self.entry(event, TableEvent::NodeRefused, cause(event), node);
-                entry.code = setting_number(parameter);
+                (entry.count, entry.total) = (one.own, one.other);
+                entry.code = one.parameter as i32;
                 table.push_event(&entry);
                 true
             }
@@ -487,22 +488,6 @@ impl Publisher {
 fn is_alive(engine: &Engine, member: MemberId) -> bool {
     let is_in_view = |member: MemberView<'_>| member.state().in_view();
     member == engine.id() || engine.member(member).is_some_and(is_in_view)
-}
-
-/// The number of a parameter in [`muster_shm::setting`].
-const fn setting_number(parameter: Parameter) -> i32 {
-    match parameter {
-        Parameter::WireVersion => 1,
-        Parameter::Heartbeat => 2,
-        Parameter::Deadline => 3,
-        Parameter::Theta => 4,
-        Parameter::Mode => 5,
-        Parameter::Minority => 6,
-        Parameter::Protocol => 7,
-        Parameter::Interval => 8,
-        Parameter::Participants => 9,
-        Parameter::Zones => 10,
-    }
 }
 
 fn cause(event: &Event) -> Cause {

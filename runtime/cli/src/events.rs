@@ -158,6 +158,8 @@ pub(crate) fn known(event: &Value) -> String {
         ("signal", "signal"),
         ("exit_code", "exit code"),
         ("setting", "setting"),
+        ("own", "here"),
+        ("other", "there"),
     ] {
         // The agent's exit code 0 would read as an orderly end of ranks that failed.
         let is_misleading = key == "exit_code" && !failed.is_empty() && event[key] == 0;

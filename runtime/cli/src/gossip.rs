@@ -156,9 +156,11 @@ fn table(answer: &Value) -> String {
         (false, _) if answer["waiting"] == true => "waiting for its participants".to_owned(),
         (false, false) => "stopped".to_owned(),
         (false, true) => format!(
-            "stopped: {} has another {}",
+            "stopped: {} has {} {}, here {}",
             answer["refused"]["member"].as_str().unwrap_or("a member"),
-            text(&answer["refused"], "parameter")
+            text(&answer["refused"], "parameter"),
+            answer["refused"]["values"][1].as_str().unwrap_or("?"),
+            answer["refused"]["values"][0].as_str().unwrap_or("?")
         ),
     };
     format!(

@@ -7,7 +7,7 @@
 use std::fmt::Write as _;
 
 use super::{Client, Error};
-use muster_shm::{Cause, Event, EventKind, NO_NODE, NO_RANK, TableView, setting};
+use muster_shm::{Cause, Event, EventKind, NO_NODE, NO_RANK, TableView, setting, setting_value};
 use muster_sys::clock;
 
 impl Client {
@@ -89,8 +89,10 @@ pub fn line(
                 format!("node {}", node(event.node))
             };
             let setting = setting(event.code);
+            let value = |number| setting_value(event.code, number);
+            let (own, other) = (value(event.count), value(event.total));
             return format!(
-                "{subject} is REFUSED: its {setting} differs; give all nodes the same value"
+                "{subject} is REFUSED: its {setting} is {other}, here it is {own}; give all nodes the same value"
             );
         }
         EventKind::Outcast => "this node was declared FAILED by the other nodes".to_owned(),

@@ -5,6 +5,7 @@
 
 use crate::identity::{ADDRESS_MAX, GROUP_MAX, INCARNATION_MAX, NAME_MAX};
 use crate::member_info::MemberInfo;
+use crate::parameters::Parameters;
 use crate::reporters::REPORTERS_MAX;
 pub(crate) use muster_wire::settings::{ConfigError, MTU_MAX, MTU_MIN, Policy};
 
@@ -154,6 +155,19 @@ pub struct Config {
 }
 
 impl Config {
+    /// What it has to have in common with all members of the job.
+    pub(crate) fn parameters(&self) -> Parameters {
+        Parameters {
+            // Both are at most ten minutes, by the checks.
+            heartbeat_us: self.heartbeat_us as u32,
+            deadline_us: self.deadline_us as u32,
+            theta: self.theta as u8,
+            is_paper: self.mode.is_paper(),
+            holds: self.minority == Minority::Hold,
+            zones: self.zone.map_digest,
+        }
+    }
+
     /// The configuration of the node `name` at `address` with the defaults of `profile`.
     #[must_use]
     pub fn new(name: &str, address: &[u8], profile: Profile) -> Self {

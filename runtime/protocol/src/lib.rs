@@ -53,7 +53,6 @@ mod lateness;
 mod link;
 mod links;
 mod overlay;
-mod parameters;
 mod resends;
 mod subjects;
 mod timers;
@@ -64,7 +63,7 @@ mod wire;
 // The modules of the crate below by their names alone, as if they were here: `crate::time::Instant`.
 use muster_wire::{
     cause, codec, counters, event, evidence, identity, interface, ledger, member_info, mix,
-    parameter, reject, replay, reporters, state, table, time, work,
+    parameter, parameters, reject, replay, reporters, state, table, time, work,
 };
 
 /// The frame: what a host reads of it.
@@ -93,7 +92,7 @@ pub use muster_wire::identity::{
 };
 pub use muster_wire::interface::{Class, Input, MemberView, Phase, Route, Target, Told, Transmit};
 pub use muster_wire::ledger::{LedgerEntry, LedgerKey};
-pub use muster_wire::parameter::Parameter;
+pub use muster_wire::parameter::{Difference, Parameter};
 pub use muster_wire::planted;
 pub use muster_wire::reject::Reject;
 pub use muster_wire::reporters::{REPORTERS_MAX, Reporters};

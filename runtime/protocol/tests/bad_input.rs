@@ -2,12 +2,12 @@
 //! false facts of a member that has the key.
 
 use muster_protocol::{
-    Config, EventKind, Input, Instant, MTU_MAX, MemberId, NodeState, Overlay, Parameter, Phase,
-    Profile, Reject, Version,
+    Config, Difference, EventKind, Input, Instant, MTU_MAX, MemberId, NodeState, Overlay,
+    Parameter, Phase, Profile, Reject, Version,
 };
 
 use crate::common::{
-    ALIVE, KEY, LINK, NEWS, Peer, REFUSAL, give, node, node_fact, parameters, sealed,
+    ALIVE, KEY, LINK, NEWS, Peer, REFUSAL, WIRE_VERSION, give, node, node_fact, parameters, sealed,
 };
 
 const NOW: Instant = Instant(1_000_000);
@@ -65,9 +65,11 @@ fn another_release_is_named_if_it_has_the_key() {
         bytes[2] = 77;
         let bytes = sealed(bytes);
         assert_eq!(give(&mut engine, NOW, &bytes), Err(Reject::WireVersion));
-        let refused = EventKind::Refused {
+        let refused = EventKind::Refused(Difference {
             parameter: Parameter::WireVersion,
-        };
+            own: WIRE_VERSION.into(),
+            other: 77,
+        });
         let told = events(&mut engine);
         assert_eq!(told.len(), usize::from(time == 0));
         assert!(

@@ -38,8 +38,13 @@ fn the_overlay_and_the_age_engine_refuse_each_other() {
     for (engine, (_, bytes)) in engines.iter_mut().zip(sent.iter().rev()) {
         let taken = engine.handle(now, Input::Datagram { bytes });
         assert_eq!(taken, Err(Reject::Parameters));
-        let parameter = Parameter::Protocol;
         let mut events = core::iter::from_fn(|| engine.poll_event());
-        assert!(events.any(|event| event.kind == EventKind::Refused { parameter }));
+        let difference = events.find_map(|event| match event.kind {
+            EventKind::Refused(difference) => Some(difference),
+            _ => None,
+        });
+        let difference = difference.expect("a refusal");
+        assert_eq!(difference.parameter, Parameter::Protocol);
+        assert_eq!(difference.own + difference.other, 1);
     }
 }

@@ -51,8 +51,10 @@ fn writer(frame: &[u8]) -> MemberId {
 fn refused(events: impl Iterator<Item = (EventKind, MemberId)>, frames: &[Vec<u8>]) {
     let named: Vec<MemberId> = events
         .map(|(kind, id)| {
-            let parameter = Parameter::WireVersion;
-            assert_eq!(kind, EventKind::Refused { parameter });
+            let EventKind::Refused(difference) = kind else {
+                panic!("{kind:?}");
+            };
+            assert_eq!(difference.parameter, Parameter::WireVersion);
             id
         })
         .collect();

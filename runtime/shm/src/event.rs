@@ -124,10 +124,28 @@ pub fn setting(number: i32) -> &'static str {
     }
 }
 
+/// A value of that setting, in words: a number, a name, or the first half of a digest.
+pub fn setting_value(number: i32, value: u32) -> String {
+    let word = match (number, value) {
+        (5, 0) => "default",
+        (5, _) => "paper",
+        (6, 0) => "continue",
+        (6, _) => "hold",
+        (7, 0) => "overlay",
+        (7, _) => "age",
+        (9 | 10, _) => return format!("{value:08x}"),
+        _ => return value.to_string(),
+    };
+    word.to_owned()
+}
+
 impl EventKind {
-    /// Whether the event is about a number of nodes; its last field then holds the counts instead of a key.
+    /// Whether the event has two numbers; its last field then holds them instead of a key.
     const fn is_counted(self) -> bool {
-        matches!(self, Self::GroupFailed | Self::Minority | Self::Majority)
+        matches!(
+            self,
+            Self::GroupFailed | Self::Minority | Self::Majority | Self::NodeRefused
+        )
     }
 }
 
@@ -156,9 +174,9 @@ pub struct Event {
     pub sequence: u64,
     /// For an attribute: the hash of its key. Otherwise 0.
     pub key_hash: u64,
-    /// For a group, a minority or a majority: number of nodes. Otherwise 0.
+    /// For a group, a minority or a majority: number of nodes. For a refused node, this node's value. Otherwise 0.
     pub count: u32,
-    /// For the same kinds: of how many nodes. Otherwise 0.
+    /// For the same kinds: of how many nodes; the other node's value. Otherwise 0.
     pub total: u32,
     /// For an overflow: how many events were lost. Otherwise 0.
     pub lost: u64,

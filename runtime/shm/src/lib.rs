@@ -54,7 +54,7 @@ mod writer;
 mod zones;
 
 pub use self::core::StateTable;
-pub use event::{Cause, Event, EventKind, NO_NODE, NO_RANK, setting};
+pub use event::{Cause, Event, EventKind, NO_NODE, NO_RANK, setting, setting_value};
 pub use event_ring::Cursor;
 pub use layout::{LAYOUT_VERSION, NODE_NAME_MAX, TableLimits, ZONE_NAME_MAX};
 pub use piggyback::PIGGYBACK_MAX;

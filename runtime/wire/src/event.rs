@@ -5,7 +5,7 @@
 
 use crate::cause::Cause;
 use crate::identity::{MemberId, Version};
-use crate::parameter::Parameter;
+use crate::parameter::Difference;
 use crate::state::RankFact;
 use crate::time::Instant;
 
@@ -72,11 +72,8 @@ pub enum EventKind {
     },
     /// The local member learned that it was declared failed.
     Outcast,
-    /// A member of this job has different parameters; both refuse each other.
-    Refused {
-        /// The parameter.
-        parameter: Parameter,
-    },
+    /// A member of this job has another value of a parameter; both refuse each other.
+    Refused(Difference),
     /// An earlier member of this job holds the local name; the engine leaves and stops.
     NameTaken,
     /// A later member of this job uses the local name; it was told to stop.

@@ -25,6 +25,7 @@
 use crate::codec::{Full, Malformed, Reader, Writer};
 use crate::identity::{INCARNATION_MAX, MemberId};
 use crate::mix::mix;
+use crate::parameter::{Difference, Parameter};
 use crate::planted::{self, Fault};
 use crate::reject::Reject;
 
@@ -331,16 +332,18 @@ pub fn is_for_anyone(key: &[u8; 32], bytes: &[u8]) -> bool {
     zone(bytes).is_some_and(|zone| open(key, zone, MemberId(0), &[], bytes).is_ok())
 }
 
-/// The sender of an authentic frame for anyone of another wire version. Header and tag of such a frame are
-/// at the same place in every version.
-pub fn other_release(key: &[u8; 32], bytes: &[u8]) -> Option<MemberId> {
+/// The sender of an authentic frame for anyone of another wire version, and the versions. Header and tag of such a
+/// frame are at the same place in every version.
+pub fn other_release(key: &[u8; 32], bytes: &[u8]) -> Option<(MemberId, Difference)> {
     if bytes.len() < FRAME_OVERHEAD {
         return None;
     }
     let (signed, tag) = bytes.split_at(bytes.len() - TAG_SIZE);
     let sender = signed[4..12].try_into().ok()?;
     let proven = blake3::keyed_hash(key, signed).as_bytes()[..TAG_SIZE] == *tag;
-    proven.then_some(MemberId(u64::from_le_bytes(sender)))
+    let (own, other) = (WIRE_VERSION.into(), signed[2].into());
+    let difference = Difference::new(Parameter::WireVersion, own, other);
+    proven.then_some((MemberId(u64::from_le_bytes(sender)), difference))
 }
 
 /// The header, and the field `to`.

@@ -40,6 +40,7 @@ pub mod ledger;
 pub mod member_info;
 pub mod mix;
 pub mod parameter;
+pub mod parameters;
 pub mod planted;
 pub mod ranks;
 pub mod reject;

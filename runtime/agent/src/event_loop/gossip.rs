@@ -1,6 +1,7 @@
 //! Age gossip in the loop: its start once the participants are known, an operator's commands, and its log lines.
 
 use super::{EventLoop, instant};
+use crate::difference::words;
 use crate::gossip_files::local_factor;
 use crate::incarnation;
 use crate::participant_discovery::ParticipantDiscovery;
@@ -25,13 +26,15 @@ pub(super) fn log(age: &Age, event: &Event) {
         EventKind::NodeFailed | EventKind::NodeSuspect => {
             warn!(clock, message_clock, peer, event = ?what, "gossip");
         }
-        EventKind::Refused { parameter } => {
-            let parameter = parameter.name();
+        EventKind::Refused(difference) => {
+            let [parameter, own, other] = words(difference);
             error!(
                 clock,
                 message_clock,
                 peer,
                 parameter,
+                own,
+                other,
                 "gossip stops: the peer has another value of this parameter"
             );
         }
@@ -65,9 +68,10 @@ pub(super) fn status(engine: &Engine) -> Value {
         "schema": "muster/gossip/v1",
         "running": engine.is_gossiping(),
         "waiting": config.is_waiting,
-        "refused": engine.refused().map(|(id, parameter)| json!({
+        "refused": engine.refused().map(|(id, difference)| json!({
             "member": engine.name_of(id),
-            "parameter": parameter.name(),
+            "values": words(difference)[1..],
+            "parameter": words(difference)[0],
         })),
         "clock": engine.clock(),
         "cycles": engine.cycles(),

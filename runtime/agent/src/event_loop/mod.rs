@@ -31,6 +31,7 @@ mod zones;
 
 use crate::admin_endpoint::AdminEndpoint;
 use crate::descriptors::Descriptors;
+use crate::difference::words;
 use crate::ending::Ending;
 use crate::journal::Journal;
 use crate::journal_record::journal_record;
@@ -528,11 +529,7 @@ impl EventLoop {
                 .get_or_insert(monotonic_ns() / 1000 + SNAPSHOT_INTERVAL_US);
             match event.kind {
                 EventKind::NameTaken => {
-                    let name = self
-                        .tree
-                        .base()
-                        .name_of(self.tree.base().id())
-                        .unwrap_or("?");
+                    let name = self.own_name();
                     error!(
                         name,
                         "a live member of this job had this name first; this agent ends"
@@ -540,11 +537,7 @@ impl EventLoop {
                     self.lifetime.ending = Some(Ending::NameTaken);
                 }
                 EventKind::NameClaimed => {
-                    let name = self
-                        .tree
-                        .base()
-                        .name_of(self.tree.base().id())
-                        .unwrap_or("?");
+                    let name = self.own_name();
                     error!(
                         name,
                         "another node of this job was started with this node's name and told to stop; \
@@ -555,13 +548,14 @@ impl EventLoop {
                     warn!("the other members declared this node failed");
                     self.lifetime.is_outcast = true;
                 }
-                EventKind::Refused { parameter } => {
-                    let (name, parameter) =
-                        (self.tree.base().name_of(event.member), parameter.name());
+                EventKind::Refused(difference) => {
+                    let [parameter, own, other] = words(difference);
                     error!(
-                        peer = name.unwrap_or("?"),
+                        peer = self.tree.base().name_of(event.member).unwrap_or("?"),
                         id = event.member.0,
                         parameter,
+                        own,
+                        other,
                         "a member of this job has another value of this parameter, and neither accepts \
                          frames of the other; set it to the same value on all nodes"
                     );
@@ -754,14 +748,15 @@ impl EventLoop {
 
     /// Ends the service for ranks, and tells the remaining ranks the reason.
     pub(super) fn close(self, ending: &Ending) {
-        let name = self
-            .tree
-            .base()
-            .name_of(self.tree.base().id())
-            .unwrap_or("?");
+        let name = self.own_name().to_owned();
         if let Some(job) = self.job {
-            job.close(ending, name);
+            job.close(ending, &name);
         }
+    }
+
+    fn own_name(&self) -> &str {
+        let base = self.tree.base();
+        base.name_of(base.id()).unwrap_or("?")
     }
 }
 

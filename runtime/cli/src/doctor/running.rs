@@ -163,13 +163,15 @@ fn refused(path: &Path, node: &str) -> Vec<Finding> {
         // An agent without a journal is reported elsewhere.
         Err(_) => return Vec::new(),
     };
-    let mut of_member: BTreeMap<String, String> = BTreeMap::new();
+    let mut of_member: BTreeMap<String, [String; 3]> = BTreeMap::new();
     // An agent that ends meanwhile refuses no member.
     while let Ok(Followed::Event(event)) = follower.next(None) {
         let member = text(&event, "member").to_owned();
         match text(&event, "event") {
             "node-refused" => {
-                of_member.insert(member, text(&event, "setting").to_owned());
+                let [setting, own, other] =
+                    ["setting", "own", "other"].map(|key| text(&event, key));
+                of_member.insert(member, [setting, own, other].map(str::to_owned));
             }
             "node-up" => {
                 of_member.remove(&member);
@@ -177,11 +179,11 @@ fn refused(path: &Path, node: &str) -> Vec<Finding> {
             _ => {}
         }
     }
-    let mut settings: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let mut settings: BTreeMap<[String; 3], Vec<String>> = BTreeMap::new();
     for (member, setting) in of_member {
         settings.entry(setting).or_default().push(member);
     }
-    let finding = |(setting, members): (String, Vec<String>)| {
+    let finding = |([setting, own, other], members): ([String; 3], Vec<String>)| {
         let members = fold(members.iter().map(String::as_str));
         let remedy = match setting.as_str() {
             "wire version" => "install one release on all nodes",
@@ -189,7 +191,9 @@ fn refused(path: &Path, node: &str) -> Vec<Finding> {
                 "give all nodes of the job the same setting; muster config show --origin shows its source"
             }
         };
-        let found = format!("{node} and {members} do not listen to each other: {setting} differs");
+        let found = format!(
+            "{node} and {members} do not listen to each other: {setting} is {own} here and {other} there"
+        );
         Finding::bad("versions", Level::Error, found, remedy)
     };
     settings.into_iter().map(finding).collect()

@@ -4,12 +4,11 @@ use std::collections::BTreeMap;
 
 use crate::cause::{Cause, CauseKind};
 use crate::event::{Event, EventKind};
-use crate::frame::{Header, Receiver};
+use crate::frame::{self, Header, Receiver};
 use crate::identity::{MemberId, Version};
 use crate::overlay::Overlay;
 use crate::overlay::outbox::Intent;
-use crate::parameter::Parameter;
-use crate::parameters::Parameters;
+use crate::parameter::{Difference, Parameter};
 use crate::reject::Reject;
 use crate::reporters::Reporters;
 use crate::time::Instant;
@@ -24,7 +23,7 @@ const REFUSED_MAX: usize = 64;
 pub(super) struct Refused {
     name: Box<str>,
     incarnation: u64,
-    parameter: Parameter,
+    difference: Difference,
     answered_at: Instant,
 }
 
@@ -50,26 +49,40 @@ impl Overlay {
             Message::Refusal { own, parameters } => (own, parameters, true),
             _ => return Ok(()),
         };
-        let Some(parameter) = Parameters::of(&self.config).difference(theirs) else {
+        let Some(difference) = self.config.parameters().difference(theirs) else {
             self.join.refused.remove(&header.sender);
             return Ok(());
         };
-        self.refuse(own, parameter);
+        self.note_refused(own.id, own.name.into(), own.version.incarnation, difference);
         if !is_refusal {
             self.answer_refused(own);
         }
         Err(Reject::Parameters)
     }
 
-    /// An authentic frame of another wire version: a member of the job that runs another release.
-    pub(super) fn refuse_release(&mut self, id: MemberId) {
-        let nameless = Box::from("");
-        self.note_refused(id, nameless, 0, Parameter::WireVersion);
+    /// Why a frame of a zone that the local node is no member of is refused, if its sender has divided the job
+    /// otherwise: then the numbers of the zones mean nothing, and both report it.
+    pub(super) fn check_zones(&mut self, key: &[u8; 32], bytes: &[u8]) -> Option<Reject> {
+        let (zone, incarnations) = (frame::zone(bytes)?, &self.news.incarnations);
+        let opened = frame::open(key, zone, self.own, incarnations, bytes).ok()?;
+        let message = Message::read(opened.header.kind, opened.body).ok()?;
+        let (Message::Join {
+            own, parameters, ..
+        }
+        | Message::Refusal { own, parameters }) = &message
+        else {
+            return None;
+        };
+        if own.id != opened.header.sender || parameters.zones == self.config.zone.map_digest {
+            return None;
+        }
+        self.check_parameters(opened.header, &message).err()
     }
 
     /// An authentic frame of age gossip: a member of the job that runs the other engine.
     pub(super) fn refuse_engine(&mut self, id: MemberId) {
-        self.note_refused(id, Box::from(""), 0, Parameter::Protocol);
+        let difference = Difference::new(Parameter::Protocol, 0, 1);
+        self.note_refused(id, Box::from(""), 0, difference);
     }
 
     /// The name of a member that is refused.
@@ -78,22 +91,17 @@ impl Overlay {
         name.filter(|name| !name.is_empty())
     }
 
-    fn refuse(&mut self, own: &NodeFact<'_>, parameter: Parameter) {
-        let incarnation = own.version.incarnation;
-        self.note_refused(own.id, own.name.into(), incarnation, parameter);
-    }
-
     /// Remembers a refused member. Tells the application once for each incarnation and parameter.
-    fn note_refused(
+    pub(super) fn note_refused(
         &mut self,
         id: MemberId,
         name: Box<str>,
         incarnation: u64,
-        parameter: Parameter,
+        difference: Difference,
     ) {
         let known = self.join.refused.get(&id);
         if known
-            .is_some_and(|known| (known.incarnation, known.parameter) == (incarnation, parameter))
+            .is_some_and(|known| (known.incarnation, known.difference) == (incarnation, difference))
         {
             return;
         }
@@ -104,7 +112,7 @@ impl Overlay {
         let refused = Refused {
             name,
             incarnation,
-            parameter,
+            difference,
             answered_at: Instant::default(),
         };
         self.join.refused.insert(id, refused);
@@ -115,7 +123,7 @@ impl Overlay {
         };
         self.push_event(Event {
             at: self.now,
-            kind: EventKind::Refused { parameter },
+            kind: EventKind::Refused(difference),
             member: id,
             version: Version::first(incarnation),
             cause,

@@ -31,9 +31,14 @@ impl Overlay {
         }
         let opened = self.open_frame(&key, bytes);
         if opened == Err(Reject::WireVersion)
-            && let Some(sender) = frame::other_release(&key, bytes)
+            && let Some((sender, difference)) = frame::other_release(&key, bytes)
         {
-            self.refuse_release(sender);
+            self.note_refused(sender, Box::from(""), 0, difference);
+        }
+        if opened == Err(Reject::OtherZone)
+            && let Some(refused) = self.check_zones(&key, bytes)
+        {
+            return Err(refused);
         }
         if opened == Err(Reject::Misdirected) {
             self.contact_unknown(bytes);

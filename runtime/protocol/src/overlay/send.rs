@@ -12,7 +12,6 @@ use crate::interface::{Class, Phase, Route, Target, Transmit};
 use crate::overlay::Overlay;
 use crate::overlay::outbox::{Intent, Verify};
 use crate::overlay::views::View;
-use crate::parameters::Parameters;
 use crate::subjects::Subject;
 use crate::time::Instant;
 use crate::wire::{ASKED_SHIFT, Acks, Fact, NodeFact, write_version};
@@ -229,7 +228,7 @@ impl Overlay {
                 self.counters.join_requests_sent += 1;
                 self.write_own(writer).ok()?;
                 writer.u8(u8::from(boot)).ok()?;
-                Parameters::of(&self.config).write(writer).ok()?;
+                self.config.parameters().write(writer).ok()?;
                 match target {
                     Target::Member(to) if !boot && self.rules.claims_failures => {
                         writer.u8(1).ok()?;
@@ -246,7 +245,7 @@ impl Overlay {
             }
             Intent::Refuse { slot } => {
                 self.write_own(writer).ok()?;
-                Parameters::of(&self.config).write(writer).ok()?;
+                self.config.parameters().write(writer).ok()?;
                 (Kind::Refusal, Target::Address(slot), Route::All)
             }
             Intent::NameConflict {
@@ -274,7 +273,7 @@ impl Overlay {
         let mut writer = Writer::new(body);
         self.write_own(&mut writer).ok()?;
         writer.u8(u8::from(verify.boot)).ok()?;
-        Parameters::of(&self.config).write(&mut writer).ok()?;
+        self.config.parameters().write(&mut writer).ok()?;
         verify.request.write(&mut writer).ok()?;
         let target = Target::Address(slot);
         Some((writer.used(), Kind::Verify, target, Class::News, Route::All))
@@ -303,7 +302,7 @@ impl Overlay {
         writer.u8(roles | asked.unwrap_or(0) << ASKED_SHIFT)?;
         writer.u8(u8::from(want_view))?;
         writer.u64(self.view_digest())?;
-        Parameters::of(&self.config).write(writer)?;
+        self.config.parameters().write(writer)?;
         self.write_own(writer)?;
         Ok(Some(()))
     }

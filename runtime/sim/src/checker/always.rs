@@ -41,7 +41,7 @@ impl Check for Alternation {
             EventKind::Outcast
             | EventKind::RankChanged { .. }
             | EventKind::AttributeChanged { .. }
-            | EventKind::Refused { .. }
+            | EventKind::Refused(_)
             | EventKind::GroupFailed { .. }
             | EventKind::Minority { .. }
             | EventKind::Majority { .. }

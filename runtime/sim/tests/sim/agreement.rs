@@ -27,7 +27,7 @@ fn members_with_different_parameters_refuse_each_other() {
         world.run(3 * SECOND);
         assert_eq!(world.engine(other).live(), 1, "{parameter:?}");
         assert!((0..6).all(|node| world.engine(node).live() == 6));
-        let refused = |kind: &EventKind| *kind == EventKind::Refused { parameter };
+        let refused = |kind: &EventKind| matches!(kind, EventKind::Refused(one) if one.parameter == parameter);
         let told: Vec<usize> = world
             .reported(at, other, refused)
             .iter()
@@ -43,7 +43,7 @@ fn members_with_different_parameters_refuse_each_other() {
         let events = world
             .records()
             .iter()
-            .filter(|record| matches!(record.event.kind, EventKind::Refused { .. }));
+            .filter(|record| matches!(record.event.kind, EventKind::Refused(_)));
         assert_eq!(events.count(), 2, "{parameter:?}: each reports it once");
         assert_eq!(world.engine(0).name_of(world.id(other)), Some("other"));
         assert!(world.engine(0).counters().rejected(Reject::Parameters) > 0);
