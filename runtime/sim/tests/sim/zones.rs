@@ -145,6 +145,10 @@ fn seeds_that_failed_stay_right() {
         has_cuts: true,
         ..THREE_LEVELS
     };
+    let outcasts_stop = ZonedSetting {
+        stops_outcasts: true,
+        ..two_levels
+    };
     let kept = [
         (
             many_zones,
@@ -157,6 +161,10 @@ fn seeds_that_failed_stay_right() {
         (
             three_levels,
             include_str!("../../../../tests/seeds/zones/three-levels.txt"),
+        ),
+        (
+            outcasts_stop,
+            include_str!("../../../../tests/seeds/zones/outcasts-stop.txt"),
         ),
     ];
     for (setting, text) in kept {

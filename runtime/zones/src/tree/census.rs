@@ -12,6 +12,7 @@ use crate::directory::NodeIndex;
 use crate::map::ZoneId;
 use crate::roles::{Role, choose};
 use crate::tree::level::{Child, Level};
+use crate::tree::life::Life;
 use crate::tree::publication::{BELOW_KEY, CONTACTS_MAX, OUTSIDE_KEY, Outcast, Publication};
 use crate::tree::states::{ZoneState, ancestors};
 use crate::tree::supervision::FORM_DEADLINES;
@@ -65,6 +66,9 @@ impl Tree {
             if self.levels[level].engine.phase() == Phase::Running {
                 self.review_children(level);
             }
+        }
+        for level in 0..self.levels.len() {
+            self.find_life(level);
         }
         for level in (0..self.levels.len()).rev() {
             if self.levels.get(level + 1).is_some_and(is_running) {
@@ -215,13 +219,15 @@ impl Tree {
         let (number, own) = (current.zone.level, current.engine.id());
         let others = current.outside_from.iter().filter(|(id, _)| **id != own);
         let (mut is_known, mut is_unknown) = (false, false);
-        for (_, other) in others {
-            let is_old = other.outcasts.get(&number).is_some_and(|one| one.is_old);
-            is_unknown |= !is_old;
-            is_known |= is_old && !other.is_reminder();
-        }
         let held = current.outside.outcasts.get(&number).copied();
-        match held.filter(|held| held.is_old && is_unknown && !is_known) {
+        let life = held.map_or(Life::default(), |held| held.life);
+        for (_, other) in others {
+            let told = other.outcasts.get(&number).map(|one| one.life.began);
+            let knows = told == Some(life.began);
+            is_unknown |= !knows;
+            is_known |= knows && !other.is_reminder();
+        }
+        match held.filter(|_| life.is_sure && is_unknown && !is_known) {
             Some(held) => {
                 let (least, most) = self.recent_fall();
                 let held = Outcast {
@@ -325,12 +331,22 @@ impl Tree {
             .symmetric_difference(&self.told.missing)
             .copied();
         for node in nodes.collect::<Vec<_>>() {
-            let node = NodeIndex(node);
-            if let Some(state) = self.node_state(node) {
-                self.tell(TreeEvent::Node { node, state });
-            }
+            self.tell_node(NodeIndex(node));
         }
         self.is_reach_dirty = true;
+    }
+
+    /// Tells the host the state of a node outside of the base zone.
+    pub(super) fn tell_node(&mut self, node: NodeIndex) {
+        let Some(state) = self.node_state(node) else {
+            return;
+        };
+        // Where its zone has failed, the host was told that of all nodes.
+        let has_failed = |zone| self.has_failed(zone) == Some(true);
+        let is_known = self.map.zones_of(node).any(has_failed);
+        if state != NodeState::Failed || !is_known {
+            self.tell(TreeEvent::Node { node, state });
+        }
     }
 
     /// Tells the host if zones of the local node have become outcast since it was told last.

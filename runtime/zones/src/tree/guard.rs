@@ -6,12 +6,13 @@
 //! if they see the zone absent too. A zone that is in the view is alive, whatever was declared.
 
 use muster_protocol::planted::{self, Fault};
-use muster_protocol::{Instant, LedgerKey, MemberId};
+use muster_protocol::{Instant, LedgerKey, MemberId, Phase};
 
 use crate::assignment::GUARDS;
 use crate::map::ZoneId;
 use crate::roles::guards;
 use crate::tree::level::{Child, Level};
+use crate::tree::life::Life;
 use crate::tree::publication::Outcast;
 use crate::tree::states::{ZoneState, ZoneStates};
 use crate::tree::supervision::FORM_DEADLINES;
@@ -68,14 +69,37 @@ impl Tree {
         for child in self.levels[level].children.values_mut() {
             if child.state.is_failed {
                 child.below.fail();
+                // What it was before says nothing about it once it is back.
+                child.state.life = Life::default();
+                child.state.has_formed = false;
             }
         }
-        self.count_declarations(level);
     }
 
     /// When a member that joins a zone knows its other members, if it can reach them.
     pub(super) fn found_by(&self, level: &Level) -> Instant {
         level.began_at.after(self.deadlines(FIND_DEADLINES))
+    }
+
+    /// Finds the life of the zone at this level, as far as the local node knows.
+    pub(super) fn find_life(&mut self, level: usize) {
+        let began = match level.checked_sub(1) {
+            None => self.config.incarnation,
+            Some(below) => self.levels[below].outcast.life.began,
+        };
+        let current = &self.levels[level];
+        let told = current.outside.outcasts.get(&current.zone.level);
+        let told = told.map_or(Life::default(), |told| told.life);
+        let own = Life {
+            began,
+            is_sure: false,
+        };
+        let mut life = current.outcast.life.earlier(told).earlier(own);
+        // While a supervisor has not been above for long, those who know better may not have said so yet.
+        let above = self.levels.get(level + 1);
+        let above = above.filter(|above| above.engine.phase() == Phase::Running);
+        life.is_sure |= above.is_some_and(|above| self.now >= self.found_by(above));
+        self.levels[level].outcast.life = life;
     }
 
     /// Takes what the members of the zone have published about the zones below it.
@@ -139,9 +163,9 @@ impl Tree {
         });
         if fails {
             child.state.is_failed = true;
-            child.state.declared = state.declared;
+            child.state.note_declaration(&state);
         } else if !state.is_failed || !is_absent || child.state.is_failed {
-            child.state.declared = child.state.declared.max(state.declared);
+            child.state.note_declaration(&state);
         }
     }
 
@@ -184,16 +208,14 @@ impl Tree {
             if let Some(child) = self.levels[level].children.get_mut(&number) {
                 child.below.replace(below);
                 child.state.has_formed = has_formed && level == 1;
-                child.state.known = outcast.known;
-                child.state.past = outcast.past;
+                child.state.life = outcast.life;
             }
         }
         let has_formed = level == 1 && self.levels[0].has_formed;
         let outcast = self.levels[level - 1].outcast;
         if let Some(child) = self.levels[level].children.get_mut(&own) {
             child.state.has_formed = has_formed;
-            child.state.known = outcast.known;
-            child.state.past = outcast.past;
+            child.state.life = outcast.life;
         }
     }
 
@@ -236,9 +258,15 @@ impl Tree {
             (is_due && is_guard() && self.has_live_nodes(current, zone)).then_some(*number)
         });
         for number in due.collect::<Vec<_>>() {
+            // Of a zone that has told nothing during this membership it is known that it is older than that.
+            let since = self.config.incarnation;
             if let Some(child) = self.levels[level].children.get_mut(&number) {
                 child.state.is_failed = true;
                 child.state.declared += 1;
+                child.state.of = match child.state.life.began {
+                    0 => since,
+                    began => began,
+                };
             }
         }
     }
@@ -254,39 +282,6 @@ impl Tree {
                 && self.map.zones_of(node).any(|of| of == zone)
         });
         ended.count() < self.map.nodes_below(zone)
-    }
-
-    /// Notes how often the zone below this level, which is the local node's, was declared failed. Of the base zone,
-    /// `settle` does.
-    fn count_declarations(&mut self, level: usize) {
-        let Some(under) = level.checked_sub(1).filter(|under| *under > 0) else {
-            return;
-        };
-        let zone = self.levels[under].zone;
-        let declared = self.levels[level].children.get(&zone.number);
-        let declared = declared.map_or(0, |child| child.state.declared);
-        let held = self.levels[under]
-            .outside
-            .outcasts
-            .get(&zone.level)
-            .copied();
-        if held.is_some_and(|held| held.is_old) {
-            self.levels[level].is_new_until = Instant::default();
-        }
-        let was_new = self.is_new(level);
-        if was_new && self.is_new_still(level) {
-            return;
-        }
-        self.levels[level].is_new_until = Instant::default();
-        let outcast = &mut self.levels[under].outcast;
-        outcast.merge(held.unwrap_or_default());
-        outcast.is_old = true;
-        if declared > outcast.known {
-            outcast.known = declared;
-            if was_new {
-                outcast.past = declared;
-            }
-        }
     }
 
     /// The zones below the zone of this level, with their states, and the nodes of this zone that have never been
@@ -323,6 +318,8 @@ impl Tree {
             let number = zone_number(current.child(*number)?);
             let verdict = self.verdicts.get(&number);
             let is_told = verdict.is_some_and(|verdict| !verdict.is_settled);
+            // An outcast zone does not judge others.
+            let is_told = is_told && !self.is_just_outcast();
             Some((
                 number,
                 ZoneState {

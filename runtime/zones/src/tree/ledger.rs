@@ -182,12 +182,7 @@ impl Tree {
     /// Tells the host of a change of the base zone's ledger.
     fn tell_change(&mut self, key: LedgerKey) {
         match key {
-            LedgerKey::Node(node) => {
-                let node = NodeIndex(node);
-                if let Some(state) = self.node_state(node) {
-                    self.tell(TreeEvent::Node { node, state });
-                }
-            }
+            LedgerKey::Node(node) => self.tell_node(NodeIndex(node)),
             LedgerKey::Rank(rank) => self.tell(TreeEvent::Rank { rank }),
         }
     }

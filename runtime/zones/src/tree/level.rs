@@ -1,6 +1,6 @@
 //! One level of a tree: the local node's membership in one zone.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use muster_protocol::{Engine, Instant, MemberId, MemberView};
 
@@ -8,12 +8,6 @@ use crate::directory::NodeIndex;
 use crate::map::{ZoneId, ZoneMap};
 use crate::tree::publication::{Outcast, Publication};
 use crate::tree::states::{ZoneState, ZoneStates};
-
-/// A declaration that a zone has failed that is known after so many deadlines is older than its first supervisor.
-pub(super) const NEW_DEADLINES: u64 = 10;
-/// A zone is lost if it is missing for so many deadlines: it takes longer until others may have declared the local zone
-/// failed.
-pub(super) const LOST_DEADLINES: u64 = 4;
 
 /// A zone below, as the members of the zone above see it.
 #[derive(Clone, Debug, Default)]
@@ -49,13 +43,8 @@ pub(super) struct Level {
     pub(super) seeds_later: Vec<Vec<u8>>,
     /// When members of the zone below that are not in its view are sought next; `NEVER` if there are none.
     pub(super) meet_at: Instant,
-    /// Until when it is open whether the nodes of the zone below have all just started: if so, declarations that it has
-    /// failed are older than it. 0 if that is known.
-    pub(super) is_new_until: Instant,
-    /// The zones below whose members have been in the view while that was open.
-    pub(super) met: BTreeSet<u32>,
-    /// Since when one of them is missing.
-    pub(super) lost_since: Option<Instant>,
+    /// When the first member of another zone below came into the view.
+    pub(super) met_at: Option<Instant>,
     /// The zone below that each member in the view comes from, with its id, as of the last review. None at level 0.
     pub(super) origins: Vec<(MemberId, u32)>,
     /// The zones below that have been alive, by number. None at level 0.
@@ -88,9 +77,7 @@ impl Level {
             spare_since: None,
             seeds_later: Vec::new(),
             meet_at: Instant::NEVER,
-            is_new_until: Instant::default(),
-            met: BTreeSet::new(),
-            lost_since: None,
+            met_at: None,
             origins: Vec::new(),
             children: BTreeMap::new(),
             below_from: BTreeMap::new(),

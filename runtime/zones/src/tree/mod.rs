@@ -13,7 +13,8 @@
 //!   that (`census`, `publication`, `states`). What they know outlives them.
 //! - *Split.* A zone that was cut off holds the rest of the job failed, and the rest holds it failed. When they meet,
 //!   the views of the zones above merge. The nodes of zones that were on the weaker side are told that they are outcast
-//!   (`settle`); the other side notices nothing. Where MPI was told of failures they stop (`stop`).
+//!   (`settle`); the other side notices nothing. Where MPI was told of failures they stop (`stop`). A verdict names the
+//!   life of the zone that it is about: whose nodes have all started anew since, is not outcast (`life`).
 //! - *Attributes* of nodes of other zones are copies that supervisors make (`relay`).
 //!
 //! The tree has the interface of an engine: inputs with the time, frames to send, events. Frames name their zone, by
@@ -27,6 +28,7 @@ mod guard;
 mod invitation;
 mod ledger;
 mod level;
+mod life;
 mod lost;
 mod meet;
 mod publication;
@@ -151,8 +153,8 @@ pub struct Tree {
     contradicted: BTreeMap<u32, Instant>,
     /// How often the zones of this node were outcast, by level, as far as the host was told.
     outcasts_told: Option<BTreeMap<u8, u32>>,
-    /// Zones that stay failed for the host, by number, and how often they had been declared so: with policy "stop".
-    stays_failed: BTreeMap<u32, u32>,
+    /// Zones that stay failed for the host, by number, and in which life they were declared so: with policy "stop".
+    stays_failed: BTreeMap<u32, u64>,
     /// When the local node stops, as its zone is outcast.
     stops_at: Instant,
     now: Instant,

@@ -13,6 +13,7 @@
 use std::collections::BTreeMap;
 
 use crate::map::ZoneMap;
+use crate::tree::life::Life;
 use crate::tree::reach::is_deeper;
 use crate::tree::states::ZoneStates;
 
@@ -25,56 +26,58 @@ pub(super) const BELOW_KEY: &[u8] = b"muster.zones.below";
 /// Most addresses.
 pub(super) const CONTACTS_MAX: usize = 8;
 
-/// Numbers of an [`Outcast`] on the wire.
-const FIELDS: usize = 6;
+/// Numbers of an [`Outcast`] on the wire, besides its life.
+const FIELDS: usize = 4;
 
 /// What became of a zone of the local node in the splits of the job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Outcast {
     /// How often it was declared failed, as far as its supervisors know.
     pub(super) known: u32,
-    /// How often before all its nodes had started again.
-    pub(super) past: u32,
+    pub(super) life: Life,
     /// How often it was on the weaker side, so that its nodes are outcast.
     pub(super) count: u32,
     /// In a split that has not ended: the nodes of the job that it sees alive; otherwise 0.
     pub(super) least: u32,
     /// And those that it saw before.
     pub(super) most: u32,
-    /// Whether it is known that not all its nodes have just started.
-    pub(super) is_old: bool,
 }
 
 impl Outcast {
-    /// Takes the later of both counts, and the deeper fall.
+    /// Takes the later of both counts, the earlier life, and the deeper fall.
     pub(super) fn merge(&mut self, other: Self) {
         self.known = self.known.max(other.known);
-        self.past = self.past.max(other.past);
         self.count = self.count.max(other.count);
-        self.is_old |= other.is_old;
+        self.life = self.life.earlier(other.life);
         if is_deeper((other.least, other.most), (self.least, self.most)) {
             (self.least, self.most) = (other.least, other.most);
         }
     }
 
-    fn fields(self) -> [u32; FIELDS] {
-        let is_old = u32::from(self.is_old);
-        [
-            self.known, self.past, self.count, self.least, self.most, is_old,
-        ]
+    fn encode(self, bytes: &mut Vec<u8>) {
+        let fields = [self.known, self.count, self.least, self.most];
+        bytes.extend(fields.into_iter().flat_map(u32::to_le_bytes));
+        self.life.encode(bytes);
     }
 
-    /// `None` if the fields contradict each other.
-    fn of([known, past, count, least, most, is_old]: [u32; FIELDS]) -> Option<Self> {
+    /// Reads one from the beginning of bytes. `None` if it is malformed, or its fields contradict each other.
+    fn decode(mut bytes: &[u8]) -> Option<(Self, &[u8])> {
+        let mut fields = [0; FIELDS];
+        for field in &mut fields {
+            let (first, rest) = bytes.split_first_chunk::<4>()?;
+            *field = u32::from_le_bytes(*first);
+            bytes = rest;
+        }
+        let [known, count, least, most] = fields;
+        let (life, rest) = Life::decode(bytes)?;
         let outcast = Self {
             known,
-            past,
+            life,
             count,
             least,
             most,
-            is_old: is_old == 1,
         };
-        (least <= most && is_old <= 1).then_some(outcast)
+        (least <= most).then_some((outcast, rest))
     }
 }
 
@@ -107,7 +110,7 @@ impl Publication {
         bytes.push(self.outcasts.len() as u8);
         for (level, outcast) in &self.outcasts {
             bytes.push(*level);
-            bytes.extend(outcast.fields().into_iter().flat_map(u32::to_le_bytes));
+            outcast.encode(&mut bytes);
         }
         self.states.encode(&mut bytes);
         bytes
@@ -131,14 +134,9 @@ impl Publication {
         let mut outcasts = BTreeMap::new();
         for _ in 0..*count {
             let (level, after) = rest.split_first()?;
-            let mut fields = [0; FIELDS];
+            let (outcast, after) = Outcast::decode(after)?;
+            outcasts.insert(*level, outcast);
             rest = after;
-            for field in &mut fields {
-                let (bytes, after) = rest.split_first_chunk::<4>()?;
-                *field = u32::from_le_bytes(*bytes);
-                rest = after;
-            }
-            outcasts.insert(*level, Outcast::of(fields)?);
         }
         Some(Self {
             contacts,
@@ -177,14 +175,21 @@ mod tests {
     fn any_states() -> impl Strategy<Value = ZoneStates> {
         let map = map();
         let numbers: Vec<u32> = map.zones().map(crate::tree::zone_number).collect();
-        let state = (any::<[bool; 4]>(), 0u32..2, 0u32..2, 0u32..2);
-        let state = state.prop_map(|(flags, declared, known, past)| ZoneState {
+        let state = (any::<[bool; 5]>(), 0u32..2, 0u64..2, 0u64..2);
+        let state = state.prop_map(|(flags, declared, began, of)| ZoneState {
             is_failed: flags[0],
             is_absent: flags[1],
             has_formed: flags[2],
             declared,
-            known,
-            past,
+            // Of a zone that was never declared failed it is not told.
+            of: of * u64::from(declared),
+            life: match declared {
+                0 => Life::default(),
+                _ => Life {
+                    began,
+                    is_sure: flags[4],
+                },
+            },
             is_told: flags[3],
         });
         let zones = prop::collection::btree_map(prop::sample::select(numbers), state, 0..20);
@@ -197,13 +202,14 @@ mod tests {
         #[test]
         fn a_publication_is_read_as_it_was_written(
             contacts in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..40), 0..CONTACTS_MAX),
-            outcasts in prop::collection::btree_map(0u8..4, any::<[u32; FIELDS]>(), 0..3),
+            outcasts in prop::collection::btree_map(0u8..4, any::<([u32; FIELDS], u64, bool)>(), 0..3),
             states in any_states(),
             has_formed in any::<bool>(),
         ) {
-            let outcasts = outcasts.into_iter().filter_map(|(level, [known, past, count, one, other, is_old])| {
-                let fields = [known, past, count, one.min(other), one.max(other), is_old % 2];
-                Some((level, Outcast::of(fields)?))
+            let outcasts = outcasts.into_iter().map(|(level, ([known, count, one, other], began, is_sure))| {
+                let life = Life { began, is_sure };
+                let (least, most) = (one.min(other), one.max(other));
+                (level, Outcast { known, life, count, least, most })
             });
             let outcasts = outcasts.collect();
             let publication = Publication { contacts, has_formed, outcasts, states };

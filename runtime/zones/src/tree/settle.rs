@@ -11,13 +11,12 @@
 //! noticed it: if it was declared failed, and those who told their ranks so are stronger, it is outcast. `side` has
 //! both rules.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use muster_protocol::planted::{self, Fault};
 
 use crate::map::ZoneId;
 use crate::tree::guard::FIND_DEADLINES;
-use crate::tree::level::{LOST_DEADLINES, NEW_DEADLINES};
 use crate::tree::publication::Outcast;
 use crate::tree::reach::{deepest, is_deeper};
 use crate::tree::{Instant, Tree};
@@ -26,9 +25,11 @@ use crate::tree::{Instant, Tree};
 const SPLIT_DEADLINES: u64 = 10;
 /// The same before a zone learns that it was declared failed. If it was cut off for longer, it has verdicts of its own.
 const PAST_DEADLINES: u64 = 40;
+/// A zone that has just started knows the others after so many deadlines.
+const NEW_DEADLINES: u64 = 10;
 /// A fall of the number of nodes that are alive counts if it lasts for so many deadlines.
 const HOLD_DEADLINES: u64 = 2;
-/// The supervisors of a zone that is back know within so many deadlines that it was declared failed.
+/// A zone that is back has told within so many deadlines in which life it is.
 const KNOWN_DEADLINES: u64 = 40;
 /// What the other zones found about a split is known within so many deadlines after a zone is back.
 pub(super) const SIDE_DEADLINES: u64 = 10;
@@ -37,8 +38,9 @@ pub(super) const SIDE_DEADLINES: u64 = 10;
 #[derive(Clone, Debug)]
 pub(super) struct ZoneVerdict {
     at: Instant,
-    /// How often the zone had been declared failed.
+    /// How often the zone had been declared failed, and in which life.
     declared: u32,
+    of: u64,
     /// The nodes that the local side saw alive at the time.
     least: u32,
     /// Those that it had seen before.
@@ -67,7 +69,7 @@ impl Tree {
             self.declared_seen = None;
             return self.verdicts.clear();
         }
-        self.notice_old_zone();
+        self.notice_others();
         let told = self.count_open();
         self.note_verdicts();
         let base = self.levels[0].zone;
@@ -84,9 +86,13 @@ impl Tree {
             own.count += u32::from(!planted::on(Fault::OutcastNotTold));
             self.outcast_at = self.now;
         }
-        own.is_old |= self.levels[1].is_new_until == Instant::default();
+        let side_us = self.deadlines(SIDE_DEADLINES);
         let falls = self.verdicts.values();
-        let falls = falls.filter(|one| one.is_open());
+        let falls = falls.filter(|one| {
+            // Others ask for it until they have settled theirs.
+            let is_recent = |since: Instant| self.now < since.after(side_us);
+            one.is_open() || one.back_since.is_some_and(is_recent)
+        });
         (own.least, own.most) = deepest(falls.map(|verdict| (verdict.least, verdict.most)));
         if self.count_open() != told {
             self.levels[1].is_dirty = true;
@@ -97,63 +103,23 @@ impl Tree {
         }
     }
 
-    /// Whether the nodes of the zone below this level may all have just started.
-    pub(super) fn is_new(&self, level: usize) -> bool {
-        self.levels[level].is_new_until != Instant::default()
+    /// Notes when the local zone first meets another one.
+    fn notice_others(&mut self) {
+        let (now, own) = (self.now, self.levels[0].zone.number);
+        let above = &mut self.levels[1];
+        if above.met_at.is_none() && !above.is_alone(own) {
+            above.met_at = Some(now);
+        }
     }
 
-    /// Whether the members of other zones may still know more about the past of the zone below this level than the
-    /// local node. If it loses one of those zones for a while, what is declared from then on is about the present.
-    pub(super) fn is_new_still(&mut self, level: usize) -> bool {
-        let below = self.levels[level - 1].zone.number;
-        let until = self.now.after(self.deadlines(NEW_DEADLINES));
-        let lost_us = self.deadlines(LOST_DEADLINES);
-        let lost_at = |since: Option<Instant>| since.map_or(Instant::NEVER, |at| at.after(lost_us));
-        let (now, above) = (self.now, &mut self.levels[level]);
-        let others = above.origins.iter().map(|(_, number)| *number);
-        let others: BTreeSet<u32> = others.filter(|number| *number != below).collect();
-        above.lost_since = match above.met.is_subset(&others) {
-            true => None,
-            false => above.lost_since.or(Some(now)),
-        };
-        above.met.extend(others);
-        let has_met = !above.met.is_empty();
-        if !has_met && now >= above.is_new_until {
-            above.is_new_until = until;
-        }
-        !has_met || now < above.is_new_until.min(lost_at(above.lost_since))
-    }
-
-    /// Finds out whether the nodes of the base zone have all just started: another supervisor knows that they have not.
-    /// If none does in time, what was declared before was about an earlier life of the zone.
-    fn notice_old_zone(&mut self) {
-        if !self.is_new(1) {
-            return;
-        }
-        let (base, above) = (&self.levels[0], &self.levels[1]);
-        let own = base.engine.id();
-        let in_zone = base.outside_from.iter().filter(|(id, _)| **id != own);
-        let in_zone = in_zone.map(|(_, told)| told);
-        let colleagues = above.below_from.iter().filter(|(id, _)| {
-            **id != own && above.origin(&self.map, **id) == Some(base.zone.number)
-        });
-        let mut told = in_zone.chain(colleagues.map(|(_, told)| told));
-        let is_old = told.any(|told| {
-            let outcast = told.outcasts.get(&base.zone.level);
-            outcast.is_some_and(|outcast| outcast.is_old)
-        });
-        if !is_old && self.is_new_still(1) {
-            return;
-        }
-        if !is_old {
-            let (base, above) = (&self.levels[0], &self.levels[1]);
-            let child = above.children.get(&base.zone.number);
-            let declared = child.map_or(0, |child| child.state.declared);
-            let outcast = &mut self.levels[0].outcast;
-            outcast.known = outcast.known.max(declared);
-            outcast.past = outcast.past.max(declared);
-        }
-        self.levels[1].is_new_until = Instant::default();
+    /// Whether the zone has started with the local node, and has met the others only now: they know more about what was
+    /// before.
+    fn is_new(&self) -> bool {
+        let new_us = self.deadlines(NEW_DEADLINES);
+        let began = self.levels[0].outcast.life.began;
+        let is_first = self.config.incarnation.saturating_sub(began) < 1000 * new_us;
+        let until = self.levels[1].met_at.map(|at| at.after(new_us));
+        is_first && until.is_none_or(|until| self.now < until)
     }
 
     fn count_open(&self) -> usize {
@@ -183,9 +149,13 @@ impl Tree {
                 false => verdict.back_since.or(Some(now)),
             };
             back.push((number, since));
-            // Its supervisors learn of the declaration, and whether it was about an earlier life of the zone.
             let is_late = since.is_some_and(|since| now >= since.after(known_us));
-            let is_known = state.known >= verdict.declared || is_late;
+            let is_later = match verdict.declared {
+                // It failed with a zone above it: the verdict on that one decides.
+                0 => Some(true),
+                _ => state.life.is_later_than(verdict.of),
+            };
+            let is_known = is_later.is_some() || is_late;
             // One zone may have counted wrongly, the more so if its nodes have just started. What becomes of the other
             // zones of its side is known a little later.
             let is_weak =
@@ -193,7 +163,7 @@ impl Tree {
             let is_open = !is_weak && since.is_some_and(|since| now < since.after(side_us));
             if since.is_some() && is_known && !is_open && !verdict.is_settled {
                 settled.push(number);
-                was_weak |= is_weak && state.past < verdict.declared;
+                was_weak |= is_weak && is_later != Some(true);
             }
         }
         for (number, since) in back {
@@ -213,15 +183,15 @@ impl Tree {
     ///
     /// Each supervisor that saw the split judges for itself: the first to hear may be one that did not run meanwhile.
     fn count_declarations_of_base(&mut self, own: &mut Outcast) -> bool {
-        if self.is_new(1) {
-            return false;
-        }
         let child = self.levels[1].children.get(&self.levels[0].zone.number);
-        let declared = child.map_or(0, |child| child.state.declared);
+        let (declared, of) = child.map_or((0, 0), |child| (child.state.declared, child.state.of));
+        let Some(is_later) = self.levels[0].outcast.life.is_later_than(of) else {
+            return false;
+        };
         let seen = self.declared_seen.unwrap_or(own.known);
         self.declared_seen = Some(seen.max(declared));
         own.known = own.known.max(declared);
-        if declared > seen {
+        if declared > seen && !is_later {
             let (least, most) = self.recent_fall();
             if self.is_weak(least, most) {
                 return true;
@@ -277,7 +247,7 @@ impl Tree {
     }
 
     /// Whether the zone has been counted as outcast for this split: each of its supervisors finds out.
-    fn is_just_outcast(&self) -> bool {
+    pub(super) fn is_just_outcast(&self) -> bool {
         let until = self.outcast_at.after(self.deadlines(2 * SPLIT_DEADLINES));
         self.outcast_at != Instant::default() && self.now < until
     }
@@ -286,7 +256,7 @@ impl Tree {
         let split_us = self.deadlines(SPLIT_DEADLINES);
         let since = Instant(self.now.0.saturating_sub(split_us));
         let (mut least, mut most) = self.fall(since);
-        if self.is_new(1) {
+        if self.is_new() {
             let seen = self.fall_by_others();
             if is_deeper(seen, (least, most)) {
                 (least, most) = seen;
@@ -317,11 +287,7 @@ impl Tree {
             .map(|(zone, state)| (super::zone_number(zone), state))
             .collect();
         let on_other_side = |zone: &u32| failed.contains_key(zone);
-        for verdict in self
-            .verdicts
-            .values_mut()
-            .filter(|one| one.back_since.is_none())
-        {
+        for verdict in self.verdicts.values_mut().filter(|one| !one.is_settled) {
             verdict.side.retain(|zone, _| !on_other_side(zone));
         }
         let mut side = self.side();
@@ -330,6 +296,7 @@ impl Tree {
             let verdict = ZoneVerdict {
                 at: self.now,
                 declared: state.declared,
+                of: state.of,
                 least,
                 most,
                 back_since: None,

@@ -64,16 +64,12 @@ impl Tree {
     /// Whether most zones that told their ranks that the base zone failed are stronger, for which it asks for a while.
     ///
     /// A zone that was cut off for a short time holds few of the others failed, or none, and counts them all as its
-    /// side, while all of them have declared it failed. A node that has just started may take a declaration of an
-    /// earlier life of its zone for a new one, and does not judge.
+    /// side, while all of them have declared it failed.
     pub(super) fn is_overruled(&mut self) -> bool {
         let until = self.overruled_since;
         let until = until.map(|since| since.after(self.deadlines(SIDE_DEADLINES)));
         let is_over = until.is_none_or(|until| self.now >= until);
-        if is_over
-            || self.levels[0].began_at >= self.past()
-            || planted::on(Fault::ShortCutForgotten)
-        {
+        if is_over || planted::on(Fault::ShortCutForgotten) {
             self.overruled_since = None;
             return false;
         }

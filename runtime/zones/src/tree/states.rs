@@ -7,12 +7,13 @@ use muster_protocol::planted::{self, Fault};
 
 use crate::directory::NodeIndex;
 use crate::map::{ZoneId, ZoneMap};
+use crate::tree::life::Life;
 use crate::tree::{zone_number, zone_of_number};
 
 /// Most runs of zones in bytes; the zones of further ones are not told.
 const ZONE_RUNS_MAX: usize = 3000;
 /// Bytes of a run of zones.
-const ZONE_RUN_SIZE: usize = 21;
+const ZONE_RUN_SIZE: usize = 29;
 /// Most runs of nodes in bytes; the nodes of further ones count as alive.
 const NODE_RUNS_MAX: usize = 2000;
 
@@ -27,13 +28,20 @@ pub(super) struct ZoneState {
     pub(super) has_formed: bool,
     /// How often it was declared failed.
     pub(super) declared: u32,
-    /// How often, as far as its own supervisors know.
-    pub(super) known: u32,
-    /// How often before all its nodes had started again.
-    pub(super) past: u32,
+    /// In which life it was the last time.
+    pub(super) of: u64,
+    /// Its life now. In a publication only of a zone that was declared failed.
+    pub(super) life: Life,
     /// In a publication: the ranks of the publisher's base zone were told that it failed, and it is not settled yet
     /// whether that was wrong.
     pub(super) is_told: bool,
+}
+
+impl ZoneState {
+    /// Takes the later of two declarations that it has failed.
+    pub(super) fn note_declaration(&mut self, other: &Self) {
+        (self.declared, self.of) = (self.declared, self.of).max((other.declared, other.of));
+    }
 }
 
 /// The states of zones, by [`zone_number`], and the nodes that have never been alive.
@@ -95,9 +103,8 @@ impl ZoneStates {
             held.is_failed &= state.is_failed;
             held.is_absent &= state.is_absent;
             held.has_formed &= state.has_formed;
-            held.declared = held.declared.max(state.declared);
-            held.known = held.known.max(state.known);
-            held.past = held.past.max(state.past);
+            held.note_declaration(state);
+            held.life = held.life.earlier(state.life);
         }
         self
     }
@@ -193,11 +200,15 @@ impl ZoneStates {
     pub(super) fn encode(&self, bytes: &mut Vec<u8>) {
         let mut zones: Vec<(u32, u32, ZoneState)> = Vec::new();
         for (number, state) in &self.zones {
+            let mut state = *state;
+            if state.declared == 0 {
+                state.life = Life::default();
+            }
             match zones.last_mut() {
-                Some((first, count, of)) if *first + *count == *number && of == state => {
+                Some((first, count, of)) if *first + *count == *number && *of == state => {
                     *count += 1;
                 }
-                _ => zones.push((*number, 1, *state)),
+                _ => zones.push((*number, 1, state)),
             }
         }
         if planted::on(Fault::CensusForgets) {
@@ -209,13 +220,14 @@ impl ZoneStates {
             bytes.extend(first.to_le_bytes());
             bytes.extend(count.to_le_bytes());
             bytes.extend(state.declared.to_le_bytes());
-            bytes.extend(state.known.to_le_bytes());
-            bytes.extend(state.past.to_le_bytes());
+            bytes.extend(state.of.to_le_bytes());
+            bytes.extend(state.life.began.to_le_bytes());
             let flags = [
                 state.is_failed,
                 state.is_absent,
                 state.has_formed,
                 state.is_told,
+                state.life.is_sure,
             ];
             let flags = flags.iter().rev();
             bytes.push(flags.fold(0, |bits, flag| bits << 1 | u8::from(*flag)));
@@ -240,19 +252,24 @@ impl ZoneStates {
         let size = (u32::from_le_bytes(*count) as usize).checked_mul(ZONE_RUN_SIZE)?;
         let (zones, nodes) = rest.split_at_checked(size)?;
         let number = |bytes: &[u8]| bytes.try_into().map(u32::from_le_bytes).ok();
+        let long = |bytes: &[u8]| bytes.try_into().map(u64::from_le_bytes).ok();
         let mut states = Self::default();
         // Each run begins behind the last one, so that bytes do not stand for much more than their size.
         let mut next = 0;
         for run in zones.chunks_exact(ZONE_RUN_SIZE) {
             let (first, count) = (number(&run[..4])?, number(&run[4..8])?);
+            let flags = run[28];
             let state = ZoneState {
                 declared: number(&run[8..12])?,
-                known: number(&run[12..16])?,
-                past: number(&run[16..20])?,
-                is_failed: run[20] & 1 != 0,
-                is_absent: run[20] & 2 != 0,
-                has_formed: run[20] & 4 != 0,
-                is_told: run[20] & 8 != 0,
+                of: long(&run[12..20])?,
+                life: Life {
+                    began: long(&run[20..28])?,
+                    is_sure: flags & 16 != 0,
+                },
+                is_failed: flags & 1 != 0,
+                is_absent: flags & 2 != 0,
+                has_formed: flags & 4 != 0,
+                is_told: flags & 8 != 0,
             };
             let last = first.checked_add(count.checked_sub(1)?)?;
             zone_of_number(map, first).zip(zone_of_number(map, last))?;

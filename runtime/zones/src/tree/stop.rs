@@ -29,14 +29,14 @@ impl Tree {
             return self.stays_failed.clear();
         }
         for (number, state) in &self.told.zones {
+            let held = self.stays_failed.get(number).copied();
+            // Before it has formed again it does not say which of its nodes are missing.
+            let has_formed = state.has_formed || number >> 24 > 0;
+            let is_later = |of| state.life.is_later_than(of) == Some(true);
             if state.is_failed {
-                let declared = self.stays_failed.entry(*number).or_default();
-                *declared = state.declared.max(*declared);
-            } else if self
-                .stays_failed
-                .get(number)
-                .is_some_and(|declared| state.past >= *declared)
-            {
+                let of = state.of.max(held.unwrap_or_default());
+                self.stays_failed.insert(*number, of);
+            } else if has_formed && held.is_some_and(is_later) {
                 self.stays_failed.remove(number);
             }
         }

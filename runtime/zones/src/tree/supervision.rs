@@ -13,7 +13,7 @@ use crate::directory::NodeIndex;
 use crate::limits::SUPERVISORS;
 use crate::map::ZoneId;
 use crate::roles::{CANDIDATES, Role, candidates, choose};
-use crate::tree::level::{LOST_DEADLINES, Level, NEW_DEADLINES};
+use crate::tree::level::Level;
 use crate::tree::{Tree, TreeEvent, zone_config};
 
 /// A zone whose view is not complete counts as formed after this many deadlines, if the view has not changed for two.
@@ -67,12 +67,8 @@ impl Tree {
             };
             let found_by = self.found_by(level);
             let heard_by = self.heard_by(level);
-            let lost_at = level.lost_since.map_or(Instant::NEVER, |since| {
-                since.after(self.deadlines(LOST_DEADLINES))
-            });
-            let ahead = [further, found_by, heard_by, level.is_new_until, lost_at]
-                .into_iter()
-                .filter(|at| *at > self.now);
+            let ahead = [further, found_by, heard_by].into_iter();
+            let ahead = ahead.filter(|at| *at > self.now);
             let next = ahead.fold(forms.min(spare), Instant::min);
             let next = level.gone.values().copied().fold(next, Instant::min);
             let next = next.min(level.meet_at).min(self.next_teller(level));
@@ -174,12 +170,6 @@ impl Tree {
         }
         let mut above = Level::new(zone, engine.into(), self.now);
         above.seeds_later = later;
-        let outside = &self.levels[level].outside;
-        let is_old = outside.outcasts.get(&0).is_some_and(|known| known.is_old);
-        // Those who were supervisors of a base zone before may have started just before they failed.
-        if !self.levels[level].has_outside || (level == 0 && !is_old) {
-            above.is_new_until = self.now.after(self.deadlines(NEW_DEADLINES));
-        }
         if !planted::on(Fault::HandoverIgnored) {
             self.hand_over(level, &mut above);
         }
