@@ -92,6 +92,7 @@ fn is_of_zones(fault: Fault) -> bool {
             | Fault::ShortCutForgotten
             | Fault::FailureRevoked
             | Fault::OutcastGoesOn
+            | Fault::LifeForgotten
     )
 }
 

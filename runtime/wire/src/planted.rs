@@ -75,11 +75,13 @@ pub enum Fault {
     FailureRevoked,
     /// The nodes of an outcast zone go on, although their ranks have told MPI of failures.
     OutcastGoesOn,
+    /// A zone that is back counts as one whose nodes have all started anew.
+    LifeForgotten,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Self; 34] = [
+    pub const ALL: [Self; 35] = [
         Self::SkippedRefutation,
         Self::ForgottenHistory,
         Self::FinalityIgnored,
@@ -114,6 +116,7 @@ impl Fault {
         Self::ShortCutForgotten,
         Self::FailureRevoked,
         Self::OutcastGoesOn,
+        Self::LifeForgotten,
     ];
 
     /// Its name in lists and arguments.
