@@ -57,6 +57,7 @@ impl Tree {
         self.levels[level].find_origins(&self.map);
         self.levels[level].count_children(now, found_by);
         self.look_further(level);
+        self.seek(level);
         self.meet(level);
         for child in self.levels[level].children.values_mut() {
             if child.live > 0 && !planted::on(Fault::ZoneNotRefuted) {

@@ -41,6 +41,10 @@ pub(super) struct Level {
     pub(super) spare_since: Option<Instant>,
     /// Addresses to try if nobody answers at those that were published.
     pub(super) seeds_later: Vec<Vec<u8>>,
+    /// While it has only members of the local node's zone below: when those of other zones are sought next, and how
+    /// many have been.
+    pub(super) seek_at: Instant,
+    pub(super) sought: usize,
     /// When members of the zone below that are not in its view are sought next; `NEVER` if there are none.
     pub(super) meet_at: Instant,
     /// When the first member of another zone below came into the view.
@@ -76,6 +80,8 @@ impl Level {
             has_formed: false,
             spare_since: None,
             seeds_later: Vec::new(),
+            seek_at: Instant::NEVER,
+            sought: 0,
             meet_at: Instant::NEVER,
             met_at: None,
             origins: Vec::new(),

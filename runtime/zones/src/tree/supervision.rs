@@ -24,6 +24,10 @@ pub(super) const FORM_DEADLINES: u64 = 5;
 const ALONE_DEADLINES: u64 = 10;
 /// A member that is not chosen leaves the zone above after this many deadlines.
 const SPARE_DEADLINES: u64 = 20;
+/// Longest pause, in deadlines, between two turns in which a zone that is cut off seeks others.
+const SEEK_MAX: usize = 10;
+/// Nodes of other zones that are sought in one turn.
+const SOUGHT: usize = 4;
 /// Most addresses that are tried to find the zone above.
 const SEEDS: usize = 64;
 
@@ -71,7 +75,8 @@ impl Tree {
             let ahead = ahead.filter(|at| *at > self.now);
             let next = ahead.fold(forms.min(spare), Instant::min);
             let next = level.gone.values().copied().fold(next, Instant::min);
-            let next = next.min(level.meet_at).min(self.next_teller(level));
+            let next = next.min(level.meet_at).min(level.seek_at);
+            let next = next.min(self.next_teller(level));
             next.min(self.next_declaration(level))
         };
         let levels = self.levels.iter().map(next);
@@ -207,6 +212,44 @@ impl Tree {
             let input = Input::Seed { address: &address };
             // The engine keeps as many as it can.
             let _ = self.levels[level].engine.handle(now, input);
+        }
+    }
+
+    /// Seeks members of other zones while there are none: those that a supervisor knows that came during a cut may all
+    /// have been replaced. The pauses grow each time that all have been asked.
+    pub(super) fn seek(&mut self, level: usize) {
+        let (now, own) = (self.now, self.levels[level - 1].zone.number);
+        let current = &mut self.levels[level];
+        if !current.is_alone(own) {
+            (current.seek_at, current.sought) = (Instant::NEVER, 0);
+            return;
+        }
+        let first = current
+            .began_at
+            .after(ALONE_DEADLINES * self.config.deadline_us);
+        if current.seek_at == Instant::NEVER {
+            current.seek_at = first.max(now);
+        }
+        if now < current.seek_at {
+            return;
+        }
+        let (turn, zone) = (current.sought, current.zone);
+        current.sought += SOUGHT;
+        let addresses = self.likely_members(level - 1, zone);
+        let rounds = turn / addresses.len().max(1);
+        let pause_us = self.deadlines((1 + rounds).min(SEEK_MAX) as u64);
+        self.levels[level].seek_at = now.after(pause_us);
+        let skipped = turn % addresses.len().max(1);
+        for address in addresses
+            .iter()
+            .cycle()
+            .skip(skipped)
+            .take(SOUGHT.min(addresses.len()))
+        {
+            // It is refused only if the engine has stopped.
+            let _ = self.levels[level]
+                .engine
+                .handle(now, Input::Contact { address });
         }
     }
 
