@@ -259,7 +259,7 @@ impl Tree {
             (is_due && is_guard() && self.has_live_nodes(current, zone)).then_some(*number)
         });
         for number in due.collect::<Vec<_>>() {
-            // Of a zone that has told nothing during this membership it is known that it is older than that.
+            // A zone that has told nothing counts as older than the local node.
             let since = self.config.incarnation;
             if let Some(child) = self.levels[level].children.get_mut(&number) {
                 child.state.is_failed = true;

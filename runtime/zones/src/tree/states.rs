@@ -11,7 +11,7 @@ use crate::tree::life::Life;
 use crate::tree::{zone_number, zone_of_number};
 
 /// Most runs of zones in bytes; the zones of further ones are not told.
-const ZONE_RUNS_MAX: usize = 3000;
+const ZONE_RUNS_MAX: usize = 2200;
 /// Bytes of a run of zones.
 const ZONE_RUN_SIZE: usize = 29;
 /// Most runs of nodes in bytes; the nodes of further ones count as alive.

@@ -215,8 +215,9 @@ impl Tree {
         }
     }
 
-    /// Seeks members of other zones while there are none: those that a supervisor knows that came during a cut may all
-    /// have been replaced. The pauses grow each time that all have been asked.
+    /// Seeks members of other zones while there are none in the view. Where all supervisors of the local zone were
+    /// replaced during a cut, neither side knows members of the other that still run. The pauses grow each time that
+    /// all have been asked.
     pub(super) fn seek(&mut self, level: usize) {
         let (now, own) = (self.now, self.levels[level - 1].zone.number);
         let current = &mut self.levels[level];
@@ -239,17 +240,11 @@ impl Tree {
         let rounds = turn / addresses.len().max(1);
         let pause_us = self.deadlines((1 + rounds).min(SEEK_MAX) as u64);
         self.levels[level].seek_at = now.after(pause_us);
-        let skipped = turn % addresses.len().max(1);
-        for address in addresses
-            .iter()
-            .cycle()
-            .skip(skipped)
-            .take(SOUGHT.min(addresses.len()))
-        {
+        let due = addresses.iter().cycle().skip(turn % addresses.len().max(1));
+        for address in due.take(SOUGHT.min(addresses.len())) {
             // It is refused only if the engine has stopped.
-            let _ = self.levels[level]
-                .engine
-                .handle(now, Input::Contact { address });
+            let input = Input::Contact { address };
+            let _ = self.levels[level].engine.handle(now, input);
         }
     }
 
