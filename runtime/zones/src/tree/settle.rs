@@ -34,6 +34,12 @@ const KNOWN_DEADLINES: u64 = 40;
 /// What the other zones found about a split is known within so many deadlines after a zone is back.
 pub(super) const SIDE_DEADLINES: u64 = 10;
 
+/// Of two halves the one with this zone is the stronger one.
+pub(super) const FIRST: ZoneId = ZoneId {
+    level: 0,
+    number: 0,
+};
+
 /// That a zone has failed, as the ranks of the local zone were told.
 #[derive(Clone, Debug)]
 pub(super) struct ZoneVerdict {
@@ -320,11 +326,7 @@ impl Tree {
 
     /// Whether a side that saw so many of the nodes before was the weaker one.
     fn is_weak(&self, least: u32, most: u32) -> bool {
-        let first = ZoneId {
-            level: 0,
-            number: 0,
-        };
-        let has_first = self.levels[0].zone == first || !self.is_on_other_side(first);
+        let has_first = self.levels[0].zone == FIRST || !self.is_on_other_side(FIRST);
         match (2 * least).cmp(&most) {
             _ if most == 0 => false,
             core::cmp::Ordering::Less => true,

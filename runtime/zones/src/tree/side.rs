@@ -1,6 +1,7 @@
 //! What the other zones say about a split: how many nodes they have seen, and which zones they have told their ranks
 //! have failed.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use muster_protocol::planted::{self, Fault};
@@ -8,7 +9,7 @@ use muster_protocol::planted::{self, Fault};
 use crate::tree::Tree;
 use crate::tree::publication::Publication;
 use crate::tree::reach::{deepest, is_deeper};
-use crate::tree::settle::SIDE_DEADLINES;
+use crate::tree::settle::{FIRST, SIDE_DEADLINES};
 
 impl Tree {
     /// The other zones on the side of the local one, by number, and how often each has been outcast.
@@ -86,7 +87,15 @@ impl Tree {
             let outcast = told.outcasts.get(&base.level).copied().unwrap_or_default();
             let is_weaker =
                 self.is_on_other_side(zone) && !is_deeper(own, (outcast.least, outcast.most));
-            let is_stronger = 2 * outcast.least > outcast.most && !is_weaker;
+            let has_first =
+                zone == FIRST || !told.states.get(FIRST).is_some_and(|first| first.is_told);
+            let is_larger = match (2 * outcast.least).cmp(&outcast.most) {
+                _ if outcast.most == 0 => false,
+                Ordering::Less => false,
+                Ordering::Equal => has_first && base != FIRST,
+                Ordering::Greater => true,
+            };
+            let is_stronger = is_larger && !is_weaker;
             // One that has just started may not know how many its zone had lost.
             *judges.entry(zone.number).or_insert(true) &= is_stronger;
         }
