@@ -64,15 +64,7 @@ impl Overlay {
                     }
                 }
             }
-            NodeState::Failed
-                if verdict::stands(
-                    fact.cause,
-                    self.that_count(fact.reporters).len(),
-                    self.threshold_for(self.own),
-                ) =>
-            {
-                self.outcast(from, fact);
-            }
+            NodeState::Failed if self.is_believed(fact) => self.outcast(from, fact),
             _ if planted::on(Fault::SkippedRefutation) => {}
             NodeState::Failed
                 if self.is_by_another_side(fact.reporters)
@@ -92,6 +84,14 @@ impl Overlay {
             _ if fact.version.minor > own.minor => self.renew_own(fact.version.raised()),
             _ => {}
         }
+    }
+
+    /// Whether a verdict on the local member stands. If it was silent, as it knows, and those who were told of its
+    /// failure cannot be told otherwise, any member is right.
+    fn is_believed(&self, fact: &NodeFact<'_>) -> bool {
+        let count = self.that_count(fact.reporters).len();
+        verdict::stands(fact.cause, count, self.threshold_for(self.own))
+            || self.config.policy == Policy::Stop && self.has_overslept()
     }
 
     /// Whether these reports are of another side of a split: all are of members that are held failed.

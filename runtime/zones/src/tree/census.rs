@@ -246,13 +246,11 @@ impl Tree {
         }
     }
 
-    /// The nodes of the base zone of which nothing is known, once it has formed.
+    /// The nodes of the base zone that its members do not know, once it has formed.
     pub(super) fn missing(&self) -> BTreeSet<u32> {
         let base = &self.levels[0];
-        let is_missing = |(node, id): &(&NodeIndex, &MemberId)| {
-            let entry = || base.engine.ledger_entry(LedgerKey::Node(node.0));
-            base.engine.member(**id).is_none() && entry().is_none()
-        };
+        // Where the ledger says what became of one, others may not know that before they know that the zone is back.
+        let is_missing = |(_, id): &(&NodeIndex, &MemberId)| base.engine.member(**id).is_none();
         let missing = self
             .ids
             .iter()
@@ -330,7 +328,9 @@ impl Tree {
             .missing
             .symmetric_difference(&self.told.missing)
             .copied();
-        for node in nodes.collect::<Vec<_>>() {
+        let base = &self.levels[0].engine;
+        let is_stated = |node: &u32| base.ledger_entry(LedgerKey::Node(*node)).is_some();
+        for node in nodes.filter(|node| !is_stated(node)).collect::<Vec<_>>() {
             self.tell_node(NodeIndex(node));
         }
         self.is_reach_dirty = true;
@@ -351,22 +351,25 @@ impl Tree {
 
     /// Tells the host if zones of the local node have become outcast since it was told last.
     fn tell_outcasts(&mut self) {
+        let is_stop = self.config.policy == Policy::Stop;
         if !self.levels[0].has_outside {
             return;
         }
-        let counts = self.levels[0].outside.outcasts.iter();
-        let counts: BTreeMap<u8, u32> = counts
-            .map(|(level, outcast)| (*level, outcast.count))
-            .collect();
-        let before = match self.outcasts_told.replace(counts.clone()) {
+        let outcasts = self.levels[0].outside.outcasts.clone();
+        let counts = outcasts.iter();
+        let counts = counts.map(|(level, outcast)| (*level, outcast.count));
+        let counts = counts.collect();
+        let before = match self.outcasts_told.replace(counts) {
             Some(before) => before,
             // Those nodes of the zone that run are about to stop.
-            None if self.config.policy == Policy::Stop => BTreeMap::new(),
+            None if is_stop => BTreeMap::new(),
             // What happened before the local node started.
             None => return,
         };
-        for (level, count) in counts {
-            let is_new = before.get(&level).copied().unwrap_or_default() < count;
+        for (level, outcast) in outcasts {
+            let is_new = before.get(&level).copied().unwrap_or_default() < outcast.count;
+            // A node that has started since learns of it late if it has met those that were there late.
+            let is_new = is_new && (is_stop || self.config.incarnation <= outcast.newest);
             let zone = self.map.zones_of(self.node).nth(usize::from(level));
             if let Some(zone) = zone.filter(|_| is_new && !self.is_stopping()) {
                 self.tell(TreeEvent::Outcast { zone });

@@ -67,6 +67,8 @@ pub(super) struct Level {
     pub(super) has_outside: bool,
     /// What became of this zone, as far as the local node knows as a member of the zone above.
     pub(super) outcast: Outcast,
+    /// The local node has lost more of its members than it still has.
+    pub(super) is_minority: bool,
 }
 
 impl Level {
@@ -93,6 +95,7 @@ impl Level {
             outside: Publication::default(),
             has_outside: false,
             outcast: Outcast::default(),
+            is_minority: false,
         }
     }
 

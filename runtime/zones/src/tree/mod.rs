@@ -379,7 +379,7 @@ impl Tree {
                 // Nobody of its zone was there meanwhile: to the others the zone was cut off.
                 let zones = self.map.zones_at(0);
                 let alive = zones.map(|zone| u32::from(zone == self.levels[0].zone));
-                self.reach.set(before, alive.collect());
+                self.reach.set(before, alive.collect(), false);
                 self.is_reach_dirty = true;
             } else {
                 self.reach.overslept(gap_us);
@@ -565,6 +565,8 @@ impl Tree {
                 match event.kind {
                     // The smaller part of a zone may be in the larger part of the job.
                     EventKind::Minority { .. } | EventKind::Majority { .. } => {
+                        let is_minority = matches!(event.kind, EventKind::Minority { .. });
+                        self.levels[level].is_minority = is_minority;
                         self.is_reach_dirty = true;
                     }
                     // The host was told when its zone became outcast.
@@ -584,7 +586,9 @@ impl Tree {
             return;
         }
         let reached = self.count_nodes(|state| !state.is_failed && !state.is_absent);
-        self.reach.set(self.now, reached);
+        // Supervisors of some zones may be replaced, but hardly those of most at once.
+        let lasts = self.levels[1..].iter().any(|level| level.is_minority);
+        self.reach.set(self.now, reached, lasts);
         let alive: u32 = self.count_nodes(|state| !state.is_failed).iter().sum();
         let total = self.map.directory().len() as u32;
         let is_minority = 2 * alive <= total;

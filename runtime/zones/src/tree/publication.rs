@@ -26,7 +26,7 @@ pub(super) const BELOW_KEY: &[u8] = b"muster.zones.below";
 /// Most addresses.
 pub(super) const CONTACTS_MAX: usize = 8;
 
-/// Numbers of an [`Outcast`] on the wire, besides its life.
+/// Numbers of an [`Outcast`] on the wire, besides its life and the newest node.
 const FIELDS: usize = 4;
 
 /// What became of a zone of the local node in the splits of the job.
@@ -37,6 +37,8 @@ pub(super) struct Outcast {
     pub(super) life: Life,
     /// How often it was on the weaker side, so that its nodes are outcast.
     pub(super) count: u32,
+    /// The incarnation of the node that had started last when it was counted.
+    pub(super) newest: u64,
     /// In a split that has not ended: the nodes of the job that it sees alive; otherwise 0.
     pub(super) least: u32,
     /// And those that it saw before.
@@ -47,7 +49,7 @@ impl Outcast {
     /// Takes the later of both counts, the earlier life, and the deeper fall.
     pub(super) fn merge(&mut self, other: Self) {
         self.known = self.known.max(other.known);
-        self.count = self.count.max(other.count);
+        (self.count, self.newest) = (self.count, self.newest).max((other.count, other.newest));
         self.life = self.life.earlier(other.life);
         if is_deeper((other.least, other.most), (self.least, self.most)) {
             (self.least, self.most) = (other.least, other.most);
@@ -57,6 +59,7 @@ impl Outcast {
     fn encode(self, bytes: &mut Vec<u8>) {
         let fields = [self.known, self.count, self.least, self.most];
         bytes.extend(fields.into_iter().flat_map(u32::to_le_bytes));
+        bytes.extend(self.newest.to_le_bytes());
         self.life.encode(bytes);
     }
 
@@ -69,11 +72,13 @@ impl Outcast {
             bytes = rest;
         }
         let [known, count, least, most] = fields;
-        let (life, rest) = Life::decode(bytes)?;
+        let (newest, rest) = bytes.split_first_chunk::<8>()?;
+        let (life, rest) = Life::decode(rest)?;
         let outcast = Self {
             known,
             life,
             count,
+            newest: u64::from_le_bytes(*newest),
             least,
             most,
         };
@@ -202,14 +207,14 @@ mod tests {
         #[test]
         fn a_publication_is_read_as_it_was_written(
             contacts in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..40), 0..CONTACTS_MAX),
-            outcasts in prop::collection::btree_map(0u8..4, any::<([u32; FIELDS], u64, bool)>(), 0..3),
+            outcasts in prop::collection::btree_map(0u8..4, any::<([u32; FIELDS], [u64; 2], bool)>(), 0..3),
             states in any_states(),
             has_formed in any::<bool>(),
         ) {
-            let outcasts = outcasts.into_iter().map(|(level, ([known, count, one, other], began, is_sure))| {
+            let outcasts = outcasts.into_iter().map(|(level, ([known, count, one, other], [began, newest], is_sure))| {
                 let life = Life { began, is_sure };
                 let (least, most) = (one.min(other), one.max(other));
-                (level, Outcast { known, life, count, least, most })
+                (level, Outcast { known, life, count, newest, least, most })
             });
             let outcasts = outcasts.collect();
             let publication = Publication { contacts, has_formed, outcasts, states };

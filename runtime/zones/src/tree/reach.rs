@@ -28,6 +28,8 @@ struct Change {
     at: Instant,
     /// The nodes of all zones from then on.
     total: u32,
+    /// It counts however short it is.
+    lasts: bool,
     /// The base zones that have changed, by their numbers, and by how many nodes. Empty for the oldest change.
     zones: Vec<(u32, i64)>,
 }
@@ -35,13 +37,15 @@ struct Change {
 /// The part of the nodes of a time before that is alive.
 struct Remainder {
     at: Instant,
+    lasts: bool,
     least: u32,
     most: u32,
 }
 
 impl Reach {
-    /// Takes the nodes of each base zone that are alive from `now` on.
-    pub(super) fn set(&mut self, now: Instant, nodes: Vec<u32>) {
+    /// Takes the nodes of each base zone that are alive from `now` on; a fall to so many counts if it `lasts`, or for a
+    /// while.
+    pub(super) fn set(&mut self, now: Instant, nodes: Vec<u32>, lasts: bool) {
         self.nodes.resize(nodes.len(), 0);
         let zones = nodes.iter().zip(&self.nodes).enumerate();
         let zones =
@@ -61,6 +65,7 @@ impl Reach {
         self.nodes = nodes;
         self.changes.push(Change {
             at: now,
+            lasts,
             total,
             zones,
         });
@@ -109,9 +114,12 @@ fn fall_of(changes: &[Change], now: Instant, hold_us: u64) -> (u32, u32) {
     let remainders = remainders(changes);
     let mut deepest = (0, 0);
     for (place, remainder) in remainders.iter().enumerate() {
-        let end = remainder.at.after(hold_us);
+        let end = match remainder.lasts {
+            true => remainder.at,
+            false => remainder.at.after(hold_us),
+        };
         if end > now {
-            break;
+            continue;
         }
         let within = remainders[place..].iter().take_while(|one| one.at < end);
         let first = (remainder.least, remainder.most);
@@ -150,6 +158,7 @@ fn remainders(changes: &[Change]) -> Vec<Remainder> {
         }
         Remainder {
             at: change.at,
+            lasts: change.lasts,
             least: if is_larger { most } else { left },
             most,
         }
@@ -192,7 +201,7 @@ mod tests {
             (60, 111),
         ];
         for (at, nodes) in changes {
-            reach.set(Instant(at), vec![nodes]);
+            reach.set(Instant(at), vec![nodes], false);
         }
         let fall =
             [0, 9, 15, 25, 35, 45, 59, 60, 90].map(|at| reach.fall(Instant(at), Instant(90), 0));
@@ -218,7 +227,7 @@ mod tests {
     fn a_fall_counts_if_it_lasts() {
         let mut reach = Reach::default();
         for (at, nodes) in [(10, 100), (50, 20), (53, 60), (58, 30), (70, 100)] {
-            reach.set(Instant(at), vec![nodes]);
+            reach.set(Instant(at), vec![nodes], false);
         }
         let fall = |now, hold_us| reach.fall(Instant(0), Instant(now), hold_us);
         assert_eq!(fall(90, 3), (20, 100));
@@ -227,6 +236,19 @@ mod tests {
         assert_eq!(fall(90, 15), (60, 100));
         // It is not known yet whether it lasts.
         assert_eq!(fall(60, 12), (100, 100));
+    }
+
+    /// ZM-12: the strength of a side whose members in a zone above have lost most of the others.
+    #[test]
+    fn a_short_fall_counts_if_it_lasts_for_sure() {
+        let fall = |lasts| {
+            let mut reach = Reach::default();
+            for (at, nodes) in [(10, 100), (50, 20), (53, 100)] {
+                reach.set(Instant(at), vec![nodes], lasts && at == 50);
+            }
+            reach.fall(Instant(0), Instant(90), 12)
+        };
+        assert_eq!([fall(true), fall(false)], [(20, 100), (100, 100)]);
     }
 
     /// ZM-12: of the zones A to E, A, B and C lose the others to a split. Then A loses B and C, and joins D and E.
@@ -240,12 +262,12 @@ mod tests {
             (51, [6, 0, 0, 6, 6]),
         ];
         for (at, nodes) in states {
-            reach.set(Instant(at), nodes.to_vec());
+            reach.set(Instant(at), nodes.to_vec(), false);
         }
         let fall = |reach: &Reach, since| reach.fall(Instant(since), Instant(90), 5);
         let falls = [0, 20, 51].map(|since| fall(&reach, since));
         assert_eq!(falls, [(6, 18), (6, 18), (18, 18)]);
-        reach.set(Instant(60), vec![6; 5]);
+        reach.set(Instant(60), vec![6; 5], false);
         assert_eq!(fall(&reach, 60), (30, 30));
     }
 
@@ -253,7 +275,7 @@ mod tests {
     fn the_oldest_changes_are_forgotten() {
         let mut reach = Reach::default();
         for at in (0..100).rev() {
-            reach.set(Instant(100 - at), vec![at as u32]);
+            reach.set(Instant(100 - at), vec![at as u32], false);
         }
         assert_eq!(reach.changes.len(), CHANGES_MAX);
         assert_eq!(reach.fall(Instant(0), Instant(200), 1), (0, 63));

@@ -90,6 +90,9 @@ impl Tree {
         was_weak |= self.count_declarations_of_base(&mut own);
         if was_weak && !self.is_just_outcast() {
             own.count += u32::from(!planted::on(Fault::OutcastNotTold));
+            let members = self.levels[0].live();
+            let started = members.map(|member| member.version().incarnation);
+            own.newest = started.max().unwrap_or_default();
             self.outcast_at = self.now;
         }
         let side_us = self.deadlines(SIDE_DEADLINES);

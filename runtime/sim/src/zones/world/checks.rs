@@ -271,14 +271,18 @@ impl ZonedWorld {
     }
 
     /// Whether all nodes that run in the smallest zone above base zones with these two nodes in it, have started after
-    /// the second had ended: nobody there remembers it.
+    /// the second had ended, or was outcast and about to stop: nobody there remembers it.
     fn is_forgotten(&self, observer: usize, node: usize) -> bool {
         let zones = |node: usize| self.map().zones_of(NodeIndex(node as u32));
         let mut common = zones(observer).filter(|zone| zone.level > 0);
         let Some(zone) = common.find(|zone| zones(node).any(|other| other == *zone)) else {
             return false;
         };
-        let ended_at = self.node(node).ended_at;
+        let node = self.node(node);
+        let ended_at = match self.policy {
+            Policy::Stop => node.outcast_at.or(node.ended_at),
+            _ => node.ended_at,
+        };
         let others = self.map().nodes_of(zone).into_iter();
         let mut others = others.map(|other| other.0 as usize);
         others.all(|other| {
