@@ -7,6 +7,7 @@
 use muster_protocol::MemberId;
 
 use crate::directory::NodeIndex;
+use crate::limits::SUPERVISORS;
 use crate::map::{ZoneId, ZoneMap};
 
 /// Nodes of another zone whose addresses are tried to find the zone above.
@@ -57,6 +58,11 @@ pub fn candidates(map: &ZoneMap, zone: ZoneId, count: usize) -> Vec<NodeIndex> {
                 .collect()
         }
     };
+    best(map, zone, members, count)
+}
+
+/// Those of some nodes that come first as supervisors of a zone.
+fn best(map: &ZoneMap, zone: ZoneId, members: Vec<NodeIndex>, count: usize) -> Vec<NodeIndex> {
     let id = |node: &NodeIndex| Some((MemberId::of(&map.directory().name(*node)?), *node));
     let ids: Vec<(MemberId, NodeIndex)> = members.iter().filter_map(id).collect();
     let all = ids.iter().map(|(id, _)| *id);
@@ -67,6 +73,21 @@ pub fn candidates(map: &ZoneMap, zone: ZoneId, count: usize) -> Vec<NodeIndex> {
             .map(|(_, node)| *node)
     };
     chosen.into_iter().filter_map(node).collect()
+}
+
+/// The nodes of a zone that may take part in the zone above while some of its base zones are lost, at most `count`: the
+/// first supervisors of each base zone.
+#[must_use]
+pub fn candidates_of_bases(map: &ZoneMap, zone: ZoneId, count: usize) -> Vec<NodeIndex> {
+    if zone.level == 0 {
+        return candidates(map, zone, count);
+    }
+    let bases = map.zones_at(0).filter(|base| {
+        let above = core::iter::successors(Some(*base), |zone| map.parent(*zone));
+        above.into_iter().any(|above| above == zone)
+    });
+    let nodes = bases.flat_map(|base| candidates(map, base, SUPERVISORS));
+    best(map, zone, nodes.collect(), count)
 }
 
 /// The guards of the zone at `path`: members of the zone above that are not nodes of it, so that the death of a

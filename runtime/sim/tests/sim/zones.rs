@@ -145,6 +145,12 @@ fn seeds_that_failed_stay_right() {
         has_cuts: true,
         ..THREE_LEVELS
     };
+    let four_levels = ZonedSetting {
+        nodes: 200,
+        zone: 8,
+        above_max: 6,
+        ..three_levels
+    };
     let outcasts_stop = ZonedSetting {
         stops_outcasts: true,
         ..two_levels
@@ -161,6 +167,10 @@ fn seeds_that_failed_stay_right() {
         (
             three_levels,
             include_str!("../../../../tests/seeds/zones/three-levels.txt"),
+        ),
+        (
+            four_levels,
+            include_str!("../../../../tests/seeds/zones/four-levels.txt"),
         ),
         (
             outcasts_stop,

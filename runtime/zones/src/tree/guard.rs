@@ -20,6 +20,8 @@ use crate::tree::{Tree, zone_number};
 
 /// A zone that is absent for this many deadlines has failed.
 const ABSENT_DEADLINES: u64 = 8;
+/// A zone of zones needs longer for each level below it: the supervisors that others replace were found lost later.
+const LEVEL_DEADLINES: u64 = 4;
 // A zone whose supervisors all started again has time to form and to join before its guards declare it failed.
 const _: () = assert!(FORM_DEADLINES + FIND_DEADLINES < ABSENT_DEADLINES);
 /// A member follows a guard if it sees the zone absent for so many deadlines: while the sides of a split merge, zones
@@ -39,7 +41,7 @@ impl Tree {
         let times = open.filter_map(|child| {
             let since = child.absent_since?;
             let follows = since.after(self.deadlines(FOLLOW_DEADLINES));
-            let declares = since.after(self.deadlines(ABSENT_DEADLINES));
+            let declares = since.after(self.absence_us(level.zone));
             let next = if follows > self.now {
                 follows
             } else {
@@ -68,6 +70,9 @@ impl Tree {
         self.invite(level);
         self.declare(level);
         for child in self.levels[level].children.values_mut() {
+            if child.state.is_absent {
+                child.below.lose();
+            }
             if child.state.is_failed {
                 child.below.fail();
                 // What it was before says nothing about it once it is back.
@@ -132,6 +137,7 @@ impl Tree {
         if held.is_some_and(is_known) {
             return;
         }
+        let absence_us = self.absence_us(self.levels[level].zone);
         let is_guard = || self.guards_of(level, number).contains(&by);
         let is_open = held.is_some_and(|child| child.live == 0 && !child.state.is_failed);
         let is_hasty = match held {
@@ -139,11 +145,11 @@ impl Tree {
             Some(child) => {
                 // What the other side of a split has declared was about another absence.
                 let came = self.levels[level].known_since.get(&by);
-                let wait = match came > child.absent_since.as_ref() {
-                    true => ABSENT_DEADLINES,
-                    false => FOLLOW_DEADLINES,
+                let wait_us = match came > child.absent_since.as_ref() {
+                    true => absence_us,
+                    false => self.deadlines(FOLLOW_DEADLINES),
                 };
-                is_open && !self.is_absent_for(held, wait)
+                is_open && !self.is_absent_for(held, wait_us)
             }
         };
         if state.is_failed && is_hasty {
@@ -153,7 +159,7 @@ impl Tree {
         let fails = state.is_failed
             && is_absent
             && held.is_none_or(|child| {
-                let is_late = || self.is_absent_for(held, ABSENT_DEADLINES);
+                let is_late = || self.is_absent_for(held, absence_us);
                 (state.declared > child.state.declared || is_late()) && is_guard()
             });
         let now = self.now;
@@ -170,9 +176,15 @@ impl Tree {
         }
     }
 
-    fn is_absent_for(&self, child: Option<&Child>, deadlines: u64) -> bool {
+    fn is_absent_for(&self, child: Option<&Child>, time_us: u64) -> bool {
         let since = child.and_then(|child| child.absent_since);
-        since.is_some_and(|since| self.now >= since.after(self.deadlines(deadlines)))
+        since.is_some_and(|since| self.now >= since.after(time_us))
+    }
+
+    /// For how long a zone below this one is absent until it has failed.
+    fn absence_us(&self, zone: ZoneId) -> u64 {
+        let levels = u64::from(zone.level.saturating_sub(1));
+        self.deadlines(ABSENT_DEADLINES + levels * LEVEL_DEADLINES)
     }
 
     /// Takes what the members of the zone, each with the zone that it comes from, have published about what is below
@@ -250,10 +262,9 @@ impl Tree {
     /// Declares zones failed that have been absent for too long, if the local node guards them.
     fn declare(&mut self, level: usize) {
         let current = &self.levels[level];
-        let own = current.engine.id();
+        let (own, absence_us) = (current.engine.id(), self.absence_us(current.zone));
         let due = current.children.iter().filter_map(|(number, child)| {
-            let is_due =
-                self.is_absent_for(Some(child), ABSENT_DEADLINES) && !child.state.is_failed;
+            let is_due = self.is_absent_for(Some(child), absence_us) && !child.state.is_failed;
             let is_guard = || self.guards_of(level, *number).contains(&own);
             let zone = current.child(*number)?;
             (is_due && is_guard() && self.has_live_nodes(current, zone)).then_some(*number)

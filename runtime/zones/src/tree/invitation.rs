@@ -11,7 +11,7 @@ use muster_protocol::{Input, Instant, MemberId, Phase, frame};
 use crate::directory::NodeIndex;
 use crate::limits::SUPERVISORS;
 use crate::map::ZoneId;
-use crate::roles::{CANDIDATES, Role, candidates, choose};
+use crate::roles::{Role, candidates_of_bases, choose};
 use crate::tree::level::Child;
 use crate::tree::{Tree, zone_number};
 
@@ -64,11 +64,7 @@ impl Tree {
     }
 
     fn invite_nodes(&mut self, level: usize, zone: ZoneId, turn: usize) {
-        let count = match zone.level {
-            0 => ASKED_MAX,
-            _ => CANDIDATES,
-        };
-        let nodes = candidates(&self.map, zone, count);
+        let nodes = candidates_of_bases(&self.map, zone, ASKED_MAX);
         let nodes = nodes.iter().cycle().skip(turn % nodes.len().max(1));
         let address = |node: &NodeIndex| self.contacts.get(node.0 as usize);
         let addresses = nodes.take(ASKED).filter_map(address);

@@ -2,8 +2,8 @@
 //!
 //! A zone whose members have all started anew does not know what became of the nodes that run no longer: it says that
 //! they are missing, as if they had never been. Those who saw such a node alive know better: a supervisor of another
-//! zone writes into the ledger that it has failed. The entry has the lowest version, so that anything that the node
-//! itself says is newer.
+//! zone writes into the ledger that it has failed. The entry has a version from before the zone's present life: what
+//! the node says is newer if it has started since. If it runs on, it learns that it was declared failed.
 
 use muster_protocol::{CauseKind, Instant, LedgerEntry, LedgerKey, NodeState, Version};
 
@@ -46,7 +46,10 @@ impl Tree {
         let due = self.missing_since.iter().filter(|(_, since)| is_due(since));
         for node in due.map(|(node, _)| *node).collect::<Vec<_>>() {
             if self.entry(1, LedgerKey::Node(node)).is_none() {
-                let (first, cause) = (Version::first(1), CauseKind::Silence);
+                let zone = self.map.base_zone(NodeIndex(node));
+                let life = zone.and_then(|zone| Some(self.told.get(zone)?.life.began));
+                let before = life.unwrap_or_default().saturating_sub(1);
+                let (first, cause) = (Version::first(before.max(1)), CauseKind::Silence);
                 self.write(
                     1,
                     LedgerEntry::node(node, first, NodeState::Failed, cause, 0),

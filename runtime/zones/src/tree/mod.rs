@@ -587,8 +587,8 @@ impl Tree {
         }
         let reached = self.count_nodes(|state| !state.is_failed && !state.is_absent);
         // Supervisors of some zones may be replaced, but hardly those of most at once.
-        let lasts = self.levels[1..].iter().any(|level| level.is_minority);
-        self.reach.set(self.now, reached, lasts);
+        let is_sure = self.levels[1..].iter().any(|level| level.is_minority);
+        self.reach.set(self.now, reached, is_sure);
         let alive: u32 = self.count_nodes(|state| !state.is_failed).iter().sum();
         let total = self.map.directory().len() as u32;
         let is_minority = 2 * alive <= total;

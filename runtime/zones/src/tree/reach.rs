@@ -28,8 +28,8 @@ struct Change {
     at: Instant,
     /// The nodes of all zones from then on.
     total: u32,
-    /// It counts however short it is.
-    lasts: bool,
+    /// It is no moment in which supervisors are replaced: a fall counts however short it is.
+    is_sure: bool,
     /// The base zones that have changed, by their numbers, and by how many nodes. Empty for the oldest change.
     zones: Vec<(u32, i64)>,
 }
@@ -37,21 +37,24 @@ struct Change {
 /// The part of the nodes of a time before that is alive.
 struct Remainder {
     at: Instant,
-    lasts: bool,
+    is_sure: bool,
     least: u32,
     most: u32,
 }
 
 impl Reach {
-    /// Takes the nodes of each base zone that are alive from `now` on; a fall to so many counts if it `lasts`, or for a
-    /// while.
-    pub(super) fn set(&mut self, now: Instant, nodes: Vec<u32>, lasts: bool) {
+    /// Takes the nodes of each base zone that are alive from `now` on. If that `is_sure`, a fall to so many counts even
+    /// if it does not last.
+    pub(super) fn set(&mut self, now: Instant, nodes: Vec<u32>, is_sure: bool) {
         self.nodes.resize(nodes.len(), 0);
         let zones = nodes.iter().zip(&self.nodes).enumerate();
         let zones =
             zones.map(|(zone, (new, old))| (zone as u32, i64::from(*new) - i64::from(*old)));
         let mut zones: Vec<(u32, i64)> = zones.filter(|(_, by)| *by != 0).collect();
         if zones.is_empty() {
+            if let Some(last) = self.changes.last_mut() {
+                last.is_sure |= is_sure;
+            }
             return;
         }
         if self.changes.len() == CHANGES_MAX {
@@ -65,7 +68,7 @@ impl Reach {
         self.nodes = nodes;
         self.changes.push(Change {
             at: now,
-            lasts,
+            is_sure,
             total,
             zones,
         });
@@ -114,7 +117,7 @@ fn fall_of(changes: &[Change], now: Instant, hold_us: u64) -> (u32, u32) {
     let remainders = remainders(changes);
     let mut deepest = (0, 0);
     for (place, remainder) in remainders.iter().enumerate() {
-        let end = match remainder.lasts {
+        let end = match remainder.is_sure {
             true => remainder.at,
             false => remainder.at.after(hold_us),
         };
@@ -158,7 +161,7 @@ fn remainders(changes: &[Change]) -> Vec<Remainder> {
         }
         Remainder {
             at: change.at,
-            lasts: change.lasts,
+            is_sure: change.is_sure,
             least: if is_larger { most } else { left },
             most,
         }
@@ -240,11 +243,11 @@ mod tests {
 
     /// ZM-12: the strength of a side whose members in a zone above have lost most of the others.
     #[test]
-    fn a_short_fall_counts_if_it_lasts_for_sure() {
-        let fall = |lasts| {
+    fn a_short_fall_counts_if_it_is_sure() {
+        let fall = |is_sure| {
             let mut reach = Reach::default();
             for (at, nodes) in [(10, 100), (50, 20), (53, 100)] {
-                reach.set(Instant(at), vec![nodes], lasts && at == 50);
+                reach.set(Instant(at), vec![nodes], is_sure && at == 50);
             }
             reach.fall(Instant(0), Instant(90), 12)
         };

@@ -11,7 +11,7 @@
 //! noticed it: if it was declared failed, and those who told their ranks so are stronger, it is outcast. `side` has
 //! both rules.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use muster_protocol::planted::{self, Fault};
 
@@ -93,7 +93,7 @@ impl Tree {
             let members = self.levels[0].live();
             let started = members.map(|member| member.version().incarnation);
             own.newest = started.max().unwrap_or_default();
-            self.outcast_at = self.now;
+            self.change_sides();
         }
         let side_us = self.deadlines(SIDE_DEADLINES);
         let falls = self.verdicts.values();
@@ -215,7 +215,7 @@ impl Tree {
         Instant(self.now.0.saturating_sub(self.deadlines(PAST_DEADLINES)))
     }
 
-    /// The deepest fall of late. What was before the zone was outcast last is settled.
+    /// The deepest fall of late, after the zone was outcast last.
     pub(super) fn recent_fall(&self) -> (u32, u32) {
         self.fall(self.past().max(self.outcast_at))
     }
@@ -251,8 +251,15 @@ impl Tree {
             .replace(count)
             .is_some_and(|seen| seen < count)
         {
-            self.outcast_at = self.now;
+            self.change_sides();
         }
+    }
+
+    /// The zone is outcast: from now on it is on the side that was stronger. Zones that have failed for that one too, it
+    /// judges anew.
+    fn change_sides(&mut self) {
+        self.outcast_at = self.now;
+        self.verdicts.retain(|_, verdict| !verdict.is_open());
     }
 
     /// Whether the zone has been counted as outcast for this split: each of its supervisors finds out.
@@ -264,7 +271,7 @@ impl Tree {
     fn note_verdicts(&mut self) {
         let split_us = self.deadlines(SPLIT_DEADLINES);
         let since = Instant(self.now.0.saturating_sub(split_us));
-        let (mut least, mut most) = self.fall(since);
+        let (mut least, mut most) = self.fall(since.max(self.outcast_at));
         if self.is_new() {
             let seen = self.fall_by_others();
             if is_deeper(seen, (least, most)) {
@@ -295,12 +302,14 @@ impl Tree {
         let failed: BTreeMap<u32, _> = failed
             .map(|(zone, state)| (super::zone_number(zone), state))
             .collect();
-        let on_other_side = |zone: &u32| failed.contains_key(zone);
+        let away = self.told.iter(&self.map);
+        let away = away.filter(|(_, state)| state.is_failed || state.is_absent);
+        let away: BTreeSet<u32> = away.map(|(zone, _)| super::zone_number(zone)).collect();
         for verdict in self.verdicts.values_mut().filter(|one| !one.is_settled) {
-            verdict.side.retain(|zone, _| !on_other_side(zone));
+            verdict.side.retain(|zone, _| !away.contains(zone));
         }
         let mut side = self.side();
-        side.retain(|zone, _| !on_other_side(zone));
+        side.retain(|zone, _| !away.contains(zone));
         for (number, state) in failed {
             let verdict = ZoneVerdict {
                 at: self.now,

@@ -73,6 +73,13 @@ impl ZoneStates {
         }
     }
 
+    /// The zone above these is absent, and they with it: some members may know that only of these, others of that one.
+    pub(super) fn lose(&mut self) {
+        for state in self.zones.values_mut() {
+            state.is_absent = true;
+        }
+    }
+
     /// Takes what is said now about the same part of the job. Zones that had failed and are not mentioned, still have:
     /// not all of them are back.
     pub(super) fn replace(&mut self, now: Self) {
