@@ -174,6 +174,7 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let code = match &error {
             Error::Setting { .. }
+            | Error::OneZone { .. }
             | Error::AgentDirectory(
                 DirectoryError::Name { .. }
                 | DirectoryError::Character { .. }

@@ -30,3 +30,25 @@ fn a_rank_beyond_the_job_is_refused() {
     beyond.await_words(&["REFUSED", "rank", "4", "of", "a", "job"]);
     first.await_states("n1=Alive 0=Alive 1=Alive 2=Failed 3=Unknown");
 }
+
+/// A job of more nodes than one zone can have, of which no list is given: the agent refuses to start, and the rank
+/// that starts it is told the number, the limit and the remedy. With the list the job has zones.
+#[test]
+fn a_job_that_is_too_large_for_one_zone_is_refused_at_start() {
+    let job = Nodes::new(1).with_linger_ms(0);
+    let rank = |variables: &[(&str, &str)]| {
+        let mut command = job.rank(1, 0);
+        command.env("SLURM_STEP_NUM_NODES", "4097");
+        Rank::start(command.envs(variables.iter().copied()), "rank 0")
+    };
+    for zones in ["auto", "off"] {
+        let refused = rank(&[("MUSTER_ZONES", zones)]);
+        let line = refused.await_words(&["REFUSED", "4097", "nodes", "4096", "members,"]);
+        assert!(line.contains("MUSTER_NODES=$SLURM_STEP_NODELIST"), "{line}");
+    }
+    let listed = rank(&[("MUSTER_NODES", "n[1-4097]"), ("MUSTER_ZONES", "auto")]);
+    let mut listed = listed.attached();
+    listed.send("zones");
+    let zones = listed.await_words(&["ZONES"]);
+    assert!(zones.matches("z").count() > 1, "{zones}");
+}

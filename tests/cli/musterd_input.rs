@@ -176,6 +176,36 @@ fn a_directory_that_cannot_be_used_is_named() {
     );
 }
 
+/// The size of a Slurm step is that of the job that an agent serves, and nothing to a member without a job.
+#[test]
+fn a_job_too_large_for_one_zone_is_refused_without_its_list() {
+    let directory = tempfile::tempdir().unwrap();
+    let start = |arguments: &[&str]| {
+        let output = Command::new(program("musterd"))
+            .args(arguments)
+            .args(["--rail", "nosuchif0@udp0"])
+            .envs([("SLURM_STEP_NUM_NODES", "5000"), ("MUSTER_JOB", "large")])
+            .env("MUSTER_DIR", directory.path())
+            .output()
+            .unwrap();
+        assert!(!output.status.success());
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let text = start(&["--serve"]);
+    for part in [
+        "5000 nodes",
+        "SLURM_STEP_NUM_NODES",
+        "at most 4096",
+        "MUSTER_NODES",
+    ] {
+        assert!(text.contains(part), "{part:?} is missing in:\n{text}");
+    }
+    for accepted in [&["--serve", "--nodes", "n[1-5000]"][..], &MEMBER] {
+        let text = start(accepted);
+        assert!(text.contains("nosuchif0"), "{text}");
+    }
+}
+
 #[test]
 fn a_missing_libfabric_is_an_error_with_a_remedy() {
     let directory = tempfile::tempdir().unwrap();

@@ -4,10 +4,10 @@ use super::{incarnation, origin};
 use clap::{ArgAction, ArgMatches, CommandFactory, Parser, ValueEnum};
 use muster_config::{
     AgentConfig, ConfigError, GossipConfig, GroupName, JobZones, JournalConfig, KeySource,
-    MemberName, Minority, RailEntry, RailsDocument, SeedEntry, Stay, draw_seed, parse_journal_kb,
-    parse_linger, parse_minority, parse_profile, parse_rails, parse_seeds, parse_zones,
-    participants_of_hosts, read_document, read_key, read_key_file, refuse_zones, seeds_of_hosts,
-    standing_key,
+    MemberName, Minority, RailEntry, RailsDocument, SeedEntry, Stay, draw_seed, nodes_of_step,
+    parse_journal_kb, parse_linger, parse_minority, parse_profile, parse_rails, parse_seeds,
+    parse_zones, participants_of_hosts, read_document, read_key, read_key_file, refuse_zones,
+    seeds_of_hosts, standing_key,
 };
 use muster_fabric::PORT_DEFAULT;
 use muster_ipc::{AgentDirectory, DirectoryError, base_directory};
@@ -224,9 +224,11 @@ impl Args {
         let is_gossip = self.protocol == Protocol::Age;
         let minority = parse_minority(&self.minority)?;
         let nodes = self.nodes.as_deref().or(self.hosts.as_deref());
+        let is_of_job = !matches!(mode, Mode::Foreground);
+        let count = nodes_of_step(|name| std::env::var(name).ok()).filter(|_| is_of_job);
         let zones = match is_gossip {
             true => refuse_zones(&self.zones)?,
-            false => job_zones(&self.zones, nodes, minority)?,
+            false => job_zones(&self.zones, (nodes, count), minority)?,
         };
         let (mut seeds, mut contacts) = (Vec::new(), Vec::new());
         for SeedEntry { node, nids } in parse_seeds(&self.seeds)? {
@@ -272,10 +274,8 @@ impl Args {
             || !seeds.is_empty()
             || !contacts.is_empty()
             || !rails.peers.is_empty()
-            || gossip
-                .as_ref()
-                .is_some_and(|gossip| !gossip.participants.is_empty());
-        let port_may_move = !is_expected && !matches!(mode, Mode::Foreground);
+            || gossip.iter().any(|gossip| !gossip.participants.is_empty());
+        let port_may_move = !is_expected && is_of_job;
         let former = match &mode {
             Mode::Job { key, directory } if self.again => {
                 incarnation::read(&agent_directory(key, directory)?.incarnation())
@@ -315,10 +315,10 @@ impl Args {
 /// The zones of the job; none if it is one zone. A policy that counts the members of one zone excludes several.
 fn job_zones(
     setting: &str,
-    nodes: Option<&str>,
+    (nodes, count): (Option<&str>, Option<usize>),
     minority: Minority,
 ) -> Result<Option<JobZones>, ConfigError> {
-    let zones = parse_zones(setting, nodes)?;
+    let zones = parse_zones(setting, nodes, count)?;
     match &zones {
         Some(found) if minority == Minority::Hold => Err(ConfigError::Zones {
             text: setting.to_owned(),

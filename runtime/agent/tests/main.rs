@@ -7,6 +7,7 @@ mod deaths;
 mod feeding;
 mod greeting;
 mod leaving;
+mod one_zone;
 mod progress;
 
 /// The rank that tests start: this program with this test's name.

@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use super::one_zone::refuse_too_many;
 use super::{Client, Error, Inner, lock};
 use muster_ipc::ADDRESS_MAX;
 
@@ -76,7 +77,8 @@ impl Client {
     /// process of this node does it.
     ///
     /// # Errors
-    /// [`Error::NoRank`], [`Error::BootstrapRecord`]: nothing was passed on. [`Error::Deadline`].
+    /// [`Error::NoRank`], [`Error::BootstrapRecord`], [`Error::OneZone`]: nothing was passed on.
+    /// [`Error::Deadline`].
     pub fn take_bootstrap_records(&self, records: &[u8]) -> Result<usize, Error> {
         self.required_rank()?;
         let records = (0..).zip(records.chunks(RECORD_SIZE));
@@ -84,6 +86,9 @@ impl Client {
             records.map(|(index, record)| read(index, record)).collect();
         let read = read?;
         let inner = &self.inner;
+        let addresses: BTreeSet<&str> = read.iter().map(|one| one.address.as_str()).collect();
+        let nodes = addresses.iter().filter(|address| !address.is_empty());
+        refuse_too_many(nodes.count(), self.table()?)?;
         if !inner.link.is_publisher_wanted() {
             return Ok(0);
         }

@@ -69,6 +69,13 @@ pub enum Error {
     Unanswered(String),
     /// This process has no rank in its job. Nothing was done.
     NoRank,
+    /// The job has more nodes than one zone can have, and no zones. Its agents do not connect to each other.
+    OneZone {
+        /// The nodes of the job.
+        nodes: usize,
+        /// Most nodes of a zone.
+        most: usize,
+    },
     /// Bytes that are not a bootstrap record. Nothing was passed on.
     BootstrapRecord(String),
     /// The agent has dismissed this process: it was ended on request, or cannot continue. No other agent is started
@@ -150,6 +157,12 @@ impl std::fmt::Display for Error {
             Self::Unanswered(text) => write!(f, "no answer from the agent of this node: {text}; try again"),
             Self::NoRank => f.write_str(
                 "this process has no rank; give it one (MUSTER_RANK, or the option of that name)",
+            ),
+            Self::OneZone { nodes, most } => write!(
+                f,
+                "the job has {nodes} nodes and no zones, and one zone has at most {most} members, which know all \
+                 of each other: the agents of the nodes do not connect; list the nodes with MUSTER_NODES for all \
+                 processes, so that zones are formed"
             ),
             Self::BootstrapRecord(text) => write!(
                 f,

@@ -35,6 +35,7 @@ pub(crate) mod control;
 pub mod describe;
 mod error;
 mod link;
+mod one_zone;
 mod options;
 mod progress;
 mod reader;
@@ -145,6 +146,8 @@ enum Loss {
     Gone(u64, String),
     /// The agent has dismissed this client: the agent's text.
     Dismissed(String),
+    /// There is one, but it does not connect to those of other nodes: [`Error::OneZone`].
+    OneZone(usize, usize),
 }
 
 /// The state of a client.
@@ -561,6 +564,7 @@ impl Inner {
     fn lost(&self) -> Error {
         match lock(&self.loss).clone() {
             Some(Loss::Dismissed(reason)) => Error::Dismissed { reason },
+            Some(Loss::OneZone(nodes, most)) => Error::OneZone { nodes, most },
             Some(Loss::Gone(attempts, reason)) => Error::AgentLost { attempts, reason },
             None => Error::AgentLost {
                 attempts: 0,

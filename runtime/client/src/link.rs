@@ -32,6 +32,12 @@ pub trait PmixHooks: Send + Sync {
     /// opportunity to retry what was not possible before.
     fn on_call(&self) {}
 
+    /// Why this process cannot take part in its job, as [`Error::OneZone`]; asked after each `on_call`. From then
+    /// on its calls return that error. It stays attached, so that its agent does not take it for lost.
+    fn refusal(&self) -> Option<Error> {
+        None
+    }
+
     /// Whether a call of the application requires an `on_call`, for which the library thread is woken. Called often,
     /// on any thread: it must not wait for anything.
     fn wants_call(&self) -> bool {

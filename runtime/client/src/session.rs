@@ -245,6 +245,9 @@ impl Session {
             pmix_integration.on_events(&batch, inner.tables.current());
         }
         pmix_integration.on_call();
+        if let Some(Error::OneZone { nodes, most }) = pmix_integration.refusal() {
+            inner.note_lost(Loss::OneZone(nodes, most));
+        }
     }
 
     /// Finds or starts another agent after its connection was closed, in at most `attempts` attempts. Waits between

@@ -33,7 +33,8 @@ pub use rails::{RailEntry, RailsDocument, SUBJECTS, subject, switch_word};
 pub use unknown::{check_log, strange_settings, unknown_settings};
 pub use yaml::{DOCUMENT_MAX, YamlError};
 pub use zones::{
-    JobZones, Topology, ZoneSourceError, ZoneSources, parse_topology, parse_zones, refuse_zones,
+    JobZones, Topology, ZoneSourceError, ZoneSources, nodes_of_step, parse_topology, parse_zones,
+    refuse_zones,
 };
 
 use muster_fabric::{Nid, NidError, NidList};

@@ -44,11 +44,32 @@ pub fn refuse_zones(setting: &str) -> Result<Option<JobZones>, ConfigError> {
     }
 }
 
-/// Reads the setting of zones. `nodes` is the list of the job's nodes, if it is known. `None`: the job is one zone.
+/// The variable in which Slurm states the number of nodes of a step.
+const STEP_NODES: &str = "SLURM_STEP_NUM_NODES";
+
+/// How many nodes the Slurm step has that started this process, as its environment states; `None` if it states
+/// none.
+///
+/// The daemons of another launcher may be a step of Slurm themselves, on more nodes than a job has: what they
+/// start inherits the variables of that step. So they count only where Slurm is the launcher.
+pub fn nodes_of_step(variable: impl Fn(&str) -> Option<String>) -> Option<usize> {
+    let other_launcher = variable("PMIX_NAMESPACE").is_some_and(|name| !name.starts_with("slurm."));
+    variable(STEP_NODES)
+        .filter(|_| !other_launcher)
+        .and_then(|count| count.parse().ok())
+}
+
+/// Reads the setting of zones. `nodes` is the list of the job's nodes, if it is known, `count` the number of nodes
+/// as [`nodes_of_step`] returns it. `None`: the job is one zone.
 ///
 /// # Errors
-/// A setting that is not understood, a source that is not valid, or a setting that needs the list of nodes without it.
-pub fn parse_zones(setting: &str, nodes: Option<&str>) -> Result<Option<JobZones>, ConfigError> {
+/// A setting that is not understood, a source that is not valid, a setting that needs the list of nodes without
+/// it, or more nodes than one zone can have without a list to divide.
+pub fn parse_zones(
+    setting: &str,
+    nodes: Option<&str>,
+    count: Option<usize>,
+) -> Result<Option<JobZones>, ConfigError> {
     let refused = |why: String| ConfigError::Zones {
         text: setting.to_owned(),
         why,
@@ -56,6 +77,13 @@ pub fn parse_zones(setting: &str, nodes: Option<&str>) -> Result<Option<JobZones
     let directory = nodes.map(directory_of).transpose().map_err(refused)?;
     let is_automatic = matches!(setting, "auto" | "");
     if setting == "off" || (is_automatic && directory.is_none()) {
+        if let (None, Some(count)) = (&directory, count.filter(|count| *count > ZONE_MEMBERS_MAX)) {
+            return Err(refused(format!(
+                "the job has {count} nodes ({STEP_NODES}), and no list of them is given to form zones: one zone \
+                 has at most {ZONE_MEMBERS_MAX} members, which know all of each other; use auto, and list the \
+                 nodes with --nodes (MUSTER_NODES=$SLURM_STEP_NODELIST)"
+            )));
+        }
         return match directory.map_or(0, |directory| directory.len()) {
             0..=ZONE_MEMBERS_MAX => Ok(None),
             count => Err(refused(format!(
@@ -157,7 +185,7 @@ mod tests {
     use super::*;
 
     fn text_of(setting: &str, nodes: Option<&str>) -> String {
-        match parse_zones(setting, nodes) {
+        match parse_zones(setting, nodes, None) {
             Ok(Some(zones)) => {
                 let paths = zones
                     .map
@@ -168,6 +196,42 @@ mod tests {
             Ok(None) => "one zone".to_owned(),
             Err(error) => error.to_string(),
         }
+    }
+
+    /// A job that Slurm counts and nobody lists is refused where one zone cannot hold it.
+    #[test]
+    fn a_job_that_is_too_large_for_one_zone_needs_a_list() {
+        let parse = |setting, nodes, count| parse_zones(setting, nodes, Some(count));
+        for setting in ["auto", "off"] {
+            assert!(matches!(parse(setting, None, ZONE_MEMBERS_MAX), Ok(None)));
+            let error = parse(setting, None, ZONE_MEMBERS_MAX + 1).unwrap_err();
+            let text = error.to_string();
+            for part in ["4097 nodes", "at most 4096", "MUSTER_NODES"] {
+                assert!(text.contains(part), "{part}: {text}");
+            }
+        }
+        // With a list, that counts.
+        assert!(matches!(
+            parse("auto", Some("n[1-5000]"), 5000),
+            Ok(Some(_))
+        ));
+        assert!(matches!(parse("auto", Some("n[1-8]"), 5000), Ok(None)));
+    }
+
+    #[test]
+    fn the_step_of_another_launchers_daemons_is_not_the_job() {
+        let count = |namespace: Option<&str>, nodes: &str| {
+            nodes_of_step(|name| match name {
+                "PMIX_NAMESPACE" => namespace.map(str::to_owned),
+                STEP_NODES => Some(nodes.to_owned()),
+                _ => None,
+            })
+        };
+        assert_eq!(count(None, "5000"), Some(5000));
+        assert_eq!(count(Some("slurm.pmix.7.0"), "5000"), Some(5000));
+        assert_eq!(count(Some("prterun-n1-77@1"), "5000"), None);
+        assert_eq!(count(None, "many"), None);
+        assert_eq!(nodes_of_step(|_| None), None);
     }
 
     #[test]
@@ -202,7 +266,9 @@ mod tests {
 
     #[test]
     fn addresses_are_those_of_the_own_zone_and_of_some_nodes_of_each_other() {
-        let zones = parse_zones("8", Some("127.0.0.[1-64]")).unwrap().unwrap();
+        let zones = parse_zones("8", Some("127.0.0.[1-64]"), None)
+            .unwrap()
+            .unwrap();
         let hosts = zones.hosts("127.0.0.9", None, 7100).unwrap();
         let own = hosts.iter().filter(|(name, _)| {
             let number: u32 = name.rsplit('.').next().unwrap().parse().unwrap();

@@ -265,7 +265,7 @@ impl Turn<'_> {
             return Ok(None);
         };
         let nodes = format!("n[1-{}]", self.args.members);
-        let zones = parse_zones(&size.to_string(), Some(&nodes));
+        let zones = parse_zones(&size.to_string(), Some(&nodes), None);
         let zones = zones.map_err(|e| CliError::new("bench", e))?;
         let Some(JobZones { map, .. }) = zones else {
             return Ok(None);

@@ -23,7 +23,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::{AgentLink, PmixHooks};
+use crate::one_zone::refuse_too_many;
+use crate::{AgentLink, Error as ClientError, PmixHooks};
 use muster_pmix::{Error, Pmix};
 use muster_shm::{Event, TableView};
 use muster_sys::clock;
@@ -64,8 +65,10 @@ struct State {
     table: Option<TableView>,
     link: Option<AgentLink>,
     pmix_session: Option<PmixSession>,
-    /// Nothing is tried any more: the job data cannot be read, or this process has detached.
+    /// Nothing is tried any more: the job data cannot be read, the job is refused, or this process has detached.
     done: bool,
+    /// The job's nodes, and the most that are supported, where they are too many for one zone.
+    refused: Option<(usize, usize)>,
     /// Time of the next wake-up on the monotonic clock; `None`: only when called.
     next_us: Option<u64>,
     /// Calls before this time do nothing.
@@ -131,6 +134,11 @@ impl PmixHooks for PmixIntegration {
         }
     }
 
+    fn refusal(&self) -> Option<ClientError> {
+        let refused = self.state().refused;
+        refused.map(|(nodes, most)| ClientError::OneZone { nodes, most })
+    }
+
     fn wants_call(&self) -> bool {
         let quiet_until_us = self.quiet_until_us.load(Ordering::Relaxed);
         quiet_until_us != u64::MAX && clock::monotonic_ns() / 1000 >= quiet_until_us
@@ -180,6 +188,7 @@ impl State {
             link: None,
             pmix_session: None,
             done: false,
+            refused: None,
             next_us: None,
             not_before_us: 0,
             check_us: CHECK_FIRST_US,
@@ -279,6 +288,9 @@ impl State {
         };
         match session.job() {
             Ok(job) => {
+                if self.is_too_large(job.nodes.len(), session.rank()) {
+                    return false;
+                }
                 // If the registration is refused, the kernel and the agents still detect failures,
                 // as with most launchers.
                 let is_alike = self.is_numbered_alike(session.rank());
@@ -304,6 +316,27 @@ impl State {
             warn_of_rank_mismatch(ours, in_mpi);
         }
         false
+    }
+
+    /// Whether the job has too many nodes for one zone. Then the agents get no addresses: those that they do not
+    /// know would be sent whole views for ever.
+    fn is_too_large(&mut self, nodes: usize, rank: u32) -> bool {
+        let refused = self
+            .table
+            .as_ref()
+            .map(|table| refuse_too_many(nodes, table));
+        let Some(Err(error)) = refused else {
+            return false;
+        };
+        // One line for all ranks.
+        if rank == 0 {
+            let _ = io::stderr().write_all(format!("muster: {error}\n").as_bytes());
+        }
+        if let ClientError::OneZone { nodes, most } = error {
+            self.refused = Some((nodes, most));
+        }
+        self.done = true;
+        true
     }
 
     fn give_up(&mut self, error: &Error) -> bool {
@@ -351,6 +384,7 @@ fn warn(why: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use muster_shm::{TableLimits, TableWriter};
 
     /// Without MPI there is no PMIx: nothing is raised and nothing is given up.
     #[test]
@@ -358,6 +392,18 @@ mod tests {
         let mut state = State::new(true, true, true);
         state.notify_process();
         assert!(!state.open_session() && !state.done);
+    }
+
+    /// A job that one zone cannot hold is refused for good: the agents get no addresses.
+    #[test]
+    fn a_job_that_is_too_large_for_one_zone_is_refused() {
+        let writer = TableWriter::create(TableLimits::default()).expect("a state table");
+        let integration = PmixIntegration::new(false);
+        integration.state().table = Some(writer.view());
+        assert!(!integration.state().is_too_large(4096, 1) && integration.refusal().is_none());
+        assert!(integration.state().is_too_large(4097, 1) && integration.state().done);
+        let refusal = integration.refusal().expect("a refusal").to_string();
+        assert!(refusal.contains("4097 nodes"), "{refusal}");
     }
 
     /// The warning is written once, after the time-out.
