@@ -13,6 +13,7 @@ mod life;
 mod members;
 mod membership;
 mod memory;
+mod monitors;
 mod outcast;
 mod piggyback;
 mod replay;

@@ -4,10 +4,8 @@
 use muster_ipc::control_socket::SOCKET;
 use muster_tests::admin::Admin;
 use muster_tests::nodes::Nodes;
-use muster_tests::process::{signal, wait_for_end};
 use muster_tests::rank::Rank;
 use muster_tests::until;
-use rustix::process::Signal;
 use serde_json::Value;
 use std::cell::RefCell;
 
@@ -111,18 +109,8 @@ impl World {
         });
     }
 
-    /// Kills all processes of a node. A rank that outlives its agent would start another one.
     fn lose_node(&mut self, node: usize) {
-        let rank = self.ranks[node - 1].take();
-        if let Some(rank) = &rank {
-            signal(rank.pid(), Signal::STOP);
-        }
-        let agent = self.job.agent(node).all;
-        for number in [Signal::STOP, Signal::KILL] {
-            agent.iter().for_each(|pid| signal(*pid, number));
-        }
-        agent.into_iter().for_each(wait_for_end);
-        rank.into_iter().for_each(Rank::kill);
+        self.job.lose(node, self.ranks[node - 1].take());
     }
 
     /// The commands of a node know of failed nodes in all zones: `check`, `wait` and `metrics`.

@@ -272,6 +272,22 @@ impl Nodes {
         wait_for_end(worker);
     }
 
+    /// Kills all processes of a node. A rank that outlives its agent would start another one.
+    ///
+    /// # Panics
+    /// If they do not end.
+    pub fn lose(&self, node: usize, rank: Option<Rank>) {
+        if let Some(rank) = &rank {
+            signal(rank.pid(), Signal::STOP);
+        }
+        let agent = self.agent(node).all;
+        for number in [Signal::STOP, Signal::KILL] {
+            agent.iter().for_each(|pid| signal(*pid, number));
+        }
+        agent.into_iter().for_each(wait_for_end);
+        rank.into_iter().for_each(Rank::kill);
+    }
+
     fn agent_pids(&self, node: usize) -> Vec<u32> {
         agents_with(&self.key_of(node))
     }
