@@ -4,3 +4,4 @@
 mod examples;
 mod pmix;
 mod pmpi;
+mod zones;

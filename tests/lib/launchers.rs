@@ -71,13 +71,23 @@ exec unshare $flags sh -c 'hostname "$0" && eval "$*"' "$node" "$@"
 /// # Panics
 /// If the folder cannot be written to.
 pub fn open_mpi_5_on_two_nodes(folder: &Path) -> Command {
+    open_mpi_5_on_nodes(folder, 2, 2)
+}
+
+/// The same with this many nodes, `n1` and so on, and this many ranks on each.
+///
+/// # Panics
+/// As there.
+pub fn open_mpi_5_on_nodes(folder: &Path, nodes: usize, per_node: usize) -> Command {
     let shell = folder.join("node-shell");
     make_program(&shell, NODE_SHELL);
+    let hosts = (1..=nodes).map(|node| format!("n{node}:{per_node}"));
+    let hosts: Vec<String> = hosts.collect();
     let mut launcher = Command::new(venv("venv").join("mpirun"));
     launcher
         .args(["--prtemca", "plm_ssh_agent"])
         .arg(&shell)
-        .args(["--host", "n1:2,n2:2", "--bind-to", "none"])
+        .args(["--host", &hosts.join(","), "--bind-to", "none"])
         .arg("--allow-run-as-root")
         .env("OMPI_MCA_coll", "^han")
         .env("OMPI_MCA_mpi_yield_when_idle", "1")
