@@ -58,11 +58,11 @@ pub fn candidates(map: &ZoneMap, zone: ZoneId, count: usize) -> Vec<NodeIndex> {
                 .collect()
         }
     };
-    best(map, zone, members, count)
+    best(map, zone, &members, count)
 }
 
 /// Those of some nodes that come first as supervisors of a zone.
-fn best(map: &ZoneMap, zone: ZoneId, members: Vec<NodeIndex>, count: usize) -> Vec<NodeIndex> {
+fn best(map: &ZoneMap, zone: ZoneId, members: &[NodeIndex], count: usize) -> Vec<NodeIndex> {
     let id = |node: &NodeIndex| Some((MemberId::of(&map.directory().name(*node)?), *node));
     let ids: Vec<(MemberId, NodeIndex)> = members.iter().filter_map(id).collect();
     let all = ids.iter().map(|(id, _)| *id);
@@ -78,7 +78,7 @@ fn best(map: &ZoneMap, zone: ZoneId, members: Vec<NodeIndex>, count: usize) -> V
 /// The nodes of a zone that may take part in the zone above while some of its base zones are lost, at most `count`: the
 /// first supervisors of each base zone.
 #[must_use]
-pub fn candidates_of_bases(map: &ZoneMap, zone: ZoneId, count: usize) -> Vec<NodeIndex> {
+pub(crate) fn candidates_of_bases(map: &ZoneMap, zone: ZoneId, count: usize) -> Vec<NodeIndex> {
     if zone.level == 0 {
         return candidates(map, zone, count);
     }
@@ -87,7 +87,7 @@ pub fn candidates_of_bases(map: &ZoneMap, zone: ZoneId, count: usize) -> Vec<Nod
         above.into_iter().any(|above| above == zone)
     });
     let nodes = bases.flat_map(|base| candidates(map, base, SUPERVISORS));
-    best(map, zone, nodes.collect(), count)
+    best(map, zone, &nodes.collect::<Vec<_>>(), count)
 }
 
 /// The guards of the zone at `path`: members of the zone above that are not nodes of it, so that the death of a

@@ -2,8 +2,9 @@
 //!
 //! A zone is absent while none of its supervisors is in the view of the zone above. Its members replace supervisors
 //! that fail within one or two deadlines; if no other comes for eight, nor any node that is asked (`invitation`), its
-//! guards declare the whole zone failed: members of the zone above that are not nodes of it. The others follow a guard
-//! if they see the zone absent too. A zone that is in the view is alive, whatever was declared.
+//! guards declare the whole zone failed: members of the zone above that are not nodes of it. For a zone of zones it is
+//! four more for each level below it. The others follow a guard if they see the zone absent too. A zone that is in the
+//! view is alive, whatever was declared.
 
 use muster_protocol::planted::{self, Fault};
 use muster_protocol::{Instant, LedgerKey, MemberId, Phase};

@@ -586,8 +586,10 @@ impl Tree {
             return;
         }
         let reached = self.count_nodes(|state| !state.is_failed && !state.is_absent);
-        // Supervisors of some zones may be replaced, but hardly those of most at once.
-        let is_sure = self.levels[1..].iter().any(|level| level.is_minority);
+        // In many levels losses high above are found late, and the cut may end soon. Supervisors of some zones may be
+        // replaced, but hardly those of most at once.
+        let mut above = self.levels.iter().skip(1);
+        let is_sure = self.map.levels() > 2 && above.any(|level| level.is_minority);
         self.reach.set(self.now, reached, is_sure);
         let alive: u32 = self.count_nodes(|state| !state.is_failed).iter().sum();
         let total = self.map.directory().len() as u32;

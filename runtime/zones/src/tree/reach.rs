@@ -74,6 +74,13 @@ impl Reach {
         });
     }
 
+    /// The nodes that were alive at a time.
+    pub(super) fn total_at(&self, at: Instant) -> u32 {
+        let until = self.changes.partition_point(|change| change.at <= at);
+        let last = self.changes[..until].last().or(self.changes.first());
+        last.map_or(0, |change| change.total)
+    }
+
     /// The local node was stopped for so long: what it saw before is as recent as if it had not been.
     pub(super) fn overslept(&mut self, gap_us: u64) {
         for change in &mut self.changes {

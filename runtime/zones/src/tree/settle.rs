@@ -10,6 +10,9 @@
 //! side: a zone is outcast if most other zones of its side are. A zone that was cut off for a short time has not
 //! noticed it: if it was declared failed, and those who told their ranks so are stronger, it is outcast. `side` has
 //! both rules.
+//!
+//! A zone that is outcast may go over to a side with most nodes of the job. From then on it counts as a part of that
+//! side, also for its older verdicts (`fall_of`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -53,6 +56,8 @@ pub(super) struct ZoneVerdict {
     most: u32,
     /// Since when the zone is there again.
     back_since: Option<Instant>,
+    /// The nodes of the local side before.
+    nodes_before: u32,
     /// Whether it was settled when the zone was back. It is kept for a while, since views that merge may hold the zone
     /// failed again for a moment.
     pub(super) is_settled: bool,
@@ -93,7 +98,7 @@ impl Tree {
             let members = self.levels[0].live();
             let started = members.map(|member| member.version().incarnation);
             own.newest = started.max().unwrap_or_default();
-            self.change_sides();
+            self.outcast_at = self.now;
         }
         let side_us = self.deadlines(SIDE_DEADLINES);
         let falls = self.verdicts.values();
@@ -102,7 +107,7 @@ impl Tree {
             let is_recent = |since: Instant| self.now < since.after(side_us);
             one.is_open() || one.back_since.is_some_and(is_recent)
         });
-        (own.least, own.most) = deepest(falls.map(|verdict| (verdict.least, verdict.most)));
+        (own.least, own.most) = deepest(falls.map(|verdict| self.fall_of(verdict)));
         if self.count_open() != told {
             self.levels[1].is_dirty = true;
         }
@@ -167,16 +172,20 @@ impl Tree {
             let is_known = is_later.is_some() || is_late;
             // One zone may have counted wrongly, the more so if its nodes have just started. What becomes of the other
             // zones of its side is known a little later.
-            let is_weak =
-                self.is_weak(verdict.least, verdict.most) || self.is_side_outcast(&verdict.side);
+            let (least, most) = self.fall_of(verdict);
+            let is_weak = self.is_weak(least, most) || self.is_side_outcast(&verdict.side);
             let is_open = !is_weak && since.is_some_and(|since| now < since.after(side_us));
             if since.is_some() && is_known && !is_open && !verdict.is_settled {
                 settled.push(number);
                 was_weak |= is_weak && is_later != Some(true);
             }
         }
+        let nodes_before = self.nodes_before();
         for (number, since) in back {
             if let Some(verdict) = self.verdicts.get_mut(&number) {
+                if since == Some(now) {
+                    verdict.nodes_before = nodes_before;
+                }
                 verdict.back_since = since;
                 verdict.is_settled |= settled.contains(&number);
             }
@@ -208,6 +217,27 @@ impl Tree {
             self.overruled_since = Some(self.now);
         }
         self.is_overruled()
+    }
+
+    /// The nodes of the local side shortly before now, when views may merge.
+    fn nodes_before(&self) -> u32 {
+        let hold_us = self.deadlines(HOLD_DEADLINES);
+        self.reach
+            .total_at(Instant(self.now.0.saturating_sub(hold_us)))
+    }
+
+    /// The fall that counts for a verdict: that of its time, unless the zone was outcast since and has gone over to
+    /// the side with most nodes of the job.
+    fn fall_of(&self, verdict: &ZoneVerdict) -> (u32, u32) {
+        let nodes = self.map.directory().len() as u32;
+        let alive = match verdict.back_since {
+            None => self.nodes_before(),
+            Some(_) => verdict.nodes_before,
+        };
+        match verdict.at <= self.outcast_at && 2 * alive > nodes {
+            true => (alive, nodes),
+            false => (verdict.least, verdict.most),
+        }
     }
 
     /// When what may have led to a declaration that is known now began.
@@ -251,15 +281,8 @@ impl Tree {
             .replace(count)
             .is_some_and(|seen| seen < count)
         {
-            self.change_sides();
+            self.outcast_at = self.now;
         }
-    }
-
-    /// The zone is outcast: from now on it is on the side that was stronger. Zones that have failed for that one too, it
-    /// judges anew.
-    fn change_sides(&mut self) {
-        self.outcast_at = self.now;
-        self.verdicts.retain(|_, verdict| !verdict.is_open());
     }
 
     /// Whether the zone has been counted as outcast for this split: each of its supervisors finds out.
@@ -271,7 +294,7 @@ impl Tree {
     fn note_verdicts(&mut self) {
         let split_us = self.deadlines(SPLIT_DEADLINES);
         let since = Instant(self.now.0.saturating_sub(split_us));
-        let (mut least, mut most) = self.fall(since.max(self.outcast_at));
+        let (mut least, mut most) = self.fall(since);
         if self.is_new() {
             let seen = self.fall_by_others();
             if is_deeper(seen, (least, most)) {
@@ -318,6 +341,7 @@ impl Tree {
                 least,
                 most,
                 back_since: None,
+                nodes_before: 0,
                 is_settled: false,
                 side: side.clone(),
             };
