@@ -18,7 +18,7 @@ const LOST_MAX: usize = 6;
 /// The monitors; a member reports to at most eight.
 const MONITORS: [usize; 6] = [1, 2, 3, 4, 5, 6];
 /// How many reports without a link must have come to monitors. A member that reports has asked about half of all
-/// members to probe, which looks alike, so without monitors one of a thousand runs would have so many.
+/// members to probe, which looks alike: a few prove nothing.
 const TOLD_MIN: usize = 12;
 
 /// What a node has sent to monitors.
