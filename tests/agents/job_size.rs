@@ -43,7 +43,7 @@ fn a_job_that_is_too_large_for_one_zone_is_refused_at_start() {
     };
     for zones in ["auto", "off"] {
         let refused = rank(&[("MUSTER_ZONES", zones)]);
-        let line = refused.await_words(&["REFUSED", "4097", "nodes", "4096", "members,"]);
+        let line = refused.await_words(&["REFUSED", "4097", "nodes", "4096", "members;"]);
         assert!(line.contains("MUSTER_NODES=$SLURM_STEP_NODELIST"), "{line}");
     }
     let listed = rank(&[("MUSTER_NODES", "n[1-4097]"), ("MUSTER_ZONES", "auto")]);

@@ -78,10 +78,10 @@ pub fn parse_zones(
     let is_automatic = matches!(setting, "auto" | "");
     if setting == "off" || (is_automatic && directory.is_none()) {
         if let (None, Some(count)) = (&directory, count.filter(|count| *count > ZONE_MEMBERS_MAX)) {
+            let first = if is_automatic { "" } else { "use auto, and " };
             return Err(refused(format!(
-                "the job has {count} nodes ({STEP_NODES}), and no list of them is given to form zones: one zone \
-                 has at most {ZONE_MEMBERS_MAX} members, which know all of each other; use auto, and list the \
-                 nodes with --nodes (MUSTER_NODES=$SLURM_STEP_NODELIST)"
+                "the job has {count} nodes ({STEP_NODES}), too many for one zone, which has at most \
+                 {ZONE_MEMBERS_MAX} members; {first}list the nodes with --nodes (MUSTER_NODES=$SLURM_STEP_NODELIST)"
             )));
         }
         return match directory.map_or(0, |directory| directory.len()) {
