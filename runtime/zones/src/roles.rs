@@ -83,8 +83,8 @@ pub(crate) fn candidates_of_bases(map: &ZoneMap, zone: ZoneId, count: usize) -> 
         return candidates(map, zone, count);
     }
     let bases = map.zones_at(0).filter(|base| {
-        let above = core::iter::successors(Some(*base), |zone| map.parent(*zone));
-        above.into_iter().any(|above| above == zone)
+        let mut zones = core::iter::successors(Some(*base), |zone| map.parent(*zone));
+        zones.any(|above| above == zone)
     });
     let nodes = bases.flat_map(|base| candidates(map, base, SUPERVISORS));
     best(map, zone, &nodes.collect::<Vec<_>>(), count)

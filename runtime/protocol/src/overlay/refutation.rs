@@ -86,8 +86,8 @@ impl Overlay {
         }
     }
 
-    /// Whether a verdict on the local member stands. If it was silent, as it knows, and those who were told of its
-    /// failure cannot be told otherwise, any member is right.
+    /// Whether a verdict on the local member stands. With policy `Stop` a failure that applications were told is not
+    /// taken back. So a member that knows that it was silent believes any reporter.
     fn is_believed(&self, fact: &NodeFact<'_>) -> bool {
         let count = self.that_count(fact.reporters).len();
         verdict::stands(fact.cause, count, self.threshold_for(self.own))

@@ -21,7 +21,8 @@ use crate::tree::{Tree, zone_number};
 
 /// A zone that is absent for this many deadlines has failed.
 const ABSENT_DEADLINES: u64 = 8;
-/// A zone of zones needs longer for each level below it: the supervisors that others replace were found lost later.
+/// So much later for each level below it. A zone of zones replaces its supervisors later than a base zone, since their
+/// loss is found later.
 const LEVEL_DEADLINES: u64 = 4;
 // A zone whose supervisors all started again has time to form and to join before its guards declare it failed.
 const _: () = assert!(FORM_DEADLINES + FIND_DEADLINES < ABSENT_DEADLINES);
