@@ -12,8 +12,8 @@ use muster_tests::workspace;
 const LINES_MAX: usize = 12_000;
 /// Lower limits of crates that were one crate above `LINES_MAX`. Their sum may only fall.
 const LOWER: [(&str, usize); 3] = [
-    ("muster-protocol", 11_452),
-    ("muster-age", 2_435),
+    ("muster-protocol", 11_456),
+    ("muster-age", 2_430),
     ("muster-wire", 3_213),
 ];
 

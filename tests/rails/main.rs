@@ -4,3 +4,4 @@ mod default_rails;
 mod lanes;
 mod relay;
 mod verbs;
+mod zones;

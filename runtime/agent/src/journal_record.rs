@@ -9,22 +9,23 @@ use muster_sys::date::unix_us_now;
 use muster_zones::Tree;
 use serde_json::{Value, json};
 
-/// The line; none for attributes, which the journal omits because applications may write them often.
-pub(super) fn journal_record(tree: &Tree, event: &Event) -> Option<Value> {
+/// The line about an event of the node with this name; none for attributes, which the journal omits because
+/// applications may write them often.
+pub(super) fn journal_record(tree: &Tree, event: &Event, name: &str) -> Option<Value> {
     let engine = tree.base();
     let name_of = |id: MemberId| engine.name_of(id).unwrap_or("?").to_owned();
     let mut line = json!({
         "event": event_name(&event.kind)?,
         "node": name_of(engine.id()),
-        "member": name_of(event.member),
+        "member": name,
         "cause": cause_word(event.cause.kind),
         "reporters": reporters(engine, &event.cause.reporters),
         "unix_us": unix_us_of(event.at.0),
         "monotonic_us": event.at.0,
     });
-    let zone = tree
-        .has_zones()
-        .then(|| zone_of(tree, &name_of(event.member)));
+    // The deadlines and the ranks of nodes of other zones are not known here.
+    let is_of_zone = engine.member(event.member).is_some();
+    let zone = tree.has_zones().then(|| zone_of(tree, name));
     if let Some(zone) = zone.flatten() {
         line["zone"] = zone.into();
     }
@@ -33,13 +34,15 @@ pub(super) fn journal_record(tree: &Tree, event: &Event) -> Option<Value> {
     }
     match event.kind {
         EventKind::NodeSuspect => line["deadline_ms"] = deadline_ms(engine, event.member).into(),
-        EventKind::NodeFailed => {
+        EventKind::NodeFailed if is_of_zone => {
             line["ranks"] = ranks_lost(engine, event.member).into();
             line["deadline_ms"] = deadline_ms(engine, event.member).into();
         }
         EventKind::NodeLeft { exit_code } => {
             line["exit_code"] = exit_code.into();
-            line["failed_ranks"] = failed_ranks(engine, event.member).into();
+            if is_of_zone {
+                line["failed_ranks"] = failed_ranks(engine, event.member).into();
+            }
         }
         EventKind::RankChanged { fact } => tell_rank(&mut line, &fact),
         EventKind::GroupFailed { number, failed, of } => {
@@ -69,30 +72,6 @@ fn zone_of<'a>(tree: &'a Tree, name: &str) -> Option<&'a str> {
     let map = tree.map();
     let zone = map.base_zone(map.directory().find(name)?)?;
     Some(map.path(zone))
-}
-
-/// The line of an event of a node of another zone.
-pub(super) fn elsewhere(tree: &Tree, event: &Event, name: &str) -> Option<Value> {
-    let own = tree.base().name_of(tree.base().id()).unwrap_or("?");
-    let mut line = json!({
-        "event": event_name(&event.kind)?,
-        "node": own,
-        "member": name,
-        "zone": zone_of(tree, name),
-        "cause": cause_word(event.cause.kind),
-        "reporters": [],
-        "unix_us": unix_us_of(event.at.0),
-        "monotonic_us": event.at.0,
-    });
-    match event.kind {
-        EventKind::NodeLeft { exit_code } => line["exit_code"] = exit_code.into(),
-        EventKind::RankChanged { fact } => tell_rank(&mut line, &fact),
-        EventKind::Minority { reached, of, .. } | EventKind::Majority { reached, of } => {
-            (line["reached"], line["of"]) = (reached.into(), of.into());
-        }
-        _ => {}
-    }
-    Some(line)
 }
 
 /// The date of a time of the loop's clock. It assumes that both clocks advanced equally since then.

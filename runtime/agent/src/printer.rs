@@ -30,17 +30,16 @@ pub(super) fn print_limitation(what: &str) {
     let _ = io::stderr().write_all(line.as_bytes());
 }
 
-/// Prints an event if it changes the view.
+/// Prints an event of the node with this name, if it changes the view.
 ///
 /// # Errors
 /// Standard output cannot be written: its reader has ended.
-pub(super) fn print(engine: &Engine, event: &Event) -> io::Result<()> {
+pub(super) fn print(engine: &Engine, event: &Event, name: &str) -> io::Result<()> {
     let Some(keyword) = keyword(&event.kind) else {
         return Ok(());
     };
     let at_ns = event.at.0 * 1000;
     let name_of = |id| engine.name_of(id).unwrap_or("?");
-    let name = name_of(event.member);
     let line = match event.kind {
         EventKind::GroupFailed { number, .. } => {
             let Some(failure) = engine.group_failure(number) else {
@@ -61,28 +60,6 @@ pub(super) fn print(engine: &Engine, event: &Event) -> io::Result<()> {
         }
         _ => format!("{keyword} {name} {at_ns}"),
     };
-    print_line(&line)
-}
-
-/// Prints an event of a node of another zone.
-///
-/// # Errors
-/// As [`print`].
-pub(super) fn print_elsewhere(event: &Event, name: &str) -> io::Result<()> {
-    let Some(keyword) = keyword(&event.kind) else {
-        return Ok(());
-    };
-    let line = format!("{keyword} {name} {}", event.at.0 * 1000);
-    match event.kind {
-        EventKind::Minority { reached, of, .. } => {
-            print_line(&format!("{line} {reached}/{of} continue"))
-        }
-        EventKind::Majority { reached, of } => print_line(&format!("{line} {reached}/{of}")),
-        _ => print_line(&line),
-    }
-}
-
-fn print_line(line: &str) -> io::Result<()> {
     let mut output = io::stdout().lock();
     writeln!(output, "{line}")?;
     output.flush()

@@ -18,6 +18,7 @@ use super::rank_service::RankService;
 use super::resume::Record;
 use super::service;
 use super::signals::Signals;
+use super::status;
 use muster_config::{
     AgentConfig, GossipConfig, JobZones, KeySource, RailEntry, RailsDocument, SEEDS_MAX, Stay,
 };
@@ -32,7 +33,7 @@ use muster_protocol::{Age, Config, Engine, Instant, Overlay, Policy};
 use muster_sys::clock::monotonic_ns;
 use muster_sys::limits::remedy;
 use muster_sys::signal::keeping_handlers;
-use muster_zones::{Tree, TreeConfig};
+use muster_zones::{DegradedBy, Tree, TreeConfig};
 use rustix::process::getppid;
 use std::sync::Arc;
 use tracing::{error, info, warn};
@@ -330,6 +331,10 @@ fn start_zones(
         map,
         engine,
         contacts: Arc::new(contacts),
+        degraded_by: Some(DegradedBy {
+            key: status::RAILS_KEY,
+            says: |value| status::read(value).is_some_and(|nids| !nids.is_empty()),
+        }),
     };
     if !record.engine.is_empty() {
         match Tree::resume(tree.clone(), &record.engine, now) {

@@ -187,6 +187,13 @@ impl Engine {
         }
     }
 
+    /// Makes these members monitors, see [`Overlay::appoint_monitors`].
+    pub fn appoint_monitors(&mut self, members: impl Iterator<Item = MemberId>) {
+        if let Self::Overlay(engine) = self {
+            engine.appoint_monitors(members);
+        }
+    }
+
     /// The measured lateness of the host, in microseconds.
     #[must_use]
     pub fn lateness_us(&self) -> u64 {

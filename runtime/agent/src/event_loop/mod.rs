@@ -515,12 +515,13 @@ impl EventLoop {
                 }
             };
             self.note_status_event(&event);
+            let name = self.tree.base().name_of(event.member).unwrap_or("?");
             if let Some(age) = self.tree.base().age() {
                 gossip::log(age, &event);
             }
             if let Some(journal) = &self.admin_endpoint.journal
                 && !self.job.as_ref().is_some_and(|job| job.is_known(&event))
-                && let Some(line) = journal_record(&self.tree, &event)
+                && let Some(line) = journal_record(&self.tree, &event, name)
             {
                 journal.record(&line);
             }
@@ -564,7 +565,7 @@ impl EventLoop {
             }
             match &mut self.job {
                 Some(job) => news |= job.publish(&self.tree, &event),
-                None => printer::print(self.tree.base(), &event)?,
+                None => printer::print(self.tree.base(), &event, name)?,
             }
             has_more = slice.is_some_and(Slice::is_over);
             if has_more {

@@ -4,7 +4,8 @@
 //! applications ask for nodes and ranks.
 
 use super::{EventLoop, instant};
-use crate::{journal_record, printer};
+use crate::journal_record::journal_record;
+use crate::printer;
 use muster_protocol::{
     Cause, CauseKind, Event, EventKind, Input, Instant, LedgerEntry, LedgerKey, MemberId,
     NodeState, Reject, Reporters, Version,
@@ -21,6 +22,15 @@ impl EventLoop {
         match event {
             TreeEvent::Base(_) => Ok(false),
             TreeEvent::Node { node, state } => self.node_changed(node, state),
+            TreeEvent::Degraded { node, is_degraded } => {
+                let kind = match is_degraded {
+                    true => EventKind::NodeDegraded,
+                    false => EventKind::NodeRecovered,
+                };
+                let event = |id| event_of(id, kind, CauseKind::Announced);
+                let event = self.member_id(node).map(event);
+                event.map_or(Ok(false), |event| self.tell(node, &event))
+            }
             TreeEvent::Rank { rank } => self.rank_changed(rank),
             TreeEvent::Zone { zone, state } => {
                 let path = self.tree.map().path(zone);
@@ -30,7 +40,11 @@ impl EventLoop {
                 }
                 let mut news = false;
                 for node in self.tree.map().nodes_of(zone) {
-                    let state = self.tree.node_state(node).unwrap_or(state);
+                    let state = match self.tree.node_state(node) {
+                        // An event of its own follows.
+                        Some(NodeState::Degraded) => NodeState::Alive,
+                        other => other.unwrap_or(state),
+                    };
                     news |= self.node_changed(node, state)?;
                 }
                 Ok(news)
@@ -118,13 +132,13 @@ impl EventLoop {
     fn tell(&mut self, node: NodeIndex, event: &Event) -> io::Result<bool> {
         let name = self.tree.map().directory().name(node).unwrap_or_default();
         let Some(job) = &mut self.job else {
-            printer::print_elsewhere(event, &name)?;
+            printer::print(self.tree.base(), event, &name)?;
             return Ok(false);
         };
         let news = job.publish_elsewhere(self.tree.base(), event, &name);
         if news
             && let Some(journal) = &self.admin_endpoint.journal
-            && let Some(line) = journal_record::elsewhere(&self.tree, event, &name)
+            && let Some(line) = journal_record(&self.tree, event, &name)
         {
             journal.record(&line);
         }

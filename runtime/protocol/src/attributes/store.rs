@@ -53,6 +53,8 @@ pub(crate) struct Store {
     answers: BTreeMap<MemberId, Answers>,
     served: MemberId,
     pub(crate) monitors: BTreeSet<MemberId>,
+    /// Those that the host appointed.
+    pub(crate) appointed: BTreeSet<MemberId>,
     keys: VecDeque<Box<[u8]>>,
     keys_end: u64,
     /// Maps that were refused for lack of room.
@@ -73,6 +75,7 @@ impl Store {
             answers: BTreeMap::new(),
             served: MemberId(0),
             monitors: BTreeSet::new(),
+            appointed: BTreeSet::new(),
             keys: VecDeque::new(),
             keys_end: 0,
             refused: BTreeSet::new(),

@@ -59,9 +59,15 @@ impl Overlay {
         self.attributes.changed_key(key)
     }
 
-    /// The members that declared themselves monitors.
+    /// The members that declared themselves monitors, and those that the host appointed.
     pub fn monitors(&self) -> impl Iterator<Item = MemberId> {
-        self.attributes.monitors.iter().copied()
+        let declared = &self.attributes.monitors;
+        declared.union(&self.attributes.appointed).copied()
+    }
+
+    /// Makes these members monitors, beside those that declare themselves so.
+    pub fn appoint_monitors(&mut self, members: impl Iterator<Item = MemberId>) {
+        self.attributes.appointed = members.collect();
     }
 
     /// Writes or deletes a local attribute.

@@ -22,18 +22,6 @@ impl Overlay {
         self.ledger.iter()
     }
 
-    /// Number of entries.
-    #[must_use]
-    pub fn ledger_entries(&self) -> usize {
-        self.ledger.count()
-    }
-
-    /// Digest of the ledger: equal ledgers have equal digests.
-    #[must_use]
-    pub fn ledger_digest(&self) -> u64 {
-        self.ledger.digest()
-    }
-
     /// The next key whose entry has changed, by the host or by another member. Each change is told once; of several
     /// changes of one key only the last one.
     #[must_use]

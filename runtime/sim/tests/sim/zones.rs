@@ -70,7 +70,7 @@ fn all_are_right(setting: ZonedSetting, usual: std::ops::Range<u64>) {
     );
 }
 
-/// ZM-12.
+/// ZM-10, ZM-12. Once the zones have formed, each node has the supervisors of its zone as monitors.
 #[test]
 fn two_levels_survive_all_faults() {
     all_are_right(TWO_LEVELS, 0..4);

@@ -321,6 +321,7 @@ impl Tree {
                     _ => NodeState::Alive,
                 };
                 self.tell(TreeEvent::Zone { zone, state });
+                self.note_degraded_of(zone);
             }
         }
         self.note_missing(&before);
@@ -341,12 +342,18 @@ impl Tree {
         let Some(state) = self.node_state(node) else {
             return;
         };
+        // That an alive node is degraded is told as an event of its own.
+        let state = match state {
+            NodeState::Degraded => NodeState::Alive,
+            other => other,
+        };
         // Where its zone has failed, the host was told that of all nodes.
         let has_failed = |zone| self.has_failed(zone) == Some(true);
         let is_known = self.map.zones_of(node).any(has_failed);
         if state != NodeState::Failed || !is_known {
             self.tell(TreeEvent::Node { node, state });
         }
+        self.note_degraded(node);
     }
 
     /// Tells the host if zones of the local node have become outcast since it was told last.

@@ -17,6 +17,13 @@ pub enum TreeEvent {
         /// Its state now.
         state: NodeState,
     },
+    /// A node of another base zone that is alive has become degraded, or is no longer.
+    Degraded {
+        /// The node.
+        node: NodeIndex,
+        /// Whether it is degraded now.
+        is_degraded: bool,
+    },
     /// All nodes of a zone changed their state at once.
     Zone {
         /// The zone.

@@ -23,6 +23,7 @@
 
 mod census;
 mod contradiction;
+mod degraded;
 mod event;
 mod guard;
 mod invitation;
@@ -53,6 +54,7 @@ use thiserror::Error;
 use crate::directory::NodeIndex;
 use crate::map::{ZoneId, ZoneMap};
 
+pub use degraded::DegradedBy;
 pub use event::TreeEvent;
 use invitation::Invitation;
 use level::Level;
@@ -78,6 +80,8 @@ pub struct TreeConfig {
     pub engine: Config,
     /// The addresses of the nodes, by their place in the directory; empty for those that are not known.
     pub contacts: Arc<Vec<Vec<u8>>>,
+    /// How nodes say that they are degraded, if they do.
+    pub degraded_by: Option<DegradedBy>,
 }
 
 /// Why there is no tree.
@@ -145,6 +149,9 @@ pub struct Tree {
     invitation: Option<Invitation>,
     /// The states outside of the base zone that the host was told.
     told: ZoneStates,
+    degraded_by: Option<DegradedBy>,
+    /// The nodes of other zones of which the host was told that they are degraded.
+    degraded: BTreeSet<u32>,
     /// Since when nodes that were alive before are missing.
     missing_since: BTreeMap<u32, Instant>,
     /// Base zones of which it is known that they have formed, by number.
@@ -215,6 +222,7 @@ impl Tree {
             map,
             engine: mut config,
             contacts,
+            degraded_by,
         } = config;
         let found = map.directory().find(&config.name);
         let found = found.and_then(|node| Some((node, map.base_zone(node)?)));
@@ -226,7 +234,11 @@ impl Tree {
         };
         config.zone = zone_config(&map, zone);
         let engine = engine(config.clone())?.into();
-        Ok(Self::with((map, zone, node), contacts, config, engine))
+        let tree = Self::with((map, zone, node), contacts, config, engine);
+        Ok(Self {
+            degraded_by,
+            ..tree
+        })
     }
 
     fn with(
@@ -265,6 +277,8 @@ impl Tree {
             is_reach_dirty: true,
             invitation: None,
             told: ZoneStates::default(),
+            degraded_by: None,
+            degraded: BTreeSet::new(),
             missing_since: BTreeMap::new(),
             formed: BTreeSet::new(),
             contradicted: BTreeMap::new(),
@@ -539,6 +553,7 @@ impl Tree {
             NodeState::Alive | NodeState::Unknown if others.any(is_failed) => {
                 Some(NodeState::Failed)
             }
+            NodeState::Alive if self.says_degraded(node) => Some(NodeState::Degraded),
             state => Some(state),
         }
     }
@@ -665,6 +680,9 @@ impl Tree {
                 if !self.take_publication(level, event.member, key) =>
             {
                 self.relay(level, event.member, key);
+                if level == 0 {
+                    self.note_said(key);
+                }
             }
             EventKind::Outcast => {
                 self.levels[0].is_dirty = true;
@@ -700,6 +718,7 @@ mod tests {
             map: Arc::new(plan(directory, &[], Aim::default()).unwrap()),
             engine: Config::new("n3", b"a", Profile::Standard),
             contacts: Arc::default(),
+            degraded_by: None,
         };
         let error = Tree::new(config).unwrap_err().to_string();
         assert!(

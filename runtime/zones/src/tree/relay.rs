@@ -5,12 +5,12 @@
 //! the original before its value, so a reader of several copies takes the newest. Each supervisor copies in the order
 //! of the writes, so a reader that sees a write also sees the earlier ones of the same node.
 //!
-//! A copy stays when its node fails, as the last that is known of it. All copies of a supervisor share the limit of one
-//! member's attributes ([`muster_protocol::MAP_BYTES_MAX`]).
+//! A copy stays when its node fails, as the last that is known of it, until the node starts anew. All copies of a
+//! supervisor share the limit of one member's attributes ([`muster_protocol::MAP_BYTES_MAX`]).
 
 use core::fmt::Write as _;
 
-use muster_protocol::{Input, KEY_MAX, KeyHandle, MONITOR_KEY, MemberId};
+use muster_protocol::{Input, KEY_MAX, KeyHandle, LedgerKey, MONITOR_KEY, MemberId};
 
 use crate::directory::NodeIndex;
 use crate::tree::Tree;
@@ -40,7 +40,7 @@ pub(super) fn version(incarnation: u64, write: u64) -> [u8; VERSION_SIZE] {
 }
 
 /// The node and the key that a copy is of; `None` for other attributes.
-fn original(copy: &[u8]) -> Option<(NodeIndex, &[u8])> {
+pub(super) fn original(copy: &[u8]) -> Option<(NodeIndex, &[u8])> {
     let rest = copy.strip_prefix(ZONES_KEYS)?.strip_prefix(COPY)?;
     let (number, key) = rest.split_at_checked(NODE_SIZE)?;
     let number = core::str::from_utf8(number.strip_suffix(b".")?).ok()?;
@@ -60,13 +60,23 @@ impl Tree {
         (!self.ids.contains_key(&node)).then_some(node)
     }
 
-    /// The value of an attribute of the node with this name.
+    /// The value of an attribute of the node with this name. None if the node has started anew since it wrote it.
     #[must_use]
     pub fn attribute(&self, name: &str, key: &[u8]) -> Option<&[u8]> {
         let Some(node) = self.elsewhere(name) else {
             return self.base().attribute(MemberId::of(name), key);
         };
-        self.copy_of(node, key)
+        self.current_copy(node, key)
+    }
+
+    /// The value of the copy of an attribute of a node of another zone, unless the node has started anew since.
+    pub(super) fn current_copy(&self, node: NodeIndex, key: &[u8]) -> Option<&[u8]> {
+        let copy = self.newest_copy(0, &copy_key(node, key))?;
+        let written = u64::from_be_bytes(*copy.first_chunk()?);
+        let known = self.entry(0, LedgerKey::Node(node.0));
+        let known = known.and_then(|entry| entry.version());
+        let is_of_now = known.is_none_or(|version| written >= version.incarnation);
+        copy.get(VERSION_SIZE..).filter(|_| is_of_now)
     }
 
     /// The value of the copy of an attribute of this node.

@@ -128,6 +128,10 @@ impl Tree {
         let path = self.map.path(current.zone);
         let candidates = current.live().map(|member| member.id());
         let chosen = choose(Role::Supervisor, path, candidates, SUPERVISORS);
+        // They are to know first what they report above.
+        let engine = &mut self.levels[level].engine;
+        engine.appoint_monitors(chosen.iter().copied());
+        let current = &self.levels[level];
         let is_chosen = chosen.contains(&current.engine.id());
         let is_member = level + 1 < self.levels.len();
         let is_replacement = current.view_changed_at > current.began_at.after(self.deadlines(40));

@@ -3,10 +3,10 @@
 mod checks;
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::sync::Arc;
 
-use muster_protocol::{Config, EventKind, Input, Instant, Phase, Policy};
+use muster_protocol::{Config, EventKind, Input, Instant, MemberId, Phase, Policy};
 use muster_zones::{NodeIndex, Tree, TreeConfig, TreeEvent, ZoneId, ZoneMap};
 
 use super::fault::ZonedFault;
@@ -161,6 +161,7 @@ impl ZonedWorld {
             map: Arc::clone(&self.map),
             engine: config,
             contacts: Arc::clone(&self.contacts),
+            degraded_by: None,
         });
         let entry = &mut self.nodes[node];
         entry.tree = Some(tree.expect("the configuration of a simulated node"));
@@ -545,6 +546,24 @@ impl ZonedWorld {
                 return format!("{} of {members} supervisors at level {level}", count(level));
             }
         }
-        self.differences(1).pop().unwrap_or_default()
+        let wrong = (0..self.nodes.len()).find(|node| !self.knows_its_monitors(*node));
+        wrong.map_or_else(
+            || self.differences(1).pop().unwrap_or_default(),
+            |node| format!("node {node} reports to others than the supervisors of its zone"),
+        )
+    }
+
+    /// Whether a node, if it runs, has the supervisors of its base zone as monitors.
+    fn knows_its_monitors(&self, node: usize) -> bool {
+        let engine = self.tree(node).and_then(|tree| tree.base().overlay());
+        let zone = self.map.base_zone(NodeIndex(node as u32));
+        let (Some(engine), Some(zone)) = (engine, zone) else {
+            return true;
+        };
+        let names = self.map.directory();
+        let name = |node: usize| names.name(NodeIndex(node as u32));
+        let supervisors = self.supervisors(zone).into_iter().filter_map(name);
+        let supervisors: BTreeSet<MemberId> = supervisors.map(|name| MemberId::of(&name)).collect();
+        engine.monitors().collect::<BTreeSet<_>>() == supervisors
     }
 }
