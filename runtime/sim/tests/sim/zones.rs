@@ -145,11 +145,15 @@ fn seeds_that_failed_stay_right() {
         has_cuts: true,
         ..THREE_LEVELS
     };
-    let four_levels = ZonedSetting {
+    let large_three_levels = ZonedSetting {
         nodes: 200,
         zone: 8,
-        above_max: 6,
+        above_max: 10,
         ..three_levels
+    };
+    let four_levels = ZonedSetting {
+        above_max: 6,
+        ..large_three_levels
     };
     let outcasts_stop = ZonedSetting {
         stops_outcasts: true,
@@ -167,6 +171,10 @@ fn seeds_that_failed_stay_right() {
         (
             three_levels,
             include_str!("../../../../tests/seeds/zones/three-levels.txt"),
+        ),
+        (
+            large_three_levels,
+            include_str!("../../../../tests/seeds/zones/large-three-levels.txt"),
         ),
         (
             four_levels,

@@ -601,13 +601,15 @@ impl Tree {
             return;
         }
         let reached = self.count_nodes(|state| !state.is_failed && !state.is_absent);
+        let total = self.map.directory().len() as u32;
         // In many levels losses high above are found late, and the cut may end soon. Supervisors of some zones may be
         // replaced, but hardly those of most at once.
         let mut above = self.levels.iter().skip(1);
-        let is_sure = self.map.levels() > 2 && above.any(|level| level.is_minority);
+        let is_most =
+            2 * reached.iter().sum::<u32>() < total || above.any(|level| level.is_minority);
+        let is_sure = self.map.levels() > 2 && is_most;
         self.reach.set(self.now, reached, is_sure);
         let alive: u32 = self.count_nodes(|state| !state.is_failed).iter().sum();
-        let total = self.map.directory().len() as u32;
         let is_minority = 2 * alive <= total;
         // A node that starts knows few others: that is no minority.
         self.has_started |= !is_minority;

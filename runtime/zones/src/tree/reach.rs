@@ -11,6 +11,8 @@ use muster_protocol::Instant;
 const CHANGES_MAX: usize = 64;
 /// A part stays for long if it does for so many times the time for which a fall has to last.
 const LONG_HOLDS: u64 = 5;
+/// The sides find each other within so many times that time.
+const MEET_HOLDS: u64 = 2;
 
 /// The numbers of nodes.
 #[derive(Clone, Debug, Default)]
@@ -100,8 +102,17 @@ impl Reach {
     /// how many. Growth, as when a job starts, is none. Of a shorter fall, only the part that lasted counts: while a
     /// supervisor is replaced, its zone is absent for a moment.
     ///
+    /// A shorter fall counts where it is sure, and lasted until the sides met: until `met`, or shortly before. If the
+    /// side found nodes again while it was still cut off, it had not lost them.
+    ///
     /// A part that stays for long is the whole that a later fall is a part of, too.
-    pub(super) fn fall(&self, since: Instant, now: Instant, hold_us: u64) -> (u32, u32) {
+    pub(super) fn fall(
+        &self,
+        since: Instant,
+        now: Instant,
+        hold_us: u64,
+        met: Instant,
+    ) -> (u32, u32) {
         let told = self.told.filter(|(at, ..)| *at >= since);
         let told = told.map_or((0, 0), |(_, least, most)| (least, most));
         let first = self.changes.partition_point(|change| change.at <= since);
@@ -111,7 +122,8 @@ impl Reach {
             *place == 0 || until >= changes[*place].at.after(LONG_HOLDS * hold_us)
         };
         let starts = (0..changes.len()).filter(lasts);
-        let falls = starts.map(|start| fall_of(&changes[start..], now, hold_us));
+        let sure_until = Instant(met.0.saturating_sub(MEET_HOLDS * hold_us));
+        let falls = starts.map(|start| fall_of(&changes[start..], now, hold_us, sure_until));
         falls.fold(told, |deepest, fall| match is_deeper(deepest, fall) {
             true => deepest,
             false => fall,
@@ -119,12 +131,15 @@ impl Reach {
     }
 }
 
-/// The deepest fall in some changes that lasted.
-fn fall_of(changes: &[Change], now: Instant, hold_us: u64) -> (u32, u32) {
+/// The deepest fall in some changes that lasted, or was sure and did not end before a time.
+fn fall_of(changes: &[Change], now: Instant, hold_us: u64, sure_until: Instant) -> (u32, u32) {
     let remainders = remainders(changes);
     let mut deepest = (0, 0);
     for (place, remainder) in remainders.iter().enumerate() {
-        let end = match remainder.is_sure {
+        let mut later = remainders[place..].iter();
+        let risen = later.find(|one| one.least > remainder.least || one.most != remainder.most);
+        let is_sure = remainder.is_sure && risen.is_none_or(|one| one.at >= sure_until);
+        let end = match is_sure {
             true => remainder.at,
             false => remainder.at.after(hold_us),
         };
@@ -200,7 +215,7 @@ mod tests {
     #[test]
     fn the_deepest_fall_since_a_time() {
         let mut reach = Reach::default();
-        assert_eq!(reach.fall(Instant(0), Instant(90), 0), (0, 0));
+        assert_eq!(reach.fall(Instant(0), Instant(90), 0, Instant(90)), (0, 0));
         let changes = [
             (5, 8),
             (10, 100),
@@ -213,8 +228,8 @@ mod tests {
         for (at, nodes) in changes {
             reach.set(Instant(at), vec![nodes], false);
         }
-        let fall =
-            [0, 9, 15, 25, 35, 45, 59, 60, 90].map(|at| reach.fall(Instant(at), Instant(90), 0));
+        let fall = [0, 9, 15, 25, 35, 45, 59, 60, 90]
+            .map(|at| reach.fall(Instant(at), Instant(90), 0, Instant(90)));
         let (cut, end) = ((40, 100), (111, 111));
         assert_eq!(
             fall,
@@ -239,7 +254,7 @@ mod tests {
         for (at, nodes) in [(10, 100), (50, 20), (53, 60), (58, 30), (70, 100)] {
             reach.set(Instant(at), vec![nodes], false);
         }
-        let fall = |now, hold_us| reach.fall(Instant(0), Instant(now), hold_us);
+        let fall = |now, hold_us| reach.fall(Instant(0), Instant(now), hold_us, Instant(now));
         assert_eq!(fall(90, 3), (20, 100));
         assert_eq!(fall(90, 4), (30, 100));
         assert_eq!(fall(90, 12), (30, 100));
@@ -250,15 +265,16 @@ mod tests {
 
     /// ZM-12: the strength of a side whose members in a zone above have lost most of the others.
     #[test]
-    fn a_short_fall_counts_if_it_is_sure() {
-        let fall = |is_sure| {
+    fn a_short_fall_counts_if_it_is_sure_and_lasts_until_the_sides_meet() {
+        let fall = |is_sure, met| {
             let mut reach = Reach::default();
             for (at, nodes) in [(10, 100), (50, 20), (53, 100)] {
                 reach.set(Instant(at), vec![nodes], is_sure && at == 50);
             }
-            reach.fall(Instant(0), Instant(90), 12)
+            reach.fall(Instant(0), Instant(90), 12, Instant(met))
         };
-        assert_eq!([fall(true), fall(false)], [(20, 100), (100, 100)]);
+        let falls = [(true, 60), (false, 60), (true, 80)].map(|(sure, met)| fall(sure, met));
+        assert_eq!(falls, [(20, 100), (100, 100), (100, 100)]);
     }
 
     /// ZM-12: of the zones A to E, A, B and C lose the others to a split. Then A loses B and C, and joins D and E.
@@ -274,7 +290,7 @@ mod tests {
         for (at, nodes) in states {
             reach.set(Instant(at), nodes.to_vec(), false);
         }
-        let fall = |reach: &Reach, since| reach.fall(Instant(since), Instant(90), 5);
+        let fall = |reach: &Reach, since| reach.fall(Instant(since), Instant(90), 5, Instant(90));
         let falls = [0, 20, 51].map(|since| fall(&reach, since));
         assert_eq!(falls, [(6, 18), (6, 18), (18, 18)]);
         reach.set(Instant(60), vec![6; 5], false);
@@ -288,6 +304,9 @@ mod tests {
             reach.set(Instant(100 - at), vec![at as u32], false);
         }
         assert_eq!(reach.changes.len(), CHANGES_MAX);
-        assert_eq!(reach.fall(Instant(0), Instant(200), 1), (0, 63));
+        assert_eq!(
+            reach.fall(Instant(0), Instant(200), 1, Instant(200)),
+            (0, 63)
+        );
     }
 }

@@ -12,7 +12,7 @@
 //! both rules.
 //!
 //! A zone that is outcast may go over to a side with most nodes of the job. From then on it counts as a part of that
-//! side, also for its older verdicts (`fall_of`).
+//! side, also for its older verdicts (`has_gone_over`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -173,7 +173,8 @@ impl Tree {
             // One zone may have counted wrongly, the more so if its nodes have just started. What becomes of the other
             // zones of its side is known a little later.
             let (least, most) = self.fall_of(verdict);
-            let is_weak = self.is_weak(least, most) || self.is_side_outcast(&verdict.side);
+            let was_side_weak = !self.has_gone_over(verdict) && self.is_side_outcast(&verdict.side);
+            let is_weak = self.is_weak(least, most) || was_side_weak;
             let is_open = !is_weak && since.is_some_and(|since| now < since.after(side_us));
             if since.is_some() && is_known && !is_open && !verdict.is_settled {
                 settled.push(number);
@@ -182,9 +183,18 @@ impl Tree {
         }
         let nodes_before = self.nodes_before();
         for (number, since) in back {
+            let at = self.verdicts.get(&number).map(|verdict| verdict.at);
+            let is_new = at.filter(|_| since == Some(now));
+            let fall = is_new.map(|at| {
+                let split_us = self.deadlines(SPLIT_DEADLINES);
+                self.fall(Instant(at.0.saturating_sub(split_us)), now)
+            });
             if let Some(verdict) = self.verdicts.get_mut(&number) {
-                if since == Some(now) {
+                if let Some(fall) = fall {
                     verdict.nodes_before = nodes_before;
+                    if is_deeper(fall, (verdict.least, verdict.most)) {
+                        (verdict.least, verdict.most) = fall;
+                    }
                 }
                 verdict.back_since = since;
                 verdict.is_settled |= settled.contains(&number);
@@ -226,17 +236,26 @@ impl Tree {
             .total_at(Instant(self.now.0.saturating_sub(hold_us)))
     }
 
-    /// The fall that counts for a verdict: that of its time, unless the zone was outcast since and has gone over to
-    /// the side with most nodes of the job.
+    /// The fall that counts for a verdict: that of its time, unless the zone has gone over to another side since.
     fn fall_of(&self, verdict: &ZoneVerdict) -> (u32, u32) {
+        match self.has_gone_over(verdict) {
+            true => (self.alive_at(verdict), self.map.directory().len() as u32),
+            false => (verdict.least, verdict.most),
+        }
+    }
+
+    /// Whether the zone was outcast after a verdict, and has gone over to the side with most nodes of the job. Its side
+    /// of the time, which was outcast with it, does not count for the verdict any more either.
+    fn has_gone_over(&self, verdict: &ZoneVerdict) -> bool {
         let nodes = self.map.directory().len() as u32;
-        let alive = match verdict.back_since {
+        verdict.at <= self.outcast_at && 2 * self.alive_at(verdict) > nodes
+    }
+
+    /// The nodes of the local side before the zone of a verdict was back, or now.
+    fn alive_at(&self, verdict: &ZoneVerdict) -> u32 {
+        match verdict.back_since {
             None => self.nodes_before(),
             Some(_) => verdict.nodes_before,
-        };
-        match verdict.at <= self.outcast_at && 2 * alive > nodes {
-            true => (alive, nodes),
-            false => (verdict.least, verdict.most),
         }
     }
 
@@ -247,7 +266,8 @@ impl Tree {
 
     /// The deepest fall of late, after the zone was outcast last.
     pub(super) fn recent_fall(&self) -> (u32, u32) {
-        self.fall(self.past().max(self.outcast_at))
+        let met = self.overruled_since.unwrap_or(self.now);
+        self.fall(self.past().max(self.outcast_at), met)
     }
 
     /// When a verdict has to be settled at the latest.
@@ -294,7 +314,8 @@ impl Tree {
     fn note_verdicts(&mut self) {
         let split_us = self.deadlines(SPLIT_DEADLINES);
         let since = Instant(self.now.0.saturating_sub(split_us));
-        let (mut least, mut most) = self.fall(since);
+        // A fall that did not last may be over before the sides meet.
+        let (mut least, mut most) = self.fall(since, Instant::NEVER);
         if self.is_new() {
             let seen = self.fall_by_others();
             if is_deeper(seen, (least, most)) {
@@ -318,10 +339,14 @@ impl Tree {
         {
             (least, most) = known;
         }
-        let failed = self
-            .told
-            .iter(&self.map)
-            .filter(|(_, state)| state.is_failed);
+        // Supervisors that change their minds one after the other may agree for a moment, as members see it.
+        let own = self.levels[0].engine.id();
+        let stated = self.levels[0].outside_from.get(&own);
+        let stated = stated
+            .into_iter()
+            .flat_map(|one| one.states.iter(&self.map));
+        let failed = stated.chain(self.told.iter(&self.map));
+        let failed = failed.filter(|(_, state)| state.is_failed);
         let failed: BTreeMap<u32, _> = failed
             .map(|(zone, state)| (super::zone_number(zone), state))
             .collect();
@@ -354,10 +379,10 @@ impl Tree {
         }
     }
 
-    /// The deepest lasting fall of the number of nodes that are alive since a time.
-    fn fall(&self, since: Instant) -> (u32, u32) {
+    /// The deepest fall of the number of nodes that are alive since a time, which lasted or went on until the sides met.
+    fn fall(&self, since: Instant, met: Instant) -> (u32, u32) {
         let hold_us = self.deadlines(HOLD_DEADLINES);
-        self.reach.fall(since, self.now, hold_us)
+        self.reach.fall(since, self.now, hold_us, met)
     }
 
     /// Whether a side that saw so many of the nodes before was the weaker one.
