@@ -181,23 +181,12 @@ impl Tree {
                 was_weak |= is_weak && is_later != Some(true);
             }
         }
-        let nodes_before = self.nodes_before();
         for (number, since) in back {
-            let at = self.verdicts.get(&number).map(|verdict| verdict.at);
-            let is_new = at.filter(|_| since == Some(now));
-            let fall = is_new.map(|at| {
-                let split_us = self.deadlines(SPLIT_DEADLINES);
-                self.fall(Instant(at.0.saturating_sub(split_us)), now)
-            });
+            self.note_back(number, since);
+        }
+        for number in settled {
             if let Some(verdict) = self.verdicts.get_mut(&number) {
-                if let Some(fall) = fall {
-                    verdict.nodes_before = nodes_before;
-                    if is_deeper(fall, (verdict.least, verdict.most)) {
-                        (verdict.least, verdict.most) = fall;
-                    }
-                }
-                verdict.back_since = since;
-                verdict.is_settled |= settled.contains(&number);
+                verdict.is_settled = true;
             }
         }
         self.verdicts.retain(|_, verdict| {
@@ -205,6 +194,26 @@ impl Tree {
             !verdict.is_settled || !verdict.back_since.is_some_and(is_late)
         });
         was_weak
+    }
+
+    /// Notes since when the zone of a verdict is there again, and with how many nodes the local side has met it.
+    fn note_back(&mut self, number: u32, since: Option<Instant>) {
+        let Some(at) = self.verdicts.get(&number).map(|verdict| verdict.at) else {
+            return;
+        };
+        let begin = at.0.saturating_sub(self.deadlines(SPLIT_DEADLINES));
+        let has_met = since == Some(self.now);
+        let met = has_met.then(|| (self.nodes_before(), self.fall(Instant(begin), self.now)));
+        let Some(verdict) = self.verdicts.get_mut(&number) else {
+            return;
+        };
+        verdict.back_since = since;
+        if let Some((nodes, fall)) = met {
+            verdict.nodes_before = nodes;
+            if is_deeper(fall, (verdict.least, verdict.most)) {
+                (verdict.least, verdict.most) = fall;
+            }
+        }
     }
 
     /// Notes how often the base zone was declared failed. Returns whether that is new and the local side was weaker.
