@@ -330,14 +330,10 @@ impl Tree {
             .filter(|(_, child)| child.state.declared > 0);
         let states = declared.filter_map(|(number, child)| {
             let number = zone_number(current.child(*number)?);
-            let verdict = self.verdicts.get(&number);
-            let is_told = verdict.is_some_and(|verdict| !verdict.is_settled);
-            // An outcast zone does not judge others.
-            let is_told = is_told && !self.is_just_outcast();
             Some((
                 number,
                 ZoneState {
-                    is_told,
+                    is_told: self.has_told(number),
                     ..child.state
                 },
             ))

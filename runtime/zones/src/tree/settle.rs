@@ -60,7 +60,7 @@ pub(super) struct ZoneVerdict {
     nodes_before: u32,
     /// Whether it was settled when the zone was back. It is kept for a while, since views that merge may hold the zone
     /// failed again for a moment.
-    pub(super) is_settled: bool,
+    is_settled: bool,
     /// The other zones on the side of the local one, and how often each had been outcast at the time.
     side: BTreeMap<u32, u32>,
 }
@@ -145,6 +145,13 @@ impl Tree {
     pub(super) fn is_on_other_side(&self, zone: ZoneId) -> bool {
         let verdict = self.verdicts.get(&super::zone_number(zone));
         verdict.is_some_and(ZoneVerdict::is_open)
+    }
+
+    /// Whether the local zone, as one that judges others, has told its ranks that a zone failed. A zone that is outcast
+    /// does not judge, nor do its verdicts from before count.
+    pub(super) fn has_told(&self, zone: u32) -> bool {
+        let counts = |verdict: &ZoneVerdict| !verdict.is_settled && !self.has_gone_over(verdict);
+        !self.is_just_outcast() && self.verdicts.get(&zone).is_some_and(counts)
     }
 
     /// Settles the verdicts on zones that are there again. Returns whether one was wrong and the local side weaker.
@@ -315,7 +322,7 @@ impl Tree {
     }
 
     /// Whether the zone has been counted as outcast for this split: each of its supervisors finds out.
-    pub(super) fn is_just_outcast(&self) -> bool {
+    fn is_just_outcast(&self) -> bool {
         let until = self.outcast_at.after(self.deadlines(2 * SPLIT_DEADLINES));
         self.outcast_at != Instant::default() && self.now < until
     }
