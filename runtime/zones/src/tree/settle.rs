@@ -395,7 +395,8 @@ impl Tree {
         }
     }
 
-    /// The deepest fall of the number of nodes that are alive since a time, which lasted or went on until the sides met.
+    /// The deepest fall of the number of nodes that are alive since a time: one that lasted, or went on until the sides
+    /// met.
     fn fall(&self, since: Instant, met: Instant) -> (u32, u32) {
         let hold_us = self.deadlines(HOLD_DEADLINES);
         self.reach.fall(since, self.now, hold_us, met)
