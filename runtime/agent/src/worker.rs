@@ -33,7 +33,7 @@ use muster_protocol::{Age, Config, Engine, Instant, Overlay, Policy};
 use muster_sys::clock::monotonic_ns;
 use muster_sys::limits::remedy;
 use muster_sys::signal::keeping_handlers;
-use muster_zones::{DegradedBy, Tree, TreeConfig};
+use muster_zones::{DegradedAttribute, Tree, TreeConfig};
 use rustix::process::getppid;
 use std::sync::Arc;
 use tracing::{error, info, warn};
@@ -331,9 +331,9 @@ fn start_zones(
         map,
         engine,
         contacts: Arc::new(contacts),
-        degraded_by: Some(DegradedBy {
+        degraded_attribute: Some(DegradedAttribute {
             key: status::RAILS_KEY,
-            says: |value| status::read(value).is_some_and(|nids| !nids.is_empty()),
+            is_degraded: |value| status::read(value).is_some_and(|nids| !nids.is_empty()),
         }),
     };
     if !record.engine.is_empty() {

@@ -33,4 +33,6 @@ pub use map::{Merged, ROOT, ZoneEntry, ZoneId, ZoneMap};
 pub use plan::{Aim, Switch, plan};
 pub use rank_runs::RankRuns;
 pub use roles::{CANDIDATES, Role, candidates, choose, guards};
-pub use tree::{DegradedBy, Tree, TreeConfig, TreeError, TreeEvent, ZONES_KEYS, zone_number};
+pub use tree::{
+    DegradedAttribute, Tree, TreeConfig, TreeError, TreeEvent, ZONES_KEYS, zone_number,
+};

@@ -10,37 +10,38 @@ use crate::tree::{Tree, TreeEvent};
 
 /// The attribute in which nodes say that they are degraded.
 #[derive(Clone, Copy, Debug)]
-pub struct DegradedBy {
+pub struct DegradedAttribute {
     /// Its key.
     pub key: &'static [u8],
     /// Whether a value of it says so.
-    pub says: fn(&[u8]) -> bool,
+    pub is_degraded: fn(&[u8]) -> bool,
 }
 
 impl Tree {
     /// Whether a node of another zone says that it is degraded.
     pub(super) fn says_degraded(&self, node: NodeIndex) -> bool {
-        let value = |by: DegradedBy| Some((by.says)(self.current_copy(node, by.key)?));
-        self.degraded_by.and_then(value) == Some(true)
+        let says = |one: DegradedAttribute| {
+            let value = self.current_copy(node, one.key)?;
+            Some((one.is_degraded)(value))
+        };
+        self.degraded_attribute.and_then(says) == Some(true)
     }
 
-    /// An attribute of a member of the base zone has changed: it may be the copy of what a node said.
-    pub(super) fn note_said(&mut self, key: KeyHandle) {
+    /// An attribute of a member of the base zone has changed, which may be the copy of a node's.
+    pub(super) fn note_status(&mut self, key: KeyHandle) {
         let copy = self.base().changed_key(key).and_then(original);
-        let of = copy.filter(|(_, key)| self.is_said_by(key));
-        if let Some((node, _)) = of {
+        if let Some((node, _)) = copy.filter(|(_, key)| self.is_status(key)) {
             self.note_degraded(node);
         }
     }
 
-    /// The nodes of a zone are alive again, or for the first time: what those say of themselves counts that have said
-    /// something.
+    /// The state of all nodes of a zone has changed: those are reviewed that have published the attribute.
     pub(super) fn note_degraded_of(&mut self, zone: ZoneId) {
         let base = self.base();
         let members = base.members().filter(|member| member.state().in_view());
         let keys = members.flat_map(|member| base.attributes(member.id()));
         let copies = keys.filter_map(|(key, ..)| original(key));
-        let said = copies.filter(|(_, key)| self.is_said_by(key));
+        let said = copies.filter(|(_, key)| self.is_status(key));
         let nodes: Vec<NodeIndex> = said.map(|(node, _)| node).collect();
         for node in nodes {
             if self.map.zones_of(node).any(|of| of == zone) {
@@ -64,7 +65,7 @@ impl Tree {
         }
     }
 
-    fn is_said_by(&self, key: &[u8]) -> bool {
-        self.degraded_by.is_some_and(|by| by.key == key)
+    fn is_status(&self, key: &[u8]) -> bool {
+        self.degraded_attribute.is_some_and(|one| one.key == key)
     }
 }

@@ -54,7 +54,7 @@ use thiserror::Error;
 use crate::directory::NodeIndex;
 use crate::map::{ZoneId, ZoneMap};
 
-pub use degraded::DegradedBy;
+pub use degraded::DegradedAttribute;
 pub use event::TreeEvent;
 use invitation::Invitation;
 use level::Level;
@@ -80,8 +80,8 @@ pub struct TreeConfig {
     pub engine: Config,
     /// The addresses of the nodes, by their place in the directory; empty for those that are not known.
     pub contacts: Arc<Vec<Vec<u8>>>,
-    /// How nodes say that they are degraded, if they do.
-    pub degraded_by: Option<DegradedBy>,
+    /// The attribute in which nodes say that they are degraded, if there is one.
+    pub degraded_attribute: Option<DegradedAttribute>,
 }
 
 /// Why there is no tree.
@@ -149,7 +149,7 @@ pub struct Tree {
     invitation: Option<Invitation>,
     /// The states outside of the base zone that the host was told.
     told: ZoneStates,
-    degraded_by: Option<DegradedBy>,
+    degraded_attribute: Option<DegradedAttribute>,
     /// The nodes of other zones of which the host was told that they are degraded.
     degraded: BTreeSet<u32>,
     /// Since when nodes that were alive before are missing.
@@ -222,7 +222,7 @@ impl Tree {
             map,
             engine: mut config,
             contacts,
-            degraded_by,
+            degraded_attribute,
         } = config;
         let found = map.directory().find(&config.name);
         let found = found.and_then(|node| Some((node, map.base_zone(node)?)));
@@ -236,7 +236,7 @@ impl Tree {
         let engine = engine(config.clone())?.into();
         let tree = Self::with((map, zone, node), contacts, config, engine);
         Ok(Self {
-            degraded_by,
+            degraded_attribute,
             ..tree
         })
     }
@@ -277,7 +277,7 @@ impl Tree {
             is_reach_dirty: true,
             invitation: None,
             told: ZoneStates::default(),
-            degraded_by: None,
+            degraded_attribute: None,
             degraded: BTreeSet::new(),
             missing_since: BTreeMap::new(),
             formed: BTreeSet::new(),
@@ -683,7 +683,7 @@ impl Tree {
             {
                 self.relay(level, event.member, key);
                 if level == 0 {
-                    self.note_said(key);
+                    self.note_status(key);
                 }
             }
             EventKind::Outcast => {
@@ -720,7 +720,7 @@ mod tests {
             map: Arc::new(plan(directory, &[], Aim::default()).unwrap()),
             engine: Config::new("n3", b"a", Profile::Standard),
             contacts: Arc::default(),
-            degraded_by: None,
+            degraded_attribute: None,
         };
         let error = Tree::new(config).unwrap_err().to_string();
         assert!(

@@ -161,7 +161,7 @@ impl ZonedWorld {
             map: Arc::clone(&self.map),
             engine: config,
             contacts: Arc::clone(&self.contacts),
-            degraded_by: None,
+            degraded_attribute: None,
         });
         let entry = &mut self.nodes[node];
         entry.tree = Some(tree.expect("the configuration of a simulated node"));
