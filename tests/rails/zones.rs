@@ -96,6 +96,8 @@ fn a_node_with_a_failed_rail_is_degraded_in_other_zones() {
     hosts.break_rail(DEGRADED, 1, Fault::Down);
     world.await_elsewhere(&format!("DEGRADED {name}"));
     world.await_printed("degraded");
+    let why = Admin::of(world.directory, "n1").ask(&["why", &name]);
+    assert!(why.contains("a rail of it has failed"), "{why}");
     hosts.heal(DEGRADED, 1, Fault::Down);
     world.await_elsewhere(&format!("RECOVERED {name}"));
     world.await_printed("alive");

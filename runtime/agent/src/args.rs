@@ -124,7 +124,7 @@ pub(super) struct Args {
     /// File with the job key: 64 hexadecimal digits, mode 0600; - is standard input.
     #[arg(long, value_name = "FILE", env = "MUSTER_KEY_FILE")]
     key_file: Option<PathBuf>,
-    /// Serve the job with this key; required by --dir and --again (used by clients).
+    /// Serve the job with this key, which --dir and --again require (used by clients).
     #[arg(long, requires = "dir")]
     job: Option<String>,
     /// Directory of the job's lock and socket on this node.

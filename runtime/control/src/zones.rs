@@ -196,7 +196,8 @@ fn explanation(node: &Value, asked: &str) -> String {
         }
     }
     let known = match (text(node, "state").as_str(), node["cause"].as_str()) {
-        ("alive" | "degraded", _) => "no failure was reported".to_owned(),
+        ("alive", _) => "no failure was reported".to_owned(),
+        ("degraded", _) => "it reports that a rail of it has failed".to_owned(),
         ("failed", None) => "its whole zone was declared failed".to_owned(),
         (_, cause) => cause.unwrap_or("-").to_owned(),
     };
