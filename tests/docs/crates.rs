@@ -101,7 +101,9 @@ fn count(folder: &Path) -> usize {
             .unwrap_or_default()
             .to_string_lossy()
             .into_owned();
-        if path.is_dir() {
+        if path.is_dir() && name.ends_with("tests") {
+            0
+        } else if path.is_dir() {
             count(&path)
         } else if name.ends_with(".rs")
             && !name.ends_with("tests.rs")

@@ -353,16 +353,96 @@ fn large_fences_have_space_one_after_the_other() {
     });
 }
 
+/// The bytes that each rank puts in the tests below: with what libpmix adds, the largest that libpmix 4 stores.
+const RANK_DATA: usize = (4 << 20) - 256;
+
+/// 32 MiB of each node cross the network: each launcher gets those of the others from their launchers (run-3, RS-01).
+#[test]
+fn fences_carry_32_mib_of_each_node() {
+    job(|folder| {
+        let binary = build_pmix("fences", &[], folder);
+        let length = RANK_DATA.to_string();
+        let options = ["-v", "--nodes", "4", "-n", "32"];
+        let mut run = Job::of(&options, &binary, &["not", "10", &length]);
+        let status = run.expect_end();
+        let text = run.text();
+        assert!(status.success(), "{status}: {text}");
+        for rank in 0..32 {
+            for line in [
+                format!("FENCE {rank} 1 SUCCESS"),
+                format!("HAVE {rank} 1 {length}"),
+                format!("DONE {rank}"),
+            ] {
+                assert!(run.lines.contains(&line), "{line}: {text}");
+            }
+        }
+        for node in 1..=4 {
+            let beginning = format!("muster run: n{node}: fence 5 of ");
+            let mut fence = run
+                .lines
+                .iter()
+                .filter_map(|line| line.strip_prefix(&beginning));
+            println!("{beginning}{:?}", fence.clone().next());
+            let bytes = fence
+                .next()
+                .and_then(|line| line.split(' ').next()?.parse().ok());
+            let bytes: usize = bytes.expect("a number");
+            assert!(bytes > 32 * RANK_DATA && bytes < 33 * RANK_DATA, "{text}");
+        }
+    });
+}
+
+/// A node is killed while the others get its 32 MiB: its data counts for all of them or for none, and they continue
+/// (run-3, run-4).
+#[test]
+fn a_node_may_be_lost_while_its_data_is_requested() {
+    job(|folder| {
+        let binary = build_pmix("fences", &[], folder);
+        let length = RANK_DATA.to_string();
+        let options = ["-v", "--nodes", "4", "-n", "32", "--on-loss=continue"];
+        let mut run = Job::of(&options, &binary, &["not", "10", &length]);
+        let requests = |run: &Job| {
+            let of_last = |line: &&String| line.contains(": requests ") && line.ends_with(" n4");
+            run.lines.iter().filter(of_last).count()
+        };
+        assert!(run.read_until(|run| requests(run) > 0), "{}", run.text());
+        let node = run.processes_of("n4");
+        assert!(node.len() >= 10, "launcher, agent and ranks: {node:?}");
+        signal_all(&node, Signal::KILL);
+        let status = run.expect_end();
+        let text = run.text();
+        println!("{status}: {text}");
+        let mut known = Vec::new();
+        for rank in 0..24 {
+            let (fence, done) = (format!("FENCE {rank} 1 "), format!("DONE {rank}"));
+            assert_eq!(run.count(&fence), 1, "{fence}: {text}");
+            assert!(run.lines.contains(&done), "{done}: {text}");
+            let have = format!("HAVE {rank} 1 ");
+            let mut have = run.lines.iter().filter_map(|line| line.strip_prefix(&have));
+            known.push(have.next().expect("a line").to_owned());
+        }
+        known.dedup();
+        assert_eq!(known.len(), 1, "some nodes have it: {known:?}");
+        assert!(known[0] == "0" || known[0] == length, "{known:?}");
+    });
+}
+
 /// More data than a node can put fails that fence, on all nodes, with a message; the job continues. A single
 /// node has no such limit (run-3).
 #[test]
 fn a_fence_with_too_much_data_fails_and_nothing_else_does() {
     job(|folder| {
         let binary = build_pmix("fences", &[], folder);
-        let words = ["not", "10", "+2000000"];
-        let mut run = Job::of(&["--nodes", "2", "-n", "4"], &binary, &words);
-        let status = run.expect_end();
-        let text = run.text();
+        let words = ["not", "10", "+70000000"];
+        let run = |options: &[&str]| {
+            let mut command = muster_run();
+            // libpmix 4 ends the launcher if a rank puts more.
+            command.env("NS_DATA_SEG_SIZE", "71000000").args(options);
+            Job::start(command.arg(&binary).args(words))
+        };
+        let mut two = run(&["--nodes", "2", "-n", "4"]);
+        let status = two.expect_end();
+        let text = two.text();
         assert!(status.success(), "{status}: {text}");
         for rank in 0..4 {
             for line in [
@@ -370,20 +450,20 @@ fn a_fence_with_too_much_data_fails_and_nothing_else_does() {
                 format!("FENCE {rank} 1 OUT-OF-RESOURCE"),
                 format!("DONE {rank}"),
             ] {
-                assert_eq!(run.count(&line), 1, "{line}: {text}");
+                assert_eq!(two.count(&line), 1, "{line}: {text}");
             }
         }
-        assert_eq!(run.count("HAVE 0 1 0"), 1, "{text}");
-        let said = "muster run: n2: the ranks of this node have put 2000";
-        assert_eq!(run.count(said), 1, "{text}");
+        assert_eq!(two.count("HAVE 0 1 0"), 1, "{text}");
+        let said = "muster run: n2: the ranks of this node have put 700000";
+        assert_eq!(two.count(said), 1, "{text}");
         let remedy =
-            "bytes into a fence, which fails: a node may put at most 917504; exchange less";
+            "bytes into a fence, which fails: a node may put at most 67108864; exchange less";
         assert_eq!(text.matches(remedy).count(), 1, "{text}");
-        let mut run = Job::of(&["--nodes", "1", "-n", "2"], &binary, &words);
-        let status = run.expect_end();
-        let text = run.text();
+        let mut one = run(&["--nodes", "1", "-n", "2"]);
+        let status = one.expect_end();
+        let text = one.text();
         assert!(status.success(), "{status}: {text}");
-        assert_eq!(run.count("HAVE 0 1 2000000"), 1, "{text}");
+        assert_eq!(one.count("HAVE 0 1 70000000"), 1, "{text}");
     });
 }
 

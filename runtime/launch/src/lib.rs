@@ -4,8 +4,9 @@
 //! through Muster's agents, which also detect the failure of nodes. It reports every death, on whatever node, to
 //! its own ranks, so an MPI with ULFM continues.
 //!
-//! A launcher opens no connection to other nodes. Its state is an attribute of its node (`node_status`), which the
-//! agents carry over Muster's rails under the job's key. It is a process beside `musterd`, since a PMIx server must
+//! A launcher's state is an attribute of its node (`node_status`), which the agents carry over Muster's rails under the
+//! job's key. Only data of ranks that is too large for attributes goes from launcher to launcher
+//! (`node::data_server`). It is a process beside `musterd`, since a PMIx server must
 //! never restart and brings a thread.
 //!
 //! `layout` maps ranks to nodes. `core` decides: a pure state machine, which a simulator tests with lost launchers at
@@ -147,6 +148,9 @@ pub enum Error {
     /// The agent was lost with all that it knew.
     #[error("agent: it was lost, and a new one has replaced it")]
     NewAgent,
+    /// Large data cannot be exchanged.
+    #[error("large data of ranks cannot be exchanged: {0}")]
+    DataServer(String),
     /// An error of the PMIx server.
     #[error("PMIx server: {0}")]
     Pmix(#[from] server::ServerError),
@@ -171,7 +175,7 @@ impl Error {
             Self::Agent(_) | Self::NewAgent => 3,
             Self::Start(_) => 5,
             Self::Program { .. } => 127,
-            Self::TooMuch { .. } | Self::Pmix(_) | Self::System { .. } => 1,
+            Self::TooMuch { .. } | Self::DataServer(_) | Self::Pmix(_) | Self::System { .. } => 1,
         }
     }
 

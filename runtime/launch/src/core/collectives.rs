@@ -65,9 +65,12 @@ impl Core {
                 self.fences.note_ended(node, &node_status.ended);
             }
         }
-        for (id, node, size) in self.fences.awaited() {
-            let chunk = DataChunk::Fence(id);
-            self.act(Action::Fetch { chunk, node, size });
+        for one in self.fences.awaited() {
+            let (chunk, node, size) = (DataChunk::Fence(one.id), one.node, one.size);
+            match one.servers {
+                Some(servers) => self.request(chunk, node, size, servers),
+                None => self.act(Action::Fetch { chunk, node, size }),
+            }
         }
     }
 

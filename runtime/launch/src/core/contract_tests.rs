@@ -21,6 +21,8 @@ fn started() -> Core {
         on_loss: None,
         timeout: Duration::from_secs(60),
         grace: Duration::from_secs(2),
+        serve_from: None,
+        serve_max: 0,
         signals_all: false,
         verbose: false,
     };

@@ -15,6 +15,7 @@
 //! [`Fences::states`] returns the states to publish.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use super::node_status::{Contributed, Ended, FenceId, FenceState};
 use super::ranges::Ranges;
@@ -58,9 +59,11 @@ pub(crate) enum Outcome {
 struct Fence {
     ranks: Ranges,
     members: Vec<usize>,
-    contributions: BTreeMap<usize, Vec<u8>>,
-    /// Contributions that are announced and not here yet: node and length.
-    awaited: BTreeMap<usize, usize>,
+    contributions: BTreeMap<usize, Arc<Vec<u8>>>,
+    /// Contributions that are announced and not here yet.
+    awaited: BTreeMap<usize, Awaited>,
+    /// Contributions that are served: node, and the launchers that serve it.
+    servers: BTreeMap<usize, BTreeSet<usize>>,
     /// Nodes whose contribution is larger than can be carried, and its length. `contributions` has an empty
     /// entry for each.
     too_much: BTreeMap<usize, usize>,
@@ -76,6 +79,24 @@ struct Fence {
     order: u64,
     /// Nodes that need nothing more: the fence is over for them, or they no longer publish a state of it.
     served: BTreeSet<usize>,
+}
+
+/// A contribution that is announced and not here yet.
+#[derive(Debug, Clone, Copy)]
+struct Awaited {
+    size: usize,
+    /// It is served, and not in attributes.
+    is_served: bool,
+}
+
+/// A contribution to fetch.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct ToFetch {
+    pub(crate) id: FenceId,
+    pub(crate) node: usize,
+    pub(crate) size: usize,
+    /// The launchers that serve it; `None` if it is in attributes.
+    pub(crate) servers: Option<Vec<usize>>,
 }
 
 /// All fences of this node.
@@ -118,14 +139,22 @@ impl Fences {
     /// Adds the contribution of this node's ranks; other nodes can then fetch it.
     pub(crate) fn put(&mut self, id: FenceId, data: Vec<u8>) {
         if let Some(fence) = self.fences.get_mut(&id) {
-            fence.contributions.insert(self.own, data);
+            fence.contributions.insert(self.own, Arc::new(data));
+        }
+    }
+
+    /// The same for a contribution that this launcher serves ([`Fences::to_serve`]).
+    pub(crate) fn put_served(&mut self, id: FenceId, data: Vec<u8>) {
+        self.put(id, data);
+        if let Some(fence) = self.fences.get_mut(&id) {
+            fence.servers.entry(self.own).or_default().insert(self.own);
         }
     }
 
     /// Marks this node's contribution as larger than can be carried: the fence fails on all nodes.
     pub(crate) fn refuse(&mut self, id: FenceId, size: usize) {
         if let Some(fence) = self.fences.get_mut(&id) {
-            fence.take(self.own, &Contributed::TooMuch(size));
+            fence.take(self.own, self.own, &Contributed::TooMuch(size));
         }
     }
 
@@ -156,6 +185,11 @@ impl Fences {
     /// Takes the states that another node has published. Data in separate attributes is to be fetched:
     /// [`Fences::awaited`].
     pub(crate) fn receive(&mut self, node: usize, states: &[FenceState]) {
+        for fence in self.fences.values_mut() {
+            for servers in fence.servers.values_mut() {
+                servers.remove(&node);
+            }
+        }
         for state in states {
             let mut own_ranks = self.layout.ranks_of(self.own);
             if !state.ranks.is_empty() && !own_ranks.any(|rank| state.ranks.contains(rank)) {
@@ -177,13 +211,13 @@ impl Fences {
                 fence.served.insert(node);
             }
             if let Some(put) = &state.put {
-                fence.take(node, put);
+                fence.take(node, node, put);
             }
             if fence.decision.is_none() {
                 fence.decision.clone_from(&state.decision);
             }
-            for (node, put) in &state.replicated {
-                fence.take(*node, put);
+            for (lost, put) in &state.replicated {
+                fence.take(node, *lost, put);
             }
         }
         for (id, fence) in &mut self.fences {
@@ -219,6 +253,11 @@ impl Fences {
     /// the next one: it forgets old fences of all ranks when others have entered newer ones.
     fn forget(&mut self, progress: &FenceProgress<'_>) {
         let (own, layout) = (self.own, &self.layout);
+        for fence in self.fences.values_mut() {
+            if fence.is_over(own) && fence.is_served(own, progress.gone) {
+                fence.drop_served();
+            }
+        }
         let of_all = self.fences.keys().filter(|id| id.group == 0);
         let newest = of_all.map(|id| id.turn).max().unwrap_or(0);
         let turns = self.turns.get(&0).copied().unwrap_or(0);
@@ -251,18 +290,45 @@ impl Fences {
         }
     }
 
-    /// Contributions to fetch: fence, node, length.
-    pub(crate) fn awaited(&self) -> Vec<(FenceId, usize, usize)> {
-        let one = |(id, fence): (&FenceId, &Fence)| {
+    /// Contributions to fetch. Served ones are fetched only for fences that are not over here: others may state one
+    /// that was forgotten here, and its data would be requested again and again.
+    pub(crate) fn awaited(&self) -> Vec<ToFetch> {
+        let of_fence = |(id, fence): (&FenceId, &Fence)| {
             let id = *id;
-            let list: Vec<_> = fence
-                .awaited
-                .iter()
-                .map(|(node, size)| (id, *node, *size))
-                .collect();
-            list
+            let is_open = !fence.is_over(self.own);
+            let one = |(node, awaited): (&usize, &Awaited)| ToFetch {
+                id,
+                node: *node,
+                size: awaited.size,
+                servers: awaited.is_served.then(|| fence.servers_of(*node)),
+            };
+            let awaited = fence.awaited.iter();
+            let awaited = awaited.filter(|(_, awaited)| is_open || !awaited.is_served);
+            awaited.map(one).collect::<Vec<_>>()
         };
-        self.fences.iter().flat_map(one).collect()
+        self.fences.iter().flat_map(of_fence).collect()
+    }
+
+    /// The contributions that this launcher serves: those of its own node, and the counted ones of nodes that are
+    /// gone, until no other node needs them.
+    pub(crate) fn to_serve(
+        &self,
+        gone: &BTreeSet<usize>,
+    ) -> BTreeMap<(FenceId, usize), Arc<Vec<u8>>> {
+        let mut all = BTreeMap::new();
+        for (id, fence) in &self.fences {
+            if fence.is_over(self.own) && fence.is_served(self.own, gone) {
+                continue;
+            }
+            let nodes = fence.servers.keys();
+            for node in nodes.filter(|node| **node == self.own || fence.is_replicated(**node, gone))
+            {
+                if let Some(data) = fence.contributions.get(node) {
+                    all.insert((*id, *node), Arc::clone(data));
+                }
+            }
+        }
+        all
     }
 
     /// Adds a contribution that was fetched. Returns whether the fence is not over on this node.
@@ -271,7 +337,7 @@ impl Fences {
             return false;
         };
         fence.awaited.remove(&node);
-        fence.contributions.insert(node, data);
+        fence.contributions.insert(node, Arc::new(data));
         !fence.is_over(self.own)
     }
 
@@ -309,7 +375,10 @@ impl Fences {
                     let parts: Vec<&[u8]> = decision
                         .iter()
                         .filter_map(|node| {
-                            fence.contributions.get(&(node as usize)).map(Vec::as_slice)
+                            fence
+                                .contributions
+                                .get(&(node as usize))
+                                .map(|one| one.as_slice())
                         })
                         .collect();
                     over.push(Outcome::Complete(*id, parts.concat()));
@@ -426,16 +495,38 @@ impl Fence {
 
     /// Contributions of nodes that are gone, if they count.
     fn replicated(&self, gone: &BTreeSet<usize>, room: &mut usize) -> Vec<(usize, Contributed)> {
-        let counts = |node: &&usize| {
-            let decision = self.decision.as_ref();
-            decision.is_some_and(|decision| decision.contains(**node as u32))
-        };
+        let counts = |node: &&usize| self.is_replicated(**node, gone);
         let put = |node: &usize| {
             let put = self.contribution_of(*node)?;
             *room = room.checked_sub(put.size())?;
             Some((*node, put))
         };
         gone.iter().filter(counts).filter_map(put).collect()
+    }
+
+    /// Whether a node's contribution counts, and the node is gone.
+    fn is_replicated(&self, node: usize, gone: &BTreeSet<usize>) -> bool {
+        let decision = self.decision.as_ref();
+        gone.contains(&node) && decision.is_some_and(|decision| decision.contains(node as u32))
+    }
+
+    /// Drops the data of served contributions, which may be large, when nobody needs it.
+    fn drop_served(&mut self) {
+        for node in self.servers.keys() {
+            if let Some(data) = self.contributions.get_mut(node) {
+                *data = Arc::default();
+            }
+        }
+    }
+
+    /// The launchers that serve a node's contribution, the node itself first.
+    fn servers_of(&self, node: usize) -> Vec<usize> {
+        let mut servers: Vec<usize> = match self.servers.get(&node) {
+            Some(servers) => servers.iter().copied().collect(),
+            None => Vec::new(),
+        };
+        servers.sort_by_key(|server| *server != node);
+        servers
     }
 
     /// Whether a node's contribution was lost with it. A node that has a copy replicates it as soon as it knows
@@ -447,7 +538,11 @@ impl Fence {
             let can_replicate = self.decided.contains(member) || self.served.contains(member);
             can_replicate && gone.is_some_and(|gone| gone.contains(&node))
         };
-        progress.gone.contains(&node) && self.members.iter().filter(is_left).all(knows)
+        let mut servers = self.servers.get(&node).into_iter().flatten();
+        let is_served = servers.any(|server| *server != own && !progress.gone.contains(server));
+        progress.gone.contains(&node)
+            && !is_served
+            && self.members.iter().filter(is_left).all(knows)
     }
 
     /// What is published of a node's contribution.
@@ -457,13 +552,19 @@ impl Fence {
             .get(&node)
             .map(|size| Contributed::TooMuch(*size));
         too_much.or_else(|| {
-            self.contributions
-                .get(&node)
-                .map(|data| Contributed::new(data))
+            let data = self.contributions.get(&node)?;
+            Some(match self.servers.contains_key(&node) {
+                true => Contributed::Served(data.len()),
+                false => Contributed::new(data),
+            })
         })
     }
 
-    fn take(&mut self, node: usize, put: &Contributed) {
+    /// Takes what the launcher `from` states of a node's contribution.
+    fn take(&mut self, from: usize, node: usize, put: &Contributed) {
+        if let Contributed::Served(_) = put {
+            self.servers.entry(node).or_default().insert(from);
+        }
         if self.contributions.contains_key(&node) {
             return;
         }
@@ -471,14 +572,20 @@ impl Fence {
             Contributed::Here(_) => {
                 if let Some(data) = put.data() {
                     self.awaited.remove(&node);
-                    self.contributions.insert(node, data);
+                    self.contributions.insert(node, Arc::new(data));
                 }
             }
-            Contributed::Beside(size) => _ = self.awaited.insert(node, *size),
+            Contributed::Beside(size) | Contributed::Served(size) => {
+                let awaited = Awaited {
+                    size: *size,
+                    is_served: matches!(put, Contributed::Served(_)),
+                };
+                self.awaited.insert(node, awaited);
+            }
             Contributed::TooMuch(size) => {
                 self.awaited.remove(&node);
                 self.too_much.insert(node, *size);
-                self.contributions.insert(node, Vec::new());
+                self.contributions.insert(node, Arc::default());
             }
         }
     }

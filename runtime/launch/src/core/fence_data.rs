@@ -1,5 +1,5 @@
 //! Fence data: large contributions of this node's ranks to fences, in attributes of their own besides the node
-//! status.
+//! status, or, above [`Config::serve_from`](super::Config), served to the launchers that request them.
 //!
 //! The attributes of a node are bounded, and the direct modex (`modex`), which needs no fence, shares that bound.
 //! Therefore data that no node needs any more is withdrawn. A contribution waits until there is room, which other
@@ -19,9 +19,12 @@ const MAX: usize = (1 << 20) - 2 * PART;
 /// Overhead of an attribute besides its value, as an upper bound.
 const ENTRY: usize = 128;
 
-/// Contributions that are stored in attributes: fence and size.
+/// Contributions that are stored in attributes: fence and size. Those that are served: the same.
 #[derive(Debug, Default)]
-pub(super) struct FenceData(BTreeMap<FenceId, usize>);
+pub(super) struct FenceData {
+    stored: BTreeMap<FenceId, usize>,
+    served: BTreeMap<FenceId, usize>,
+}
 
 /// Whether there is room for a contribution.
 #[derive(Debug, PartialEq, Eq)]
@@ -33,10 +36,16 @@ enum Room {
 }
 
 impl FenceData {
-    /// Bytes that the contributions to the selected fences take.
+    /// Bytes of attributes that the contributions to the selected fences take.
     fn taken(&self, counts: impl Fn(FenceId) -> bool) -> usize {
-        let counted = self.0.iter().filter(|(id, _)| counts(**id));
+        let counted = self.stored.iter().filter(|(id, _)| counts(**id));
         counted.map(|(_, size)| cost(*size)).sum()
+    }
+
+    /// Bytes of the contributions to the selected fences that are served.
+    fn served(&self, counts: impl Fn(FenceId) -> bool) -> usize {
+        let counted = self.served.iter().filter(|(id, _)| counts(**id));
+        counted.map(|(_, size)| size).sum()
     }
 }
 
@@ -46,11 +55,11 @@ fn cost(size: usize) -> usize {
 }
 
 /// Whether data that takes `cost` has room besides fences that are not over (`open`), all fences (`all`), and the
-/// direct modex (`modex`).
-fn room(cost: usize, open: usize, all: usize, modex: usize) -> Room {
-    if open + cost > MAX {
+/// direct modex (`modex`), where all may take `most`.
+fn room(cost: usize, open: usize, all: usize, modex: usize, most: usize) -> Room {
+    if open + cost > most {
         Room::Never
-    } else if all + modex + cost > MAX {
+    } else if all + modex + cost > most {
         Room::Later
     } else {
         Room::Now
@@ -105,15 +114,18 @@ impl Core {
 
     /// Stores a contribution, or refuses it. Returns it if there will be room later.
     fn store_contribution(&mut self, id: FenceId, data: Vec<u8>) -> Option<Vec<u8>> {
+        if self.is_for_serving(data.len()) {
+            return self.serve_contribution(id, data);
+        }
         let cost = cost(data.len());
         let open = self.fence_data.taken(|id| self.fences.is_open(id));
         let all = self.fence_data.taken(|_| true);
         let modex = self.free_modex(MAX.saturating_sub(all + cost));
-        match room(cost, open, all, modex) {
+        match room(cost, open, all, modex, MAX) {
             Room::Later => return Some(data),
             Room::Never => self.refuse_contribution(id, data.len(), true),
             Room::Now => {
-                self.fence_data.0.insert(id, data.len());
+                self.fence_data.stored.insert(id, data.len());
                 let chunk = DataChunk::Fence(id);
                 let copy = data.clone();
                 self.storing = Some(Storing::Contribution {
@@ -127,6 +139,40 @@ impl Core {
         None
     }
 
+    /// Serves a contribution, or refuses it. Returns it if there will be room later.
+    fn serve_contribution(&mut self, id: FenceId, data: Vec<u8>) -> Option<Vec<u8>> {
+        let size = data.len();
+        let open = self.fence_data.served(|id| self.fences.is_open(id));
+        let all = self.fence_data.served(|_| true);
+        match room(size, open, all, 0, self.config.serve_max) {
+            Room::Later => return Some(data),
+            Room::Never => self.refuse_contribution(id, size, true),
+            Room::Now => {
+                self.fence_data.served.insert(id, size);
+                self.fences.put_served(id, data);
+            }
+        }
+        None
+    }
+
+    /// Serves the contributions that other nodes may need, and no others.
+    pub(super) fn serve_contributions(&mut self) {
+        let wanted = self.fences.to_serve(self.view.gone());
+        let is_over = |one: &&(FenceId, usize)| !wanted.contains_key(one);
+        let over: Vec<_> = self.serving.iter().filter(is_over).copied().collect();
+        for (id, owner) in over {
+            self.serving.remove(&(id, owner));
+            let chunk = DataChunk::Fence(id);
+            self.act(Action::StopServing { chunk, owner });
+        }
+        for ((id, owner), data) in wanted {
+            if self.serving.insert((id, owner)) {
+                let chunk = DataChunk::Fence(id);
+                self.act(Action::Serve { chunk, owner, data });
+            }
+        }
+    }
+
     /// Takes the result of storing a contribution. If it failed, other processes have written large attributes.
     pub(super) fn take_stored_contribution(
         &mut self,
@@ -138,7 +184,7 @@ impl Core {
         if is_stored {
             return self.fences.put(id, data);
         }
-        self.fence_data.0.remove(&id);
+        self.fence_data.stored.remove(&id);
         self.free_modex(0);
         match is_more_to_come {
             true => {
@@ -155,15 +201,20 @@ impl Core {
     }
 
     fn refuse_contribution(&mut self, id: FenceId, size: usize, is_too_much: bool) {
-        let others = self.fence_data.taken(|id| self.fences.is_open(id));
+        let is_served = self.is_for_serving(size);
+        let is_open = |id| self.fences.is_open(id);
+        let (others, most) = match is_served {
+            true => (self.fence_data.served(is_open), self.config.serve_max),
+            false => (self.fence_data.taken(is_open), MAX),
+        };
         let why = match (is_too_much, others) {
             (false, _) => {
                 "attributes that other processes of the node have written leave too little room; withdraw some"
                     .into()
             }
-            (_, 0) => format!("a node may put at most {MAX}; exchange less, or use fewer ranks on a node"),
+            (_, 0) => format!("a node may put at most {most}; exchange less, or use fewer ranks on a node"),
             _ => format!(
-                "a node may put at most {MAX} into all open fences, and {others} are in others; exchange less, or one \
+                "a node may put at most {most} into all open fences, and {others} are in others; exchange less, or one \
                  after the other"
             ),
         };
@@ -176,9 +227,12 @@ impl Core {
     fn withdraw_old_data(&mut self) {
         let gone = self.view.gone();
         let is_old = |id: &&FenceId| !self.fences.is_needed(**id, gone);
-        let old: Vec<FenceId> = self.fence_data.0.keys().filter(is_old).copied().collect();
+        let stored = self.fence_data.stored.keys();
+        let old: Vec<FenceId> = stored.filter(is_old).copied().collect();
+        let fences = &self.fences;
+        (self.fence_data.served).retain(|id, _| fences.is_needed(*id, gone));
         for id in old {
-            if let Some(size) = self.fence_data.0.remove(&id) {
+            if let Some(size) = self.fence_data.stored.remove(&id) {
                 let chunk = DataChunk::Fence(id);
                 self.act(Action::Clear { chunk, size });
             }
@@ -192,16 +246,16 @@ mod tests {
 
     #[test]
     fn data_waits_if_there_will_be_room_and_fails_otherwise() {
-        assert_eq!(room(MAX, 0, 0, 0), Room::Now);
-        assert_eq!(room(MAX + 1, 0, 0, 0), Room::Never);
-        assert_eq!(room(MAX, 0, 1, 0), Room::Later, "a fence that is over");
+        assert_eq!(room(MAX, 0, 0, 0, MAX), Room::Now);
+        assert_eq!(room(MAX + 1, 0, 0, 0, MAX), Room::Never);
+        assert_eq!(room(MAX, 0, 1, 0, MAX), Room::Later, "a fence that is over");
         assert_eq!(
-            room(MAX, 0, 0, 1),
+            room(MAX, 0, 0, 1, MAX),
             Room::Later,
             "modex data that another node needs"
         );
-        assert_eq!(room(MAX, 1, 1, 0), Room::Never, "a fence that is open");
-        assert_eq!(room(MAX - 1, 1, 1, 0), Room::Now);
+        assert_eq!(room(MAX, 1, 1, 0, MAX), Room::Never, "a fence that is open");
+        assert_eq!(room(MAX - 1, 1, 1, 0, MAX), Room::Now);
     }
 
     #[test]

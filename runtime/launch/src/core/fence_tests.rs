@@ -184,8 +184,8 @@ fn a_node_status_has_room_for_the_fences_of_4096_nodes() {
                     replicated: vec![],
                 };
                 fences.receive(node, &[state]);
-                for (id, node, size) in fences.awaited() {
-                    fences.fetched(id, node, vec![7; size]);
+                for one in fences.awaited() {
+                    fences.fetched(one.id, one.node, vec![7; one.size]);
                 }
             }
             let progress = FenceProgress {
@@ -274,13 +274,81 @@ fn large_data_is_fetched_and_is_lost_with_its_node() {
     world.nodes[1].contribute("", &[], vec![2; 600]);
     world.deliver(1, 0);
     let id = FenceId { group: 0, turn: 0 };
-    assert_eq!(world.nodes[0].awaited(), [(id, 1, 600)]);
+    let in_attributes = ToFetch {
+        id,
+        node: 1,
+        size: 600,
+        servers: None,
+    };
+    assert_eq!(world.nodes[0].awaited(), [in_attributes]);
     assert_eq!(world.complete(0), None);
     world.nodes[0].fetched(id, 1, vec![2; 600]);
     assert_eq!(world.complete(0).map(|all| all.len()), Some(1200));
     world.deliver(0, 1);
     world.lose(0);
     assert_eq!(world.advance(1), [Outcome::Lost(id, 0)]);
+}
+
+/// A served contribution of a lost node is requested from the nodes that have it, and is lost when none is left.
+#[test]
+fn served_data_is_requested_from_those_that_have_it() {
+    let mut world = World::new(4);
+    let id = world.nodes[3].open("", &[]);
+    world.nodes[3].put_served(id, vec![3; 600]);
+    (0..3).for_each(|node| world.put(node));
+    let servers = |world: &World, node: usize| {
+        let awaited = world.nodes[node].awaited();
+        awaited.first().and_then(|one| one.servers.clone())
+    };
+    world.receive_from_all(0);
+    assert_eq!(servers(&world, 0), Some(vec![3]));
+    world.nodes[0].fetched(id, 3, vec![3; 600]);
+    assert!(world.complete(0).is_some(), "node 0 has decided");
+    let served = |world: &World, node: usize| {
+        let all = world.nodes[node].to_serve(&world.gone_for[node]);
+        all.into_keys().map(|(_, owner)| owner).collect::<Vec<_>>()
+    };
+    assert_eq!((served(&world, 0), served(&world, 3)), (vec![], vec![3]));
+    world.lose(3);
+    assert_eq!(served(&world, 0), [3]);
+    world.receive_from_all(1);
+    assert_eq!(servers(&world, 1), Some(vec![0]));
+    assert_eq!(world.advance(1), [], "node 0 has it");
+    world.nodes[1].fetched(id, 3, vec![3; 600]);
+    let all = [vec![0, 1, 2], vec![3; 600]].concat();
+    assert_eq!(world.complete(1), Some(all));
+    world.receive_from_all(2);
+    assert_eq!(servers(&world, 2), Some(vec![0, 1]));
+    world.receive_from_all(0);
+    assert_eq!(served(&world, 0), [3], "node 2 needs it");
+    world.lose(0);
+    world.lose(1);
+    assert_eq!(world.advance(2), [Outcome::Lost(id, 3)]);
+}
+
+/// The data of a served contribution is not kept when nobody needs it.
+#[test]
+fn served_data_is_dropped_when_all_have_it() {
+    let mut world = World::new(2);
+    let id = world.nodes[0].open("", &[]);
+    world.nodes[0].put_served(id, vec![3; 600]);
+    world.put(1);
+    world.deliver(1, 0);
+    assert!(world.complete(0).is_some());
+    world.deliver(0, 1);
+    world.nodes[1].fetched(id, 0, vec![3; 600]);
+    assert!(world.complete(1).is_some());
+    let kept = |world: &World| {
+        let mut data = world.nodes[0].contributions_of(0);
+        data.next().map(|(_, data)| data.len())
+    };
+    assert_eq!(kept(&world), Some(600));
+    world.deliver(1, 0);
+    assert_eq!(world.complete(0), None);
+    assert_eq!(kept(&world), Some(0));
+    assert!(world.nodes[0].to_serve(&world.gone).is_empty());
+    world.deliver(0, 1);
+    assert_eq!(world.nodes[1].awaited(), [], "it is not requested again");
 }
 
 #[test]
@@ -297,10 +365,10 @@ fn a_contribution_is_needed_until_all_remaining_nodes_have_it() {
     assert!(!world.nodes[0].is_open(id) && is_needed(&world));
     for node in [1, 2] {
         world.receive_from_all(node);
-        let (fence, from, size) = world.nodes[node].awaited()[0];
+        let one = world.nodes[node].awaited().remove(0);
         world.deliver(node, 0);
         assert!(is_needed(&world), "node {node} has the decision only");
-        world.nodes[node].fetched(fence, from, vec![1; size]);
+        world.nodes[node].fetched(one.id, one.node, vec![1; one.size]);
         if node == 1 {
             assert!(world.complete(node).is_some());
             world.deliver(node, 0);

@@ -4,6 +4,8 @@
 //! A request of a rank that is answered later has a [`RequestId`]. The driver keeps libpmix's callback under it and
 //! calls that when the core returns [`Action::Answer`].
 
+use std::sync::Arc;
+
 use super::mpi::Mpi;
 use super::node_status::{DataChunk, NodeStatus};
 
@@ -134,7 +136,7 @@ pub(crate) enum Input {
     RankFailed(u32),
     /// The other nodes have declared this one failed.
     Outcast,
-    /// The answer to [`Action::Fetch`]; `None` if not all of the data is there.
+    /// The answer to [`Action::Fetch`] or [`Action::Request`]; `None` if not all of the data is there.
     Fetched {
         chunk: DataChunk,
         node: usize,
@@ -142,6 +144,8 @@ pub(crate) enum Input {
     },
     /// The answer to [`Action::Put`]; `false` if the node's attributes have no room.
     Stored(bool),
+    /// This launcher serves data at these NIDs.
+    ServesAt(String),
     /// This process got a signal.
     Signal(i32),
     /// The control channel is closed.
@@ -197,6 +201,22 @@ pub(crate) enum Action {
         chunk: DataChunk,
         node: usize,
         size: usize,
+    },
+    /// Serve data to other launchers. `owner` is the node whose ranks have put it.
+    Serve {
+        chunk: DataChunk,
+        owner: usize,
+        data: Arc<Vec<u8>>,
+    },
+    /// Serve it no more.
+    StopServing { chunk: DataChunk, owner: usize },
+    /// Request data that one of these launchers serves. Answered by [`Input::Fetched`] later; until then another
+    /// request for it has no effect.
+    Request {
+        chunk: DataChunk,
+        owner: usize,
+        size: usize,
+        from: Vec<usize>,
     },
     /// Answer a request of a rank.
     Answer(RequestId, Answer),

@@ -82,6 +82,11 @@ pub(crate) struct Config {
     pub(crate) timeout: Duration,
     /// How long ranks may take to end on request.
     pub(crate) grace: Duration,
+    /// Data of more than this many bytes is not stored in attributes, but served to the launchers that request it;
+    /// `None` if this launcher cannot serve.
+    pub(crate) serve_from: Option<usize>,
+    /// Most bytes that a node's ranks may put into open fences, where they are served.
+    pub(crate) serve_max: usize,
     /// A signal to this process reaches its ranks, too.
     pub(crate) signals_all: bool,
     pub(crate) verbose: bool,
@@ -145,6 +150,8 @@ pub(crate) struct Core {
     fences: Fences,
     waiting: BTreeMap<FenceId, Waiting>,
     fence_data: FenceData,
+    /// Contributions to fences that this launcher serves: fence and owner.
+    serving: BTreeSet<(FenceId, usize)>,
     storing: Option<Storing>,
     running: Running,
     /// Ranks or their descendants are left.
@@ -213,6 +220,7 @@ impl Core {
             fences: Fences::new(own, config.layout.clone()),
             waiting: BTreeMap::new(),
             fence_data: FenceData::default(),
+            serving: BTreeSet::new(),
             storing: None,
             running: Running::default(),
             are_processes_left: false,
@@ -311,6 +319,7 @@ impl Core {
             Input::Outcast => self.view.declare_outcast(),
             Input::Fetched { chunk, node, data } => self.take_fetched(chunk, node, data),
             Input::Stored(is_stored) => self.take_stored(is_stored),
+            Input::ServesAt(nids) => self.node_status.data_nids = nids,
             Input::Signal(signal) => self.take_signal(signal),
             Input::ChannelCut => self.is_cut = true,
             Input::NotStarted(node) => _ = self.not_started.insert(node),
@@ -356,6 +365,7 @@ impl Core {
         self.abort_when_due();
         self.store_contributions();
         self.advance_fences();
+        self.serve_contributions();
         self.report_deaths();
         self.serve_names();
         self.advance_modex();
@@ -445,6 +455,26 @@ impl Core {
                 without_room,
             }) => self.take_stored_source(rank, (version, size), is_stored, without_room),
             None => {}
+        }
+    }
+
+    /// Whether data of this size is served, and not stored in attributes.
+    fn is_for_serving(&self, size: usize) -> bool {
+        self.config.serve_from.is_some_and(|from| size > from)
+    }
+
+    /// Requests data that launchers serve, if one of these is left.
+    fn request(&mut self, chunk: DataChunk, owner: usize, size: usize, servers: Vec<usize>) {
+        let gone = self.view.gone();
+        let is_left = |server: &usize| *server != self.config.own && !gone.contains(server);
+        let from: Vec<usize> = servers.into_iter().filter(is_left).collect();
+        if !from.is_empty() {
+            self.act(Action::Request {
+                chunk,
+                owner,
+                size,
+                from,
+            });
         }
     }
 

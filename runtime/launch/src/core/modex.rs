@@ -6,12 +6,16 @@
 //! rank requests data this way, the whole job does. Therefore in a job of moderate size every launcher then stores
 //! the data of all its ranks.
 //!
+//! Large data is not in attributes: the owner's launcher serves it to those whose ranks request it, and to a few that
+//! keep a copy for the case that the owner's node is lost.
+//!
 //! A rank may put more data later. A launcher whose copy lacks the wanted key publishes the version that it has,
 //! and the owner asks its server again, with growing pauses. A node stores a bounded amount (`source`).
 
 mod source;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::messages::{Action, Answer, Wanting};
@@ -25,7 +29,7 @@ const SPREAD_MAX: u32 = 4096;
 /// Most bytes that a node stores: half of what a node's attributes may take.
 const BYTES_MAX: usize = 512 << 10;
 /// Most bytes of a blob in the node status, and the number of blobs that always have room there.
-const BLOB_SIZE: usize = 80;
+const BLOB_SIZE: usize = 96;
 const BLOBS_LEAST: usize = 128;
 /// Bytes that stay free in the node status.
 const STATUS_SLACK: usize = PART / 8;
@@ -33,6 +37,8 @@ const STATUS_SLACK: usize = PART / 8;
 const PENDING_MAX: usize = 65_536;
 /// Most ranks whose data a launcher requests at a time.
 const WANTED_MAX: usize = 64;
+/// Number of launchers, those after the owner's, that take a copy of served data although no rank there requests it.
+const COPIES: usize = 2;
 /// Number of launchers that replicate the data of a lost node; if none of them does, the next ones do after a
 /// pause, and so on.
 const REPLICAS: usize = 3;
@@ -263,6 +269,8 @@ impl Core {
             bytes,
             later,
             ranks: room_for_blobs(&self.node_status, self.modex.sources.len()),
+            serve_from: self.config.serve_from.unwrap_or(usize::MAX),
+            serve_max: self.config.serve_max,
         };
         self.modex.changes = source::changes(&self.modex.sources, &needed, room).into();
         self.store_next();
@@ -297,6 +305,10 @@ impl Core {
     /// Stores the newest version. If both have room, the older one is withdrawn last, so that one version is
     /// always there.
     fn store(&mut self, rank: u32) {
+        let source = self.modex.sources.get(&rank);
+        if source.is_some_and(|source| self.is_for_serving(source.data.len())) {
+            return self.serve_source(rank);
+        }
         let (bytes, later) = self.room_beside_fences();
         let is_needed = self.needed().contains(&rank);
         let stored = source::stored_bytes(&self.modex.sources);
@@ -321,6 +333,32 @@ impl Core {
         self.act(Action::Put { chunk, data });
     }
 
+    /// Serves the newest version instead of what was stored before.
+    fn serve_source(&mut self, rank: u32) {
+        let Some(source) = self.modex.sources.get_mut(&rank) else {
+            return;
+        };
+        let before = source.stored.map(|stored| (stored, source.is_served));
+        let (version, size) = (source.version, source.data.len());
+        let data = Arc::new(source.data.clone());
+        source.store(version, size, true);
+        let (chunk, owner) = (DataChunk::Rank(rank, version), self.config.own);
+        self.act(Action::Serve { chunk, owner, data });
+        self.withdraw_version(rank, before);
+    }
+
+    /// Withdraws a version of a rank's data: version and size, and whether it is served.
+    fn withdraw_version(&mut self, rank: u32, version: Option<((u32, usize), bool)>) {
+        let Some(((version, size), is_served)) = version else {
+            return;
+        };
+        let (chunk, owner) = (DataChunk::Rank(rank, version), self.config.own);
+        self.act(match is_served {
+            true => Action::StopServing { chunk, owner },
+            false => Action::Clear { chunk, size },
+        });
+    }
+
     /// Takes the result of storing a version. If it failed, other processes have written large attributes.
     pub(super) fn take_stored_source(
         &mut self,
@@ -330,14 +368,11 @@ impl Core {
         without_room: WithoutRoom,
     ) {
         if let Some(source) = self.modex.sources.get_mut(&rank) {
-            let before = source.stored;
+            let before = source.stored.map(|stored| (stored, source.is_served));
             match (is_stored, without_room) {
                 (true, _) => {
-                    source.store(version, size);
-                    if let Some((version, size)) = before {
-                        let chunk = DataChunk::Rank(rank, version);
-                        self.act(Action::Clear { chunk, size });
-                    }
+                    source.store(version, size, false);
+                    self.withdraw_version(rank, before);
                 }
                 (false, WithoutRoom::Retry) => {}
                 (false, WithoutRoom::GiveUp) => self.give_up(rank),
@@ -348,20 +383,32 @@ impl Core {
     }
 
     fn withdraw(&mut self, rank: u32) {
-        let source = self.modex.sources.get_mut(&rank);
-        if let Some((version, size)) = source.and_then(|source| source.stored.take()) {
-            let chunk = DataChunk::Rank(rank, version);
-            self.act(Action::Clear { chunk, size });
+        let Some(source) = self.modex.sources.get_mut(&rank) else {
+            return;
+        };
+        let version = source
+            .stored
+            .take()
+            .map(|stored| (stored, source.is_served));
+        self.withdraw_version(rank, version);
+    }
+
+    /// Most bytes of the data of a rank.
+    fn modex_max(&self) -> usize {
+        match self.config.serve_from {
+            Some(_) => self.config.serve_max,
+            None => BYTES_MAX,
         }
     }
 
     fn give_up(&mut self, rank: u32) {
+        let most = self.modex_max();
         let source = self.modex.sources.get_mut(&rank);
         if let Some(source) = source
             && source.give_up()
         {
             let text = format!(
-                "rank {rank} has put {} bytes, and the direct modex of a node may take {BYTES_MAX}, less where \
+                "rank {rank} has put {} bytes, and the direct modex of a node may take {most}, less where \
                  fences take much; exchange it by a fence",
                 source.data.len()
             );
@@ -390,6 +437,15 @@ impl Core {
     /// Requests what the other launchers have stored and this one has no copy of.
     fn copy_blobs(&mut self) {
         let mut fetches = Vec::new();
+        let mut requests = Vec::new();
+        let wanted: BTreeSet<u32> = self.modex.pending.iter().map(|one| one.want.rank).collect();
+        let layout = &self.config.layout;
+        let is_kept = |blob: &&Blob| {
+            let owner = layout.node_of(blob.rank).unwrap_or_default();
+            let nodes = layout.nodes().len();
+            let behind = (self.config.own + nodes - owner) % nodes;
+            wanted.contains(&blob.rank) || (1..=COPIES).contains(&behind)
+        };
         let modex = &mut self.modex;
         for (node, node_status) in self.view.others() {
             if modex.copied.get(&node).copied().unwrap_or(0) == node_status.blob_turn {
@@ -411,10 +467,20 @@ impl Core {
                 node,
                 size: blob.size,
             };
-            fetches.extend(missing.into_iter().map(fetch));
+            let (served, stored): (Vec<&Blob>, Vec<&Blob>) =
+                missing.into_iter().partition(|blob| blob.served);
+            fetches.extend(stored.into_iter().map(fetch));
+            let request = |blob: &Blob| {
+                let chunk = DataChunk::Rank(blob.rank, blob.version);
+                (chunk, node, blob.size)
+            };
+            requests.extend(served.into_iter().filter(&is_kept).map(request));
         }
-        self.modex.is_due_soon |= !fetches.is_empty();
+        self.modex.is_due_soon |= !fetches.is_empty() || !requests.is_empty();
         self.actions.extend(fetches);
+        for (chunk, node, size) in requests {
+            self.request(chunk, node, size, vec![node]);
+        }
     }
 
     /// Takes a copy of data that another launcher has stored.
@@ -514,17 +580,22 @@ impl Core {
         if let Some(copy) = copy.filter(|copy| pending.want.is_in(&copy.data)) {
             return Some(Answer::Data(copy.data.clone()));
         }
+        let after = copy.map_or(0, |copy| copy.version);
+        let has_newer = |blob: &Blob| blob.rank == rank && blob.version > after;
+        let is_offered =
+            (self.remaining().iter()).any(|(_, status)| status.blobs.iter().any(has_newer));
         let limit = pending.want.timeout_s;
         let limit = limit.map_or(self.config.timeout, |limit| {
             Duration::from_secs(u64::from(limit))
         });
         let is_lost = pending
             .lost
-            .is_some_and(|lost| self.since(lost) > LOSS_WAIT);
+            .is_some_and(|lost| self.since(lost) > LOSS_WAIT && !is_offered);
         let why = if is_lost {
             "was lost before another node had a copy of it".to_owned()
         } else if copy.is_some_and(|copy| copy.too_much) {
-            format!("has put more than the direct modex of a node may take, {BYTES_MAX} bytes")
+            let most = self.modex_max();
+            format!("has put more than the direct modex of a node may take, {most} bytes")
         } else if copy.is_some_and(|copy| copy.last) {
             "has ended without it".to_owned()
         } else if self.since(pending.since) > limit {
@@ -569,6 +640,7 @@ mod tests {
             size: 3,
             last: false,
             too_much: false,
+            served: false,
         }
     }
 
@@ -679,6 +751,7 @@ mod tests {
             size: BYTES_MAX,
             last: false,
             too_much: true,
+            served: true,
         };
         assert!(serde_json::to_vec(&longest).unwrap().len() < BLOB_SIZE);
         let ended = |rank| super::super::node_status::Ended {

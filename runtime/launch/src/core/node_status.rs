@@ -2,7 +2,8 @@
 //! rewritten whenever something changes (run-3).
 //!
 //! The other launchers read the whole of it each time, so a lost event loses no state and no order is needed. A
-//! large contribution to a fence is stored in attributes of its own.
+//! large contribution to a fence is stored in attributes of its own. Still larger data is not in attributes: the
+//! launcher serves it to those that request it.
 
 use super::ranges::Ranges;
 use serde::{Deserialize, Serialize};
@@ -64,6 +65,9 @@ pub(crate) struct NodeStatus {
     /// Increases whenever `blobs` changes.
     #[serde(default)]
     pub(crate) blob_turn: u64,
+    /// The NIDs at which this launcher serves data, separated by commas; empty if it has opened none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(crate) data_nids: String,
 }
 
 /// A signal from a rank to others.
@@ -174,6 +178,8 @@ pub(crate) enum Contributed {
     Here(String),
     /// Its length; it is stored in attributes of its own.
     Beside(usize),
+    /// Its length; the launcher that states it serves it.
+    Served(usize),
     /// Its length; it is too large, and no node gets it.
     TooMuch(usize),
 }
@@ -213,7 +219,7 @@ impl Contributed {
     }
 }
 
-/// Data of a rank that is stored in attributes of its node (direct modex).
+/// Data of a rank that its launcher has stored in attributes, or serves (direct modex).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Blob {
     pub(crate) rank: u32,
@@ -226,6 +232,9 @@ pub(crate) struct Blob {
     /// The rank has put more than can be stored.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) too_much: bool,
+    /// The launcher serves it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) served: bool,
 }
 
 /// A request for the data of a rank, newer than version `after`.
@@ -248,7 +257,7 @@ pub(crate) struct PublishedName {
     pub(crate) once: bool,
 }
 
-/// Data that is stored in attributes of its own, in parts.
+/// Data that is stored in attributes of its own, in parts, or served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum DataChunk {
     /// The contribution of a node's ranks to a fence.

@@ -38,6 +38,20 @@ impl Launcher<'_> {
                 let data = self.peers.fetch(chunk, node, size)?;
                 self.tell(Input::Fetched { chunk, node, data });
             }
+            Action::Serve { chunk, owner, data } => self.data_server()?.serve(chunk, owner, data),
+            Action::StopServing { chunk, owner } => self.data_server()?.stop_serving(chunk, owner),
+            Action::Request {
+                chunk,
+                owner,
+                size,
+                from,
+            } => {
+                let names = from.iter().map(|node| self.plan.layout.name(*node));
+                let names = names.collect::<Vec<_>>().join(", ");
+                if self.data_server()?.request(chunk, owner, size, from) && self.plan.verbose {
+                    self.print(&format!("requests {size} bytes from {names}"));
+                }
+            }
             Action::Answer(request, answer) => self.requests.answer(request, answer),
             Action::Forget(request) => self.requests.forget(request),
             Action::AskServer(rank) => {

@@ -13,6 +13,7 @@ pub(crate) mod binding;
 mod coalescing;
 mod console;
 mod control_channel;
+mod data_server;
 mod environment;
 mod library;
 mod mpi_detection;
@@ -27,6 +28,7 @@ mod session;
 mod signals;
 mod start;
 
+use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::sync::Arc;
@@ -41,6 +43,7 @@ use crate::core::signalling::DUPLICATE_SIGNAL_WINDOW;
 use crate::core::{Config, Core, TICK};
 use crate::{Error, Plan};
 pub(crate) use control_channel::ControlChannel;
+use data_server::{DataServer, SERVE_FROM, SERVE_MAX};
 use library::Linker;
 use muster_client::{Client, Options};
 use muster_pmix::server::{LogMessage, Server, Upcall};
@@ -65,6 +68,7 @@ const UPCALL: u64 = 1;
 const EVENT: u64 = 2;
 const SIGNAL: u64 = 3;
 const OUTPUT: u64 = 4;
+const DATA: u64 = 5;
 
 /// How the process of a launcher is told to end.
 #[derive(Debug)]
@@ -98,6 +102,12 @@ struct Launcher<'a> {
     refusals: Refusals,
     linker: Linker,
     epoll: Epoll,
+    /// The job's key, if this process has it.
+    key: Option<[u8; 32]>,
+    /// Once large data was served or requested.
+    data_server: Option<DataServer>,
+    /// The NIDs of the other launchers' data servers.
+    data_nids: BTreeMap<usize, String>,
 }
 
 /// What the core's actions have led to.
@@ -134,6 +144,7 @@ pub(crate) fn run(
     met: &mut dyn FnMut(),
 ) -> Result<Option<u8>, Error> {
     let node = plan.layout.name(own).to_owned();
+    let key = job_key();
     let options = Options {
         job: Some(plan.job.clone()),
         node: Some(node.clone()),
@@ -166,6 +177,8 @@ pub(crate) fn run(
         on_loss: plan.on_loss,
         timeout: plan.timeout,
         grace: plan.grace,
+        serve_from: can_serve(key, &client).then_some(SERVE_FROM),
+        serve_max: SERVE_MAX,
         signals_all: plan.slurm.is_some_and(|slurm| slurm.signals_all),
         verbose: plan.verbose,
     };
@@ -182,6 +195,9 @@ pub(crate) fn run(
         refusals: Refusals::default(),
         linker: Linker::default(),
         epoll: Epoll::new().map_err(Error::system("create an epoll"))?,
+        key,
+        data_server: None,
+        data_nids: BTreeMap::new(),
     };
     launcher.tell_all(statuses);
     let session = Session::open(plan, base, &node)?;
@@ -199,6 +215,19 @@ pub(crate) fn run(
     }
     let _ = launcher.client.finalize(0);
     outcome
+}
+
+/// The job's key, where a file has it. The agent reports what is wrong with the file.
+fn job_key() -> Option<[u8; 32]> {
+    let path = std::env::var_os("MUSTER_KEY_FILE").filter(|path| !path.is_empty())?;
+    muster_config::read_key_file(Path::new(&path)).ok()
+}
+
+/// Whether this launcher can serve large data: it proves to the others that it has the key, and requires a rail with
+/// an IP address. An agent that has not opened its rails yet is taken to have one.
+fn can_serve(key: Option<[u8; 32]>, client: &Client) -> bool {
+    let address = client.link().ok().and_then(|link| link.address());
+    key.is_some() && address.is_none_or(|agent| !data_server::rails(&agent).is_empty())
 }
 
 /// Whether the launcher of this status is running, and is not this process.
@@ -237,6 +266,16 @@ impl Launcher<'_> {
     }
 
     fn tell(&mut self, input: Input) {
+        match &input {
+            Input::Status(node, status) => self.note_data_nids(*node, &status.data_nids),
+            Input::Gone(node) => {
+                self.data_nids.remove(node);
+                if let Some(server) = &self.data_server {
+                    server.note_gone(*node);
+                }
+            }
+            _ => {}
+        }
         let now = self.now();
         self.core.handle(input, now);
     }
@@ -245,6 +284,51 @@ impl Launcher<'_> {
         for input in inputs {
             self.tell(input);
         }
+    }
+
+    /// Notes where the launcher of a node serves data.
+    fn note_data_nids(&mut self, node: usize, nids: &str) {
+        if nids.is_empty() || self.data_nids.get(&node).is_some_and(|known| known == nids) {
+            return;
+        }
+        self.data_nids.insert(node, nids.to_owned());
+        if let Some(server) = &self.data_server {
+            server.note_peer(node, nids);
+        }
+    }
+
+    /// The data server, which is started when it is needed first.
+    fn data_server(&mut self) -> Result<&mut DataServer, Error> {
+        let server = match self.data_server.take() {
+            Some(server) => server,
+            None => self.start_data_server()?,
+        };
+        Ok(self.data_server.insert(server))
+    }
+
+    fn start_data_server(&self) -> Result<DataServer, Error> {
+        let Some(key) = self.key else {
+            let why = "another node has the job's key, and this one has not; set MUSTER_KEY_FILE on all nodes, or on \
+                       none";
+            return Err(Error::DataServer(why.to_owned()));
+        };
+        let agent = self.client.link()?.address().unwrap_or_default();
+        let server = DataServer::start(data_server::rails(&agent), key)?;
+        self.add(server.descriptor(), DATA)?;
+        for (node, nids) in &self.data_nids {
+            server.note_peer(*node, nids);
+        }
+        Ok(server)
+    }
+
+    /// Takes what the data server has to tell.
+    fn take_data(&mut self) -> Result<(), Error> {
+        let inputs = match &mut self.data_server {
+            Some(server) => server.take()?,
+            None => Vec::new(),
+        };
+        self.tell_all(inputs);
+        Ok(())
     }
 
     /// Tells the other launchers that this one has failed.
@@ -386,6 +470,7 @@ impl Launcher<'_> {
             }
             let events = self.peers.take_events()?;
             self.tell_all(events);
+            self.take_data()?;
             self.peers.check_agent()?;
             // Signals come before ends: ranks that a signal to all has ended are not reported as killed.
             self.take_control();

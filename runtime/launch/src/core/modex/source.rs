@@ -1,4 +1,6 @@
-//! The data that this node's ranks have put, and the part of it that is stored in attributes (run-3).
+//! The data that this node's ranks have put, and the part of it that is stored in attributes or served (run-3).
+//!
+//! Large data is served, but only when it is requested. The rest is stored in attributes.
 //!
 //! There is not always room for all of it. Data that other launchers request comes first, and data that none
 //! requests at the moment is withdrawn for it. A launcher that needs withdrawn data requests it, and it is stored
@@ -31,8 +33,10 @@ pub(super) struct Source {
     next: Option<Duration>,
     pause: Duration,
     pub(super) last: bool,
-    /// What is stored in attributes: version and size.
+    /// What is stored in attributes or served: version and size.
     pub(super) stored: Option<(u32, usize)>,
+    /// It is served.
+    pub(super) is_served: bool,
     /// The newest version that was ever stored.
     newest_stored: u32,
     /// The data is larger than a node may store.
@@ -64,6 +68,10 @@ pub(super) struct Room {
     /// Bytes when the fences that are over on this node are over on all nodes.
     pub(super) later: usize,
     pub(super) ranks: usize,
+    /// Data above this size is served.
+    pub(super) serve_from: usize,
+    /// Most bytes that are served.
+    pub(super) serve_max: usize,
 }
 
 impl Source {
@@ -116,8 +124,9 @@ impl Source {
     }
 
     /// Notes that this version is stored; it is the newest, unless a newer one has come meanwhile.
-    pub(super) fn store(&mut self, version: u32, size: usize) {
+    pub(super) fn store(&mut self, version: u32, size: usize, is_served: bool) {
         self.stored = Some((version, size));
+        self.is_served = is_served;
         self.newest_stored = version;
     }
 
@@ -152,13 +161,19 @@ impl Source {
             size,
             last: self.last && version == self.version,
             too_much: self.too_much,
+            served: self.is_served,
         })
     }
 }
 
-/// How many bytes are stored.
+/// How many bytes are stored in attributes.
 pub(super) fn stored_bytes(sources: &BTreeMap<u32, Source>) -> usize {
-    let sizes = sources.values().filter_map(|source| source.stored);
+    bytes(sources, false)
+}
+
+fn bytes(sources: &BTreeMap<u32, Source>, is_served: bool) -> usize {
+    let counted = sources.values().filter(|one| one.is_served == is_served);
+    let sizes = counted.filter_map(|source| source.stored);
     sizes.map(|(_, size)| size).sum()
 }
 
@@ -173,6 +188,7 @@ pub(super) fn idle(
     let mut ranks = Vec::new();
     for (rank, source) in sources.iter().filter(|(rank, _)| !needed.contains(rank)) {
         if bytes > most
+            && !source.is_served
             && let Some((_, size)) = source.stored
         {
             bytes -= size;
@@ -193,7 +209,11 @@ pub(super) fn changes(
     let mut bytes = stored_bytes(sources);
     let stored = sources.iter().filter(|(_, source)| source.stored.is_some());
     let mut ranks = stored.clone().count();
-    let mut idle = stored.filter(|(rank, _)| !needed.contains(rank));
+    let idle = stored.filter(|(rank, _)| !needed.contains(rank));
+    let mut idle_served = idle.clone().filter(|(_, source)| source.is_served);
+    let mut served = self::bytes(sources, true);
+    let mut idle = idle.filter(|(_, source)| !source.is_served);
+    let is_large = |source: &Source| source.data.len() > room.serve_from;
     let mut free = |bytes: &mut usize, ranks: &mut usize, changes: &mut Vec<Change>| {
         let Some((rank, source)) = idle.next() else {
             return false;
@@ -211,6 +231,24 @@ pub(super) fn changes(
     };
     for (rank, source) in due(true) {
         let size = source.data.len();
+        if is_large(source) && size <= room.serve_max && !source.too_much {
+            let before = if source.is_served {
+                source.stored.map_or(0, |(_, size)| size)
+            } else {
+                0
+            };
+            while served - before + size > room.serve_max
+                && let Some((rank, source)) = idle_served.next()
+            {
+                served -= source.stored.map_or(0, |(_, size)| size);
+                changes.push(Change::Withdraw(*rank));
+            }
+            if served - before + size <= room.serve_max {
+                served = served - before + size;
+                changes.push(Change::Store(*rank));
+            }
+            continue;
+        }
         if size > room.later.min(BYTES_MAX) || source.too_much {
             changes.push(Change::TooMuch(*rank));
             continue;
@@ -218,7 +256,11 @@ pub(super) fn changes(
         if size > most {
             continue;
         }
-        let (before, more) = source.stored.map_or((0, 1), |(_, size)| (size, 0));
+        let (before, more) = match source.stored {
+            Some(_) if source.is_served => (0, 0),
+            Some((_, size)) => (size, 0),
+            None => (0, 1),
+        };
         let fits = |bytes: usize, ranks: usize| {
             bytes - before + size <= most && ranks + more <= room.ranks.max(1)
         };
@@ -230,7 +272,7 @@ pub(super) fn changes(
         }
     }
     let is_new = |source: &Source| source.version > source.newest_stored && !source.too_much;
-    for (rank, source) in due(false).filter(|(_, source)| is_new(source)) {
+    for (rank, source) in due(false).filter(|(_, source)| is_new(source) && !is_large(source)) {
         let size = source.data.len();
         // Data that was stored before may have been withdrawn above.
         let is_free = source.stored.is_none();
@@ -312,6 +354,10 @@ mod tests {
         assert!(!source.last);
     }
 
+    /// More than what a node may store: then data is given up and not served.
+    const SERVE_FROM: usize = BYTES_MAX + 10;
+    const SERVE_MAX: usize = 4 * BYTES_MAX;
+
     /// Sources of ranks with data of these sizes, and the room that there will be later.
     struct Table(BTreeMap<u32, Source>, usize);
 
@@ -332,13 +378,16 @@ mod tests {
                 bytes,
                 later,
                 ranks,
+                serve_from: SERVE_FROM,
+                serve_max: SERVE_MAX,
             };
             let changes = changes(&self.0, &needed, room);
             for one in &changes {
                 match one {
                     Change::Store(rank) => {
                         let source = self.0.get_mut(rank).unwrap();
-                        source.store(source.version, source.data.len());
+                        let size = source.data.len();
+                        source.store(source.version, size, size > SERVE_FROM);
                     }
                     Change::Withdraw(rank) => self.0.get_mut(rank).unwrap().stored = None,
                     Change::TooMuch(rank) => _ = self.0.get_mut(rank).unwrap().give_up(),
@@ -352,6 +401,27 @@ mod tests {
             let stored = self.0.iter().filter(|(_, source)| source.stored.is_some());
             stored.map(|(rank, _)| *rank).collect()
         }
+    }
+
+    /// Large data is served when it is requested, beside what is stored in attributes.
+    #[test]
+    fn large_data_is_served_up_to_a_limit() {
+        let large = BYTES_MAX + 11;
+        let mut table = Table::new(&[large, 40]);
+        assert_eq!(table.turn(&[], 100, 9), [Change::Store(1)]);
+        assert_eq!(table.turn(&[0], 100, 9), [Change::Store(0)]);
+        assert_eq!(table.stored(), [0, 1]);
+        assert_eq!((stored_bytes(&table.0), bytes(&table.0, true)), (40, large));
+        let mut table = Table::new(&[large, SERVE_MAX, SERVE_MAX + 1]);
+        assert_eq!(table.turn(&[0], 100, 9), [Change::Store(0)]);
+        assert_eq!(
+            table.turn(&[0, 1], 100, 9),
+            [],
+            "the first is requested still"
+        );
+        let changes = [Change::Withdraw(0), Change::Store(1)];
+        assert_eq!(table.turn(&[1], 100, 9), changes);
+        assert_eq!(table.turn(&[2], 100, 9), [Change::TooMuch(2)]);
     }
 
     /// run-3.

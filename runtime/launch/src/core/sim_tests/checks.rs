@@ -84,7 +84,7 @@ impl Checks {
         self.failure.take().map_or(Ok(()), Err)
     }
 
-    fn check(&mut self, holds: bool, why: impl FnOnce() -> String) {
+    pub(super) fn check(&mut self, holds: bool, why: impl FnOnce() -> String) {
         if !holds && self.failure.is_none() {
             self.failure = Some(why());
         }

@@ -121,6 +121,8 @@ pub(super) struct Job {
     pub(super) latency_ms: usize,
     /// Bytes that the attributes of a node have room for, besides its status.
     pub(super) room: usize,
+    /// Data above this size is served; `None` if none is.
+    pub(super) serve_from: Option<usize>,
 }
 
 impl Job {
@@ -146,6 +148,7 @@ impl Job {
                 .collect(),
             latency_ms: [2, 20, 200][rng.below(3)],
             room: [ROOM, ROOM, 91_000, 50_000][rng.below(4)],
+            serve_from: None,
         };
         for turn in 0..INIT {
             let size = if turn % 2 == 0 { 86 } else { 0 };

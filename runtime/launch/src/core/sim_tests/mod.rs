@@ -29,8 +29,14 @@ const FAILED_BEFORE: [u64; 5] = [
 const FAULT_SEEDS: u64 = 200;
 
 fn run(seed: u64, fault: Option<Fault>) -> Result<(), String> {
+    let serve_from = [None, Some(150), Some(600), Some(50_000)];
+    run_serving(seed, fault, serve_from[Rng::new(!seed).below(4)])
+}
+
+fn run_serving(seed: u64, fault: Option<Fault>, serve_from: Option<usize>) -> Result<(), String> {
     let mut rng = Rng::new(seed);
-    let job = Job::draw(&mut rng);
+    let mut job = Job::draw(&mut rng);
+    job.serve_from = serve_from;
     World::new(job, rng, fault).run()
 }
 
@@ -55,8 +61,12 @@ fn drawn_seed() -> u64 {
 }
 
 fn run_all(seeds: impl IntoIterator<Item = u64>) {
+    run_each(seeds, |seed| run(seed, None));
+}
+
+fn run_each(seeds: impl IntoIterator<Item = u64>, run: impl Fn(u64) -> Result<(), String>) {
     let failure = |seed| {
-        let why = run(seed, None).err()?;
+        let why = run(seed).err()?;
         Some(format!("MUSTER_LAUNCH_SEED={seed}: {why}"))
     };
     let failed: Vec<String> = seeds.into_iter().filter_map(failure).collect();
@@ -75,7 +85,7 @@ fn random_jobs_with_losses_keep_the_promises_of_fences_names_and_ends() {
 /// Seeds that have found a fault.
 #[test]
 fn jobs_that_have_failed_before_do_not_fail_again() {
-    run_all(FAILED_BEFORE);
+    run_each(FAILED_BEFORE, |seed| run_serving(seed, None, None));
 }
 
 /// The checkers find each planted fault.
@@ -116,6 +126,7 @@ fn a_launcher_may_be_lost_at_every_step() {
                     statuses: vec![0; 4],
                     latency_ms: 20,
                     room: ROOM,
+                    serve_from: [None, Some(200)][seed as usize % 2],
                 };
                 let world = World::new(job, Rng::new(seed), None);
                 let done = world.run();
@@ -149,6 +160,7 @@ fn nodes_without_ranks_are_not_waited_for() {
             statuses: vec![0; 6],
             latency_ms: 20,
             room: ROOM,
+            serve_from: None,
         };
         let done = World::new(job, Rng::new(seed), None).run();
         assert_eq!(done, Ok(()), "seed {seed}");

@@ -6,6 +6,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::checks::Checks;
@@ -41,6 +42,12 @@ enum Event {
         value: Option<Value>,
         is_late: bool,
     },
+    /// Served data has arrived, if one of these launchers still serves it.
+    Transferred {
+        to: usize,
+        served: Served,
+        from: Vec<usize>,
+    },
     Turn(usize),
     Arrive(u32),
     Finish(u32),
@@ -49,6 +56,9 @@ enum Event {
 }
 
 type Key = Option<DataChunk>;
+
+/// Data that is served: the node whose ranks have put it, and which data of that node.
+type Served = (usize, DataChunk);
 
 #[derive(Debug, Clone)]
 enum Value {
@@ -72,6 +82,10 @@ struct Node {
     seen: BTreeMap<usize, u64>,
     /// Bytes of its own data.
     stored: BTreeMap<DataChunk, usize>,
+    /// What its launcher serves.
+    served: BTreeMap<Served, Arc<Vec<u8>>>,
+    /// What its launcher has requested and not got.
+    requested: BTreeSet<Served>,
     steps: usize,
     turn_at: Option<Duration>,
     entered: BTreeSet<usize>,
@@ -123,6 +137,8 @@ impl World {
                 on_loss: None,
                 timeout: Duration::from_secs(60),
                 grace: Duration::from_secs(2),
+                serve_from: job.serve_from,
+                serve_max: 200_000,
                 signals_all: false,
                 verbose: false,
             };
@@ -134,6 +150,8 @@ impl World {
                 store: BTreeMap::new(),
                 seen: BTreeMap::new(),
                 stored: BTreeMap::new(),
+                served: BTreeMap::new(),
+                requested: BTreeSet::new(),
                 steps: 0,
                 turn_at: None,
                 entered: BTreeSet::new(),
@@ -230,6 +248,7 @@ impl World {
                     self.schedule(after, late);
                 }
             }
+            Event::Transferred { to, served, from } => self.transfer(to, served, &from),
             Event::Turn(node) => self.turn(node),
             Event::Arrive(rank) => self.arrive(rank),
             Event::Finish(rank) => self.finish(rank),
@@ -260,6 +279,16 @@ impl World {
             }
             _ => {}
         }
+    }
+
+    fn transfer(&mut self, to: usize, served: Served, from: &[usize]) {
+        let nodes = from.iter().map(|node| &self.nodes[*node]);
+        let mut servers = nodes.filter(|node| node.is_up && node.end.is_none() && !node.is_failed);
+        let data = servers.find_map(|node| node.served.get(&served));
+        let data = data.map(|data| data.to_vec());
+        self.nodes[to].requested.remove(&served);
+        let (node, chunk) = served;
+        self.tell(to, Input::Fetched { chunk, node, data });
     }
 
     fn send(&mut self, from: usize, key: Key, value: Option<&Value>) {
@@ -430,6 +459,23 @@ impl World {
                     data,
                 };
                 self.nodes[node].core.handle(input, self.now);
+            }
+            Action::Serve { chunk, owner, data } => {
+                self.nodes[node].served.insert((owner, chunk), data);
+            }
+            Action::StopServing { chunk, owner } => {
+                let stopped = self.nodes[node].served.remove(&(owner, chunk));
+                self.checks
+                    .check(stopped.is_some(), || format!("{chunk:?} was not served"));
+            }
+            Action::Request {
+                chunk, owner, from, ..
+            } => {
+                let (to, served) = (node, (owner, chunk));
+                if self.nodes[to].requested.insert(served) {
+                    let after = self.rng.ms(0, 3 * self.job.latency_ms);
+                    self.schedule(after, Event::Transferred { to, served, from });
+                }
             }
             Action::Answer(request, answer) => self.take_answer(node, request, &answer),
             Action::Forget(request) => self.checks.forget(request.0),
