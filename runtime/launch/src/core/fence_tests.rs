@@ -311,19 +311,20 @@ fn served_data_is_requested_from_those_that_have_it() {
     assert_eq!((served(&world, 0), served(&world, 3)), (vec![], vec![3]));
     world.lose(3);
     assert_eq!(served(&world, 0), [3]);
-    world.receive_from_all(1);
-    assert_eq!(servers(&world, 1), Some(vec![0]));
-    assert_eq!(world.advance(1), [], "node 0 has it");
-    world.nodes[1].fetched(id, 3, vec![3; 600]);
-    let all = [vec![0, 1, 2], vec![3; 600]].concat();
-    assert_eq!(world.complete(1), Some(all));
     world.receive_from_all(2);
-    assert_eq!(servers(&world, 2), Some(vec![0, 1]));
+    assert_eq!(servers(&world, 2), Some(vec![0]));
+    world.nodes[2].fetched(id, 3, vec![3; 600]);
+    let all = [vec![0, 1, 2], vec![3; 600]].concat();
+    assert_eq!(world.complete(2), Some(all));
+    world.receive_from_all(1);
+    assert_eq!(servers(&world, 1), Some(vec![0, 2]));
+    assert_eq!(world.advance(1), [], "all know of the loss, and have it");
     world.receive_from_all(0);
-    assert_eq!(served(&world, 0), [3], "node 2 needs it");
+    assert_eq!(served(&world, 0), [3], "node 1 needs it");
     world.lose(0);
-    world.lose(1);
-    assert_eq!(world.advance(2), [Outcome::Lost(id, 3)]);
+    assert_eq!(world.advance(1), [], "node 2 has it");
+    world.lose(2);
+    assert_eq!(world.advance(1), [Outcome::Lost(id, 3)]);
 }
 
 /// The data of a served contribution is not kept when nobody needs it.

@@ -83,6 +83,26 @@ impl Reach {
         last.map_or(0, |change| change.total)
     }
 
+    /// Whether no node of a zone was alive for at least `hold_us`, and some were before and are since, after a time.
+    pub(super) fn was_gone(&self, zone: u32, since: Instant, hold_us: u64) -> bool {
+        let mut nodes = self
+            .nodes
+            .get(zone as usize)
+            .map_or(0, |now| i64::from(*now));
+        let mut back_at = None;
+        for change in self.changes.iter().rev() {
+            for (_, by) in change.zones.iter().filter(|(one, _)| *one == zone) {
+                let before = nodes - by;
+                if nodes == 0 && back_at.is_some_and(|at| change.at.after(hold_us) <= at) {
+                    return true;
+                }
+                back_at = (before == 0 && change.at >= since).then_some(change.at);
+                nodes = before;
+            }
+        }
+        false
+    }
+
     /// The local node was stopped for so long: what it saw before is as recent as if it had not been.
     pub(super) fn overslept(&mut self, gap_us: u64) {
         for change in &mut self.changes {
@@ -295,6 +315,27 @@ mod tests {
         assert_eq!(falls, [(6, 18), (6, 18), (18, 18)]);
         reach.set(Instant(60), vec![6; 5], false);
         assert_eq!(fall(&reach, 60), (30, 30));
+    }
+
+    #[test]
+    fn a_zone_was_gone_if_it_was_there_before_and_is_there_again() {
+        let mut reach = Reach::default();
+        let states = [
+            (10, [6, 0]),
+            (20, [6, 5]),
+            (30, [0, 5]),
+            (40, [6, 5]),
+            (50, [6, 0]),
+        ];
+        for (at, nodes) in states {
+            reach.set(Instant(at), nodes.to_vec(), false);
+        }
+        let was_gone = |zone, since, hold_us| reach.was_gone(zone, Instant(since), hold_us);
+        assert!(was_gone(0, 0, 10) && was_gone(0, 40, 10));
+        assert!(!was_gone(0, 41, 10), "before that time");
+        assert!(!was_gone(0, 0, 11), "not for so long");
+        assert!(!was_gone(1, 0, 0), "it has started, and is gone now");
+        assert!(!was_gone(2, 0, 0));
     }
 
     #[test]

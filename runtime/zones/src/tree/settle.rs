@@ -372,8 +372,10 @@ impl Tree {
         for verdict in self.verdicts.values_mut().filter(|one| !one.is_settled) {
             verdict.side.retain(|zone, _| !away.contains(zone));
         }
+        let hold_us = self.deadlines(HOLD_DEADLINES);
         let mut side = self.side();
-        side.retain(|zone, _| !away.contains(zone));
+        // One that was cut off shortly before and is back may be outcast for what it saw there.
+        side.retain(|zone, _| !away.contains(zone) && !self.reach.was_gone(*zone, since, hold_us));
         for (number, state) in failed {
             let verdict = ZoneVerdict {
                 at: self.now,

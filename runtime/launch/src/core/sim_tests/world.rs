@@ -24,6 +24,8 @@ use crate::layout::Layout;
 
 /// How long a node stays after its launcher has ended, longer than any attribute takes.
 const LINGER_MS: usize = 300;
+/// The longest time that served data takes: it may arrive before or after nodes are told of a loss.
+const TRANSFER_MS: usize = 1000;
 /// Most events at one moment: with more, a launcher does not wait for what it needs.
 const AT_ONCE_MAX: usize = 10_000;
 /// The longest simulated time.
@@ -473,7 +475,7 @@ impl World {
             } => {
                 let (to, served) = (node, (owner, chunk));
                 if self.nodes[to].requested.insert(served) {
-                    let after = self.rng.ms(0, 3 * self.job.latency_ms);
+                    let after = self.rng.ms(0, TRANSFER_MS);
                     self.schedule(after, Event::Transferred { to, served, from });
                 }
             }
