@@ -24,7 +24,7 @@ fn file(name: &str) -> PathBuf {
 /// hlt-005. Two agents with two rails each, on `o2ib` and on `o2ud`: they find each other; a port that goes down
 /// degrades its node and fails nobody, and works again when it is up; then the other port does the same, so the rail
 /// that was opened again carries everything; a killed agent is found and returns; a node without ports fails. Then a
-/// rank on `o2ib`, whose agent is a supervisor with a worker, learns that another one was killed. Last the latency of
+/// rank on each net, whose agent is a supervisor with a worker, learns that another one was killed. Last the latency of
 /// `o2ib` is printed beside that of `fi_pingpong`.
 #[test]
 fn agents_meet_over_roce_and_survive_a_port() {
@@ -56,7 +56,13 @@ fn agents_meet_over_roce_and_survive_a_port() {
     });
     let nets = ["o2ib", "o2ud"].into_iter();
     let expected = nets.flat_map(|net| STEPS.map(|step| format!("{net} {step}")));
-    let last = ["o2ib job", "o2ib rank-killed", "o2ib latency"];
+    let last = [
+        "o2ib job",
+        "o2ib rank-killed",
+        "o2ud job",
+        "o2ud rank-killed",
+        "o2ib latency",
+    ];
     let expected = expected.chain(last.map(str::to_owned));
     assert_eq!(steps.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
     assert!(console.contains("ENDED 0"), "the script failed");

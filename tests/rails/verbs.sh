@@ -73,11 +73,11 @@ mend() {
 # A rank of a job on the host $2, which is number $3 on the cables. It starts its own agent, which may take longer here
 # than a rank waits: then the rank is started again, and finds it.
 rank() {
-	seeds="10.9.0.1:7710@${net}0,10.9.1.1:7710@${net}1 10.9.0.2:7710@${net}0,10.9.1.2:7710@${net}1"
+	seeds="10.9.0.1:$port@${net}0,10.9.1.1:$port@${net}1 10.9.0.2:$port@${net}0,10.9.1.2:$port@${net}1"
 	(
 		for try in 1 2 3 4 5; do
 			MUSTER_JOB="verbs-$net" MUSTER_NODE="$2" MUSTER_RANK="$1" MUSTER_DIR=/tmp/agents \
-				MUSTER_RAILS="10.9.0.$3:7710@${net}0,10.9.1.$3:7710@${net}1" MUSTER_SEEDS="$seeds" \
+				MUSTER_RAILS="10.9.0.$3:$port@${net}0,10.9.1.$3:$port@${net}1" MUSTER_SEEDS="$seeds" \
 				MUSTER_PROFILE=quiet MUSTER_KEY_FILE=/tmp/key MUSTER_AGENT="$musterd" "$rank" <&3 >>"$2.log" 2>&1
 			[ $? = 3 ] || break
 		done
@@ -167,23 +167,28 @@ for net in o2ib o2ud; do
 	wait
 done
 
-# A job of two ranks, each with an agent of its own: a supervisor and a worker.
+# A job of two ranks, each with an agent of its own: a supervisor and a worker. Agents outlive their ranks for a while,
+# so each job has its own ports.
+port=7710
+for net in o2ib o2ud; do
+	: >a.log
+	: >b.log
+	begin job
+	rank 0 a 1
+	await a ATTACHED
+	rank 1 b 2
+	await b ATTACHED
+	await a "EVENT RankUp node=b rank=1"
+	end
+	begin rank-killed
+	kill_rank 1
+	await a "EVENT RankFailed node=b rank=1"
+	end
+	kill_rank 0
+	wait
+	port=$((port + 10))
+done
 net=o2ib
-: >a.log
-: >b.log
-begin job
-rank 0 a 1
-await a ATTACHED
-rank 1 b 2
-await b ATTACHED
-await a "EVENT RankUp node=b rank=1"
-end
-begin rank-killed
-kill_rank 1
-await a "EVENT RankFailed node=b rank=1"
-end
-kill_rank 0
-wait
 
 # One way between the same devices, beside libfabric's own program, which looks its way up without a source address.
 begin latency
