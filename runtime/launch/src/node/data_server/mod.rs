@@ -12,7 +12,7 @@ mod transfer;
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 
 use crate::Error;
 use crate::core::messages::Input;
@@ -142,7 +142,7 @@ impl DataServer {
     pub(super) fn take(&mut self) -> Result<Vec<Input>, Error> {
         self.raised.drain();
         let requested = &mut self.requested;
-        let input = |report| match report {
+        let mut input = |report| match report {
             Report::Open(nids) => Ok(Input::ServesAt(nids.to_string())),
             Report::Failed(why) => Err(Error::DataServer(why)),
             Report::Fetched(name, data) => {
@@ -151,7 +151,16 @@ impl DataServer {
                 Ok(Input::Fetched { chunk, node, data })
             }
         };
-        self.reports.try_iter().map(input).collect()
+        let mut inputs = Vec::new();
+        loop {
+            match self.reports.try_recv().map(&mut input) {
+                Ok(one) => inputs.push(one?),
+                Err(TryRecvError::Empty) => return Ok(inputs),
+                Err(TryRecvError::Disconnected) => {
+                    return Err(Error::DataServer("its thread has ended".to_owned()));
+                }
+            }
+        }
     }
 
     pub(super) fn serve(&self, chunk: DataChunk, owner: usize, data: Arc<Vec<u8>>) {
