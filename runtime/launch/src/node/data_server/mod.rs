@@ -21,7 +21,7 @@ use muster_fabric::{NetKind, Nid, NidList};
 use muster_sys::descriptor::EventFd;
 use server::Server;
 
-/// Data of more bytes is served. It takes fewer messages in attributes up to here.
+/// Data of more bytes is served. Smaller data is in attributes, for which no fabric has to be opened.
 pub(super) const SERVE_FROM: usize = 256 << 10;
 
 /// Most bytes of a node's ranks that are served for open fences, and for the direct modex.
@@ -157,7 +157,11 @@ impl DataServer {
                 Ok(one) => inputs.push(one?),
                 Err(TryRecvError::Empty) => return Ok(inputs),
                 Err(TryRecvError::Disconnected) => {
-                    return Err(Error::DataServer("its thread has ended".to_owned()));
+                    return Err(Error::DataServer(
+                        "the thread that serves it has ended; start the job again, and report the messages before \
+                         this one"
+                            .to_owned(),
+                    ));
                 }
             }
         }
