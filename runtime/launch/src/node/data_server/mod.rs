@@ -214,6 +214,9 @@ impl DataServer {
 mod tests {
     use super::*;
     use std::collections::BTreeMap;
+    use std::time::{Duration, Instant};
+
+    const DEADLINE: Duration = Duration::from_secs(120);
 
     /// A server on a loopback address, and its NIDs.
     fn start(rails: &str) -> (DataServer, String) {
@@ -224,10 +227,18 @@ mod tests {
         }
     }
 
+    fn await_report(server: &DataServer) {
+        let ready = muster_sys::poll::readable(&[server.descriptor()], Some(DEADLINE));
+        assert!(
+            ready.is_ok_and(|ready| ready[0]),
+            "nothing within {DEADLINE:?}"
+        );
+    }
+
     fn await_input(server: &mut DataServer) -> Input {
         let mut inputs = Vec::new();
         while inputs.is_empty() {
-            assert!(muster_sys::poll::readable(&[server.descriptor()], None).is_ok());
+            await_report(server);
             inputs = server.take().unwrap();
         }
         assert_eq!(inputs.len(), 1);
@@ -236,7 +247,9 @@ mod tests {
 
     /// The data, once the servers of others are known here and this one there; until then there is none.
     fn await_data(server: &mut DataServer, name: DataName, size: usize, from: &[usize]) -> Vec<u8> {
+        let start = Instant::now();
         loop {
+            assert!(start.elapsed() < DEADLINE, "{name:?} has not come");
             server.request(name.chunk, name.owner, size, from.to_vec());
             match await_input(server) {
                 Input::Fetched {
@@ -332,7 +345,7 @@ mod tests {
         let rails: Vec<String> = rails.iter().map(Nid::to_string).collect();
         assert_eq!(rails, ["10.0.0.1:7743@udp0", "10.0.0.2:0@o2ib3"]);
         let mut server = DataServer::start(Vec::new(), [7; 32]).unwrap();
-        assert!(muster_sys::poll::readable(&[server.descriptor()], None).is_ok());
+        await_report(&server);
         let why = server.take().unwrap_err().to_string();
         assert!(why.contains("MUSTER_RAILS"), "{why}");
     }
