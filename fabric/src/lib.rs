@@ -22,6 +22,8 @@
 //! 3. Call [`Transport::poll_event`] until it returns none.
 //! 4. Call [`Transport::send`].
 //!
+//! `examples/fabric/put_get.rs` is a complete host for bulk messages.
+//!
 //! A peer without a working common net is reached through a member that shares a net with each side (`relay`). The
 //! carrier receives a copy in an envelope and forwards it at once. Such messages arrive with [`Arrival::relayed`]
 //! set; the host reports them with [`heard_through`](Transport::heard_through).

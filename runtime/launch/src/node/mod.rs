@@ -323,10 +323,15 @@ impl Launcher<'_> {
 
     /// Takes what the data server has to tell.
     fn take_data(&mut self) -> Result<(), Error> {
-        let inputs = match &mut self.data_server {
-            Some(server) => server.take()?,
-            None => Vec::new(),
+        let Some(server) = &mut self.data_server else {
+            return Ok(());
         };
+        let inputs = server.take()?;
+        for why in server.take_left_out() {
+            self.print(&format!(
+                "large data of the ranks does not use a rail: {why}"
+            ));
+        }
         self.tell_all(inputs);
         Ok(())
     }

@@ -55,6 +55,8 @@ enum Command {
 enum Report {
     /// The NIDs at which other launchers reach the server.
     Open(NidList),
+    /// A rail could not be opened. Others carry its data.
+    LeftOut(String),
     /// It could not be opened, or has failed.
     Failed(String),
     /// Requested data has arrived, or nobody serves it now.
@@ -72,6 +74,8 @@ pub(super) struct DataServer {
     raised: EventFd,
     /// Requested data that has not been reported.
     requested: BTreeSet<DataName>,
+    /// Why rails were left out, for the user.
+    left_out: Vec<String>,
 }
 
 /// The number of ports after that of an agent's udp rail which the agent uses. It has four: a site's firewall lets
@@ -127,6 +131,7 @@ impl DataServer {
             reports,
             raised,
             requested: BTreeSet::new(),
+            left_out: Vec::new(),
         })
     }
 
@@ -141,20 +146,17 @@ impl DataServer {
     /// The server cannot be used.
     pub(super) fn take(&mut self) -> Result<Vec<Input>, Error> {
         self.raised.drain();
-        let requested = &mut self.requested;
-        let mut input = |report| match report {
-            Report::Open(nids) => Ok(Input::ServesAt(nids.to_string())),
-            Report::Failed(why) => Err(Error::DataServer(why)),
-            Report::Fetched(name, data) => {
-                requested.remove(&name);
-                let (chunk, node) = (name.chunk, name.owner);
-                Ok(Input::Fetched { chunk, node, data })
-            }
-        };
         let mut inputs = Vec::new();
         loop {
-            match self.reports.try_recv().map(&mut input) {
-                Ok(one) => inputs.push(one?),
+            match self.reports.try_recv() {
+                Ok(Report::Open(nids)) => inputs.push(Input::ServesAt(nids.to_string())),
+                Ok(Report::LeftOut(why)) => self.left_out.push(why),
+                Ok(Report::Failed(why)) => return Err(Error::DataServer(why)),
+                Ok(Report::Fetched(name, data)) => {
+                    self.requested.remove(&name);
+                    let (chunk, node) = (name.chunk, name.owner);
+                    inputs.push(Input::Fetched { chunk, node, data });
+                }
                 Err(TryRecvError::Empty) => return Ok(inputs),
                 Err(TryRecvError::Disconnected) => {
                     return Err(Error::DataServer(
@@ -165,6 +167,11 @@ impl DataServer {
                 }
             }
         }
+    }
+
+    /// Why rails were left out, each reason once.
+    pub(super) fn take_left_out(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.left_out)
     }
 
     pub(super) fn serve(&self, chunk: DataChunk, owner: usize, data: Arc<Vec<u8>>) {
@@ -335,6 +342,30 @@ mod tests {
             matches!(none, Input::Fetched { data: None, .. }),
             "{none:?}"
         );
+    }
+
+    /// A rail that this node does not have is left out with its reason, wherever it stands in the list.
+    #[test]
+    fn a_rail_that_cannot_be_opened_is_left_out() {
+        for rails in [
+            "192.0.2.1@udp0,127.49.1.1@udp1",
+            "127.49.2.1@udp1,192.0.2.1@udp0",
+        ] {
+            let (mut server, nids) = start(rails);
+            assert!(nids.contains("@udp1") && !nids.contains("udp0"), "{nids}");
+            let mut why = server.take_left_out();
+            if why.is_empty() {
+                await_report(&server);
+                assert_eq!(server.take().unwrap().len(), 0);
+                why = server.take_left_out();
+            }
+            assert!(why.len() == 1 && why[0].contains("192.0.2.1"), "{why:?}");
+            assert_eq!(server.take_left_out().len(), 0);
+        }
+        let mut server = DataServer::start(rails("192.0.2.1@udp0"), [7; 32]).unwrap();
+        await_report(&server);
+        let why = server.take().unwrap_err().to_string();
+        assert!(why.contains("192.0.2.1"), "{why}");
     }
 
     #[test]

@@ -9,14 +9,14 @@ use std::time::Duration;
 use super::transfer::{Transfer, piece_at, question, read_question};
 use super::{Command, DataName, Report};
 use muster_fabric::{
-    Fabric, FabricConfig, FabricEvent, Nid, NidList, PeerHandle, Question, Transport,
+    Fabric, FabricConfig, FabricEvent, Nid, NidList, OpenError, PeerHandle, Question, Transport,
 };
 use muster_sys::clock::monotonic_ns;
 use muster_sys::descriptor::EventFd;
 use muster_sys::poll::Epoll;
 
-/// How often the rails are opened, with other ports each time, if a port is taken.
-const TRIES: usize = 8;
+/// How often a rail that could not be opened is tried again, with other ports each time.
+const FAILURES_MAX: usize = 7;
 /// Answers to one launcher that may wait for room. It may have fewer open questions.
 const ANSWERS_MAX: usize = 64;
 /// The longest wait.
@@ -38,8 +38,8 @@ pub(super) struct Server<'a> {
     answers: BTreeMap<PeerHandle, VecDeque<(Question, Vec<u8>)>>,
 }
 
-/// Opens rails with bulk lanes.
-fn open(rails: &[Nid], key: [u8; 32]) -> Result<Fabric, String> {
+/// Opens rails with bulk lanes. Rails that cannot be opened are left out, and reported with the reason.
+fn open(rails: &[Nid], key: [u8; 32], report: &dyn Fn(Report)) -> Result<Fabric, String> {
     if rails.is_empty() {
         return Err(
             "no rail of this node can carry large data: it requires a net of udp, tcp or o2ib; exchange less by \
@@ -48,28 +48,58 @@ fn open(rails: &[Nid], key: [u8; 32]) -> Result<Fabric, String> {
         );
     }
     let library = muster_fabric::load().map_err(|why| why.to_string())?;
-    let mut config = FabricConfig::new(library, rails.to_vec());
+    let mut config = FabricConfig::new(library, Vec::new());
     config.key = Some(key);
-    let mut last = String::new();
-    for _ in 0..TRIES {
-        let opened = Fabric::open(&config).and_then(|mut fabric| {
-            fabric.open_bulk()?;
-            Ok(fabric)
-        });
-        match opened {
-            Ok(fabric) => return Ok(fabric),
-            Err(why) => last = why.to_string(),
+    let mut fabric = None;
+    let mut left_out = Vec::new();
+    for rail in rails {
+        if let Err(why) = open_rail(&config, &mut fabric, rail) {
+            left_out.push(why.to_string());
         }
-        config.rails.iter_mut().for_each(|rail| rail.port = 0);
     }
-    Err(last)
+    let fabric = fabric.ok_or_else(|| left_out.join("; "))?;
+    left_out
+        .into_iter()
+        .for_each(|why| report(Report::LeftOut(why)));
+    Ok(fabric)
+}
+
+/// Opens one more rail, at any port if the given one is taken.
+fn open_rail(
+    config: &FabricConfig,
+    fabric: &mut Option<Fabric>,
+    rail: &Nid,
+) -> Result<(), OpenError> {
+    let mut rail = rail.clone();
+    let mut failures = 0;
+    loop {
+        let opened = match fabric {
+            Some(fabric) => fabric.add_rail(&rail).map(drop),
+            None => open_first(config, &rail).map(|first| *fabric = Some(first)),
+        };
+        match opened {
+            Err(_) if failures < FAILURES_MAX => failures += 1,
+            opened => return opened,
+        }
+        rail.port = 0;
+    }
+}
+
+fn open_first(config: &FabricConfig, rail: &Nid) -> Result<Fabric, OpenError> {
+    let config = FabricConfig {
+        rails: vec![rail.clone()],
+        ..config.clone()
+    };
+    let mut fabric = Fabric::open(&config)?;
+    fabric.open_bulk()?;
+    Ok(fabric)
 }
 
 impl Server<'_> {
     /// Opens the rails and serves until the launcher has ended.
     ///
     /// # Errors
-    /// Why the rails could not be opened, or the thread cannot wait.
+    /// Why no rail could be opened, or the thread cannot wait.
     pub(super) fn run(
         rails: &[Nid],
         key: [u8; 32],
@@ -78,7 +108,7 @@ impl Server<'_> {
         report: &dyn Fn(Report),
     ) -> Result<(), String> {
         let mut server = Server {
-            fabric: open(rails, key)?,
+            fabric: open(rails, key, report)?,
             report,
             peers: BTreeMap::new(),
             served: BTreeMap::new(),
