@@ -128,70 +128,87 @@ fn nodes_that_start_late_are_not_failed() {
     all_are_right(setting, 0..4);
 }
 
-/// Seeds that failed once, with the reasons in their files.
+/// Replays seeds that failed once. Their files have the reasons.
+fn stay_right(setting: ZonedSetting, kept: &str) {
+    let seeds = kept.lines().filter(|line| !line.starts_with('#'));
+    for seed in seeds.map(|line| line.parse().unwrap()) {
+        let violations = run_zoned(setting, seed).violations;
+        assert_eq!(violations, [""; 0], "seed {seed} of {setting:?}");
+    }
+}
+
 #[test]
-fn seeds_that_failed_stay_right() {
-    let two_levels = ZonedSetting {
+fn seeds_of_two_levels_that_failed_stay_right() {
+    let setting = ZonedSetting {
         nodes: 48,
         zone: 6,
         ..TWO_LEVELS
     };
-    let many_zones = ZonedSetting {
+    let kept = include_str!("../../../../tests/seeds/zones/two-levels.txt");
+    stay_right(setting, kept);
+    let outcasts_stop = ZonedSetting {
+        stops_outcasts: true,
+        ..setting
+    };
+    let kept = include_str!("../../../../tests/seeds/zones/outcasts-stop.txt");
+    stay_right(outcasts_stop, kept);
+}
+
+#[test]
+fn seeds_of_many_zones_that_failed_stay_right() {
+    let setting = ZonedSetting {
         nodes: 80,
         zone: 4,
         ..TWO_LEVELS
     };
-    let three_levels = ZonedSetting {
+    let kept = include_str!("../../../../tests/seeds/zones/many-zones.txt");
+    stay_right(setting, kept);
+}
+
+#[test]
+fn seeds_of_200_nodes_that_failed_stay_right() {
+    let setting = ZonedSetting {
+        nodes: 200,
+        zone: 10,
+        ..TWO_LEVELS
+    };
+    let kept = include_str!("../../../../tests/seeds/zones/large-two-levels.txt");
+    stay_right(setting, kept);
+}
+
+#[test]
+fn seeds_of_three_levels_that_failed_stay_right() {
+    let setting = ZonedSetting {
         has_cuts: true,
         ..THREE_LEVELS
     };
-    let large_three_levels = ZonedSetting {
-        nodes: 200,
-        zone: 8,
-        above_max: 10,
-        ..three_levels
-    };
-    let four_levels = ZonedSetting {
+    let kept = include_str!("../../../../tests/seeds/zones/three-levels.txt");
+    stay_right(setting, kept);
+}
+
+/// Jobs of 200 nodes with zones of 8.
+const LARGE: ZonedSetting = ZonedSetting {
+    nodes: 200,
+    zone: 8,
+    above_max: 10,
+    has_cuts: true,
+    ..THREE_LEVELS
+};
+
+#[test]
+fn seeds_of_200_nodes_in_three_levels_that_failed_stay_right() {
+    let kept = include_str!("../../../../tests/seeds/zones/large-three-levels.txt");
+    stay_right(LARGE, kept);
+}
+
+#[test]
+fn seeds_of_four_levels_that_failed_stay_right() {
+    let setting = ZonedSetting {
         above_max: 6,
-        ..large_three_levels
+        ..LARGE
     };
-    let outcasts_stop = ZonedSetting {
-        stops_outcasts: true,
-        ..two_levels
-    };
-    let kept = [
-        (
-            many_zones,
-            include_str!("../../../../tests/seeds/zones/many-zones.txt"),
-        ),
-        (
-            two_levels,
-            include_str!("../../../../tests/seeds/zones/two-levels.txt"),
-        ),
-        (
-            three_levels,
-            include_str!("../../../../tests/seeds/zones/three-levels.txt"),
-        ),
-        (
-            large_three_levels,
-            include_str!("../../../../tests/seeds/zones/large-three-levels.txt"),
-        ),
-        (
-            four_levels,
-            include_str!("../../../../tests/seeds/zones/four-levels.txt"),
-        ),
-        (
-            outcasts_stop,
-            include_str!("../../../../tests/seeds/zones/outcasts-stop.txt"),
-        ),
-    ];
-    for (setting, text) in kept {
-        let seeds = text.lines().filter(|line| !line.starts_with('#'));
-        for seed in seeds.map(|line| line.parse().unwrap()) {
-            let violations = run_zoned(setting, seed).violations;
-            assert_eq!(violations, [""; 0], "seed {seed} of {setting:?}");
-        }
-    }
+    let kept = include_str!("../../../../tests/seeds/zones/four-levels.txt");
+    stay_right(setting, kept);
 }
 
 /// ZM-15, ZM-16: two levels of zones are measured, with our parameters and with those of the zone membership paper,

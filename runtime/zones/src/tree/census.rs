@@ -364,7 +364,7 @@ impl Tree {
         }
         let outcasts = self.levels[0].outside.outcasts.clone();
         let counts = outcasts.iter();
-        let counts = counts.map(|(level, outcast)| (*level, outcast.count));
+        let counts = counts.map(|(level, outcast)| (*level, (outcast.count, outcast.newest)));
         let counts = counts.collect();
         let before = match self.outcasts_told.replace(counts) {
             Some(before) => before,
@@ -374,9 +374,13 @@ impl Tree {
             None => return,
         };
         for (level, outcast) in outcasts {
-            let is_new = before.get(&level).copied().unwrap_or_default() < outcast.count;
+            let (count, newest) = before.get(&level).copied().unwrap_or_default();
+            let started = self.config.incarnation;
             // A node that has started since learns of it late if it has met those that were there late.
-            let is_new = is_new && (is_stop || self.config.incarnation <= outcast.newest);
+            let is_new = count < outcast.count && (is_stop || started <= outcast.newest);
+            // Or it has started on the weaker side since, which is known now.
+            let has_started_since = newest < started && started <= outcast.newest;
+            let is_new = is_new || (outcast.count > 0 && has_started_since);
             let zone = self.map.zones_of(self.node).nth(usize::from(level));
             if let Some(zone) = zone.filter(|_| is_new && !self.is_stopping()) {
                 self.tell(TreeEvent::Outcast { zone });

@@ -122,8 +122,9 @@ impl Reach {
     /// how many. Growth, as when a job starts, is none. Of a shorter fall, only the part that lasted counts: while a
     /// supervisor is replaced, its zone is absent for a moment.
     ///
-    /// A shorter fall counts where it is sure, and lasted until the sides met: until `met`, or shortly before. If the
-    /// side found nodes again while it was still cut off, it had not lost them.
+    /// A shorter fall counts where it is sure, began before the sides met, and lasted until then: until `met`, or shortly
+    /// before. If the side found nodes again while it was still cut off, it had not lost them. Views that merge may lack
+    /// nodes for a moment.
     ///
     /// A part that stays for long is the whole that a later fall is a part of, too.
     pub(super) fn fall(
@@ -143,7 +144,8 @@ impl Reach {
         };
         let starts = (0..changes.len()).filter(lasts);
         let sure_until = Instant(met.0.saturating_sub(MEET_HOLDS * hold_us));
-        let falls = starts.map(|start| fall_of(&changes[start..], now, hold_us, sure_until));
+        let is_sure = |begin: Instant, end: Instant| begin <= met && end >= sure_until;
+        let falls = starts.map(|start| fall_of(&changes[start..], now, hold_us, is_sure));
         falls.fold(told, |deepest, fall| match is_deeper(deepest, fall) {
             true => deepest,
             false => fall,
@@ -151,14 +153,21 @@ impl Reach {
     }
 }
 
-/// The deepest fall in some changes that lasted, or was sure and did not end before a time.
-fn fall_of(changes: &[Change], now: Instant, hold_us: u64, sure_until: Instant) -> (u32, u32) {
+/// The deepest fall in some changes that lasted, or was sure and began and ended when a short one may.
+fn fall_of(
+    changes: &[Change],
+    now: Instant,
+    hold_us: u64,
+    may_be_short: impl Fn(Instant, Instant) -> bool,
+) -> (u32, u32) {
     let remainders = remainders(changes);
     let mut deepest = (0, 0);
     for (place, remainder) in remainders.iter().enumerate() {
         let mut later = remainders[place..].iter();
         let risen = later.find(|one| one.least > remainder.least || one.most != remainder.most);
-        let is_sure = remainder.is_sure && risen.is_none_or(|one| one.at >= sure_until);
+        // Until the sides meet it may still rise again.
+        let risen_at = risen.map_or(now, |one| one.at);
+        let is_sure = remainder.is_sure && may_be_short(remainder.at, risen_at);
         let end = match is_sure {
             true => remainder.at,
             false => remainder.at.after(hold_us),
@@ -293,8 +302,9 @@ mod tests {
             }
             reach.fall(Instant(0), Instant(90), 12, Instant(met))
         };
-        let falls = [(true, 60), (false, 60), (true, 80)].map(|(sure, met)| fall(sure, met));
-        assert_eq!(falls, [(20, 100), (100, 100), (100, 100)]);
+        let cases = [(true, 60), (false, 60), (true, 80), (true, 49)];
+        let falls = cases.map(|(sure, met)| fall(sure, met));
+        assert_eq!(falls, [(20, 100), (100, 100), (100, 100), (100, 100)]);
     }
 
     /// ZM-12: of the zones A to E, A, B and C lose the others to a split. Then A loses B and C, and joins D and E.

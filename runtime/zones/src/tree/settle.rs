@@ -91,14 +91,18 @@ impl Tree {
             self.reach.note_fall(self.now, (own.least, own.most));
         }
         own.merge(self.levels[0].outcast);
-        let mut was_weak = self.settle_verdicts();
-        was_weak |= self.count_declarations_of_base(&mut own);
-        if was_weak && !self.is_just_outcast() {
+        let was_wrong = self.settle_verdicts();
+        let was_weak = self.count_declarations_of_base(&mut own) || was_wrong;
+        let is_counted = self.is_just_outcast();
+        if was_weak && !is_counted {
             own.count += u32::from(!planted::on(Fault::OutcastNotTold));
+            self.outcast_at = self.now;
+        }
+        // A node may have started on the weaker side since the zone was counted, and have told the same.
+        if was_wrong || was_weak && !is_counted {
             let members = self.levels[0].live();
             let started = members.map(|member| member.version().incarnation);
             own.newest = started.max().unwrap_or_default();
-            self.outcast_at = self.now;
         }
         let side_us = self.deadlines(SIDE_DEADLINES);
         let falls = self.verdicts.values();
@@ -210,7 +214,12 @@ impl Tree {
         };
         let begin = at.0.saturating_sub(self.deadlines(SPLIT_DEADLINES));
         let has_met = since == Some(self.now);
-        let met = has_met.then(|| (self.nodes_before(), self.fall(Instant(begin), self.now)));
+        let met = has_met.then(|| {
+            (
+                self.nodes_before(),
+                self.fall(Instant(begin), self.met_at()),
+            )
+        });
         let Some(verdict) = self.verdicts.get_mut(&number) else {
             return;
         };
@@ -283,7 +292,14 @@ impl Tree {
     /// The deepest fall of late, after the zone was outcast last.
     pub(super) fn recent_fall(&self) -> (u32, u32) {
         let met = self.overruled_since.unwrap_or(self.now);
-        self.fall(self.past().max(self.outcast_at), met)
+        self.fall(self.past().max(self.outcast_at), met.min(self.met_at()))
+    }
+
+    /// When the sides of the split met whose verdicts are not settled: when the first of their zones was back, or now.
+    fn met_at(&self) -> Instant {
+        let open = self.verdicts.values().filter(|one| one.is_open());
+        let first = open.filter_map(|one| one.back_since).min();
+        first.unwrap_or(self.now)
     }
 
     /// When a verdict has to be settled at the latest.
