@@ -9,7 +9,8 @@ pub enum NetKind {
     Tcp,
     /// InfiniBand or RoCE through verbs.
     O2ib,
-    /// Omni-Path or InfiniPath through PSM.
+    /// Omni-Path or InfiniPath through PSM: experimental, untested on hardware. By the provider's sources, a send to a
+    /// node that has vanished waits up to 5 s for it, and then ends the process.
     Psm,
     /// Shared memory within a node.
     Shm,

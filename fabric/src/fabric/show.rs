@@ -11,14 +11,10 @@ use crate::transport::Transport;
 use crate::view::{
     Credits, NetView, PathState, PathView, PeerView, RelayView, Through, Why, by_net,
 };
-use muster_provider::{NetKind, Nid};
+use muster_provider::Nid;
 
 /// The maximum of carriers that an explanation names.
 const CARRIERS_SHOWN: usize = 16;
-
-/// The finding about a rail of psm.
-const PSM_UNTESTED: &str = "psm is experimental and untested on hardware; its provider may wait for seconds, and then \
-     end this process, if it sends to a node that has vanished: have a rail of another kind as well";
 
 impl Fabric {
     /// All nets with their rails, and the sums of their figures.
@@ -54,16 +50,11 @@ impl Fabric {
         let no_links = self.links.as_ref().err().map(|why| {
             format!("the kernel does not report link changes ({why}): a link that goes down is found by silence only")
         });
-        let psm = self
-            .open_rails()
-            .filter(|(_, rail)| rail.nid.net.kind == NetKind::Psm)
-            .map(|(_, rail)| format!("{}: {PSM_UNTESTED}", rail.nid));
         findings
             .iter()
             .map(in_words)
             .chain(of_bulk)
             .chain(no_links)
-            .chain(psm)
             .collect()
     }
 

@@ -397,6 +397,22 @@ timeouts:
         }
     }
 
+    /// In a document and by a change, as of the command line, the reason names what to use instead.
+    #[test]
+    fn agents_have_no_psm_rails() {
+        let document = "version: 1\nnets:\n  - net: psm0\n    rails:\n      - nid: 10.0.0.1@psm0\n";
+        let refused = RailsDocument::import(document).unwrap_err().to_string();
+        let reason = "10.0.0.1@psm0: agents have no psm rails, since a send to a lost node blocks for up to 5 s and \
+                      then ends the process; use udp, tcp or o2ib on the same adapter";
+        assert_eq!(refused, format!("line 5, column 9: {reason}"));
+        let mut document = RailsDocument::default();
+        document.rails.push(RailEntry {
+            nid: "10.0.0.1@psm0".parse().unwrap(),
+            partitions: Vec::new(),
+        });
+        assert_eq!(document.check(), Err(reason.to_owned()));
+    }
+
     /// cfg-040: rails of different device types may have the same address; two rails of one interface may not, with any
     /// ports.
     #[test]

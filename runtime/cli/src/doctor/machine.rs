@@ -67,16 +67,11 @@ fn providers(library: &Libfabric, devices: &[String]) -> Vec<Finding> {
         (NetKind::Tcp, "tcp"),
         (NetKind::O2ib, "o2ib"),
         (NetKind::O2ud, "o2ud"),
-        (NetKind::Psm, "psm"),
         (NetKind::Shm, "shm"),
     ];
     let served = kinds.iter().filter(|(kind, _)| library.serves(*kind));
     let served: Vec<&str> = served.map(|(_, name)| *name).collect();
-    let words = served.iter().map(|name| match *name {
-        "psm" => "psm (experimental, untested on hardware)",
-        name => name,
-    });
-    let found = format!("for {}", words.collect::<Vec<_>>().join(", "));
+    let found = format!("for {}", served.join(", "));
     let missing_ip = ["udp", "tcp"]
         .into_iter()
         .find(|name| !served.contains(name));
@@ -87,11 +82,11 @@ fn providers(library: &Libfabric, devices: &[String]) -> Vec<Finding> {
             format!("none for {name}"),
             "install a libfabric with the providers udp and tcp; fi_info lists them, FI_PROVIDER may hide some",
         ),
-        None if !devices.is_empty() && !served.contains(&"o2ib") && !served.contains(&"psm") => Finding::bad(
+        None if !devices.is_empty() && !served.contains(&"o2ib") => Finding::bad(
             "providers",
             Level::Warning,
             format!("{found}, and none for the devices {}", fold(devices.iter().map(String::as_str))),
-            "install a libfabric with verbs or psm, and check that a device is up (ibv_devinfo)",
+            "install a libfabric with verbs, and check that a device is up (ibv_devinfo)",
         ),
         None => Finding::ok("providers", found),
     });

@@ -3,7 +3,7 @@
 use super::super::yaml::{self, Key, Node, Place, Value, YamlError};
 use super::{RailEntry, RailsDocument, SUBJECTS, VERSION, subject};
 use muster_fabric::{
-    Address, HealthConfig, NIDS_MAX, Net, Nid, NidList, NidPattern, Policy, Rule, Timeouts,
+    Address, HealthConfig, NIDS_MAX, Net, NetKind, Nid, NidList, NidPattern, Policy, Rule, Timeouts,
 };
 use std::collections::BTreeMap;
 
@@ -122,6 +122,10 @@ fn is_same(one: &Nid, other: &Nid) -> bool {
     one.address == other.address && one.net.kind.shares_devices(other.net.kind)
 }
 
+/// Why agents have no psm rails. The times are those of libfabric's psm providers.
+const NO_PSM: &str = "agents have no psm rails, since a send to a lost node blocks for up to 5 s and then ends the \
+     process; use udp, tcp or o2ib on the same adapter";
+
 fn nets(node: &Node) -> Result<Vec<RailEntry>, YamlError> {
     let mut all: Vec<RailEntry> = Vec::new();
     for entry in items(node)? {
@@ -142,6 +146,9 @@ fn nets(node: &Node) -> Result<Vec<RailEntry>, YamlError> {
                     rail.nid
                 );
                 return Err(item.place.error(reason));
+            }
+            if net.kind == NetKind::Psm {
+                return Err(item.place.error(format!("{}: {NO_PSM}", rail.nid)));
             }
             if let Some(other) = all.iter().find(|other| is_same(&other.nid, &rail.nid)) {
                 let problem = match other.nid == rail.nid {

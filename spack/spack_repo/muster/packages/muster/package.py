@@ -39,7 +39,7 @@ class Muster(CargoPackage):
     variant(
         "fabrics",
         default="tcp,udp",
-        values=("tcp", "udp", "verbs", "psm2", "psm3"),
+        values=("tcp", "udp", "verbs"),
         multi=True,
         description="Providers that libfabric must have",
     )
@@ -62,7 +62,7 @@ class Muster(CargoPackage):
     depends_on("llvm+clang", type="build")
     depends_on("pmix@4:")
     depends_on("libfabric@1.17:", when="+agent")
-    for _fabric in ("tcp", "udp", "verbs", "psm2", "psm3"):
+    for _fabric in ("tcp", "udp", "verbs"):
         depends_on(f"libfabric fabrics={_fabric}", when=f"+agent fabrics={_fabric}")
     depends_on("hwloc@2.8:", when="+hwloc")
     depends_on("systemd", type="build", when="+hwloc")
