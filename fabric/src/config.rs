@@ -8,6 +8,9 @@ use muster_provider::{Libfabric, Nid};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+/// The DSCP of messages that must not wait behind others: expedited forwarding (RFC 3246).
+pub const DSCP_DEFAULT: u8 = 46;
+
 /// Rails and limits of one [`Fabric`](crate::Fabric). [`FabricConfig::new`] gives the defaults.
 #[derive(Debug, Clone)]
 pub struct FabricConfig {
@@ -29,6 +32,9 @@ pub struct FabricConfig {
     /// Hand small messages to the provider by copy (inject). They complete at once and take no slot. Switched off
     /// only to test the slots.
     pub inject: bool,
+    /// The DSCP of datagrams on udp rails, 1 to 63, where the kernel allows it; 0 for none. Other providers request
+    /// libfabric's low-latency class. Default: [`DSCP_DEFAULT`].
+    pub dscp: u8,
     /// The incarnation of this node. It grows with each start, by more than the number of peers that were known since
     /// the last start, so that bulk messages and envelopes of an earlier incarnation are told apart. Default:
     /// nanoseconds since 1970.
@@ -65,6 +71,7 @@ impl FabricConfig {
             peer_sends_max: 8,
             peers_max: 4096,
             inject: true,
+            dscp: DSCP_DEFAULT,
             incarnation: since_1970_ns(),
             key: None,
             health: HealthConfig::default(),

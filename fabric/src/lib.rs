@@ -74,7 +74,7 @@ mod view;
 mod window;
 
 pub use bulk::BULK_MESSAGE_MAX;
-pub use config::FabricConfig;
+pub use config::{DSCP_DEFAULT, FabricConfig};
 pub use error::{OpenError, PeerError, PolicyError, RemoveError};
 pub use fabric::{Fabric, OpenedRail, QUESTION_MAX, RailOpener};
 pub use fault::{Cut, Direction, FaultCounters, FaultPlan, Faulty};

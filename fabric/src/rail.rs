@@ -434,6 +434,7 @@ fn open_lane(
         wakes,
         message_max: MESSAGE_MAX,
         class: Some(LOW_LATENCY),
+        dscp: config.dscp,
     };
     let provider = row.provider(library.version());
     let refused = |reason| explain(library, nid, source, provider, reason);
@@ -458,6 +459,7 @@ pub(crate) fn open_bulk(config: &FabricConfig, nid: &Nid) -> Result<Lane, OpenEr
         wakes: true,
         message_max: ENVELOPE_BYTES + FRAME_BYTES + FRAGMENT_BYTES,
         class: None,
+        dscp: 0,
     };
     let provider = row.provider(library.version());
     let refused = |reason| explain(library, nid, source, provider, reason);

@@ -4,7 +4,10 @@
 //! deadline.
 
 use crate::common::{Node, config, library, on_the_wheel, text};
-use muster_fabric::{Class, DropReason, ENVELOPE_BYTES, Fabric, NidList, Route, Sent, Transport};
+use muster_fabric::{
+    Class, DropReason, ENVELOPE_BYTES, Fabric, FabricConfig, NidList, Route, Sent, TrafficClass,
+    Transport,
+};
 use std::time::Duration;
 
 fn sent_one() -> Sent {
@@ -12,6 +15,24 @@ fn sent_one() -> Sent {
         copies: 1,
         ..Sent::default()
     }
+}
+
+/// AG-16: the kernel marks datagrams on udp rails. libfabric's other providers are asked for their own class.
+#[test]
+fn datagrams_of_udp_rails_are_marked() {
+    let classes = |rails, dscp| {
+        let config = FabricConfig {
+            dscp,
+            ..config(rails)
+        };
+        let fabric = Fabric::open(&config).unwrap();
+        let classes = fabric.rails().into_iter().map(|rail| rail.class);
+        classes.collect::<Vec<_>>()
+    };
+    let rails = "127.41.82.1:0@udp0,127.41.82.2:0@tcp0";
+    let unmarked = TrafficClass::Unreported;
+    assert_eq!(classes(rails, 46), [TrafficClass::Marked(46), unmarked]);
+    assert_eq!(classes(rails, 0), [unmarked; 2]);
 }
 
 /// A rail with connections and a rail with datagrams. The first sends find no connection and use the datagram

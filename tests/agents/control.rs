@@ -240,7 +240,7 @@ fn a_rule_decides_and_explain_reports_it() {
     assert!(admin.ask(&["policy"]).contains("net udp1"));
     let explanation = admin.ask(&["explain", "n2"]);
     assert!(
-        explanation.starts_with("n1 -> n2: 127.66.31.1@udp1 -> 127.66.31.2@udp1\n"),
+        explanation.starts_with("n1 -> n2: 127.66.31.1@udp1 -> 127.66.31.2@udp1 (dscp-46)\n"),
         "{explanation}"
     );
     assert!(

@@ -29,6 +29,7 @@ impl RawEndpoint {
             wakes: false,
             message_max,
             class: None,
+            dscp: 0,
         };
         let row = table::datagram(NetKind::Udp)[0];
         let any = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0);

@@ -5,9 +5,9 @@ use clap::{ArgAction, ArgMatches, CommandFactory, Parser, ValueEnum};
 use muster_config::{
     AgentConfig, ConfigError, GossipConfig, GroupName, JobZones, JournalConfig, KeySource,
     MemberName, Minority, RailEntry, RailsDocument, SeedEntry, Stay, draw_seed, nodes_of_step,
-    parse_journal_kb, parse_linger, parse_minority, parse_profile, parse_rails, parse_seeds,
-    parse_zones, participants_of_hosts, read_document, read_key, read_key_file, refuse_zones,
-    seeds_of_hosts, standing_key,
+    parse_dscp, parse_journal_kb, parse_linger, parse_minority, parse_profile, parse_rails,
+    parse_seeds, parse_zones, participants_of_hosts, read_document, read_key, read_key_file,
+    refuse_zones, seeds_of_hosts, standing_key,
 };
 use muster_fabric::PORT_DEFAULT;
 use muster_ipc::{AgentDirectory, DirectoryError, base_directory};
@@ -39,6 +39,9 @@ pub(super) struct Args {
     /// Default: every interface that is up, without bridges and tunnels.
     #[arg(long = "rail", value_name = "ADDR@NET", env = "MUSTER_RAILS")]
     rails: Vec<String>,
+    /// The DSCP of datagrams on udp rails, 0 (none) to 63.
+    #[arg(long, default_value = "46", env = "MUSTER_DSCP")]
+    dscp: String,
     /// File with rails, peers, policy and limits, as muster export writes it.
     ///
     /// --rail is used in place of its rails.
@@ -295,6 +298,7 @@ impl Args {
             name: MemberName::new(&name)?,
             group,
             minority,
+            dscp: parse_dscp(&self.dscp)?,
             rails,
             seeds,
             zones,

@@ -70,6 +70,7 @@ pub(super) fn run(
         libfabric: inherited.libfabric,
         liveness_connection: inherited.liveness_connection.clone(),
         cpu_placement: CpuPlacement::new(inherited.machine.clone()),
+        dscp: config.dscp,
     };
     let (rails, tree, record) = match start(resources, config, record) {
         Ok(started) => started,
@@ -118,6 +119,7 @@ pub(super) fn run_alone(config: &AgentConfig) -> Result<(), String> {
         libfabric,
         liveness_connection: LivenessConnection::new().ok().map(Arc::new),
         cpu_placement: CpuPlacement::new(cpu_placement::read_machine()),
+        dscp: config.dscp,
     };
     let (rails, tree, _) = start(resources, config, None)?;
     // A name may contain a slash, a file name may not.
@@ -237,6 +239,8 @@ struct RailResources {
     libfabric: Libfabric,
     liveness_connection: Option<Arc<LivenessConnection>>,
     cpu_placement: CpuPlacement,
+    /// The DSCP of datagrams.
+    dscp: u8,
 }
 
 /// Opens the rails and starts the engine, new or from a record.
@@ -505,6 +509,7 @@ fn try_open(
         relay: document.relay,
         timeouts: document.timeouts,
         liveness_connection: resources.liveness_connection.clone(),
+        dscp: resources.dscp,
         ..FabricConfig::new(resources.libfabric, nids)
     };
     Fabric::open(&config)
@@ -571,6 +576,7 @@ mod tests {
             libfabric: muster_fabric::load().expect("libfabric is installed where tests run"),
             liveness_connection: None,
             cpu_placement: CpuPlacement::default(),
+            dscp: muster_fabric::DSCP_DEFAULT,
         }
     }
 

@@ -229,8 +229,8 @@ pub(super) fn table(answer: &Value) -> String {
     table
 }
 
-/// The traffic class that the provider reports for the requested one, in parentheses; empty if the
-/// provider reports none, as most do.
+/// The traffic class that the provider reports for the requested one, or the DSCP of the datagrams, in parentheses;
+/// empty if there is none.
 pub(super) fn class(rail: &Value) -> String {
     match rail["traffic_class"].as_str() {
         None | Some("untold") => String::new(),

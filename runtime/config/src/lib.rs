@@ -60,6 +60,9 @@ pub const LINGER_MS_MAX: u64 = 86_400_000;
 /// Bounds of the size of a journal file, in KiB.
 pub const JOURNAL_KB: std::ops::RangeInclusive<u64> = 4..=1 << 20;
 
+/// The highest DSCP, which has six bits.
+const DSCP_MAX: u8 = 63;
+
 /// The configuration that an agent requires to start.
 #[derive(Clone, Debug)]
 pub struct AgentConfig {
@@ -69,6 +72,8 @@ pub struct AgentConfig {
     pub group: GroupName,
     /// What it does on the smaller side of a split.
     pub minority: Minority,
+    /// The DSCP of its datagrams on udp rails; 0 for none.
+    pub dscp: u8,
     /// Its rails (if empty, see [`muster_fabric::DefaultRails`]), peers, policy and limits.
     pub rails: RailsDocument,
     /// Addresses of members to join, one entry a member.
@@ -205,6 +210,12 @@ pub enum ConfigError {
         /// The policy as given.
         text: String,
     },
+    /// An invalid DSCP.
+    #[error("DSCP {text:?}: give a number from 0 (no mark) to 63 with --dscp or MUSTER_DSCP")]
+    Dscp {
+        /// The number as given.
+        text: String,
+    },
     /// An invalid rail.
     #[error(
         "rail {text:?}: {source} (--rail, MUSTER_RAILS: ADDRESS[:PORT]@NET or INTERFACE[:PORT]@NET, such as \
@@ -316,6 +327,17 @@ pub enum ConfigError {
     /// An unusable directory of keys and sockets.
     #[error("{0}")]
     Directory(String),
+}
+
+/// Parses a DSCP.
+///
+/// # Errors
+/// If it is no number from 0 to 63.
+pub fn parse_dscp(text: &str) -> Result<u8, ConfigError> {
+    let dscp = text.parse().ok().filter(|dscp| *dscp <= DSCP_MAX);
+    dscp.ok_or_else(|| ConfigError::Dscp {
+        text: text.to_owned(),
+    })
 }
 
 /// Parses rails; each entry may itself be a comma-separated list.

@@ -9,13 +9,14 @@ use strsim::osa_distance;
 const PREFIX: &str = "MUSTER_";
 
 /// The variables that a user may set. A test checks that the variables of all options and manual pages are included.
-const KNOWN: [&str; 36] = [
+const KNOWN: [&str; 37] = [
     "AGENT",
     "ALLOW_FAST_INTERVAL",
     "CONFIG",
     "CONTROL",
     "DIR",
     "DRAIN",
+    "DSCP",
     "GOSSIP_STATE",
     "GROUP",
     "HOSTS",

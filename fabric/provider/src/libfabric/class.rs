@@ -6,7 +6,7 @@
 //! the endpoint is opened without a class.
 //!
 //! The bulk lane requests no class: its two streams share an endpoint, and `FI_TC_BULK_DATA` would make TCP
-//! delay short messages. DSCP is not supported: udp, tcp and verbs do not pass it to the network.
+//! delay short messages. The udp provider marks nothing: its datagrams are marked by the module `dscp`.
 
 use super::info::Info;
 use crate::error::CallError;
@@ -25,6 +25,8 @@ pub enum TrafficClass {
     Unreported,
     /// The provider refuses the class, and works without it.
     Refused,
+    /// The provider has none; the kernel marks the datagrams with this DSCP.
+    Marked(u8),
 }
 
 impl fmt::Display for TrafficClass {
@@ -32,6 +34,7 @@ impl fmt::Display for TrafficClass {
         let label = match *self {
             TrafficClass::Unreported => "untold",
             TrafficClass::Refused => "refused",
+            TrafficClass::Marked(dscp) => return write!(f, "dscp-{dscp}"),
             TrafficClass::Reported(sys::FI_TC_BEST_EFFORT) => "best-effort",
             TrafficClass::Reported(sys::FI_TC_LOW_LATENCY) => "low-latency",
             TrafficClass::Reported(sys::FI_TC_DEDICATED_ACCESS) => "dedicated-access",
@@ -87,5 +90,6 @@ mod tests {
             .map(|class| TrafficClass::Reported(class).to_string());
         assert_eq!(labels, ["low-latency", "dscp-46", "0x8000001"]);
         assert_eq!(TrafficClass::Unreported.to_string(), "untold");
+        assert_eq!(TrafficClass::Marked(46).to_string(), "dscp-46");
     }
 }

@@ -38,6 +38,7 @@ fn child(library: Libfabric) -> Option<&'static str> {
         wakes: true,
         message_max: 64,
         class: None,
+        dscp: 0,
     };
     let row = table::datagram(NetKind::Udp)[0];
     let source = SocketAddrV4::new(Ipv4Addr::new(127, 41, 9, 1), 0);

@@ -19,6 +19,7 @@ mod spare_test;
 use super::array::Array;
 use super::class::{self, TrafficClass};
 use super::doorbell::Doorbell;
+use super::dscp;
 use super::handle::Handle;
 use super::info::{Info, Offer};
 use super::library::Libfabric;
@@ -26,6 +27,7 @@ use super::names::Names;
 use super::open;
 use super::table::{Addressing, Row};
 use crate::error::CallError;
+use crate::net_kind::NetKind;
 use libfabric_sys as sys;
 use std::collections::VecDeque;
 use std::ffi::{CStr, c_void};
@@ -64,6 +66,8 @@ pub struct Limits {
     pub message_max: usize,
     /// The traffic class to request, in libfabric's numbers.
     pub class: Option<u32>,
+    /// The DSCP that the kernel marks datagrams with whose provider has no class, 1 to 63; 0 for none.
+    pub dscp: u8,
 }
 
 /// A send that the provider accepted.
@@ -251,7 +255,18 @@ impl<T: Copy + Default> Lane<T> {
         for slot in 0..posted {
             lane.post_receive(slot)?;
         }
+        if row.net == NetKind::Udp && limits.class.is_some() && limits.dscp > 0 {
+            lane.mark(limits.dscp);
+        }
         Ok(lane)
+    }
+
+    /// Has the kernel mark this lane's datagrams. One that does not is used without marks.
+    fn mark(&mut self, dscp: u8) {
+        let bound = self.local_address();
+        if bound.is_ok_and(|bound| dscp::mark(bound, dscp)) {
+            self.class = TrafficClass::Marked(dscp);
+        }
     }
 
     /// Longest message, bytes.

@@ -12,6 +12,7 @@ mod array;
 mod class;
 mod defaults;
 mod doorbell;
+mod dscp;
 mod handle;
 mod info;
 mod interfaces;

@@ -158,8 +158,8 @@ pub struct Tree {
     formed: BTreeSet<u32>,
     /// Since when other zones hold nodes of the base zone failed that run.
     contradicted: BTreeMap<u32, Instant>,
-    /// How often the zones of this node were outcast, and the incarnation of the newest node that was, by level, as far as
-    /// the host was told.
+    /// How often the zones of this node were outcast, and the incarnation of the newest node that was, by level, as far
+    /// as the host was told.
     outcasts_told: Option<BTreeMap<u8, (u32, u64)>>,
     /// Zones that stay failed for the host, by number, and in which life they were declared so: with policy "stop".
     stays_failed: BTreeMap<u32, u64>,

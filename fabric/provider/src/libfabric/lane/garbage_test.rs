@@ -17,7 +17,7 @@ const EACH: usize = 8;
 #[test]
 fn a_connection_that_sends_something_else_is_closed() {
     let library = crate::load().expect("libfabric is installed where tests run");
-    let row = table::datagram(crate::NetKind::Tcp)[0];
+    let row = table::datagram(NetKind::Tcp)[0];
     let limits = Limits {
         receives: 4,
         sends: 4,
@@ -25,6 +25,7 @@ fn a_connection_that_sends_something_else_is_closed() {
         wakes: true,
         message_max: 512,
         class: None,
+        dscp: 0,
     };
     let source = "127.41.97.1:0".parse().unwrap();
     let mut lane = Lane::<()>::open(&library, row, source, limits).unwrap();

@@ -10,7 +10,7 @@ const DEADLINE: std::time::Duration = std::time::Duration::from_secs(20);
 #[test]
 fn a_buffer_is_posted_while_the_caller_holds_a_message() {
     let library = crate::load().expect("libfabric is installed where tests run");
-    let row = table::datagram(crate::NetKind::Udp)[0];
+    let row = table::datagram(NetKind::Udp)[0];
     let limits = Limits {
         receives: 1,
         sends: 4,
@@ -18,6 +18,7 @@ fn a_buffer_is_posted_while_the_caller_holds_a_message() {
         wakes: true,
         message_max: 512,
         class: None,
+        dscp: 0,
     };
     let source = "127.41.98.1:0".parse().unwrap();
     let mut lane = Lane::open(&library, row, source, limits).unwrap();
