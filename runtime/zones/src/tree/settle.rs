@@ -86,13 +86,17 @@ impl Tree {
         let base = self.levels[0].zone;
         let own = self.levels[0].outside.outcasts.get(&base.level);
         let mut own = own.copied().unwrap_or_default();
-        if self.levels[0].began_at >= self.past() {
+        let has_just_begun = self.levels[0].began_at >= self.past();
+        if has_just_begun {
             // It has not seen the split, others of its zone have.
             self.reach.note_fall(self.now, (own.least, own.most));
         }
         own.merge(self.levels[0].outcast);
         let was_wrong = self.settle_verdicts();
         let was_weak = self.count_declarations_of_base(&mut own) || was_wrong;
+        // Those judge that have seen the split, where there are any.
+        let is_judge = !has_just_begun || !self.has_older_supervisor();
+        let (was_wrong, was_weak) = (was_wrong && is_judge, was_weak && is_judge);
         let is_counted = self.is_just_outcast();
         if was_weak && !is_counted {
             own.count += u32::from(!planted::on(Fault::OutcastNotTold));
@@ -138,6 +142,16 @@ impl Tree {
         let is_first = self.config.incarnation.saturating_sub(began) < 1000 * new_us;
         let until = self.levels[1].met_at.map(|at| at.after(new_us));
         is_first && until.is_none_or(|until| self.now < until)
+    }
+
+    /// Whether another supervisor of the base zone has started before the local node.
+    fn has_older_supervisor(&self) -> bool {
+        let base = &self.levels[0];
+        let supervisors = base
+            .live()
+            .filter(|member| base.outside_from.contains_key(&member.id()));
+        let mut started = supervisors.map(|member| member.version().incarnation);
+        started.any(|incarnation| incarnation < self.config.incarnation)
     }
 
     fn count_open(&self) -> usize {
