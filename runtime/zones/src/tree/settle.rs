@@ -11,6 +11,9 @@
 //! noticed it: if it was declared failed, and those who told their ranks so are stronger, it is outcast. `side` has
 //! both rules.
 //!
+//! Of a zone's supervisors those judge that have seen the split. One that has started since judges only if there is no
+//! other one.
+//!
 //! A zone that is outcast may go over to a side with most nodes of the job. From then on it counts as a part of that
 //! side, also for its older verdicts (`has_gone_over`).
 
