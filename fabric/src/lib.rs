@@ -86,8 +86,8 @@ pub use liveness_connection::LivenessConnection;
 pub use message::{Arrival, Class, PutOptions, Question, Relayed, Route, Sent};
 pub use muster_provider::{
     Address, BEAT_PORT_OFFSET, CallError, DefaultRails, Interface, Libfabric, LoadError, NIDS_MAX,
-    Net, NetKind, Nid, NidError, NidList, PORT_DEFAULT, RawEndpoint, TrafficClass, find_library,
-    load, load_before_fork, load_from, locality,
+    Net, NetKind, Nid, NidError, NidList, PORT_DEFAULT, RawEndpoint, TrafficClass, load,
+    load_before_fork, load_from, locality,
 };
 pub use peer_handle::PeerHandle;
 pub use policy::{NidPattern, Policy, Ranks, Rule, Subject};

@@ -127,20 +127,6 @@ fn a_missing_folder_for_output_is_reported_once() {
     );
 }
 
-/// The nodes are emulated by processes of this machine: what all of them lack is reported once, and none is started.
-#[test]
-fn a_missing_libfabric_is_reported_once() {
-    let mut command = muster_run();
-    command.args(["--nodes", "3", "-n", "3", "--", "echo", "RAN"]);
-    command.env("MUSTER_LIBFABRIC", "/nonexistent/libfabric.so.1");
-    let mut run = Job::start(&mut command);
-    let status = run.expect_end();
-    let text = run.text();
-    assert_eq!((status.code(), run.count("RAN")), (Some(3), 0), "{text}");
-    let reports = text.matches("libfabric cannot be loaded from").count();
-    assert!(reports == 1 && text.contains("MUSTER_LIBFABRIC"), "{text}");
-}
-
 /// Neither their content nor their number changes.
 #[test]
 fn arguments_arrive_unchanged() {

@@ -37,8 +37,8 @@ pub use choice::DefaultRails;
 pub use error::{CallError, NidError};
 pub use libfabric::{
     Done, Interface, LOW_LATENCY, Lane, Libfabric, Limits, Posted, Refused, Subnet, TrafficClass,
-    find_library, has_provider, interface_of, load, load_before_fork, load_from, offers, subnet_of,
-    table, waiting,
+    has_provider, interface_of, load, load_before_fork, load_from, offers, subnet_of, table,
+    waiting,
 };
 pub use libfabric_sys::LoadError;
 pub use limits::NIDS_MAX;

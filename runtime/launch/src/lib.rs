@@ -142,9 +142,6 @@ pub enum Error {
         /// The bound.
         most: usize,
     },
-    /// Agents would not find libfabric.
-    #[error(transparent)]
-    Libfabric(#[from] muster_fabric::LoadError),
     /// An error of the agent.
     #[error("agent: {0}")]
     Agent(#[from] muster_client::Error),
@@ -175,7 +172,7 @@ impl Error {
             | Self::Taken { .. }
             | Self::Start(StartError::Conflict(_))
             | Self::Cores { .. } => 2,
-            Self::Libfabric(_) | Self::Agent(_) | Self::NewAgent => 3,
+            Self::Agent(_) | Self::NewAgent => 3,
             Self::Start(_) => 5,
             Self::Program { .. } => 127,
             Self::TooMuch { .. } | Self::DataServer(_) | Self::Pmix(_) | Self::System { .. } => 1,

@@ -32,4 +32,4 @@ pub use class::{LOW_LATENCY, TrafficClass};
 pub use interfaces::{Subnet, interface_of, subnet_of};
 pub use lane::{Done, Lane, Limits, Posted, Refused};
 pub use library::{Interface, Libfabric};
-pub use queries::{find_library, has_provider, load, load_before_fork, load_from, offers};
+pub use queries::{has_provider, load, load_before_fork, load_from, offers};

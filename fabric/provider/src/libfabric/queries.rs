@@ -41,14 +41,6 @@ pub fn load_before_fork() -> Result<Libfabric, LoadError> {
     }
 }
 
-/// Checks that [`load`] would find a libfabric that can be used. Initialises nothing.
-///
-/// # Errors
-/// See [`LoadError`].
-pub fn find_library() -> Result<(), LoadError> {
-    Exports::load().map(drop)
-}
-
 /// Loads the libfabric of this name or path; see [`load`].
 ///
 /// # Errors

@@ -62,8 +62,6 @@ const IDLE_WAIT: Duration = Duration::from_secs(60);
 /// # Errors
 /// Returns what could not be created or started; no process is left then.
 pub(super) fn run(plan: &Plan, rails: u32, own_arguments: &[OsString]) -> Result<u8, Error> {
-    // Said once, and not by the agent of each node.
-    muster_fabric::find_library()?;
     let signals = Signals::new().map_err(Error::system("handle signals"))?;
     remove_abandoned();
     let directory = Directory::make()?;

@@ -14,6 +14,7 @@ use muster_fabric::{
 use muster_sys::clock::monotonic_ns;
 use muster_sys::descriptor::EventFd;
 use muster_sys::poll::Epoll;
+use muster_sys::signal::keeping_handlers;
 
 /// How often a rail that could not be opened is tried again, with other ports each time.
 const FAILURES_MAX: usize = 7;
@@ -47,7 +48,8 @@ fn open(rails: &[Nid], key: [u8; 32], report: &dyn Fn(Report)) -> Result<Fabric,
                 .to_owned(),
         );
     }
-    let library = muster_fabric::load().map_err(|why| why.to_string())?;
+    // libfabric's psm would end the launcher at its next signal.
+    let library = keeping_handlers(muster_fabric::load).map_err(|why| why.to_string())?;
     let mut config = FabricConfig::new(library, Vec::new());
     config.key = Some(key);
     let mut fabric = None;
