@@ -353,6 +353,26 @@ fn large_fences_have_space_one_after_the_other() {
     });
 }
 
+/// The data server loads libfabric into the launcher, and libfabric other libraries, which install handlers of signals:
+/// the launcher's own are kept.
+/// run-4.
+#[test]
+fn signals_end_a_job_as_usual_after_large_data() {
+    job(|folder| {
+        let binary = build_pmix("fences", &[], folder);
+        let script = format!(
+            "{} not 300000 && echo WAITS && exec sleep 1000",
+            binary.display()
+        );
+        let options = ["--nodes", "2", "-n", "2"];
+        let mut run = Job::of(&options, Path::new("sh"), &["-c", &script]);
+        run.await_lines("WAITS", 2);
+        run.signal(Signal::TERM);
+        let status = run.expect_end();
+        assert_eq!(status.code(), Some(128 + 15), "{}", run.text());
+    });
+}
+
 /// The bytes that each rank puts in the tests below: with what libpmix adds, the largest that libpmix 4 stores.
 const RANK_DATA: usize = (4 << 20) - 256;
 
