@@ -42,7 +42,9 @@ fn main() -> ExitCode {
         }
         ["client", rails, store, blocks] => match blocks.parse() {
             Ok(blocks) => open(rails, store).and_then(|link| client(link, blocks)),
-            Err(why) => Err(format!("'{blocks}' is no number of blocks: {why}").into()),
+            Err(why) => {
+                Err(format!("BLOCKS {blocks:?}: {why}; give a number, as in: {USAGE}").into())
+            }
         },
         _ => Err(format!("usage: {USAGE}").into()),
     };
@@ -64,7 +66,8 @@ struct Link {
 /// Opens the rails with their bulk lanes, and makes the peer known. Nothing is sent.
 fn open(rails: &str, peer: &str) -> Outcome<Link> {
     let rails: NidList = rails.parse()?;
-    let key = std::env::var("PUT_GET_KEY").map_err(|why| format!("PUT_GET_KEY: {why}"))?;
+    let key = std::env::var("PUT_GET_KEY")
+        .map_err(|why| format!("PUT_GET_KEY: {why}; set it to one text for both programs"))?;
     let library = muster_fabric::load()?;
     let mut config = FabricConfig::new(library, rails.iter().cloned().collect());
     config.key = Some(blake3::derive_key("put_get example", key.as_bytes()));
@@ -188,8 +191,11 @@ impl Link {
                             .iter()
                             .map(|(from, to)| format!("from {from} to {to}"));
                         let pairs: Vec<String> = pairs.collect();
-                        let why = format!("message {message} did not arrive {}", pairs.join(", "));
-                        return Err(why.into());
+                        let pairs = pairs.join(", ");
+                        let why = format!("message {message} did not arrive {pairs}");
+                        return Err(
+                            format!("{why}; start the store first, with the same key").into()
+                        );
                     }
                     _ => continue,
                 };
