@@ -63,6 +63,8 @@ pub fn run_zoned(setting: ZonedSetting, seed: u64) -> ZonedReport {
             world.schedule(at_us, fault);
         }
         world.run(FAULTS_US);
+        let missed = world.missed(4);
+        world.violations.extend(missed);
         world.heal();
         let healed_at = world.now();
         world.run_until(SETTLE_US, |world| world.differences(1).is_empty());

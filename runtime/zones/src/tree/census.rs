@@ -12,9 +12,8 @@ use crate::directory::NodeIndex;
 use crate::map::ZoneId;
 use crate::roles::{Role, choose};
 use crate::tree::level::{Child, Level};
-use crate::tree::life::Life;
-use crate::tree::publication::{BELOW_KEY, CONTACTS_MAX, OUTSIDE_KEY, Outcast, Publication};
-use crate::tree::states::{ZoneState, ancestors};
+use crate::tree::publication::{BELOW_KEY, CONTACTS_MAX, OUTSIDE_KEY, Publication};
+use crate::tree::states::{ZoneState, ZoneStates, ancestors};
 use crate::tree::supervision::FORM_DEADLINES;
 use crate::tree::{Tree, TreeEvent};
 
@@ -64,6 +63,7 @@ impl Tree {
         }
         for level in 1..self.levels.len() {
             if self.levels[level].engine.phase() == Phase::Running {
+                self.take_reminders(level - 1);
                 self.review_children(level);
             }
         }
@@ -127,7 +127,7 @@ impl Tree {
         self.publish(level, BELOW_KEY, publication);
     }
 
-    fn publish(&mut self, level: usize, key: &[u8], publication: Publication) {
+    pub(super) fn publish(&mut self, level: usize, key: &[u8], publication: Publication) {
         let now = self.now;
         let level = &mut self.levels[level];
         let own = level.engine.id();
@@ -176,13 +176,13 @@ impl Tree {
         let publications: Vec<(MemberId, &Publication)> = publications
             .map(|(id, publication)| (*id, publication))
             .collect();
-        let mut states = publications.iter().map(|(_, one)| &one.states);
-        let Some(first) = states.next() else {
+        if publications.is_empty() {
             return;
-        };
-        let mut agreed = states.fold(first.clone(), |one, other| {
-            one.agree(other, &self.map, None)
-        });
+        }
+        let by_supervisors = publications.iter().filter(|(_, one)| !one.is_reminder);
+        let mut states = by_supervisors.map(|(_, one)| &one.states);
+        let first = states.next().cloned().unwrap_or_default();
+        let mut agreed = states.fold(first, |one, other| one.agree(other, &self.map, None));
         let own = current.engine.id();
         let mut others = publications.iter().filter(|(id, _)| *id != own);
         if others.any(|(id, _)| self.has_just_come(current, *id)) {
@@ -211,41 +211,6 @@ impl Tree {
         current.has_outside |= has_other || is_old;
     }
 
-    /// Publishes, in the highest zone of the local node, that not all its nodes have just started, while its
-    /// supervisors do not know: they may all have.
-    fn remind(&mut self) {
-        let level = self.levels.len() - 1;
-        let current = &self.levels[level];
-        let (number, own) = (current.zone.level, current.engine.id());
-        let others = current.outside_from.iter().filter(|(id, _)| **id != own);
-        let (mut is_known, mut is_unknown) = (false, false);
-        let held = current.outside.outcasts.get(&number).copied();
-        let life = held.map_or(Life::default(), |held| held.life);
-        for (_, other) in others {
-            let told = other.outcasts.get(&number).map(|one| one.life.began);
-            let knows = told == Some(life.began);
-            is_unknown |= !knows;
-            is_known |= knows && !other.is_reminder();
-        }
-        match held.filter(|_| life.is_sure && is_unknown && !is_known) {
-            Some(held) => {
-                let (least, most) = self.recent_fall();
-                let held = Outcast {
-                    least,
-                    most,
-                    ..held
-                };
-                let publication = Publication {
-                    outcasts: BTreeMap::from([(number, held)]),
-                    ..Publication::default()
-                };
-                self.publish(level, OUTSIDE_KEY, publication);
-            }
-            None if current.outside_from.contains_key(&own) => self.withdraw_outside(level),
-            None => {}
-        }
-    }
-
     /// The nodes of the base zone that its members do not know, once it has formed.
     pub(super) fn missing(&self) -> BTreeSet<u32> {
         let base = &self.levels[0];
@@ -262,25 +227,31 @@ impl Tree {
     /// What a new member of the zone above that of this level knows beforehand.
     pub(super) fn hand_over(&self, level: usize, above: &mut Level) {
         let known = &self.levels[level].outside;
-        for (zone, state) in known.states.iter(&self.map) {
-            if self.map.parent(zone) == Some(above.zone) {
-                let child = Child {
-                    absent_since: Some(self.now),
-                    state: ZoneState {
-                        is_absent: false,
-                        ..state
-                    },
-                    below: known.states.below(&self.map, zone),
-                    ..Child::default()
-                };
-                above.children.insert(zone.number, child);
-            }
-        }
+        above.children = self.children_of(above.zone, &known.states);
         above.outside.states = known.states.outside(&self.map, above.zone);
         above.has_outside = !above.outside.states.zones.is_empty();
         let outcasts = known.outcasts.iter();
         let outcasts = outcasts.filter(|(of, _)| **of >= above.zone.level);
         above.outside.outcasts = outcasts.map(|(of, outcast)| (*of, *outcast)).collect();
+    }
+
+    /// The zones below `above`, as others know them.
+    pub(super) fn children_of(&self, above: ZoneId, known: &ZoneStates) -> BTreeMap<u32, Child> {
+        let zones = known.iter(&self.map);
+        let zones = zones.filter(|(zone, _)| self.map.parent(*zone) == Some(above));
+        let children = zones.map(|(zone, state)| {
+            let child = Child {
+                absent_since: Some(self.now),
+                state: ZoneState {
+                    is_absent: false,
+                    ..state
+                },
+                below: known.below(&self.map, zone),
+                ..Child::default()
+            };
+            (zone.number, child)
+        });
+        children.collect()
     }
 
     /// Withdraws what the local node has published as a member of a zone above that of this level.

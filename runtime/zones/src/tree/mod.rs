@@ -36,6 +36,7 @@ mod publication;
 mod ranks;
 mod reach;
 mod relay;
+mod reminder;
 mod settle;
 mod side;
 mod states;

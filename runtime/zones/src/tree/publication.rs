@@ -5,8 +5,8 @@
 //! - *Below*, in the zone above: a member tells about the zones below its own zone, and which zones it has declared
 //!   failed.
 //!
-//! A member of the zone below publishes *outside*, too, if its supervisors have all just started and it has not: that
-//! the zone is older than they know.
+//! A member of the zone below publishes *outside*, too, if its supervisors have all just started and it has not: a
+//! *reminder* that the zone is older than they know, and of the zones beside it.
 //!
 //! A publication has one writer and is replaced as a whole. It counts while its publisher is in the view.
 
@@ -93,17 +93,14 @@ pub(super) struct Publication {
     pub(super) contacts: Vec<Vec<u8>>,
     /// Whether the publisher's base zone has formed.
     pub(super) has_formed: bool,
+    /// The publisher is no supervisor: it tells new ones what those before them knew.
+    pub(super) is_reminder: bool,
     /// The zones of the publisher, by level.
     pub(super) outcasts: BTreeMap<u8, Outcast>,
     pub(super) states: ZoneStates,
 }
 
 impl Publication {
-    /// Whether it tells only what became of the publisher's zones: a member that is no supervisor may publish that.
-    pub(super) fn is_reminder(&self) -> bool {
-        self.contacts.is_empty() && self.states == ZoneStates::default()
-    }
-
     /// The value of the attribute.
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut bytes = vec![self.contacts.len() as u8];
@@ -111,7 +108,7 @@ impl Publication {
             bytes.push(contact.len() as u8);
             bytes.extend(contact);
         }
-        bytes.push(self.has_formed.into());
+        bytes.push(u8::from(self.has_formed) | u8::from(self.is_reminder) << 1);
         bytes.push(self.outcasts.len() as u8);
         for (level, outcast) in &self.outcasts {
             bytes.push(*level);
@@ -134,7 +131,7 @@ impl Publication {
             contacts.push(contact.to_vec());
             rest = after;
         }
-        let (has_formed, rest) = rest.split_first()?;
+        let (flags, rest) = rest.split_first()?;
         let (count, mut rest) = rest.split_first()?;
         let mut outcasts = BTreeMap::new();
         for _ in 0..*count {
@@ -145,7 +142,8 @@ impl Publication {
         }
         Some(Self {
             contacts,
-            has_formed: *has_formed != 0,
+            has_formed: flags & 1 != 0,
+            is_reminder: flags & 2 != 0,
             outcasts,
             states: ZoneStates::decode(map, rest)?,
         })
@@ -209,7 +207,7 @@ mod tests {
             contacts in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..40), 0..CONTACTS_MAX),
             outcasts in prop::collection::btree_map(0u8..4, any::<([u32; FIELDS], [u64; 2], bool)>(), 0..3),
             states in any_states(),
-            has_formed in any::<bool>(),
+            [has_formed, is_reminder] in any::<[bool; 2]>(),
         ) {
             let outcasts = outcasts.into_iter().map(|(level, ([known, count, one, other], [began, newest], is_sure))| {
                 let life = Life { began, is_sure };
@@ -217,7 +215,7 @@ mod tests {
                 (level, Outcast { known, life, count, newest, least, most })
             });
             let outcasts = outcasts.collect();
-            let publication = Publication { contacts, has_formed, outcasts, states };
+            let publication = Publication { contacts, has_formed, is_reminder, outcasts, states };
             prop_assert_eq!(Publication::decode(&map(), &publication.encode()), Some(publication));
         }
 

@@ -1,6 +1,8 @@
-//! The world of a job with zones: its nodes, the network between them, and virtual time. `checks` has what must hold.
+//! The world of a job with zones: its nodes, the network between them, and virtual time. `checks` has what must hold,
+//! `missed` which losses must be known.
 
 mod checks;
+mod missed;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -45,11 +47,20 @@ pub(super) struct ZonedNode {
     alarm: Option<Instant>,
     /// One bit for each present cut whose inner side it is on.
     sides: u32,
+    /// When that, or whether the node is stopped, has changed last.
+    moved_at: Instant,
 }
 
 impl ZonedNode {
     pub(super) fn has_started(&self) -> bool {
         self.tree.is_some() || self.ended_at.is_some()
+    }
+
+    /// Takes the sides of the present cuts that it is on.
+    fn move_to(&mut self, now: Instant, sides: u32) {
+        if core::mem::replace(&mut self.sides, sides) != sides {
+            self.moved_at = now;
+        }
     }
 }
 
@@ -287,6 +298,7 @@ impl ZonedWorld {
             Happening::Continue(node) => {
                 if self.nodes[node].paused_until == Some(at) {
                     self.nodes[node].paused_until = None;
+                    self.nodes[node].moved_at = at;
                     for bytes in core::mem::take(&mut self.nodes[node].inbox) {
                         self.touch(node, Input::Datagram { bytes: &bytes });
                     }
@@ -302,7 +314,7 @@ impl ZonedWorld {
             Happening::Mend(cut) => {
                 self.tell("the cut ends");
                 for node in &mut self.nodes {
-                    node.sides &= !(1 << cut);
+                    node.move_to(at, node.sides & !(1 << cut));
                 }
             }
         }
@@ -434,6 +446,7 @@ impl ZonedWorld {
         let until = self.now.after(duration_us);
         if self.runs(node) {
             self.nodes[node].paused_until = Some(until);
+            self.nodes[node].moved_at = self.now;
             self.push(until, Happening::Continue(node));
             let inside = (0..self.nodes.len()).map(|other| other == node).collect();
             self.excuse(inside, false, until);
@@ -450,7 +463,7 @@ impl ZonedWorld {
             })
             .collect();
         for (node, is_inside) in self.nodes.iter_mut().zip(&inside) {
-            node.sides |= u32::from(*is_inside) << cut;
+            node.move_to(self.now, node.sides | u32::from(*is_inside) << cut);
         }
         self.push(until, Happening::Mend(cut));
         self.excuse(inside, true, until);
