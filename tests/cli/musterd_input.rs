@@ -335,8 +335,8 @@ fn a_wrong_command_line_is_reported_with_its_command_the_reason_and_a_remedy() {
         (
             "muster",
             &["members", "--stat", "alive"],
-            "muster members: \"--stat\": unknown option\nhint: did you mean --state?; \
-             see muster members --help\n",
+            "muster members: \"--stat\": unknown option\nhint: did you mean --state? \
+             See muster members --help\n",
         ),
         (
             "muster",
@@ -356,7 +356,7 @@ fn a_wrong_command_line_is_reported_with_its_command_the_reason_and_a_remedy() {
         (
             "muster",
             &["membres"],
-            "muster: \"membres\": unknown command\nhint: did you mean members?; see muster --help\n",
+            "muster: \"membres\": unknown command\nhint: did you mean members? See muster --help\n",
         ),
         (
             "muster",
@@ -372,13 +372,13 @@ fn a_wrong_command_line_is_reported_with_its_command_the_reason_and_a_remedy() {
         (
             "muster",
             &["bench", "rails", "--turn", "2"],
-            "muster bench rails: \"--turn\": unknown option\nhint: did you mean --turns?; \
-             see muster bench rails --help\n",
+            "muster bench rails: \"--turn\": unknown option\nhint: did you mean --turns? \
+             See muster bench rails --help\n",
         ),
         (
             "musterd",
             &["--nam", "n1"],
-            "musterd: \"--nam\": unknown option\nhint: did you mean --name?; see musterd --help\n",
+            "musterd: \"--nam\": unknown option\nhint: did you mean --name? See musterd --help\n",
         ),
         (
             "musterd",

@@ -88,6 +88,22 @@ fn ranks_that_do_not_reach_mpi_init_are_named_on_one_node() {
     });
 }
 
+/// The first rank that ends with a status other than 0 is reported, so that the job does not end with a status that
+/// nobody explains.
+#[test]
+fn the_first_status_other_than_0_is_reported() {
+    let mut run = Job::of(&["-n", "3"], Path::new("sh"), &["-c", "exit $PMIX_RANK"]);
+    let status = run.expect_end();
+    let text = run.text();
+    assert_eq!(status.code(), Some(2), "the worst of the survivors: {text}");
+    assert_eq!(text.matches("ended with status").count(), 1, "{text}");
+    let lines = ["rank 1 ended with status 1", "rank 2 ended with status 2"];
+    assert!(
+        lines.iter().any(|line| text.trim_end().ends_with(line)),
+        "{text}"
+    );
+}
+
 /// Where no process waits for another, a job may take longer than the time-out.
 /// run-1.
 #[test]

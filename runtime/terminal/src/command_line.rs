@@ -37,10 +37,10 @@ pub fn refusal(error: &Error, mut command: Command, words: &[OsString]) -> Optio
         _ => return None,
     };
     let command = name(command).to_owned();
-    let more = format!("see {command} --help");
-    let remedy = match remedy.is_empty() {
-        true => more,
-        false => format!("{remedy}; {more}"),
+    let remedy = match remedy.as_str() {
+        "" => format!("see {command} --help"),
+        question if question.ends_with('?') => format!("{question} See {command} --help"),
+        _ => format!("{remedy}; see {command} --help"),
     };
     Some(Refusal {
         command,
@@ -233,7 +233,7 @@ mod tests {
         for (line, wanted) in [
             (
                 "muster wait n1 --cuont 3",
-                "muster wait: \"--cuont\": unknown option\nhint: did you mean --count?; see muster wait --help",
+                "muster wait: \"--cuont\": unknown option\nhint: did you mean --count? See muster wait --help",
             ),
             // Similar to --count for clap, and mostly different.
             (
@@ -266,7 +266,7 @@ mod tests {
             ),
             (
                 "muster wiat",
-                "muster: \"wiat\": unknown command\nhint: did you mean wait?; see muster --help",
+                "muster: \"wiat\": unknown command\nhint: did you mean wait? See muster --help",
             ),
             (
                 "muster rails xyz",

@@ -89,6 +89,8 @@ impl Core {
         if status != 0 && self.node_status.failed.is_none() {
             let since = self.since(self.all_there.unwrap_or(self.now));
             self.node_status.failed = Some((since.as_millis() as u64, status));
+            let is_reported = self.config.verbose || is_lost || killed.is_some();
+            self.unreported = (!is_reported).then_some((rank, status));
         }
         self.node_status.ended.push(ended);
     }
@@ -232,6 +234,24 @@ impl Core {
         }
     }
 
+    /// Reports the first rank of the job that ended with a status other than 0, on its node.
+    pub(super) fn report_failed(&mut self) {
+        let is_first = self.node_status.failed == self.first_failed();
+        if let Some((rank, status)) = self.unreported
+            && is_first
+            && self.node_status.abort.is_none()
+        {
+            self.print(format!("rank {rank} ended with status {status}"));
+        }
+    }
+
+    /// When the first rank of the job ended with a status other than 0, and the status.
+    fn first_failed(&self) -> Option<(u64, u8)> {
+        let others = self.view.others();
+        let failed = others.filter_map(|(_, node_status)| node_status.failed);
+        failed.chain(self.node_status.failed).min()
+    }
+
     pub(super) fn are_all_done(&self) -> bool {
         let is_over = |since| self.since(since) > ABORT_TIMEOUT + self.config.grace;
         self.view.without(|node_status| node_status.done).is_empty()
@@ -247,10 +267,7 @@ impl Core {
         let dead = self.dead();
         let others_survive = (0..layout.ranks())
             .any(|rank| layout.node_of(rank) != Some(self.config.own) && !dead.contains(&rank));
-        let others = self.view.others();
-        let failed = others.filter_map(|(_, node_status)| node_status.failed);
-        let first = failed.chain(self.node_status.failed).min();
-        let first = first.map(|(_, status)| status);
+        let first = self.first_failed().map(|(_, status)| status);
         self.config
             .policy
             .status(&self.node_status.ended, others_survive, first)

@@ -165,6 +165,8 @@ pub(crate) struct Core {
     reported_deaths: BTreeSet<u32>,
     /// Reports of ranks that were killed, printed at the end unless the job was ended.
     killed: Vec<String>,
+    /// The first rank here that ended with a status other than 0, and the status, if it was not reported.
+    unreported: Option<(u32, u8)>,
     /// Groups for which this node has proposed a number.
     group_count: u64,
     entry_count: u64,
@@ -233,6 +235,7 @@ impl Core {
             published_status: None,
             reported_deaths: BTreeSet::new(),
             killed: Vec::new(),
+            unreported: None,
             group_count: 0,
             entry_count: 0,
             unconfirmed: Vec::new(),
@@ -374,6 +377,7 @@ impl Core {
         if self.node_status.done && self.are_all_done() {
             self.publish();
             self.report_killed();
+            self.report_failed();
             self.end(Some(self.exit_status()));
         }
     }
