@@ -2,7 +2,7 @@
 //!
 //! A seed decides which nodes, supervisors and zones die, leave, start again, stop and are cut off. Checked are: no
 //! node that runs is reported failed, unless it was cut off or stopped; the two sides of a split do not both go on as
-//! if nothing had happened; a node that has been dead or cut off for 1.5 s counts as alive nowhere, unless something
+//! if nothing had happened; a node that has been dead or cut off for 2 s counts as alive nowhere, unless something
 //! else happened meanwhile; and in the end every node knows the truth about all nodes.
 
 use clap::Args;

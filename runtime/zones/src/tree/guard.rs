@@ -321,13 +321,14 @@ impl Tree {
         states
     }
 
-    /// The declarations of the zone at this level.
+    /// The zones below the zone at this level that have been declared failed, or are absent: a member that joins now
+    /// and guards one would not know that it has been there.
     pub(super) fn declarations(&self, level: usize) -> ZoneStates {
         let current = &self.levels[level];
         let declared = current
             .children
             .iter()
-            .filter(|(_, child)| child.state.declared > 0);
+            .filter(|(_, child)| child.state.declared > 0 || child.state.is_absent);
         let states = declared.filter_map(|(number, child)| {
             let number = zone_number(current.child(*number)?);
             Some((

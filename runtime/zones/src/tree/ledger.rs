@@ -1,6 +1,7 @@
 //! Between the ledgers: what a supervisor writes into the zone above, and copies down from it.
 //!
-//! - *Up* go the states of the nodes and ranks of the zone, as its view has them.
+//! - *Up* go the states of the nodes and ranks of the zone, as its view has them, and what its nodes have found out
+//!   about others (`lost`).
 //! - *Down* goes all that is not of the zone itself.
 //!
 //! Entries are the same in all ledgers: their versions come from the nodes. So it does not matter in which order they
@@ -37,7 +38,7 @@ impl Tree {
             return;
         };
         let is_own = self.is_below(&entry, self.levels[level].zone);
-        if level + 1 < self.levels.len() && is_own {
+        if level + 1 < self.levels.len() && (is_own || level == 0) {
             self.write(level + 1, entry);
         }
         if level == 0 {

@@ -2,7 +2,8 @@
 //!
 //! A zone whose members have all started anew does not know what became of the nodes that run no longer: it says that
 //! they are missing, as if they had never been. Those who saw such a node alive know better: a supervisor of another
-//! zone writes into the ledger that it has failed. The entry has a version from before the zone's present life: what
+//! zone writes into the ledger that it has failed, or if all supervisors have just started, another node, into that of
+//! its own zone. The entry has a version from before the zone's present life: what
 //! the node says is newer if it has started since. If it runs on, it learns that it was declared failed.
 
 use muster_protocol::{CauseKind, Instant, LedgerEntry, LedgerKey, NodeState, Version};
@@ -29,11 +30,8 @@ impl Tree {
         self.missing_since.extend(new.map(|node| (*node, self.now)));
     }
 
-    /// Reports nodes that have been missing for long, as a supervisor.
+    /// Reports nodes that have been missing for long.
     pub(super) fn report_lost(&mut self) {
-        if self.levels.len() < 2 {
-            return;
-        }
         // While no supervisor of a zone is there, none says which of its nodes run.
         for (node, since) in &mut self.missing_since {
             let zone = self.map.base_zone(NodeIndex(*node));
@@ -42,26 +40,35 @@ impl Tree {
                 *since = self.now;
             }
         }
-        let is_due = |since: &Instant| self.now >= since.after(self.deadlines(LOST_DEADLINES));
+        let (level, wait_us) = (usize::from(self.levels.len() > 1), self.lost_us());
+        let is_due = |since: &Instant| self.now >= since.after(wait_us);
         let due = self.missing_since.iter().filter(|(_, since)| is_due(since));
         for node in due.map(|(node, _)| *node).collect::<Vec<_>>() {
-            if self.entry(1, LedgerKey::Node(node)).is_none() {
+            if self.entry(level, LedgerKey::Node(node)).is_none() {
                 let zone = self.map.base_zone(NodeIndex(node));
                 let life = zone.and_then(|zone| Some(self.told.get(zone)?.life.began));
                 let before = life.unwrap_or_default().saturating_sub(1);
                 let (first, cause) = (Version::first(before.max(1)), CauseKind::Silence);
                 self.write(
-                    1,
+                    level,
                     LedgerEntry::node(node, first, NodeState::Failed, cause, 0),
                 );
             }
         }
     }
 
+    /// For how long a node is missing until it is reported. Those who are no supervisors wait for them.
+    fn lost_us(&self) -> u64 {
+        match self.levels.len() {
+            1 => self.deadlines(2 * LOST_DEADLINES),
+            _ => self.deadlines(LOST_DEADLINES),
+        }
+    }
+
     /// When a node is to be reported next.
     pub(super) fn next_lost(&self) -> Instant {
         let ends = self.missing_since.values();
-        let ends = ends.map(|since| since.after(self.deadlines(LOST_DEADLINES)));
+        let ends = ends.map(|since| since.after(self.lost_us()));
         let ahead = ends.filter(|at| *at > self.now);
         ahead.fold(Instant::NEVER, Instant::min)
     }

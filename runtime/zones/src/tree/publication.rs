@@ -3,7 +3,7 @@
 //! - *Outside*, in the zone below: a member of the zone above tells its own zone about all others. It has the
 //!   addresses of members of the zone above too, so that a member that takes over finds it.
 //! - *Below*, in the zone above: a member tells about the zones below its own zone, and which zones it has declared
-//!   failed.
+//!   failed or misses.
 //!
 //! A member of the zone below publishes *outside*, too, if its supervisors have all just started and it has not: a
 //! *reminder* that the zone is older than they know, and of the zones beside it.

@@ -7,7 +7,7 @@ use super::ZonedWorld;
 
 /// The longest time from when a node is out of reach until all others know, in microseconds, if nothing else happens
 /// to either.
-const LOST_US: u64 = 1_500_000;
+const LOST_US: u64 = 2_000_000;
 
 impl ZonedWorld {
     /// Nodes that have been out of reach for long, and that another node still holds alive. At most `count`.
