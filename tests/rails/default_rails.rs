@@ -4,6 +4,7 @@ use muster_tests::admin::Admin;
 use muster_tests::hosts::{Fault, Hosts, address};
 use muster_tests::{Member, program, until};
 use serde_json::Value;
+use std::fs;
 use std::path::Path;
 
 /// The address of Docker's bridge, the same on every machine.
@@ -138,4 +139,37 @@ fn a_common_address_degrades_no_member_and_a_cut_network_does() {
     for member in &members[..2] {
         member.wait_for(&["RECOVERED n3".into()]);
     }
+}
+
+/// A document that was exported on one node configures another one, which has other addresses.
+/// cfg-170.
+#[test]
+fn a_document_of_one_node_configures_another() {
+    let Some(hosts) = Hosts::open(2, 2) else {
+        return;
+    };
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    let seed = format!("{}@udp0", address(1, 0));
+    let begin = |host, arguments: &[&str]| {
+        let command = hosts.command(host, &program("musterd"));
+        Member::start_by(command, directory, &format!("n{host}"), arguments)
+    };
+    let first = begin(1, &["--port", "7741"]);
+    let admin = Admin::of(directory, "n1");
+    let limit = ["rails", "set", "--sensitivity", "150"];
+    admin.await_answer(&limit, |answer| answer.contains("done"));
+    let document = admin.ask(&["export"]);
+    let file = directory.join("n1.yaml");
+    fs::write(&file, &document).unwrap();
+
+    let file = file.to_str().expect("a path in UTF-8");
+    let members = [first, begin(2, &["--config", file, "--seed", &seed])];
+    are_well(directory, &members, 2);
+    let other = Admin::of(directory, "n2");
+    assert_eq!(other.ask(&["export"]), document);
+    let addresses = received(&other.json(&["rails"]));
+    let mut addresses: Vec<String> = addresses.into_iter().map(|(one, _)| one).collect();
+    addresses.sort();
+    assert_eq!(addresses, [address(2, 0), address(2, 1)]);
 }

@@ -23,8 +23,8 @@ use muster_config::{
     AgentConfig, GossipConfig, JobZones, KeySource, RailEntry, RailsDocument, SEEDS_MAX, Stay,
 };
 use muster_fabric::{
-    DefaultRails, Fabric, FabricConfig, Libfabric, LivenessConnection, Nid, NidError, NidList,
-    OpenError, PORT_DEFAULT, Transport,
+    Address, DefaultRails, Fabric, FabricConfig, Interface, Libfabric, LivenessConnection, Nid,
+    NidError, NidList, OpenError, PORT_DEFAULT, Transport,
 };
 use muster_ipc::control_socket::{MEMBER_SUFFIX, SOCKET};
 use muster_ipc::locked_directory::remove_abandoned;
@@ -551,17 +551,26 @@ fn engine_config(
 /// The rails if none are configured. All are on one net: net numbers would depend on the order of this node's
 /// interfaces, which differs from that of other nodes. The fabric pairs them by subnet.
 fn default_entries(choice: &DefaultRails, port: u16) -> Result<Vec<RailEntry>, String> {
-    let entry = |nid| RailEntry {
-        nid,
-        partitions: Vec::new(),
-    };
-    let nids = choice
-        .chosen
-        .iter()
-        .map(|interface| format!("{}:{port}@udp0", interface.address).parse());
-    let nids: Result<Vec<Nid>, _> = nids.collect();
-    let nids = nids.map_err(|error| error.to_string())?;
-    Ok(nids.into_iter().map(entry).collect())
+    let entries = choice.chosen.iter().map(|interface| {
+        let nid = default_nid(interface, port).map_err(|error| error.to_string())?;
+        Ok(RailEntry {
+            nid,
+            partitions: Vec::new(),
+        })
+    });
+    entries.collect()
+}
+
+/// The NID of a default rail. It names the interface, so that a document with it fits other nodes; loopback has many
+/// addresses, and a label (`eth0:1`) cannot be told from a port.
+fn default_nid(interface: &Interface, port: u16) -> Result<Nid, NidError> {
+    let Interface { name, address } = interface;
+    let named = format!("{name}:{port}@udp0").parse().ok();
+    let named = named.filter(|nid: &Nid| nid.address == Address::Interface(name.clone()));
+    match named.filter(|_| !address.is_loopback()) {
+        Some(nid) => Ok(nid),
+        None => format!("{address}:{port}@udp0").parse(),
+    }
 }
 
 #[cfg(test)]
