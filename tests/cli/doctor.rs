@@ -274,6 +274,25 @@ fn different_settings_are_named() {
     expect(&answer, "versions", "error", &words);
 }
 
+/// Members whose rules or limits for rails differ are named, until they are alike.
+#[test]
+fn different_policies_are_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    let _members = start(directory, 9, 2);
+    let change = |node| {
+        let words = ["rails", "set", "--sensitivity", "150"];
+        Admin::of(directory, node).await_answer(&words, |answer| answer.contains("done"));
+    };
+    change("n1");
+    let answer = await_finding(directory, "policy");
+    assert_eq!(found(&answer, "policy").len(), 1, "{answer}");
+    let words = ["rules and limits", "n2 (default)", "muster import"];
+    expect(&answer, "policy", "warning", &words);
+    change("n2");
+    await_findings(directory, |answer| found(answer, "policy").is_empty());
+}
+
 /// Two members with different keys never meet. Each reports the other one: in its doctor, below its table of
 /// members and in its log, until the other one has the right key.
 #[test]

@@ -1,22 +1,16 @@
-//! The node attribute in which a member publishes its failing rails.
+//! The node attribute in which a member publishes its failing rails, and a digest of its rules for rails.
 //!
 //! A member knows of a failure before its peers can detect it: its kernel reports that a link is down, its provider
 //! that a device has failed. It publishes the failing rails as an attribute of its node, so later members get it,
 //! too. Other members then send on its other rails and show it as degraded. A member that does not know the attribute
-//! ignores it.
-//!
-//! ```text
-//! muster.rails = multi-rail [NID ...]
-//! ```
-//! The first token names the feature of the publisher. The NIDs are the rails that do not work now.
+//! ignores it. `RailStatus` has its format.
 
+use muster_control::rail_status::{self, RailStatus};
 use muster_fabric::Nid;
 use std::collections::BTreeMap;
 
 /// The attribute's key. Only the agent writes it.
-pub(super) const RAILS_KEY: &[u8] = b"muster.rails";
-/// The feature of a member that publishes the attribute.
-const FEATURE: &str = "multi-rail";
+pub(super) const RAILS_KEY: &[u8] = rail_status::KEY.as_bytes();
 /// Minimum time between two changes, so that a flapping link does not cause a flood.
 const PAUSE_US: u64 = 500_000;
 /// Pause after a change that was refused: there is no room for it, and other changes must make some.
@@ -28,7 +22,8 @@ pub(super) struct Status {
     failing: BTreeMap<usize, Nid>,
     /// Rails that are not open.
     missing: Vec<Nid>,
-    published: Vec<Nid>,
+    policy: Option<String>,
+    published: RailStatus,
     /// The earliest time of the next change.
     next_us: u64,
 }
@@ -37,9 +32,14 @@ impl Status {
     /// Continues from the attribute that an earlier worker published.
     pub(super) fn resume(value: Option<&[u8]>) -> Status {
         Status {
-            published: value.and_then(read).unwrap_or_default(),
+            published: value.and_then(RailStatus::read).unwrap_or_default(),
             ..Status::default()
         }
+    }
+
+    /// Sets the digest of the rules and limits; none for the defaults.
+    pub(super) fn set_policy(&mut self, digest: Option<String>) {
+        self.policy = digest;
     }
 
     pub(super) fn set(&mut self, rail: usize, nid: Nid, fails: bool) {
@@ -77,7 +77,8 @@ impl Status {
 
     /// Time of the next change; none if the attribute is up to date.
     pub(super) fn due_us(&self) -> Option<u64> {
-        let differs = !self.all().eq(&self.published);
+        let published = &self.published;
+        let differs = !self.all().eq(&published.failing) || self.policy != published.policy;
         differs.then_some(self.next_us)
     }
 
@@ -87,30 +88,26 @@ impl Status {
         if self.due_us().is_none_or(|due_us| now_us < due_us) {
             return false;
         }
-        let failing: Vec<Nid> = self.all().cloned().collect();
-        let nids = failing.iter().map(|nid| format!(" {nid}"));
-        let text = nids.fold(FEATURE.to_owned(), |text, nid| text + &nid);
-        let taken = publish(text.as_bytes());
+        let next = RailStatus {
+            failing: self.all().cloned().collect(),
+            policy: self.policy.clone(),
+        };
+        let taken = publish(next.write().as_bytes());
         if taken {
-            self.published = failing;
+            self.published = next;
         }
         self.next_us = now_us + if taken { PAUSE_US } else { REFUSED_PAUSE_US };
         taken
     }
 }
 
-/// The NIDs that a member reports as failing; none if the value is not valid.
-pub(super) fn read(value: &[u8]) -> Option<Vec<Nid>> {
-    let text = str::from_utf8(value).ok()?;
-    let mut tokens = text.split(' ');
-    let feature = tokens.next()?;
-    let nids: Option<Vec<Nid>> = tokens.map(|token| token.parse().ok()).collect();
-    nids.filter(|_| feature == FEATURE)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn read(value: &[u8]) -> Option<Vec<Nid>> {
+        RailStatus::read(value).map(|status| status.failing)
+    }
 
     fn nid(text: &str) -> Nid {
         text.parse().unwrap()
@@ -165,17 +162,20 @@ mod tests {
         assert_eq!(Status::resume(None).due_us(), None);
     }
 
-    /// dyn-010.
     #[test]
-    fn an_invalid_value_is_ignored() {
-        for value in [
-            &b""[..],
-            b"other",
-            b"multi-rail x",
-            b"\xff",
-            b"multi-rail  ",
-        ] {
-            assert_eq!(read(value), None, "{value:?}");
-        }
+    fn rules_are_published_by_their_digest() {
+        let mut status = Status::default();
+        status.set_policy(Some("0badcafe".into()));
+        assert_eq!(status.take(7).unwrap(), b"multi-rail policy=0badcafe");
+        status.set(1, nid("10.0.0.2@udp1"), true);
+        let due_us = status.due_us().unwrap();
+        let value = status.take(due_us).unwrap();
+        assert_eq!(value, b"multi-rail policy=0badcafe 10.0.0.2@udp1");
+        assert_eq!(read(&value).unwrap(), [nid("10.0.0.2@udp1")]);
+        let mut resumed = Status::resume(Some(&value));
+        assert!(resumed.due_us().is_some());
+        resumed.set(1, nid("10.0.0.2@udp1"), true);
+        resumed.set_policy(Some("0badcafe".into()));
+        assert_eq!(resumed.due_us(), None);
     }
 }

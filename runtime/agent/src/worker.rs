@@ -22,6 +22,7 @@ use super::status;
 use muster_config::{
     AgentConfig, GossipConfig, JobZones, KeySource, RailEntry, RailsDocument, SEEDS_MAX, Stay,
 };
+use muster_control::rail_status::RailStatus;
 use muster_fabric::{
     Address, DefaultRails, Fabric, FabricConfig, Interface, Libfabric, LivenessConnection, Nid,
     NidError, NidList, OpenError, PORT_DEFAULT, Transport,
@@ -337,7 +338,9 @@ fn start_zones(
         contacts: Arc::new(contacts),
         degraded_attribute: Some(DegradedAttribute {
             key: status::RAILS_KEY,
-            is_degraded: |value| status::read(value).is_some_and(|nids| !nids.is_empty()),
+            is_degraded: |value| {
+                RailStatus::read(value).is_some_and(|status| !status.failing.is_empty())
+            },
         }),
     };
     if !record.engine.is_empty() {

@@ -62,6 +62,20 @@ impl RailsDocument {
         self.rails.sort_by_key(first);
     }
 
+    /// A digest of what all nodes of a job should have alike: rules, relaying, and limits. None if these are the
+    /// defaults.
+    #[must_use]
+    pub fn common_digest(&self) -> Option<String> {
+        let common = RailsDocument {
+            rails: Vec::new(),
+            peers: Vec::new(),
+            timeouts: Timeouts::default(),
+            ..self.clone()
+        };
+        let digest = || blake3::hash(common.export().as_bytes()).to_hex()[..8].to_owned();
+        (common != RailsDocument::default()).then(digest)
+    }
+
     /// Checks that the document can be stored and read again, as the agent's next worker requires.
     pub fn check(&self) -> Result<(), String> {
         match Self::import(&self.export()) {

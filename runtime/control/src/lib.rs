@@ -21,6 +21,7 @@ mod member;
 mod metrics;
 pub mod protocol;
 mod question;
+pub mod rail_status;
 mod rails;
 mod rank;
 mod sources;

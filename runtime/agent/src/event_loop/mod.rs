@@ -130,7 +130,8 @@ impl EventLoop {
         let buffer = vec![0; fabric.mtu()];
         let saved_version = tree.base().version();
         let priority = Priority::request(&mut tree, profile.deadline_us());
-        let status = Status::resume(tree.base().attribute(tree.base().id(), RAILS_KEY));
+        let mut status = Status::resume(tree.base().attribute(tree.base().id(), RAILS_KEY));
+        status.set_policy(rails.document().common_digest());
         let monitor = RailMonitor {
             status,
             ..RailMonitor::default()

@@ -205,6 +205,8 @@ impl EventLoop {
     /// Publishes the configuration to the control threads' validator, and stores it for the worker after this one.
     fn publish_document(&mut self) {
         self.publish_config();
+        let digest = self.rails.document().common_digest();
+        self.monitor.status.set_policy(digest);
         if let Some(job) = &mut self.job {
             let address = self.fabric.local_nids().to_string();
             job.set_rails(&address, self.rails.document(), self.rails.open());

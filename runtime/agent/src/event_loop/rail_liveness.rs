@@ -6,7 +6,8 @@
 use super::{EventLoop, instant};
 use crate::drops::in_text;
 use crate::rails::nid_of;
-use crate::status::{RAILS_KEY, read};
+use crate::status::RAILS_KEY;
+use muster_control::rail_status::RailStatus;
 use muster_fabric::{
     DropReason, FabricEvent, HealthState, Nid, NidList, Pace, PeerHandle, Transport,
 };
@@ -256,7 +257,8 @@ impl EventLoop {
             .base()
             .attribute(member, RAILS_KEY)
             .filter(|_| is_published);
-        let nids: Vec<Nid> = value.and_then(read).unwrap_or_default();
+        let status = value.and_then(RailStatus::read).unwrap_or_default();
+        let nids = status.failing;
         if nids.is_empty() && !self.monitor.reported_failing.contains_key(&member) {
             return;
         }

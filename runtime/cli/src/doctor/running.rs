@@ -5,6 +5,7 @@ use super::{Finding, Level};
 use crate::agents::{self, AgentArgs};
 use crate::answer::{array, text};
 use muster_control::explanation::ranges;
+use muster_control::rail_status::{self, RailStatus};
 use muster_control::unreachable::{Obstacle, obstacles};
 use muster_control::{AskError, Followed, Follower, Question, ask};
 use muster_hostlist::fold;
@@ -49,6 +50,10 @@ pub(super) fn look(args: &AgentArgs, listen_ms: u64) -> Result<(Vec<Finding>, Va
         findings.extend(cores(about, &affinity));
         findings.extend(refused(path, text(about, "node")));
         findings.extend(unreachable(path));
+        // The agents of one job report the same.
+        let is_new = |one: &Finding| findings.iter().all(|other| other.found != one.found);
+        let policies = policies(path).filter(is_new);
+        findings.extend(policies);
     }
     let matrix = listen(&answering, listen_ms, &mut findings);
     findings.extend(firewall(&matrix));
@@ -154,6 +159,39 @@ fn unreachable(path: &Path) -> Vec<Finding> {
         Finding::bad(what, level, one.found, one.remedy)
     };
     obstacles(&members).into_iter().map(finding).collect()
+}
+
+/// Whether the members have the same rules and limits for rails. Those with the defaults publish no digest.
+fn policies(path: &Path) -> Option<Finding> {
+    let (members, attributes) = ask(path, &Question::Members)
+        .and_then(|members| Ok((members, ask(path, &Question::Attributes(None))?)))
+        .ok()?;
+    let attributes = array(&attributes, "attributes").iter();
+    let published: BTreeMap<&str, String> = attributes
+        .filter(|one| one["key"] == rail_status::KEY)
+        .filter_map(|one| {
+            let status = RailStatus::read(text(one, "value").as_bytes())?;
+            Some((text(one, "node"), status.policy?))
+        })
+        .collect();
+    let is_up = |member: &&Value| ["alive", "degraded"].contains(&text(member, "state"));
+    let mut groups: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for member in array(&members, "members").iter().filter(is_up) {
+        let name = text(member, "name");
+        let digest = published.get(name).map_or("default", String::as_str);
+        groups.entry(digest).or_default().push(name);
+    }
+    let sides = groups.iter();
+    let sides = sides.map(|(digest, names)| format!("{} ({digest})", fold(names.iter().copied())));
+    let sides: Vec<String> = sides.collect();
+    (sides.len() > 1).then(|| {
+        Finding::bad(
+            "policy",
+            Level::Warning,
+            format!("rules and limits for rails differ between {}", sides.join(" and ")),
+            "print those of one node with muster export, and put them in force on the others with muster import",
+        )
+    })
 }
 
 /// Members that are refused, since their release or settings differ. A member that was accepted since is not listed.
