@@ -65,7 +65,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Waits until `muster members --zone` of a node of the first zone prints this state.
+    /// Waits until `muster members --zone` of a node of the first zone prints this state, and the cause of a bad one.
     fn await_printed(&self, state: &str) {
         let admin = Admin::of(self.directory, "n1");
         let name = format!("n{DEGRADED}");
@@ -76,7 +76,8 @@ impl<'a> World<'a> {
                 let answer = printed();
                 let nodes = answer["nodes"].as_array().expect("nodes");
                 let is_so = |node: &serde_json::Value| {
-                    node["name"] == name.as_str() && node["state"] == state
+                    let is_told = node["cause"] == "rails" || state != "degraded";
+                    node["name"] == name.as_str() && node["state"] == state && is_told
                 };
                 nodes.iter().any(is_so).then_some(())
             },

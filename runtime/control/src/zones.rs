@@ -2,7 +2,7 @@
 
 use super::rank::tell_rank;
 use super::words::{cause_word, state_word};
-use muster_protocol::{LedgerEntry, LedgerKey, NodeState};
+use muster_protocol::{CauseKind, LedgerEntry, LedgerKey, NodeState};
 use muster_zones::{NodeIndex, Tree, ZoneId};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -141,11 +141,16 @@ fn line(tree: &Tree, node: NodeIndex, ranks: &Ranks) -> Option<Value> {
     let zone = tree.map().base_zone(node)?;
     let entry = tree.base().ledger_entry(LedgerKey::Node(node.0));
     let state = tree.node_state(node)?;
+    let cause = match state {
+        // No entry says so: the node itself does, in an attribute.
+        NodeState::Degraded => Some(CauseKind::Rails),
+        _ => entry.and_then(LedgerEntry::cause),
+    };
     Some(json!({
         "name": name,
         "zone": tree.map().path(zone),
         "state": state_word(state),
-        "cause": entry.and_then(LedgerEntry::cause).map(cause_word),
+        "cause": cause.map(cause_word),
         "exit_code": entry.filter(|_| state == NodeState::Left).map(LedgerEntry::exit_code),
         "ranks": ranks.get(&node.0).map_or(&[][..], Vec::as_slice),
     }))

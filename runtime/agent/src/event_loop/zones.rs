@@ -27,7 +27,7 @@ impl EventLoop {
                     true => EventKind::NodeDegraded,
                     false => EventKind::NodeRecovered,
                 };
-                let event = |id| event_of(id, kind, CauseKind::Announced);
+                let event = |id| event_of(id, kind, CauseKind::Rails);
                 let event = self.member_id(node).map(event);
                 event.map_or(Ok(false), |event| self.tell(node, &event))
             }
