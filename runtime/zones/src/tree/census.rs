@@ -172,20 +172,15 @@ impl Tree {
     /// Takes over what the supervisors of the zone at this level have published. What none of them knows stays.
     fn follow_outside(&mut self, level: usize) {
         let current = &self.levels[level];
-        let publications = current.outside_from.iter();
-        let publications: Vec<(MemberId, &Publication)> = publications
-            .map(|(id, publication)| (*id, publication))
-            .collect();
-        if publications.is_empty() {
+        if current.outside_from.is_empty() {
             return;
         }
-        let by_supervisors = publications.iter().filter(|(_, one)| !one.is_reminder);
-        let mut states = by_supervisors.map(|(_, one)| &one.states);
+        let mut states = current.by_supervisors().map(|(_, one)| &one.states);
         let first = states.next().cloned().unwrap_or_default();
         let mut agreed = states.fold(first, |one, other| one.agree(other, &self.map, None));
         let own = current.engine.id();
-        let mut others = publications.iter().filter(|(id, _)| *id != own);
-        if others.any(|(id, _)| self.has_just_come(current, *id)) {
+        let mut others = current.outside_from.keys().filter(|id| **id != own);
+        if others.any(|id| self.has_just_come(current, *id)) {
             agreed.keep_unfailed(&current.outside.states);
         }
         let mut outside = current.outside.clone();
@@ -195,16 +190,17 @@ impl Tree {
         for outcast in outside.outcasts.values_mut() {
             (outcast.least, outcast.most) = (0, 0);
         }
-        for (of, outcast) in publications.iter().flat_map(|(_, one)| &one.outcasts) {
+        let published = current.outside_from.values();
+        for (of, outcast) in published.flat_map(|one| &one.outcasts) {
             outside.outcasts.entry(*of).or_default().merge(*outcast);
         }
-        let members = publications.iter().map(|(id, _)| *id);
+        let members = current.by_supervisors().map(|(id, _)| id);
         let first = choose(Role::Supervisor, self.map.path(current.zone), members, 1);
-        let first = publications.iter().find(|(id, _)| first.contains(id));
+        let first = current.by_supervisors().find(|(id, _)| first.contains(id));
         if let Some((_, first)) = first.filter(|(_, first)| !first.contacts.is_empty()) {
             outside.contacts.clone_from(&first.contacts);
         }
-        let has_other = publications.iter().any(|(id, _)| *id != own);
+        let has_other = current.outside_from.keys().any(|id| *id != own);
         let is_old = self.now >= current.began_at.after(self.deadlines(FORM_DEADLINES));
         let current = &mut self.levels[level];
         current.outside = outside;

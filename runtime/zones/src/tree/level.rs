@@ -123,6 +123,13 @@ impl Level {
         self.origins = origins.collect();
     }
 
+    /// What the supervisors of this zone have published about the zones outside. Other members may have published a
+    /// reminder.
+    pub(super) fn by_supervisors(&self) -> impl Iterator<Item = (MemberId, &Publication)> {
+        let published = self.outside_from.iter().map(|(id, one)| (*id, one));
+        published.filter(|(_, one)| !one.is_reminder)
+    }
+
     /// Forgets what a member has published.
     pub(super) fn forget_publications(&mut self, member: MemberId) {
         self.outside_from.remove(&member);

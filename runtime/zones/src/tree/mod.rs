@@ -10,7 +10,8 @@
 //!   whole by its guards: members of the zone above that are not nodes of it (`guard`). They ask its nodes before
 //!   (`invitation`).
 //! - *Census.* Every node knows which zones are alive, and which of their nodes never were: its supervisors publish
-//!   that (`census`, `publication`, `states`). What they know outlives them.
+//!   that (`census`, `publication`, `states`). What they know outlives them: the other nodes remind those that start in
+//!   their place (`reminder`).
 //! - *Split.* A zone that was cut off holds the rest of the job failed, and the rest holds it failed. When they meet,
 //!   the views of the zones above merge. The nodes of zones that were on the weaker side are told that they are outcast
 //!   (`settle`); the other side notices nothing. Where MPI was told of failures they stop (`stop`). A verdict names the

@@ -150,9 +150,8 @@ impl Tree {
     /// Whether another supervisor of the base zone has started before the local node.
     fn has_older_supervisor(&self) -> bool {
         let base = &self.levels[0];
-        let supervisors = base
-            .live()
-            .filter(|member| base.outside_from.contains_key(&member.id()));
+        let supervisors = base.by_supervisors().filter(|(id, _)| base.sees(*id));
+        let supervisors = supervisors.filter_map(|(id, _)| base.engine.member(id));
         let mut started = supervisors.map(|member| member.version().incarnation);
         started.any(|incarnation| incarnation < self.config.incarnation)
     }

@@ -296,8 +296,9 @@ impl Tree {
     /// Addresses of the other members of the zone at this level that are members of the zone above.
     fn colleagues(&self, level: usize) -> Vec<Vec<u8>> {
         let level = &self.levels[level];
-        let others = level.outside_from.keys().filter(|id| level.sees(**id));
-        let addresses = others.filter_map(|id| Some(level.engine.member(*id)?.address().to_vec()));
+        let others = level.by_supervisors().filter(|(id, _)| level.sees(*id));
+        let address = |(id, _)| Some(level.engine.member(id)?.address().to_vec());
+        let addresses = others.filter_map(address);
         addresses.collect()
     }
 
