@@ -236,20 +236,17 @@ impl Core {
 
     /// Reports the first rank of the job that ended with a status other than 0, on its node.
     pub(super) fn report_failed(&mut self) {
-        let is_first = self.node_status.failed == self.first_failed();
+        let own = (self.node_status.failed, self.config.own);
+        let is_later = |(node, other): (usize, &NodeStatus)| {
+            other.failed.is_none() || (other.failed, node) > own
+        };
+        let is_first = self.view.others().all(is_later);
         if let Some((rank, status)) = self.unreported
             && is_first
             && self.node_status.abort.is_none()
         {
             self.print(format!("rank {rank} ended with status {status}"));
         }
-    }
-
-    /// When the first rank of the job ended with a status other than 0, and the status.
-    fn first_failed(&self) -> Option<(u64, u8)> {
-        let others = self.view.others();
-        let failed = others.filter_map(|(_, node_status)| node_status.failed);
-        failed.chain(self.node_status.failed).min()
     }
 
     pub(super) fn are_all_done(&self) -> bool {
@@ -267,7 +264,10 @@ impl Core {
         let dead = self.dead();
         let others_survive = (0..layout.ranks())
             .any(|rank| layout.node_of(rank) != Some(self.config.own) && !dead.contains(&rank));
-        let first = self.first_failed().map(|(_, status)| status);
+        let others = self.view.others();
+        let failed = others.filter_map(|(_, node_status)| node_status.failed);
+        let first = failed.chain(self.node_status.failed).min();
+        let first = first.map(|(_, status)| status);
         self.config
             .policy
             .status(&self.node_status.ended, others_survive, first)
