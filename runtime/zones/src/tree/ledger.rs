@@ -50,11 +50,14 @@ impl Tree {
         }
     }
 
-    /// Repeats what the zone below knows, if the ledger of the zone above has something older.
+    /// Repeats what the zone below knows, if the ledger of the zone above has something older. If it knows nothing, the
+    /// entry is of a split in which the zone below was on two sides: it goes down to the node that it is about.
     fn answer(&mut self, level: usize, entry: &LedgerEntry) {
         if level > 1 {
-            if let Some(own) = self.entry(level - 1, entry.key()).filter(|own| own > entry) {
-                self.write(level, own);
+            match self.entry(level - 1, entry.key()) {
+                Some(own) if own > *entry => self.write(level, own),
+                Some(_) => {}
+                None => self.copy_down(level - 1, *entry),
             }
             return;
         }

@@ -205,7 +205,9 @@ impl Tree {
             let is_open = !is_weak && since.is_some_and(|since| now < since.after(side_us));
             if since.is_some() && is_known && !is_open && !verdict.is_settled {
                 settled.push(number);
-                was_weak |= is_weak && is_later != Some(true);
+                // If the zone has been outcast since the verdict, its ranks know that it was wrong.
+                let is_old = is_later.is_none() && verdict.at <= self.outcast_at;
+                was_weak |= is_weak && is_later != Some(true) && !is_old;
             }
         }
         for (number, since) in back {

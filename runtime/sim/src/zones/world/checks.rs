@@ -67,6 +67,16 @@ impl ZonedWorld {
                 "{at} node {observer} was told that {zone:?} is outcast: it was in the largest part of the job"
             ));
         }
+        let now = self.now();
+        if let TreeEvent::Outcast { zone } = event
+            && let Some(before) = self.node_mut(observer).zone_outcast_at.replace(now)
+            && self.excuses.iter().all(|excuse| excuse.until < before)
+        {
+            let at = self.at();
+            self.violations.push(format!(
+                "{at} node {observer} was told that {zone:?} is outcast, as at {before:?}: there was no split since"
+            ));
+        }
         if matches!(event, TreeEvent::Minority { .. }) && self.faults.is_empty() {
             let at = self.at();
             self.violations.push(format!(

@@ -38,6 +38,8 @@ pub(super) struct ZonedNode {
     pub(super) started_at: Instant,
     /// When it was last told that it, or a zone of it, is outcast.
     pub(super) outcast_at: Option<Instant>,
+    /// When it was last told that one of its zones is.
+    pub(super) zone_outcast_at: Option<Instant>,
     /// The nodes that it was told have failed, and when last.
     pub(super) told_failed: BTreeMap<usize, Instant>,
     /// When it last died or left.
@@ -179,6 +181,7 @@ impl ZonedWorld {
         entry.has_left = false;
         entry.started_at = self.now;
         entry.outcast_at = None;
+        entry.zone_outcast_at = None;
         entry.told_failed.clear();
         entry.paused_until = None;
         entry.inbox.clear();
