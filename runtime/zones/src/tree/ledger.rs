@@ -50,14 +50,13 @@ impl Tree {
         }
     }
 
-    /// Repeats what the zone below knows, if the ledger of the zone above has something older. If it knows nothing, the
-    /// entry is of a split in which the zone below was on two sides: it goes down to the node that it is about.
+    /// Repeats what the zone below knows, if the ledger of the zone above has something older. Otherwise the entry goes
+    /// down, until it reaches the zone of the node that it is about, which may know better.
     fn answer(&mut self, level: usize, entry: &LedgerEntry) {
         if level > 1 {
             match self.entry(level - 1, entry.key()) {
                 Some(own) if own > *entry => self.write(level, own),
-                Some(_) => {}
-                None => self.copy_down(level - 1, *entry),
+                _ => self.copy_down(level - 1, *entry),
             }
             return;
         }

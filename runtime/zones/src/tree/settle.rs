@@ -32,7 +32,7 @@ const SPLIT_DEADLINES: u64 = 10;
 /// The same before a zone learns that it was declared failed. If it was cut off for longer, it has verdicts of its own.
 const PAST_DEADLINES: u64 = 40;
 /// A zone that has just started knows the others after so many deadlines.
-const NEW_DEADLINES: u64 = 10;
+pub(super) const NEW_DEADLINES: u64 = 10;
 /// A fall of the number of nodes that are alive counts if it lasts for so many deadlines.
 const HOLD_DEADLINES: u64 = 2;
 /// A zone that is back has told within so many deadlines in which life it is.

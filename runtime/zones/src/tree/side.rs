@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use muster_protocol::planted::{self, Fault};
 
 use crate::tree::Tree;
-use crate::tree::publication::Publication;
+use crate::tree::publication::{Outcast, Publication};
 use crate::tree::reach::{deepest, is_deeper};
-use crate::tree::settle::{FIRST, SIDE_DEADLINES};
+use crate::tree::settle::{FIRST, NEW_DEADLINES, SIDE_DEADLINES};
 
 impl Tree {
     /// The other zones on the side of the local one, by number, and how often each has been outcast.
@@ -39,16 +39,21 @@ impl Tree {
         2 * outcast.count() > side.len()
     }
 
-    /// The fall of the local side as a zone takes it that has just started: what members of the zone above tell of. If
+    /// The fall of the local side as a zone takes it that has just started: what zones tell of that started earlier. If
     /// none does, what is alive of the whole job.
     ///
     /// It counts only if no more than half of the job's nodes are alive now: otherwise those who tell come from the
     /// weaker side of another split.
     pub(super) fn fall_by_others(&self) -> (u32, u32) {
         let (base, above) = (self.levels[0].zone, &self.levels[1]);
+        let new_ns = 1000 * self.deadlines(NEW_DEADLINES);
         let is_other = |id| above.origin(&self.map, id) != Some(base.number);
         let told = above.below_from.iter().filter(|(id, _)| is_other(**id));
-        let falls = told.filter_map(|(_, told)| told.outcasts.get(&base.level));
+        let outcasts = told.filter_map(|(_, told)| told.outcasts.get(&base.level));
+        // Zones that started at the same time know no more.
+        let began = self.levels[0].outcast.life.began;
+        let is_older = |one: &&Outcast| one.life.began.saturating_add(new_ns) < began;
+        let falls = outcasts.filter(is_older);
         let (least, most) = deepest(falls.map(|outcast| (outcast.least, outcast.most)));
         let alive = self
             .count_nodes(|state| !state.is_failed)

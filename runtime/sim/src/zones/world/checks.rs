@@ -59,23 +59,8 @@ impl Excuse {
 impl ZonedWorld {
     /// Checks an event of a node.
     pub(super) fn check(&mut self, observer: usize, event: TreeEvent) {
-        if let TreeEvent::Outcast { zone } = event
-            && !self.may_be_outcast(observer)
-        {
-            let at = self.at();
-            self.violations.push(format!(
-                "{at} node {observer} was told that {zone:?} is outcast: it was in the largest part of the job"
-            ));
-        }
-        let now = self.now();
-        if let TreeEvent::Outcast { zone } = event
-            && let Some(before) = self.node_mut(observer).zone_outcast_at.replace(now)
-            && self.excuses.iter().all(|excuse| excuse.until < before)
-        {
-            let at = self.at();
-            self.violations.push(format!(
-                "{at} node {observer} was told that {zone:?} is outcast, as at {before:?}: there was no split since"
-            ));
+        if let TreeEvent::Outcast { zone } = event {
+            self.check_outcast(observer, zone);
         }
         if matches!(event, TreeEvent::Minority { .. }) && self.faults.is_empty() {
             let at = self.at();
@@ -121,6 +106,23 @@ impl ZonedWorld {
             let at = self.at();
             self.violations.push(format!(
                 "{at} node {observer} reported that node {node} failed ({event:?}): it runs, or has not started yet"
+            ));
+        }
+    }
+
+    /// A node is told that its zone is outcast only if it was on a weaker side, and once for each split.
+    fn check_outcast(&mut self, observer: usize, zone: ZoneId) {
+        let (at, now) = (self.at(), self.now());
+        if !self.may_be_outcast(observer) {
+            self.violations.push(format!(
+                "{at} node {observer} was told that {zone:?} is outcast: it was in the largest part of the job"
+            ));
+        }
+        let before = self.node_mut(observer).zone_outcast_at.replace(now);
+        let ended_before = |before| self.excuses.iter().all(|excuse| excuse.until < before);
+        if let Some(before) = before.filter(|before| ended_before(*before)) {
+            self.violations.push(format!(
+                "{at} node {observer} was told that {zone:?} is outcast, as at {before:?}: there was no split since"
             ));
         }
     }
