@@ -199,6 +199,22 @@ fn expect_refused(run: &mut Job, library: &str) {
     }
 }
 
+/// Emulated nodes have one machine: what is missing there is reported once.
+#[test]
+fn a_missing_library_is_reported_once() {
+    let output = muster_run()
+        .env("MUSTER_LIBFABRIC", "/nonexistent/libfabric.so.1")
+        .args(["--nodes", "4", "--", "echo", "RAN"])
+        .output()
+        .expect("muster can be started");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{text}");
+    assert!(output.stdout.is_empty(), "a rank has run");
+    for word in ["cannot be loaded from", "install libfabric1"] {
+        assert_eq!(text.matches(word).count(), 1, "{word}: {text}");
+    }
+}
+
 /// MPICH from PyPI has no PMIx; its ranks would abort without a message of Muster.
 /// run-5.
 #[test]

@@ -5,7 +5,8 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::io::Write;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::{ErrorKind, Write};
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -260,6 +261,22 @@ pub(super) fn from_environment() -> Result<Option<(usize, usize, PathBuf)>, CliE
         CliError::usage("run", why)
     };
     parsed.ok_or_else(unclear).map(Some)
+}
+
+/// An error of the launcher of an emulated node. It is silent if that of another node has reported the same: what is
+/// missing on this machine is missing for all of them.
+pub(super) fn reported_once(directory: &Path, error: CliError) -> CliError {
+    let mut hasher = DefaultHasher::new();
+    error.to_string().hash(&mut hasher);
+    let path = directory.join(format!("error-{:016x}", hasher.finish()));
+    let made = fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .open(path);
+    match made {
+        Err(cause) if cause.kind() == ErrorKind::AlreadyExists => CliError::silent(error.code),
+        _ => error,
+    }
 }
 
 /// The directory of the job's files: key, sockets, sessions.

@@ -238,9 +238,10 @@ fn run_job(args: &RunArgs) -> Result<u8, CliError> {
         Role::EmulationParent(_) => emulate::run(&plan, args.rails, &arguments()),
         Role::Emulated(own, _, files) => {
             return child::contain_panic(|| {
-                let control = Control::new().map_err(failed)?;
-                let outcome = node::run(&plan, own, &files, &control, &mut || {});
-                outcome.map(node::watched).map_err(failed)
+                let outcome = Control::new()
+                    .and_then(|control| node::run(&plan, own, &files, &control, &mut || {}));
+                let status = outcome.map(node::watched).map_err(failed);
+                status.map_err(|error| emulate::reported_once(&files, error))
             });
         }
         Role::Remote(hosts) => {
