@@ -66,6 +66,8 @@ pub enum OpenError {
         reason: Box<CallError>,
         /// What is missing, with the remedy.
         lacks: String,
+        /// Whether a device may come later, or become ready.
+        is_late: bool,
     },
     /// A net whose provider cannot choose a port.
     #[error(
@@ -347,6 +349,14 @@ pub enum PolicyError {
         /// The subject.
         rule: String,
     },
+}
+
+impl OpenError {
+    /// Whether a rail lacks a device, which may come later or become ready.
+    #[must_use]
+    pub fn is_late_device(&self) -> bool {
+        matches!(self, OpenError::NoDevice { is_late: true, .. })
+    }
 }
 
 /// The remedy that is offered for nets on which the system can choose ports.

@@ -17,7 +17,7 @@ use crate::stats::{Counters, UsageRate};
 use crate::view::{Credits, RailView};
 use muster_provider::{
     Address, BEAT_PORT_OFFSET, CallError, Interface, LOW_LATENCY, Libfabric, Limits, NetKind, Nid,
-    Subnet, has_provider, interface_of, offers, subnet_of,
+    RESCAN_SINCE, Subnet, has_provider, interface_of, offers, subnet_of,
     table::{self, Addressing, Row},
 };
 use rustix::io::Errno;
@@ -493,11 +493,13 @@ fn available(
     match offers(library, row, source) {
         Err(reason) if nid.net.kind.has_device() && reason.call == "fi_getinfo" => {
             let core = provider.split(';').next().unwrap_or(provider);
+            let lacks = lacks(core, has_provider(library, core), library.version());
             Err(OpenError::NoDevice {
                 nid: nid.to_string(),
                 provider,
                 version: library.version_text(),
-                lacks: lacks(core, has_provider(library, core)),
+                is_late: lacks.is_ok(),
+                lacks: lacks.unwrap_or_else(|built| built),
                 reason: Box::new(reason),
             })
         }
@@ -506,14 +508,11 @@ fn available(
     }
 }
 
-/// What the provider of a device lacks, as far as this machine shows it.
-fn lacks(provider: &str, built_in: bool) -> String {
-    if !built_in {
-        return format!(
-            "this libfabric was built without {provider}: install one that has it, or name its \
-             directory in FI_PROVIDER_PATH"
-        );
-    }
+/// What the provider of a device lacks, as far as this machine shows it: a device, which may come later. An error means
+/// that libfabric lacks the provider.
+///
+/// libfabric may show a provider only if it has a device (verbs of 1.17), so without one nothing is known of it.
+fn lacks(provider: &str, is_shown: bool, version: (u32, u32)) -> Result<String, String> {
     let (place, what) = match provider {
         "psm2" => ("/dev/hfi1_0", "no Omni-Path driver (hfi1) has a device"),
         _ => ("/sys/class/infiniband", "no RDMA driver has a device"),
@@ -525,13 +524,26 @@ fn lacks(provider: &str, built_in: bool) -> String {
         .map(|entry| entry.file_name().to_string_lossy().into_owned())
         .collect();
     if !std::path::Path::new(place).exists() || names.is_empty() && provider != "psm2" {
-        return format!("{what}: {place} does not exist, or is empty");
+        return Ok(format!("{what}: {place} does not exist, or is empty"));
     }
-    format!(
+    if !is_shown {
+        return Err(format!(
+            "this libfabric was built without {provider}: install one that has it, or name its \
+             directory in FI_PROVIDER_PATH"
+        ));
+    }
+    let restart = match provider {
+        "verbs" if version < RESCAN_SINCE => {
+            "; if one came, or its link came up, after the start of this program, start the program \
+             again: libfabric finds it without that only from version 2.2 on"
+        }
+        _ => "",
+    };
+    Ok(format!(
         "{place} has {}, but {provider} offers none of them at this address: check that its link is \
-         up and the address is on it",
+         up and the address is on it{restart}",
         names.join(", ")
-    )
+    ))
 }
 
 /// Refuses two rails on one interface, before anything is opened. Each address of the loopback interface counts as an

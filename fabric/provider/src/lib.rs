@@ -36,9 +36,9 @@ mod speeds;
 pub use choice::DefaultRails;
 pub use error::{CallError, NidError};
 pub use libfabric::{
-    Done, Interface, LOW_LATENCY, Lane, Libfabric, Limits, Posted, Refused, Subnet, TrafficClass,
-    has_provider, interface_of, load, load_before_fork, load_from, offers, subnet_of, table,
-    waiting,
+    Done, Interface, LOW_LATENCY, Lane, Libfabric, Limits, Posted, RESCAN_SINCE, Refused, Subnet,
+    TrafficClass, has_provider, interface_of, load, load_before_fork, load_from, offers, subnet_of,
+    table, waiting,
 };
 pub use libfabric_sys::LoadError;
 pub use limits::NIDS_MAX;

@@ -59,6 +59,12 @@ impl Nid {
         }
     }
 
+    /// Whether both name one interface on one net, whatever their ports are.
+    #[must_use]
+    pub fn is_same_interface(&self, other: &Nid) -> bool {
+        (&self.address, self.net) == (&other.address, other.net)
+    }
+
     /// The port for beats; none if the port is 0 or 65535.
     #[must_use]
     pub fn beat_port(&self) -> Option<u16> {

@@ -1,4 +1,4 @@
-//! Opening of a further rail while the others are in use.
+//! Opening of rails of which some may be missing, and of a further rail while the others are in use.
 //!
 //! Providers may take long to open a device that has just come back, and the host's loop must not block. So another
 //! thread may open a rail, and the fabric adds it when it is open.
@@ -41,6 +41,43 @@ impl RailOpener {
 }
 
 impl Fabric {
+    /// Opens all of these rails, or those that can be opened where `may_lack` accepts why another one cannot; returns
+    /// those that are not open, with the reasons.
+    ///
+    /// # Errors
+    /// A reason that is not accepted, or that of the first rail if none can be opened.
+    pub fn open_some(
+        config: &FabricConfig,
+        may_lack: impl Fn(&OpenError) -> bool,
+    ) -> Result<(Fabric, Vec<(Nid, OpenError)>), OpenError> {
+        let why = match Fabric::open(config) {
+            Ok(fabric) => return Ok((fabric, Vec::new())),
+            Err(why) if !may_lack(&why) => return Err(why),
+            Err(why) => why,
+        };
+        let mut opened: Option<Fabric> = None;
+        let mut lost = Vec::new();
+        for nid in &config.rails {
+            let result = match &mut opened {
+                Some(fabric) => fabric.add_rail(nid).map(drop),
+                None => {
+                    let rails = vec![nid.clone()];
+                    let alone = FabricConfig {
+                        rails,
+                        ..config.clone()
+                    };
+                    Fabric::open(&alone).map(|fabric| opened = Some(fabric))
+                }
+            };
+            match result {
+                Ok(()) => {}
+                Err(error) if may_lack(&error) => lost.push((nid.clone(), error)),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok((opened.ok_or(why)?, lost))
+    }
+
     /// Opens a further rail, with a bulk lane if the others have one, and pairs it with all peers; returns its index.
     /// The set of descriptors to wait on changes.
     ///

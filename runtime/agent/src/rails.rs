@@ -297,11 +297,13 @@ impl Rails {
         }
     }
 
-    /// Adds rails of the document that could not be reopened, with their reasons, to the missing ones.
-    pub(super) fn note_lost(&mut self, lost: Vec<(Nid, String)>) {
+    /// Adds rails of the document that could not be opened, with their reasons, to the missing ones.
+    pub(super) fn note_lost(&mut self, lost: Vec<(Nid, impl ToString)>) {
         for (nid, reason) in lost {
             let is_known = self.rail_retry.iter().any(|one| one.nid == nid);
             if self.open.contains(&nid) && !is_known {
+                let reason = reason.to_string();
+                error!(rail = %nid, reason, "a rail cannot be opened; the agent retries");
                 self.lost += 1;
                 self.rail_retry.push(RailRetry::new(nid, reason));
             }

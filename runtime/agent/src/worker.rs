@@ -382,17 +382,27 @@ fn warn_of_seeds(seeds: &[NidList], own: &NidList) {
     }
 }
 
-/// Opens the rails of a document.
+/// Opens the rails of a document. Those whose device is not there, or not ready, are retried.
 fn open_rails(
     resources: RailResources,
     document: RailsDocument,
     may_move: bool,
 ) -> Result<(Fabric, Rails), String> {
     let nids = document.rails.iter().map(|entry| entry.nid.clone());
-    let mut fabric = open_on_free_port(&resources, &document, nids.collect(), may_move)?;
-    // In the order of the document.
-    let opened = fabric.local_nids().iter().cloned().collect();
-    let mut rails = Rails::new(document, opened, resources.cpu_placement);
+    let (mut fabric, lost) = open_on_free_port(&resources, &document, nids.collect(), may_move)?;
+    let opened = fabric.local_nids();
+    // Both lists have the order of the document.
+    let (mut opened, mut missing) = (opened.iter().cloned(), lost.iter().peekable());
+    let planned = document.rails.iter().filter_map(|entry| {
+        let is_missing = |one: &&(Nid, OpenError)| one.0.is_same_interface(&entry.nid);
+        match missing.next_if(is_missing) {
+            Some((nid, _)) => Some(nid.clone()),
+            None => opened.next(),
+        }
+    });
+    let planned = planned.collect();
+    let mut rails = Rails::new(document, planned, resources.cpu_placement);
+    rails.note_lost(lost);
     rails.configure(&mut fabric);
     Ok((fabric, rails))
 }
@@ -408,40 +418,13 @@ fn reopen(resources: RailResources, record: &Record) -> Result<(Fabric, Rails), 
     // Rails that the last worker missed are also tried, after those that it had.
     let missing = planned.iter().filter(|nid| !open.contains(nid)).cloned();
     let wanted = open.iter().cloned().chain(missing).collect();
-    let (mut fabric, lost) = open_available(&resources, &document, wanted)?;
+    // A node with a failed rail continues with the others.
+    let opened = Fabric::open_some(&fabric_config(&resources, &document, wanted), |_| true);
+    let (mut fabric, lost) = opened.map_err(|error| error.to_string())?;
     let mut rails = Rails::new(document, planned, resources.cpu_placement);
     rails.note_lost(lost);
     rails.configure(&mut fabric);
     Ok((fabric, rails))
-}
-
-/// Opens all of these rails, or those that can be opened: a node with a failed rail continues with the others.
-/// Returns those that could not be opened, with the reasons.
-fn open_available(
-    resources: &RailResources,
-    document: &RailsDocument,
-    nids: Vec<Nid>,
-) -> Result<(Fabric, Vec<(Nid, String)>), String> {
-    let why = match open(resources, document, nids.clone()) {
-        Ok(fabric) => return Ok((fabric, Vec::new())),
-        Err(why) => why,
-    };
-    let mut opened: Option<Fabric> = None;
-    let mut lost = Vec::new();
-    for nid in nids {
-        let again = match &mut opened {
-            Some(fabric) => fabric
-                .add_rail(&nid)
-                .map(drop)
-                .map_err(|one| one.to_string()),
-            None => open(resources, document, vec![nid.clone()]).map(|one| opened = Some(one)),
-        };
-        if let Err(reason) = again {
-            error!(rail = %nid, reason, "a rail of the previous worker cannot be opened; the agent retries");
-            lost.push((nid, reason));
-        }
-    }
-    Ok((opened.ok_or(why)?, lost))
 }
 
 /// Opens rails. If they may have another port, rails without a port get the first port that is free for all of them:
@@ -451,7 +434,7 @@ fn open_on_free_port(
     document: &RailsDocument,
     mut nids: Vec<Nid>,
     may_move: bool,
-) -> Result<Fabric, String> {
+) -> Result<(Fabric, Vec<(Nid, OpenError)>), String> {
     let is_unnamed = |nid: &Nid| nid.port == PORT_DEFAULT;
     let unnamed: Vec<bool> = nids.iter().map(is_unnamed).collect();
     let tries = if may_move { PORT_TRIES } else { 1 };
@@ -462,15 +445,16 @@ fn open_on_free_port(
             .zip(&unnamed)
             .filter(|(_, unnamed)| **unnamed);
         moved.for_each(|(nid, _)| nid.port = port);
-        let error = match try_open(resources, document, nids.clone()) {
-            Ok(fabric) => {
+        let config = fabric_config(resources, document, nids.clone());
+        let error = match Fabric::open_some(&config, OpenError::is_late_device) {
+            Ok(opened) => {
                 if port != PORT_DEFAULT {
                     warn!(
                         port,
                         "rails without a port use this one: the default port is in use on this node"
                     );
                 }
-                return Ok(fabric);
+                return Ok(opened);
             }
             Err(error) => error,
         };
@@ -494,28 +478,19 @@ fn open_on_free_port(
     Err(refused + &remedy)
 }
 
-fn open(
+fn fabric_config(
     resources: &RailResources,
     document: &RailsDocument,
     nids: Vec<Nid>,
-) -> Result<Fabric, String> {
-    try_open(resources, document, nids).map_err(|error| error.to_string())
-}
-
-fn try_open(
-    resources: &RailResources,
-    document: &RailsDocument,
-    nids: Vec<Nid>,
-) -> Result<Fabric, OpenError> {
-    let config = FabricConfig {
+) -> FabricConfig {
+    FabricConfig {
         health: document.health,
         relay: document.relay,
         timeouts: document.timeouts,
         liveness_connection: resources.liveness_connection.clone(),
         dscp: resources.dscp,
         ..FabricConfig::new(resources.libfabric, nids)
-    };
-    Fabric::open(&config)
+    }
 }
 
 fn engine_config(
@@ -650,6 +625,32 @@ mod tests {
         let why = reopen(resources(), &record).map(drop).unwrap_err();
         assert!(why.contains("in use"), "{why}");
         drop(taken);
+    }
+
+    /// The device of a rail is not there when the agent starts. It is retried; a node without any rail does not start.
+    #[test]
+    fn an_agent_starts_without_a_rail_whose_device_is_not_there() {
+        let text = "version: 1\nnets:\n  - net: o2ib0\n    rails:\n      - nid: 127.59.6.1@o2ib0\n  - net: udp0\n    \
+                    rails:\n      - nid: 127.59.6.2:0@udp0\n";
+        let document = RailsDocument::import(text).unwrap();
+        let (fabric, rails) = open_rails(resources(), document, false).unwrap();
+        assert_eq!(fabric.rails().len(), 1);
+        let [absent, open] = rails.open() else {
+            panic!("{:?}", rails.open());
+        };
+        assert_eq!(absent.to_string(), "127.59.6.1@o2ib0");
+        assert_eq!(fabric.local_nids().iter().collect::<Vec<_>>(), [open]);
+        let [retried] = rails.rail_retry() else {
+            panic!("{:?}", rails.rail_retry());
+        };
+        assert!(
+            retried.nid == *absent && retried.reason.contains("finds no device"),
+            "{retried:?}"
+        );
+        let alone = text.split("  - net: udp0").next().unwrap();
+        let alone = RailsDocument::import(alone).unwrap();
+        let why = open_rails(resources(), alone, false).map(drop).unwrap_err();
+        assert!(why.contains("finds no device"), "{why}");
     }
 
     /// Jobs of one node have the same rails, without a port. The second agent takes the next free port. If other

@@ -2,6 +2,7 @@
 
 use super::interfaces::rdma_device_of;
 use super::library::{Interface, Libfabric};
+use super::rescan;
 use super::table::Row;
 use crate::error::CallError;
 use crate::net_kind::NetKind;
@@ -127,6 +128,7 @@ impl Info {
         let node = source.map(|source| c_string(source.ip().to_string()));
         let service = source.map(|source| c_string(source.port().to_string()));
         let pointer = |text: &Option<CString>| text.as_ref().map_or(ptr::null(), |c| c.as_ptr());
+        let flags = flags | rescan::flag(library, row);
         let mut first = ptr::null_mut();
         // SAFETY: the texts and the hints outlive the call; the answer is written to `first`.
         let returned = unsafe {

@@ -22,6 +22,7 @@ mod library;
 mod names;
 mod open;
 mod queries;
+mod rescan;
 pub mod table;
 
 #[cfg(test)]
@@ -33,3 +34,4 @@ pub use interfaces::{Subnet, interface_of, subnet_of};
 pub use lane::{Done, Lane, Limits, Posted, Refused};
 pub use library::{Interface, Libfabric};
 pub use queries::{has_provider, load, load_before_fork, load_from, offers};
+pub use rescan::RESCAN_SINCE;

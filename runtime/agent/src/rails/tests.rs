@@ -162,7 +162,7 @@ fn a_rail_that_cannot_be_opened_is_retried_until_it_can() {
     let (mut fabric, mut rails) = begin();
     let (lost, left) = (rails.open[0].clone(), rails.open[1].clone());
     fabric.remove_rail(&lost).unwrap();
-    rails.note_lost(vec![(lost.clone(), "no such interface".into())]);
+    rails.note_lost(vec![(lost.clone(), "no such interface")]);
     assert_eq!((rails.lost(), rails.rail_retry().len()), (1, 1));
     // From here on only this port is configured, which another socket has.
     rails.document.rails[0].nid = lost.clone();
@@ -213,7 +213,7 @@ fn a_rail_is_opened_without_blocking_the_loop_and_only_for_the_document() {
     let (mut fabric, mut rails) = begin();
     let lost = rails.open[0].clone();
     fabric.remove_rail(&lost).unwrap();
-    rails.note_lost(vec![(lost.clone(), "gone".into())]);
+    rails.note_lost(vec![(lost.clone(), "gone")]);
     assert!(!rails.reopen(7, &mut fabric, 0), "another thread opens it");
     assert!(rails.opening.is_some() && rails.due_us() > Some(7));
     assert_eq!(fabric.rails().len(), 1);
@@ -256,7 +256,7 @@ fn a_missing_rail_that_is_removed_is_not_retried() {
     let (mut fabric, mut rails) = begin();
     let (lost, left) = (rails.open[0].clone(), rails.open[1].clone());
     fabric.remove_rail(&lost).unwrap();
-    rails.note_lost(vec![(lost, "gone".into())]);
+    rails.note_lost(vec![(lost, "gone")]);
     let mut next = rails.document().clone();
     next.rails.remove(0);
     assert_eq!(
