@@ -67,6 +67,7 @@ mod policy;
 mod rail;
 mod relay;
 mod select;
+mod stale_probes;
 mod stats;
 mod timeouts;
 mod transport;

@@ -55,8 +55,8 @@ pub struct LivenessConnection {
 impl LivenessConnection {
     /// Makes the sockets.
     ///
+    /// # Errors
     /// The system gives no more sockets.
-    /// The system gives no more.
     pub fn new() -> std::io::Result<LivenessConnection> {
         let sockets = (0..SOCKETS_MAX)
             .map(|_| stream())

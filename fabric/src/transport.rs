@@ -158,8 +158,8 @@ pub enum FabricEvent {
         /// Index of the local rail.
         rail: usize,
     },
-    /// The link of a local rail is up again, and the connections that broke meanwhile stay broken: the host should
-    /// close the rail and open it again.
+    /// Connections of a local rail are broken and stay so: its link was down, or a peer is silent on it that answers
+    /// TCP connections between the same interfaces. The host should close the rail and open it again.
     RailStale {
         /// Index of the local rail.
         rail: usize,

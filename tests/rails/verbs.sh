@@ -75,6 +75,33 @@ mend() {
 	ip route replace "10.9.$1.1" dev "b$1" table "2$1"
 }
 
+# Sends what the ends of the cable 1 send to each other to nobody, though its links stay up.
+cut() {
+	ip neigh replace 10.9.1.2 lladdr 02:00:00:00:00:01 dev a1 nud permanent
+	ip neigh replace 10.9.1.1 lladdr 02:00:00:00:00:01 dev b1 nud permanent
+}
+
+heal() {
+	ip neigh del 10.9.1.2 dev a1
+	ip neigh del 10.9.1.1 dev b1
+}
+
+# Whether the device $1 has a connection that it takes for a working one.
+is_connected() { rdma resource show qp | grep "link $1/" | grep "type RC" | grep -q "state RTS"; }
+
+# Waits until an end of the cable 1 has given up its connections.
+await_broken() {
+	end=$(($(now) + 120000))
+	while is_connected rxa1 && is_connected rxb1; do
+		if [ "$(now)" -gt "$end" ]; then
+			echo "MISSING $net $name: an end without connections"
+			rdma resource show qp
+			exit 1
+		fi
+		sleep 0.1
+	done
+}
+
 # A rank of a job on the host $2, which is number $3 on the cables. It starts its own agent, which may take longer here
 # than a rank waits: then the rank is started again, and finds it.
 rank() {
@@ -174,6 +201,24 @@ for net in o2ib o2ud; do
 	await b "RECOVERED a"
 	end
 	nobody_failed
+
+	# A failure between two switches: the connections break, and stay broken when the network works again. On o2ud the
+	# heartbeats need none.
+	if [ $net = o2ib ]; then
+		begin cut
+		cut
+		await a "DEGRADED b"
+		await b "DEGRADED a"
+		await_broken
+		end
+		nobody_failed
+		begin healed
+		heal
+		await a "RECOVERED b"
+		await b "RECOVERED a"
+		end
+		nobody_failed
+	fi
 
 	begin killed
 	kill -9 "$second"

@@ -20,6 +20,7 @@ mod relay_bulk;
 mod request;
 mod send;
 mod show;
+mod stale;
 
 pub use opener::{OpenedRail, RailOpener};
 use relay::RelayState;
@@ -38,6 +39,7 @@ use crate::policy::Policy;
 use crate::rail::{self, Rail};
 use crate::relay::ENVELOPE_BYTES;
 use crate::select::{Choice, PathInput, Selection, Tried};
+use crate::stale_probes::StaleProbes;
 use crate::stats::DropReason;
 use crate::timeouts::Timeouts;
 use crate::transport::{FabricEvent, Transport};
@@ -103,6 +105,8 @@ pub struct Fabric {
     speeds: Option<Speeds>,
     /// The liveness connections to watched peers; none where the system gives no descriptor.
     observer: Option<LivenessObserver>,
+    /// Probes for connections that broke while the links stayed up.
+    stale_probes: StaleProbes,
     closer: Closer,
     /// Announcements of addresses for beats so far.
     announcements: u64,
@@ -174,6 +178,7 @@ impl Fabric {
             closer: Closer::default(),
             announcements: 0,
             queue_check_us: 0,
+            stale_probes: StaleProbes::default(),
             memory_node: None,
         };
         fabric.measure();
@@ -464,7 +469,7 @@ impl Transport for Fabric {
         let late = peers
             .filter_map(|peer| peer.rail_liveness.next_request_at())
             .min();
-        [self.bulk_timeout(), held, late]
+        [self.bulk_timeout(), held, late, self.stale_probes.due_us()]
             .into_iter()
             .flatten()
             .min()

@@ -52,6 +52,7 @@ impl Fabric {
         {
             self.more |= self.poll_observer(now_us);
         }
+        self.probe_stale(now_us);
         if self.has_bulk() {
             self.more |= self.poll_bulk(now_us, deliver);
         }
@@ -293,6 +294,9 @@ impl Fabric {
                 }
                 let on_it = |choice: &Choice, _: &Path| usize::from(choice.rail) == rail;
                 self.leave_path(handle, on_it, DropReason::RailBusy);
+                if worked {
+                    self.note_stale(handle, rail);
+                }
                 FabricEvent::RailSilent {
                     peer: handle,
                     rail,

@@ -316,7 +316,7 @@ impl Rails {
     /// It is the only open rail; nothing has changed then.
     pub(super) fn renew(&mut self, fabric: &mut Fabric, nid: &Nid) -> Result<(), RemoveError> {
         fabric.remove_rail(nid)?;
-        let reason = "its link was down; it is opened again".to_owned();
+        let reason = "its connections were broken; it is opened again".to_owned();
         self.rail_retry.push(RailRetry::new(nid.clone(), reason));
         Ok(())
     }

@@ -169,14 +169,14 @@ impl EventLoop {
         };
         match self.rails.renew(&mut self.fabric, &nid) {
             Ok(()) => {
-                info!(rail = %nid, "the link of this rail is up again; the rail is opened again");
+                info!(rail = %nid, "connections of this rail are broken; the rail is opened again");
                 self.handle_changed_rails();
             }
             Err(_) => {
                 error!(
                     rail = %nid,
-                    "the link of the only rail is up again, and its connections may stay broken: a new worker opens \
-                     it; an agent in the foreground has to be restarted if members stay unreachable"
+                    "connections of the only rail may stay broken since its link was down: a new worker opens it; an \
+                     agent in the foreground has to be restarted if members stay unreachable"
                 );
                 self.lifetime.wants_renewal = true;
             }
