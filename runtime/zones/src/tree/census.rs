@@ -71,8 +71,10 @@ impl Tree {
             self.find_life(level);
         }
         for level in (0..self.levels.len()).rev() {
-            if self.levels.get(level + 1).is_some_and(is_running) {
-                self.publish_outside(level);
+            match self.levels.get(level + 1).map(is_running) {
+                Some(true) => self.publish_outside(level),
+                Some(false) => self.publish_outcast(level),
+                None => {}
             }
             self.follow_outside(level);
         }
@@ -110,6 +112,17 @@ impl Tree {
             ..Publication::default()
         };
         self.publish(level, OUTSIDE_KEY, publication);
+    }
+
+    /// Publishes that the zone at this level is outcast, as a member that is about to leave the zone above: nobody else
+    /// may have seen the split.
+    fn publish_outcast(&mut self, level: usize) {
+        let own = &self.levels[level];
+        if let Some(published) = own.outside_from.get(&own.engine.id()) {
+            let mut publication = published.clone();
+            publication.outcasts.insert(own.zone.level, own.outcast);
+            self.publish(level, OUTSIDE_KEY, publication);
+        }
     }
 
     /// Publishes, in the zone at this level, what the local node knows about the zones below its own, and the
