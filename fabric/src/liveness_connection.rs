@@ -245,12 +245,7 @@ impl Connection {
     }
 
     fn open(&self, epoll: &OwnedFd) -> Result<OwnedFd, Errno> {
-        let socket = stream()?;
-        bind(&socket, &SocketAddrV4::new(self.from, 0))?;
-        match connect(&socket, &self.to) {
-            Ok(()) | Err(Errno::INPROGRESS) => {}
-            Err(error) => return Err(error),
-        }
+        let socket = begin_connection(self.from, self.to)?;
         // epoll always reports hang-ups and errors.
         epoll::add(
             epoll,
@@ -265,6 +260,16 @@ impl Connection {
 /// The address that a socket is bound to; port 0 if it is not bound.
 fn address(socket: &OwnedFd) -> Option<SocketAddrV4> {
     getsockname(socket).ok()?.try_into().ok()
+}
+
+/// Begins a TCP connection from an address of this node; it may still be under way on return.
+pub(crate) fn begin_connection(from: Ipv4Addr, to: SocketAddrV4) -> Result<OwnedFd, Errno> {
+    let socket = stream()?;
+    bind(&socket, &SocketAddrV4::new(from, 0))?;
+    match connect(&socket, &to) {
+        Ok(()) | Err(Errno::INPROGRESS) => Ok(socket),
+        Err(error) => Err(error),
+    }
 }
 
 fn stream() -> Result<OwnedFd, Errno> {

@@ -9,11 +9,10 @@
 
 #[cfg(doc)]
 use crate::NetKind;
+use crate::liveness_connection::begin_connection;
 use crate::peer_handle::PeerHandle;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
 use rustix::net::sockopt::socket_error;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::OwnedFd;
 
@@ -101,19 +100,9 @@ impl Probe {
             return is_connected(&socket);
         }
         // An error, as of an address that is gone, is no answer: the next probe may get one.
-        self.socket = self.connect().ok();
+        self.socket = begin_connection(self.from, self.to).ok();
         self.next_us = now_us + ANSWER_US;
         false
-    }
-
-    fn connect(&self) -> Result<OwnedFd, Errno> {
-        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
-        bind(&socket, &SocketAddrV4::new(self.from, 0))?;
-        match connect(&socket, &self.to) {
-            Ok(()) | Err(Errno::INPROGRESS) => Ok(socket),
-            Err(error) => Err(error),
-        }
     }
 }
 

@@ -12,7 +12,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-/// The flag, which headers before 2.2 do not have.
+/// The flag, as libfabric 2.5.1 has it. Headers before 2.2, such as Debian's, do not have it.
 const FI_RESCAN: u64 = 1 << 35;
 /// The first version that has it.
 pub const RESCAN_SINCE: Version = (2, 2);
