@@ -6,6 +6,10 @@
 //! `RAILS` are the NIDs of the own rails, `CLIENT` and `STORE` those of the other program, for example
 //! `10.0.0.1:7801@udp0,10.1.0.1:7801@udp1`. The environment variable `PUT_GET_KEY` is a text that both share.
 //!
+//! With `-` in place of the other program's NIDs, the own ones are printed as `nids NIDS`, and the others are read
+//! from standard input. Nets whose providers have addresses of their own kind need that, since a NID contains such an
+//! address only when its rail is open.
+//!
 //! Each block is one message, and messages take turns over the rails. If a rail fails, its messages are sent again
 //! over the others: cut one while the programs run. Nothing else is necessary for that.
 
@@ -17,6 +21,7 @@ use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::BTreeMap;
 use std::error::Error;
+use std::io::stdin;
 use std::process::ExitCode;
 
 const USAGE: &str = "put_get store RAILS CLIENT | put_get client RAILS STORE [BLOCKS]";
@@ -73,6 +78,15 @@ fn open(rails: &str, peer: &str) -> Outcome<Link> {
     config.key = Some(blake3::derive_key("put_get example", key.as_bytes()));
     let mut fabric = Fabric::open(&config)?;
     fabric.open_bulk()?;
+    let mut line = String::new();
+    let peer = match peer {
+        "-" => {
+            println!("nids {}", fabric.local_nids());
+            stdin().read_line(&mut line)?;
+            line.trim()
+        }
+        peer => peer,
+    };
     let peer = fabric.peer(&peer.parse()?)?;
     Ok(Link { fabric, peer })
 }

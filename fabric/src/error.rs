@@ -69,6 +69,20 @@ pub enum OpenError {
         /// Whether a device may come later, or become ready.
         is_late: bool,
     },
+    /// None of the provider's devices can be told to be that of the rail's interface.
+    #[error(
+        "rail {nid}: {provider} offers the devices {devices}, and the kernel names none of them at this interface; \
+         show the provider one device only, by FI_EFA_IFACE, FI_CXI_DEVICE_NAME, FI_OPX_HFI_SELECT, PSM3_NIC, or \
+         HFI_UNIT for psm2"
+    )]
+    ManyDevices {
+        /// The rail.
+        nid: String,
+        /// The provider's name.
+        provider: &'static str,
+        /// The names of its devices.
+        devices: String,
+    },
     /// A net whose provider cannot choose a port.
     #[error(
         "rail {nid}: on net {net} the system chooses no port; leave the port out (7741), or give one"
@@ -257,6 +271,15 @@ pub enum PeerError {
         nid: String,
         /// "address", "port" or "port for beats (the next one)".
         lacks: &'static str,
+    },
+    /// A NID on a net whose provider has addresses of its own kind, without that address.
+    #[error(
+        "the NID {nid} cannot be sent to: on this net only its node knows its address; copy the NID from what \
+         \"muster rails\" prints there, or let the nodes meet through PMIx or by a net with IP addresses"
+    )]
+    NoName {
+        /// The NID.
+        nid: String,
     },
     /// The configured maximum of peers is reached.
     #[error("the limit of {limit} known peers is reached; raise peers_max, or forget some")]

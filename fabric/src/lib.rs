@@ -49,7 +49,6 @@
 
 #![forbid(unsafe_code)]
 
-mod beat_address;
 mod bucket;
 mod bulk;
 mod config;
@@ -58,6 +57,7 @@ mod fabric;
 mod fault;
 mod health;
 mod lane;
+mod lane_names;
 mod limits;
 mod liveness_connection;
 mod message;
@@ -86,9 +86,9 @@ pub use limits::{MESSAGES_MAX, PATTERNS_MAX, RULES_MAX};
 pub use liveness_connection::LivenessConnection;
 pub use message::{Arrival, Class, PutOptions, Question, Relayed, Route, Sent};
 pub use muster_provider::{
-    Address, BEAT_PORT_OFFSET, CallError, DefaultRails, Interface, Libfabric, LoadError, NIDS_MAX,
-    Net, NetKind, Nid, NidError, NidList, PORT_DEFAULT, RawEndpoint, TrafficClass, load,
-    load_before_fork, load_from, locality,
+    Address, BEAT_PORT_OFFSET, CallError, DefaultRails, EndpointName, Interface, Libfabric,
+    LoadError, NIDS_MAX, Net, NetKind, Nid, NidError, NidList, PORT_DEFAULT, RawEndpoint,
+    TrafficClass, load, load_before_fork, load_from, locality,
 };
 pub use peer_handle::PeerHandle;
 pub use policy::{NidPattern, Policy, Ranks, Rule, Subject};

@@ -10,9 +10,9 @@
 //! A NID that has the address of a rail of this node (`docker0` has 172.17.0.1 on every machine) makes no path,
 //! unless all of the peer's NIDs are like that.
 
-use crate::beat_address::Told;
 use crate::bulk::PeerBulk;
 use crate::health::{Health, RailLiveness};
+use crate::lane_names::Told;
 use crate::peer_handle::PeerHandle;
 use crate::policy::Ranks;
 use crate::relay::PeerRelay;
@@ -33,9 +33,9 @@ pub(crate) struct Path {
     /// The provider's addresses of the NID in each of the rail's datagram lanes, by class; none before the path is
     /// opened. Where the peer has to tell its address for beats, `told` has that one.
     pub(crate) addresses: Option<[u64; 2]>,
-    /// The peer's announcement of its address for beats.
+    /// The peer's announcement of the addresses of its other lanes.
     pub(crate) told: Option<Told>,
-    /// The own address for beats was announced to the peer.
+    /// The own addresses were announced to the peer.
     pub(crate) announced: bool,
     /// The same in the rail's bulk lane.
     pub(crate) bulk_address: Option<u64>,
@@ -83,9 +83,14 @@ impl Path {
         }
     }
 
+    /// Whether it is the path between this rail and this NID, at the provider's address in the NID.
+    pub(crate) fn is_same(&self, rail: usize, nid: &Nid) -> bool {
+        self.rail == rail && self.nid == *nid && self.nid.name == nid.name
+    }
+
     /// The address for beats that the peer has told.
     pub(crate) fn beat_address(&self) -> Option<u64> {
-        self.told?.address
+        self.told.as_ref()?.beats
     }
 }
 

@@ -16,8 +16,9 @@ use crate::relay::ENVELOPE_BYTES;
 use crate::stats::{Counters, UsageRate};
 use crate::view::{Credits, RailView};
 use muster_provider::{
-    Address, BEAT_PORT_OFFSET, CallError, Interface, LOW_LATENCY, Libfabric, Limits, NetKind, Nid,
-    RESCAN_SINCE, Subnet, has_provider, interface_of, offers, subnet_of,
+    Address, BEAT_PORT_OFFSET, CallError, EndpointName, Interface, LOW_LATENCY, Libfabric, Limits,
+    NetKind, Nid, RESCAN_SINCE, Subnet, has_provider, interface_of, offers, provider_device,
+    subnet_of,
     table::{self, Addressing, Row},
 };
 use rustix::io::Errno;
@@ -105,18 +106,17 @@ impl Rail {
         }
         let row = available(library, &table::datagram(nid.net.kind), nid, source)?;
         let beats = available(library, &[table::beats(row)], nid, source)?;
-        if nid.port == 0
-            && [row, beats]
-                .iter()
-                .any(|row| !matches!(row.addressing, Addressing::Ip | Addressing::Told))
-        {
+        if nid.port == 0 && matches!(row.addressing, Addressing::Local | Addressing::Named) {
             return Err(OpenError::PortNeeded {
                 nid: nid.to_string(),
                 net: nid.net.to_string(),
             });
         }
         let interface = interface_of(*source.ip());
-        if row.addressing == Addressing::Local && interface.is_none() {
+        if nid.net.kind.has_names() {
+            check_device(library, row, nid, source)?;
+        }
+        if matches!(row.addressing, Addressing::Local | Addressing::Named) && interface.is_none() {
             // No later step checks whether the address belongs to this node.
             return Err(OpenError::ForeignAddress {
                 nid: nid.to_string(),
@@ -125,12 +125,17 @@ impl Rail {
             });
         }
         let (lanes, bound) = Lanes::open(config, [row, beats], nid, source)?;
+        let provider = row.provider(library.version());
+        let refused = |reason| explain(library, nid, source, provider, reason);
         let credits_least = lanes.credits();
+        let name = match lanes.news.has_name() {
+            true => Some(lanes.news.name().map_err(refused)?),
+            false => None,
+        };
         Ok(Rail {
             nid: Nid {
-                address: Address::Ip(*bound.ip()),
-                port: bound.port(),
-                net: nid.net,
+                name,
+                ..Nid::of(bound, nid.net)
             },
             lanes,
             bulk: None,
@@ -153,7 +158,7 @@ impl Rail {
             counters: Counters::default(),
             interface,
             subnet: subnet_of(*bound.ip()),
-            provider: row.provider(library.version()),
+            provider,
         })
     }
 
@@ -364,26 +369,31 @@ impl Lanes {
         }
     }
 
-    /// Makes a peer's addresses known to the provider, for news and for beats; both or none. `None` means that the
-    /// provider is still resolving them. An address for beats that the peer has to tell is not among them.
-    pub(crate) fn insert(&mut self, to: [SocketAddrV4; 2]) -> Result<Option<[u64; 2]>, CallError> {
-        let Some(news) = self.news.insert(to[Class::News as usize])? else {
-            return Ok(None);
+    /// Makes a peer's addresses known to the provider, for news and for beats; both or none. With a name, news is sent
+    /// there. An address for beats that the peer has to tell is not among them.
+    pub(crate) fn insert(
+        &mut self,
+        to: [SocketAddrV4; 2],
+        name: Option<&EndpointName>,
+    ) -> Result<[u64; 2], CallError> {
+        let news = match name {
+            Some(name) if self.news.has_name() => self.news.insert_name(name)?,
+            _ => self.news.insert(to[Class::News as usize])?,
         };
-        if self.beats.is_told() {
-            return Ok(Some(by_class(news, UNTOLD)));
+        if self.beats.has_name() {
+            return Ok(by_class(news, UNTOLD));
         }
         let beats = self.beats.insert(to[Class::Beat as usize]);
-        if !matches!(beats, Ok(Some(_))) {
+        if beats.is_err() {
             self.news.remove(news);
         }
-        Ok(beats?.map(|beats| by_class(news, beats)))
+        Ok(by_class(news, beats?))
     }
 
     /// Removes the addresses that [`Lanes::insert`] returned.
     pub(crate) fn remove(&mut self, addresses: [u64; 2]) {
         self.news.remove(addresses[Class::News as usize]);
-        if !self.beats.is_told() {
+        if !self.beats.has_name() {
             self.beats.remove(addresses[Class::Beat as usize]);
         }
     }
@@ -394,7 +404,7 @@ impl Lanes {
         let addresses = path.addresses?;
         let told = path.beat_address().map(|address| (Class::Beat, address));
         match class {
-            Class::Beat if self.beats.is_told() => {
+            Class::Beat if self.beats.has_name() => {
                 told.or(Some((Class::News, addresses[Class::News as usize])))
             }
             class => Some((class, addresses[class as usize])),
@@ -412,9 +422,9 @@ pub(crate) fn by_class<T>(news: T, beats: T) -> [T; 2] {
 /// would connect to another process. A rail with a configured port is opened in any case; an occupied port then only
 /// costs it the liveness connection.
 fn is_liveness_free(nid: &Nid, bound: SocketAddrV4) -> bool {
-    let mut chosen = nid.clone();
-    (chosen.address, chosen.port) = (Address::Ip(*bound.ip()), bound.port());
-    let at = chosen.liveness_address().filter(|_| nid.port == 0);
+    let at = Nid::of(bound, nid.net)
+        .liveness_address()
+        .filter(|_| nid.port == 0);
     at.is_none_or(|at| std::net::TcpListener::bind(at).is_ok())
 }
 
@@ -508,13 +518,32 @@ fn available(
     }
 }
 
+/// Refuses a rail if it cannot be told which of the provider's devices belongs to its interface.
+fn check_device(
+    library: &Libfabric,
+    row: &'static Row,
+    nid: &Nid,
+    source: SocketAddrV4,
+) -> Result<(), OpenError> {
+    match provider_device(library, row, *source.ip()) {
+        Err(devices) if !devices.is_empty() => Err(OpenError::ManyDevices {
+            nid: nid.to_string(),
+            provider: row.provider(library.version()),
+            devices: devices.join(", "),
+        }),
+        // Without a device, opening the lane fails.
+        _ => Ok(()),
+    }
+}
+
 /// What the provider of a device lacks, as far as this machine shows it: a device, which may come later. An error means
 /// that libfabric lacks the provider.
 ///
 /// libfabric may show a provider only if it has a device (verbs of 1.17), so without one nothing is known of it.
 fn lacks(provider: &str, is_shown: bool, version: (u32, u32)) -> Result<String, String> {
     let (place, what) = match provider {
-        "psm2" => ("/dev/hfi1_0", "no Omni-Path driver (hfi1) has a device"),
+        "psm2" | "opx" => ("/dev/hfi1_0", "no Omni-Path driver (hfi1) has a device"),
+        "cxi" => ("/sys/class/cxi", "no Slingshot driver (cxi) has a device"),
         _ => ("/sys/class/infiniband", "no RDMA driver has a device"),
     };
     let names: Vec<String> = std::fs::read_dir(place)
@@ -523,7 +552,7 @@ fn lacks(provider: &str, is_shown: bool, version: (u32, u32)) -> Result<String, 
         .flatten()
         .map(|entry| entry.file_name().to_string_lossy().into_owned())
         .collect();
-    if !std::path::Path::new(place).exists() || names.is_empty() && provider != "psm2" {
+    if !std::path::Path::new(place).exists() || names.is_empty() && !place.starts_with("/dev") {
         return Ok(format!("{what}: {place} does not exist, or is empty"));
     }
     if !is_shown {

@@ -294,7 +294,8 @@ pub trait Transport {
     fn poll_beats(&mut self, now_us: u64, deliver: &mut dyn FnMut(Arrival<'_>)) -> bool;
 
     /// Descriptors that become readable when news has arrived; to be registered edge-triggered. They stay the same
-    /// until a rail is added or removed or the bulk lanes are opened. Beats do not signal them.
+    /// until a rail is added or removed or the bulk lanes are opened. Beats do not signal them, nor does news on rails
+    /// whose providers have no descriptors: [`next_timeout`](Transport::next_timeout) says when to poll these.
     fn wait_fds(&self) -> Vec<BorrowedFd<'_>>;
 
     /// Whether the next news would wake a wait on the descriptors. If not, poll first. Unread beats are no reason to

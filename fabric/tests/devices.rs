@@ -1,12 +1,12 @@
-//! Tests of verbs and psm with a provider for tests that behaves like theirs.
+//! Tests of verbs, psm and cxi with a provider for tests that behaves like theirs.
 //!
-//! The developers' machines have no such hardware, so `provider/device.c` replaces psm3, or verbs with ofi_rxm.
+//! The developers' machines have no such hardware, so `provider/device.c` replaces psm3, cxi, or verbs with ofi_rxm.
 //! It is compiled with the installed headers and loaded through FI_PROVIDER_PATH, in a process of its own. The
 //! errors of the real providers without a device are tested too.
 
 use crate::common::{Node, config, in_child, text};
 use muster_fabric::{
-    BULK_MESSAGE_MAX, Class, DropReason, ENVELOPE_BYTES, Fabric, FabricEvent, HealthState, NidList,
+    BULK_MESSAGE_MAX, Class, ENVELOPE_BYTES, Fabric, FabricEvent, HealthState, NidList,
     PORT_DEFAULT, PeerHandle, Route, Transport,
 };
 use std::path::{Path, PathBuf};
@@ -22,7 +22,10 @@ const DEVICES: &str = "MUSTER_TEST_DEVICES";
 const ROLE: &str = "MUSTER_TEST_PROVIDER";
 
 /// The providers that it can replace, and the names of their nets.
-const ROLES: [(&str, &str); 2] = [("psm3", "psm"), ("verbs", "o2ib")];
+const ROLES: [(&str, &str); 3] = [("verbs", "o2ib"), ("psm3", "psm"), ("cxi", "cxi")];
+
+/// Of these, the one with IP addresses. The faults of its devices are told apart by them.
+const VERBS: (&str, &str) = ROLES[0];
 
 /// How the provider answers a requested traffic class.
 const CLASS: &str = "MUSTER_TEST_CLASS";
@@ -32,9 +35,9 @@ fn with_devices(test: &str) -> bool {
     ROLES.iter().any(|role| with_device(test, *role, &[]))
 }
 
-/// The same only as psm3, which has addresses of its own kind.
+/// The same in the roles that have addresses of their own kind.
 fn with_names(test: &str) -> bool {
-    with_device(test, ROLES[0], &[])
+    ROLES[1..].iter().any(|role| with_device(test, *role, &[]))
 }
 
 /// The same in one role, with further variables.
@@ -81,6 +84,7 @@ fn rails(text: &str) -> String {
 fn provider() -> &'static str {
     match std::env::var(ROLE).unwrap().as_str() {
         "verbs" => "verbs;ofi_rxm",
+        "cxi" => "cxi",
         _ => "psm3",
     }
 }
@@ -89,11 +93,15 @@ fn open(text: &str) -> Node {
     Node::open(&rails(text))
 }
 
-/// The traffic classes of the endpoints at an address: those of the datagram lanes and of the bulk lane.
+/// The traffic classes of the first endpoints at an address: those of the datagram lanes and of the bulk lane.
 fn classes(address: &str) -> [Option<String>; 3] {
     let directory = std::env::var_os(DEVICES).unwrap();
+    let (address, first) = match std::env::var(ROLE).unwrap().as_str() {
+        "verbs" => (address, PORT_DEFAULT),
+        _ => ("127.0.0.1", 0),
+    };
     [0, 1, 2].map(|offset| {
-        let name = format!("{address}:{}.class", PORT_DEFAULT + offset);
+        let name = format!("{address}:{}.class", first + offset);
         std::fs::read_to_string(Path::new(&directory).join(name)).ok()
     })
 }
@@ -108,8 +116,7 @@ fn events(node: &mut Node, now_us: u64) -> Vec<FabricEvent> {
     std::iter::from_fn(|| node.fabric.poll_event()).collect()
 }
 
-/// Polls both nodes until messages of the first have reached the second on all its rails: its provider resolves
-/// addresses first, which does not block.
+/// Polls both nodes until messages of the first have reached the second on all its rails.
 fn meet(a: &mut Node, b: &mut Node, to_b: PeerHandle) {
     a.fabric.zero_stats();
     b.fabric.zero_stats();
@@ -130,7 +137,7 @@ fn meet(a: &mut Node, b: &mut Node, to_b: PeerHandle) {
     a.catch_up(0, b);
 }
 
-/// Registered buffers, delayed completions, and addresses that only the provider can resolve.
+/// Registered buffers, delayed completions, and addresses that only the provider knows.
 #[test]
 fn a_device_with_its_providers_requirements_carries_messages() {
     if !with_devices("a_device_with_its_providers_requirements_carries_messages") {
@@ -188,7 +195,7 @@ fn beat_as_datagram(a: &mut Node, to_b: PeerHandle, b: &mut Node) {
 #[test]
 fn beats_are_unreliable_datagrams_on_net_o2ud() {
     let test = "beats_are_unreliable_datagrams_on_net_o2ud";
-    if !with_device(test, ROLES[1], &[]) {
+    if !with_device(test, VERBS, &[]) {
         return;
     }
     let open = |rail: &str| {
@@ -297,9 +304,12 @@ fn a_rail_of_addresses_of_its_own_kind_needs_a_port() {
     if !with_names("a_rail_of_addresses_of_its_own_kind_needs_a_port") {
         return;
     }
-    let error = Fabric::open(&config("127.41.60.2:0@psm0")).unwrap_err();
-    let text = "rail 127.41.60.2:0@psm0: on net psm0 the system chooses no port; leave the port out \
-                (7741), or give one";
+    let rail = rails("127.41.60.2:0@n0");
+    let error = Fabric::open(&config(&rail)).unwrap_err();
+    let (_, net) = rail.split_once('@').unwrap();
+    let text = format!(
+        "rail {rail}: on net {net} the system chooses no port; leave the port out (7741), or give one"
+    );
     assert_eq!(error.to_string(), text);
 }
 
@@ -346,6 +356,7 @@ fn a_device_with_short_messages_is_refused_for_bulk() {
     let rail = rails("127.41.67.1@n0");
     let mut fabric = Fabric::open(&config(&rail)).unwrap();
     assert_eq!(fabric.mtu(), 2000 - ENVELOPE_BYTES);
+    let rail = fabric.local_nids();
     let text = format!(
         "rail {rail}: {} carries messages of up to 2000 bytes, and the bulk lane needs 16523; messages on it \
          must fit a datagram",
@@ -358,7 +369,11 @@ fn a_device_with_short_messages_is_refused_for_bulk() {
 /// send use another rail, and the device is used again when a probe succeeds.
 #[test]
 fn a_failed_device_is_avoided_at_once_and_tried_again() {
-    if !with_devices("a_failed_device_is_avoided_at_once_and_tried_again") {
+    if !with_device(
+        "a_failed_device_is_avoided_at_once_and_tried_again",
+        VERBS,
+        &[],
+    ) {
         return;
     }
     let mut a = open("127.41.62.1@n0,127.41.62.2@n1");
@@ -406,48 +421,62 @@ fn a_failed_device_is_avoided_at_once_and_tried_again() {
     );
 }
 
-/// A peer whose node does not answer the query for its address blocks no other peer, and is reached once its
-/// node answers.
+/// The NID of a rail contains the address of its lane of news. Those of its other lanes are announced, also to a peer
+/// to which nothing but a bulk message is sent. A process that has started again has other addresses.
 #[test]
-fn a_peer_whose_address_is_being_resolved_blocks_no_other() {
-    if !with_names("a_peer_whose_address_is_being_resolved_blocks_no_other") {
+fn addresses_that_only_a_node_knows_are_told_to_its_peers() {
+    if !with_names("addresses_that_only_a_node_knows_are_told_to_its_peers") {
         return;
     }
-    let mut a = Node::open("127.41.70.1@psm0");
-    let (mut b, mut c) = (
-        Node::open("127.41.71.1@psm0"),
-        Node::open("127.41.72.1@psm0"),
-    );
-    let file = down("127.41.71.1.unresolved");
-    std::fs::write(&file, "").unwrap();
-    let to_b = a.add_peer(&b);
-    let to_c = a.add_peer(&c);
-    meet(&mut a, &mut c, to_c);
-    let news = |a: &mut Node, to| a.fabric.send(1, to, Class::News, Route::Next, b"news");
-    assert_eq!(news(&mut a, to_b).dropped, Some(DropReason::NoPath));
-    assert_eq!(news(&mut a, to_c).dropped, None);
-    assert_eq!(text(&c.receive(1)), ["news"]);
-    std::fs::remove_file(&file).unwrap();
+    let open = |rail: &str| {
+        let mut fabric = Fabric::open(&config(&rails(rail))).unwrap();
+        fabric.open_bulk().unwrap();
+        Node::around(fabric)
+    };
+    let mut a = open("127.41.70.1@n0");
+    let mut b = open("127.41.71.1@n0");
+    let name_of = |node: &Node| node.nids().as_slice()[0].name.clone();
+    assert!(name_of(&a).is_some() && name_of(&a) != name_of(&b));
+    let (to_b, to_a) = (a.add_peer(&b), b.add_peer(&a));
+    let message = vec![7; BULK_MESSAGE_MAX];
+    let start = Instant::now();
+    let now_us = || start.elapsed().as_micros() as u64 + 1000;
+    a.fabric.send_bulk(now_us(), to_b, &message).unwrap();
+    let mut received = Vec::new();
+    while received.is_empty() {
+        a.drain(now_us(), &mut Vec::new());
+        b.drain(now_us(), &mut received);
+        assert!(start.elapsed() < DEADLINE);
+    }
+    assert!(received == [(0, message)], "{} messages", received.len());
+    beat_as_datagram(&mut a, to_b, &mut b);
+    beat_as_datagram(&mut b, to_a, &mut a);
+    let before = b.nids();
+    drop(b);
+    let mut b = open("127.41.71.1@n0");
+    assert_ne!(before, b.nids());
+    a.fabric.renew(to_b, &b.nids()).unwrap();
+    let to_a = b.add_peer(&a);
     meet(&mut a, &mut b, to_b);
+    beat_as_datagram(&mut a, to_b, &mut b);
+    beat_as_datagram(&mut b, to_a, &mut a);
 }
 
-/// A provider that refuses one interface of a peer does not prevent messages over another.
+/// A NID whose provider's address is not known does not prevent messages over another.
 #[test]
 fn a_peer_is_added_with_the_paths_that_can_be_opened() {
     if !with_names("a_peer_is_added_with_the_paths_that_can_be_opened") {
         return;
     }
-    let mut a = Node::open("127.41.74.1@psm0,127.41.74.2:0@udp0");
+    let mut a = Node::open(&rails("127.41.74.1@n0,127.41.74.2:0@udp0"));
     let mut b = Node::open("127.41.75.2:0@udp0");
-    std::fs::write(down("127.41.75.1.unknown"), "").unwrap();
-    let unknown: NidList = "127.41.75.1@psm0".parse().unwrap();
-    let start = Instant::now();
-    // The first answer is "not yet".
-    while let Ok(peer) = a.fabric.peer(&unknown) {
-        a.fabric.forget(peer);
-        assert!(start.elapsed() < DEADLINE, "the peer was not refused");
-        std::thread::yield_now();
-    }
+    let unknown: NidList = rails("127.41.75.1@n0").parse().unwrap();
+    let error = a.fabric.peer(&unknown).unwrap_err().to_string();
+    let expected = format!(
+        "the NID {unknown} cannot be sent to: on this net only its node knows its address; copy the NID from what \
+         \"muster rails\" prints there, or let the nodes meet through PMIx or by a net with IP addresses"
+    );
+    assert_eq!(error, expected);
     let both = format!("{unknown},{}", b.nids()).parse().unwrap();
     let to_b = a.fabric.peer(&both).unwrap();
     a.fabric.send(1, to_b, Class::News, Route::All, b"news");
@@ -458,7 +487,11 @@ fn a_peer_is_added_with_the_paths_that_can_be_opened() {
 /// host awake; each poll counts one error against its rail.
 #[test]
 fn a_device_that_cannot_be_polled_does_not_keep_the_host_awake() {
-    if !with_devices("a_device_that_cannot_be_polled_does_not_keep_the_host_awake") {
+    if !with_device(
+        "a_device_that_cannot_be_polled_does_not_keep_the_host_awake",
+        VERBS,
+        &[],
+    ) {
         return;
     }
     for fault in ["wait-fails", "event-unreadable"] {
@@ -486,7 +519,7 @@ fn a_device_that_cannot_be_polled_does_not_keep_the_host_awake() {
 /// RS-02: events about connections concern only the provider, and do not count against a rail.
 #[test]
 fn events_of_connections_are_ignored() {
-    if !with_devices("events_of_connections_are_ignored") {
+    if !with_device("events_of_connections_are_ignored", VERBS, &[]) {
         return;
     }
     let mut a = open("127.41.76.1@n0");
@@ -518,6 +551,9 @@ fn without_a_device_the_error_names_what_is_missing() {
         ("o2ib0", "verbs;ofi_rxm"),
         ("o2ud0", "verbs;ofi_rxm"),
         ("psm0", "psm"),
+        ("cxi0", "cxi"),
+        ("efa0", "efa"),
+        ("opx0", "opx"),
     ] {
         let rails = format!("127.41.66.1@{net}");
         let error = Fabric::open(&config(&rails)).unwrap_err().to_string();
@@ -533,6 +569,7 @@ fn without_a_device_the_error_names_what_is_missing() {
         let remedies = [
             "/sys/class/infiniband does not exist, or is empty",
             "/dev/hfi1_0 does not exist, or is empty",
+            "/sys/class/cxi does not exist, or is empty",
             "this libfabric was built without",
             "check that its link is up",
         ];

@@ -2,6 +2,7 @@
 
 mod default_rails;
 mod lanes;
+mod names;
 mod put_get;
 mod relay;
 mod verbs;

@@ -36,6 +36,15 @@ pub enum NidError {
         /// The text.
         nid: String,
     },
+    /// The text after the net is no address of a provider.
+    #[error(
+        "{nid:?} is no NID: what stands behind the net is not a provider's address in hexadecimal, or the net has no \
+         such addresses; copy the NID from what \"muster rails\" prints on its node"
+    )]
+    BadName {
+        /// The text.
+        nid: String,
+    },
     /// An IPv6 address.
     #[error("{nid:?} is an IPv6 address, which no net of this build can use; give an IPv4 address")]
     Ipv6 {

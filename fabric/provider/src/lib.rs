@@ -10,7 +10,7 @@
 //!
 //! Layers, from bottom to top; a module uses only modules that are listed before it:
 //!
-//! - `limits`, `net_kind`: numbers and names that all others use
+//! - `limits`, `net_kind`, `endpoint_name`: numbers, names and addresses that all others use
 //! - `error`: what is wrong with a NID, and a failed call of libfabric
 //! - `net`, `nid`: names of networks and interfaces, as text
 //! - `libfabric`: the library, its providers, and lanes; all `unsafe` code
@@ -21,6 +21,7 @@
 #![deny(unsafe_code)]
 
 mod choice;
+mod endpoint_name;
 mod error;
 #[allow(unsafe_code)]
 mod libfabric;
@@ -34,11 +35,12 @@ mod raw_endpoint;
 mod speeds;
 
 pub use choice::DefaultRails;
+pub use endpoint_name::EndpointName;
 pub use error::{CallError, NidError};
 pub use libfabric::{
     Done, Interface, LOW_LATENCY, Lane, Libfabric, Limits, Posted, RESCAN_SINCE, Refused, Subnet,
-    TrafficClass, has_provider, interface_of, load, load_before_fork, load_from, offers, subnet_of,
-    table, waiting,
+    TrafficClass, has_provider, interface_of, load, load_before_fork, load_from, offers,
+    provider_device, subnet_of, table, waiting,
 };
 pub use libfabric_sys::LoadError;
 pub use limits::NIDS_MAX;

@@ -9,24 +9,34 @@ pub enum NetKind {
     Tcp,
     /// InfiniBand or RoCE through verbs.
     O2ib,
-    /// Omni-Path or InfiniPath through PSM: experimental, untested on hardware. By the provider's sources, a send to a
-    /// node that has vanished waits up to 5 s for it, and then ends the process.
+    /// Omni-Path or InfiniPath through PSM: experimental, untested on hardware. A send to a node that has
+    /// vanished waits for it, and then ends the process: after 10 s in psm3, as seen over IP interfaces, and 5 s in
+    /// psm2, by its sources.
     Psm,
     /// Shared memory within a node.
     Shm,
     /// InfiniBand or RoCE through verbs, with heartbeats as unreliable datagrams.
     O2ud,
+    /// Slingshot: experimental, untested on hardware.
+    Cxi,
+    /// The Elastic Fabric Adapter: experimental, untested on hardware.
+    Efa,
+    /// Omni-Path without PSM: experimental, untested on hardware.
+    Opx,
 }
 
 impl NetKind {
     /// All kinds, in the order in which messages list them. A kind's index is its number on the wire.
-    pub const ALL: [NetKind; 6] = [
+    pub const ALL: [NetKind; 9] = [
         NetKind::Udp,
         NetKind::Tcp,
         NetKind::O2ib,
         NetKind::Psm,
         NetKind::Shm,
         NetKind::O2ud,
+        NetKind::Cxi,
+        NetKind::Efa,
+        NetKind::Opx,
     ];
 
     /// Whether rails of both kinds use the same kind of device. A device carries one rail of each kind of device: an
@@ -36,9 +46,11 @@ impl NetKind {
         let device = |kind| match kind {
             NetKind::Udp | NetKind::Tcp => 0,
             NetKind::O2ib | NetKind::O2ud => 1,
-            NetKind::Psm => 2,
+            NetKind::Psm | NetKind::Opx => 2,
             // Shared memory uses the address of an interface only as its name.
             NetKind::Shm => 3,
+            NetKind::Cxi => 4,
+            NetKind::Efa => 5,
         };
         device(self) == device(other)
     }
@@ -46,7 +58,16 @@ impl NetKind {
     /// Whether the provider drives a device, which may fail and reports errors on an event queue.
     #[must_use]
     pub fn has_device(self) -> bool {
-        matches!(self, NetKind::O2ib | NetKind::Psm | NetKind::O2ud)
+        !matches!(self, NetKind::Udp | NetKind::Tcp | NetKind::Shm)
+    }
+
+    /// Whether the provider has addresses of its own kind, which only the node of an endpoint knows.
+    #[must_use]
+    pub fn has_names(self) -> bool {
+        matches!(
+            self,
+            NetKind::Psm | NetKind::Cxi | NetKind::Efa | NetKind::Opx
+        )
     }
 
     /// Whether a connection that broke while its link was down stays broken when the link is up again: verbs reports
@@ -68,6 +89,9 @@ impl NetKind {
             NetKind::Psm => "psm",
             NetKind::Shm => "shm",
             NetKind::O2ud => "o2ud",
+            NetKind::Cxi => "cxi",
+            NetKind::Efa => "efa",
+            NetKind::Opx => "opx",
         }
     }
 

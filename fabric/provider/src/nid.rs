@@ -9,13 +9,20 @@
 //! contains only P. On udp nets the same numbers are used as TCP ports: P for the bulk lane, P+1 for the liveness
 //! connection. On other nets the bulk lane has P+2, and the liveness connection TCP port P+3.
 //!
+//! On nets whose providers have addresses of their own kind (`cxi`, `efa`, `opx`, `psm`), the IP address and the port
+//! only identify the interface. Messages are sent to the provider's address, which follows the net in hexadecimal:
+//! `192.0.2.7@cxi0/0a00001f`. Only the node itself knows it, and it changes each time the rail is opened.
+//!
 //! The text form is also the wire form: members exchange what [`NidList`] displays, and it parses to an equal list.
 
+use crate::endpoint_name::EndpointName;
 use crate::error::NidError;
 use crate::limits::NIDS_MAX;
 use crate::net::Net;
 use crate::net_kind::NetKind;
+use std::cmp::Ordering;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::str::FromStr;
 
@@ -39,7 +46,10 @@ pub enum Address {
 }
 
 /// The name of one network interface on one net.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+///
+/// NIDs are compared without the provider's address: they are equal if they name the same interface, whatever address
+/// its rail has had since it was opened last.
+#[derive(Debug, Clone)]
 pub struct Nid {
     /// Address, or the name of a local interface.
     pub address: Address,
@@ -47,9 +57,27 @@ pub struct Nid {
     pub port: u16,
     /// The net that the interface is on.
     pub net: Net,
+    /// The provider's address, on nets whose addresses are of its own kind; none if it is not known.
+    pub name: Option<EndpointName>,
 }
 
 impl Nid {
+    /// A NID with an IP address, without an address of the provider.
+    #[must_use]
+    pub fn of(address: SocketAddrV4, net: Net) -> Nid {
+        Nid {
+            address: Address::Ip(*address.ip()),
+            port: address.port(),
+            net,
+            name: None,
+        }
+    }
+
+    /// What NIDs are compared by.
+    fn key(&self) -> (&Address, u16, Net) {
+        (&self.address, self.port, self.net)
+    }
+
     /// The address to send to, if this NID holds one.
     #[must_use]
     pub fn socket_address(&self) -> Option<SocketAddrV4> {
@@ -88,18 +116,43 @@ impl Nid {
     }
 
     /// The TCP address of its liveness connection. The port is the port for beats on udp nets, and the port after
-    /// that of the bulk lane on other nets with IP addresses. None on nets without IP addresses (psm) or within one
-    /// machine (shm).
+    /// that of the bulk lane on other nets. None within one machine (shm).
     #[must_use]
     pub fn liveness_address(&self) -> Option<SocketAddrV4> {
         let offset = match self.net.kind {
             NetKind::Udp => 0,
-            NetKind::Tcp | NetKind::O2ib | NetKind::O2ud => 2,
-            NetKind::Psm | NetKind::Shm => return None,
+            NetKind::Shm => return None,
+            _ => 2,
         };
         let address = self.socket_address()?;
         let port = self.beat_port()?.checked_add(offset)?;
         Some(SocketAddrV4::new(*address.ip(), port))
+    }
+}
+
+impl PartialEq for Nid {
+    fn eq(&self, other: &Nid) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl Eq for Nid {}
+
+impl PartialOrd for Nid {
+    fn partial_cmp(&self, other: &Nid) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Nid {
+    fn cmp(&self, other: &Nid) -> Ordering {
+        self.key().cmp(&other.key())
+    }
+}
+
+impl Hash for Nid {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.key().hash(state);
     }
 }
 
@@ -112,7 +165,8 @@ impl fmt::Display for Nid {
         if self.port != PORT_DEFAULT {
             write!(f, ":{}", self.port)?;
         }
-        write!(f, "@{}", self.net)
+        write!(f, "@{}", self.net)?;
+        self.name.iter().try_for_each(|name| write!(f, "/{name}"))
     }
 }
 
@@ -135,10 +189,21 @@ impl FromStr for Nid {
             ),
         };
         let address = parse_address(address).ok_or_else(|| NidError::BadAddress { nid: nid() })?;
+        let (net, name) = match net.split_once('/') {
+            None => (net, None),
+            Some((net, name)) => (net, Some(name)),
+        };
+        let net: Net = net.parse()?;
+        let read = |name| EndpointName::parse(name).filter(|_| net.kind.has_names());
+        let name = match name.map(read) {
+            Some(None) => return Err(NidError::BadName { nid: nid() }),
+            name => name.flatten(),
+        };
         Ok(Nid {
             address,
             port,
-            net: net.parse()?,
+            net,
+            name,
         })
     }
 }
@@ -161,10 +226,17 @@ fn parse_address(text: &str) -> Option<Address> {
 }
 
 /// The NIDs of one node, in order of preference: at least one, at most [`NIDS_MAX`], each once.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+///
+/// Lists are compared with the providers' addresses: a node whose rail was opened again has another list.
+#[derive(Debug, Clone)]
 pub struct NidList(Vec<Nid>);
 
 impl NidList {
+    /// What lists are compared by.
+    fn key(&self) -> impl Iterator<Item = (&Nid, Option<&EndpointName>)> {
+        self.0.iter().map(|nid| (nid, nid.name.as_ref()))
+    }
+
     /// Makes a list.
     ///
     /// # Errors
@@ -195,6 +267,26 @@ impl NidList {
     /// The NIDs, in order.
     pub fn iter(&self) -> std::slice::Iter<'_, Nid> {
         self.0.iter()
+    }
+}
+
+impl PartialEq for NidList {
+    fn eq(&self, other: &NidList) -> bool {
+        self.key().eq(other.key())
+    }
+}
+
+impl Eq for NidList {}
+
+impl PartialOrd for NidList {
+    fn partial_cmp(&self, other: &NidList) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for NidList {
+    fn cmp(&self, other: &NidList) -> Ordering {
+        self.key().cmp(other.key())
     }
 }
 

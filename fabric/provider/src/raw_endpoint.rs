@@ -37,9 +37,8 @@ impl RawEndpoint {
             Lane::open(&library, row, any, limits)?,
             Lane::open(&library, row, any, limits)?,
         ];
-        let unknown = || library.error("fi_av_insert", libc::EINVAL.into());
-        let to_far = near.insert(far.local_address()?)?.ok_or_else(unknown)?;
-        let to_near = far.insert(near.local_address()?)?.ok_or_else(unknown)?;
+        let to_far = near.insert(far.local_address()?)?;
+        let to_near = far.insert(near.local_address()?)?;
         let end = |lane, to| RawEndpoint { lane, to };
         Ok([end(near, to_far), end(far, to_near)])
     }

@@ -19,7 +19,7 @@ use crate::rail::{self, Rail};
 use crate::relay::is_envelope;
 use crate::stats::DropReason;
 use crate::transport::FabricEvent;
-use muster_provider::{Address, CallError, Done, Nid};
+use muster_provider::{CallError, Done, Nid};
 
 /// The maximum of completions of one bulk lane that one poll handles.
 const POLL_BUDGET: usize = 32;
@@ -254,11 +254,7 @@ impl Fabric {
         let is_own = |to| own == Some(to);
         let opened = Frame::open(key, is_own, lane.message(slot, length));
         let proven = opened.and_then(|(frame, bytes)| {
-            let from = Nid {
-                address: Address::Ip(*frame.sender.ip()),
-                port: frame.sender.port(),
-                net: rail.nid.net,
-            };
+            let from = Nid::of(frame.sender, rail.nid.net);
             let handle = *self.owners.get(&from)?;
             let has_room = self.has_room_for(handle, &frame);
             has_room.then_some((handle, from, frame, bytes))

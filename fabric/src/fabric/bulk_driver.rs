@@ -223,6 +223,7 @@ impl Fabric {
         urgent: bool,
         choice: Choice,
     ) -> bool {
+        self.ask_bulk_name(now_us, handle, usize::from(choice.path));
         let Some(peer) = self.peers.get_mut(handle) else {
             return false;
         };
@@ -481,11 +482,14 @@ pub(super) fn post_message(
     let address = match path.bulk_address {
         Some(address) => address,
         None => {
-            let to = path.nid.bulk_address().ok_or((DropReason::NoPath, None))?;
-            let inserted = lane.insert(to);
+            let inserted = if lane.has_name() {
+                let name = path.told.as_ref().and_then(|told| told.bulk.as_ref());
+                // An address that the peer has not told yet is "try again".
+                lane.insert_name(name.ok_or((DropReason::RailBusy, None))?)
+            } else {
+                lane.insert(path.nid.bulk_address().ok_or((DropReason::NoPath, None))?)
+            };
             let inserted = inserted.map_err(|e| (DropReason::ProviderError, Some(e)))?;
-            // An address that is not resolved yet is "try again".
-            let inserted = inserted.ok_or((DropReason::RailBusy, None))?;
             *path.bulk_address.insert(inserted)
         }
     };

@@ -5,13 +5,13 @@
 //! to them, `send` outgoing messages, `receive` incoming ones, `relay` messages through other members, `bulk` and its
 //! neighbours bulk messages, and `show` the views. The crate page has the order of calls.
 
-mod beat_address;
 mod bulk;
 mod bulk_driver;
 mod bulk_route;
 #[cfg(test)]
 mod bulk_tests;
 mod closer;
+mod lane_names;
 mod opener;
 mod paths;
 mod receive;
@@ -57,6 +57,9 @@ const EVENTS_MAX: usize = 4096;
 /// The maximum of polls in a row that end with more to read before rails are judged all the same. By then, messages
 /// that were unread when a silence began have been read.
 const UNJUDGED_MAX: u32 = 16;
+
+/// The longest time between two polls of rails whose providers have no descriptors.
+const UNSIGNALLED_US: u64 = 5_000;
 
 /// Open rails, and the peers that they lead to.
 #[derive(Debug)]
@@ -469,7 +472,10 @@ impl Transport for Fabric {
         let late = peers
             .filter_map(|peer| peer.rail_liveness.next_request_at())
             .min();
-        [self.bulk_timeout(), held, late, self.stale_probes.due_us()]
+        let wakes = self.open_rails().all(|(_, rail)| rail.lanes.news.wakes());
+        let unsignalled = (!wakes).then_some(self.now_us + UNSIGNALLED_US);
+        let stale = self.stale_probes.due_us();
+        [self.bulk_timeout(), held, late, stale, unsignalled]
             .into_iter()
             .flatten()
             .min()

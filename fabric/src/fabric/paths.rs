@@ -54,10 +54,7 @@ impl Fabric {
         let fresh = self.match_paths(Vec::new(), nids);
         let known = self.peers.get_mut(handle).expect("just seen");
         let (old_nids, old) = (known.nids.clone(), std::mem::take(&mut known.paths));
-        let is_new = |path: &Path| {
-            !old.iter()
-                .any(|one| one.rail == path.rail && one.nid == path.nid)
-        };
+        let is_new = |path: &Path| !old.iter().any(|one| one.is_same(path.rail, &path.nid));
         let fresh = fresh.into_iter().filter(is_new).collect();
         let opened = self.open_home(fresh, nids);
         let opened = match opened {
@@ -185,8 +182,8 @@ impl Fabric {
         let mut paths = Vec::with_capacity(pairs.len());
         for pair in pairs {
             let nid = &nids.as_slice()[usize::from(pair.remote)];
-            let same = |path: &Path| path.rail == pair.rail && path.nid == *nid;
-            let mut path = match old.iter().position(same) {
+            let is_same = |path: &Path| path.is_same(pair.rail, nid);
+            let mut path = match old.iter().position(is_same) {
                 Some(index) => old.swap_remove(index),
                 None => self.new_path(&pair, nid),
             };
@@ -229,10 +226,12 @@ impl Fabric {
             let (rail, nid) = (paths[index].rail, &paths[index].nid);
             match self.open_address(rail, nid) {
                 Ok(addresses) => {
-                    paths[index].addresses = addresses;
+                    paths[index].addresses = Some(addresses);
                     taken = true;
                 }
-                Err(error @ PeerError::Provider { .. }) => refused = Some(error),
+                Err(error @ (PeerError::Provider { .. } | PeerError::NoName { .. })) => {
+                    refused = Some(error);
+                }
                 Err(error) => {
                     self.close_paths(paths);
                     return Err((error, Vec::new()));
@@ -248,12 +247,8 @@ impl Fabric {
         }
     }
 
-    /// The addresses of a NID in both lanes of a rail; none while the provider resolves them.
-    pub(super) fn open_address(
-        &mut self,
-        rail: usize,
-        nid: &Nid,
-    ) -> Result<Option<[u64; 2]>, PeerError> {
+    /// The addresses of a NID in both lanes of a rail.
+    pub(super) fn open_address(&mut self, rail: usize, nid: &Nid) -> Result<[u64; 2], PeerError> {
         let lacking = |lacks| PeerError::NoDestination {
             nid: nid.to_string(),
             lacks,
@@ -272,7 +267,14 @@ impl Fabric {
         let rail = self.rails[rail]
             .as_mut()
             .ok_or_else(|| lacking("open rail"))?;
-        let addresses = rail.lanes.insert(rail::by_class(news, beats));
+        if rail.lanes.news.has_name() && nid.name.is_none() {
+            return Err(PeerError::NoName {
+                nid: nid.to_string(),
+            });
+        }
+        let addresses = rail
+            .lanes
+            .insert(rail::by_class(news, beats), nid.name.as_ref());
         addresses.map_err(refused)
     }
 

@@ -1,9 +1,9 @@
 //! Incoming messages, and what their arrival or absence shows about the rails.
 
 use super::Fabric;
-use crate::beat_address::is_announcement;
 use crate::health::{Finding, LivenessChange, Outcome, PAIRS_MAX, PairReport, infer, local_faults};
 use crate::lane::own;
+use crate::lane_names::is_announcement;
 use crate::liveness_connection::{LivenessObserver, QUEUE_CHECK_US};
 use crate::message::{Arrival, Class};
 use crate::peer::{Path, Peer};
@@ -43,6 +43,12 @@ impl Fabric {
         self.more = false;
         for rail in 0..self.rails.len() {
             self.more |= self.poll_lane(now_us, rail, Class::Beat, deliver);
+            if self.rails[rail]
+                .as_ref()
+                .is_some_and(|rail| !rail.lanes.news.wakes())
+            {
+                self.more |= self.poll_lane(now_us, rail, Class::News, deliver);
+            }
         }
         self.update_speeds(now_us);
         // The timer may have been for one of these.

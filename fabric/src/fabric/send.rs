@@ -2,9 +2,9 @@
 
 use super::Fabric;
 use super::receive::RECEIVE_FAILING;
-use crate::beat_address::is_announcement;
 use crate::health::{Blame, HealthChange, HealthConfig, Outcome};
 use crate::lane::{SendTag, drop_reason};
+use crate::lane_names::is_announcement;
 use crate::message::{Class, Route};
 use crate::peer::{Path, Peer};
 use crate::peer_handle::PeerHandle;
@@ -209,7 +209,7 @@ impl Fabric {
         if let Some(peer) = self.peers.get_mut(handle) {
             let path = &mut peer.paths[index];
             match opened {
-                Ok(addresses) => path.addresses = addresses,
+                Ok(addresses) => path.addresses = Some(addresses),
                 Err(_) => _ = path.health.tell(now_us, Outcome::ConnectError, &health),
             }
         }

@@ -18,8 +18,8 @@
 
 use crate::bulk::{Key, is_same};
 use crate::stats::DropReason;
-use muster_provider::{Address, Net, NetKind, Nid};
-use std::net::Ipv4Addr;
+use muster_provider::{Net, NetKind, Nid};
+use std::net::{Ipv4Addr, SocketAddrV4};
 
 /// No text and no frame of members begins with these bytes.
 const MARK: [u8; 4] = *b"\xf5MR3";
@@ -142,14 +142,12 @@ pub(crate) fn read_nid(bytes: &[u8]) -> Option<Nid> {
     let &[kind, n0, n1, p0, p1, a, b, c, d] = bytes else {
         return None;
     };
-    Some(Nid {
-        address: Address::Ip(Ipv4Addr::new(a, b, c, d)),
-        port: u16::from_le_bytes([p0, p1]),
-        net: Net {
-            kind: *NetKind::ALL.get(usize::from(kind))?,
-            number: u16::from_le_bytes([n0, n1]),
-        },
-    })
+    let address = SocketAddrV4::new(Ipv4Addr::new(a, b, c, d), u16::from_le_bytes([p0, p1]));
+    let net = Net {
+        kind: *NetKind::ALL.get(usize::from(kind))?,
+        number: u16::from_le_bytes([n0, n1]),
+    };
+    Some(Nid::of(address, net))
 }
 
 /// The member that a NID belongs to, as far as this node knows.

@@ -1,26 +1,31 @@
 /* A libfabric provider for tests, which behaves like one that drives a device.
  *
- * It is loaded through FI_PROVIDER_PATH, and replaces psm3 or, with MUSTER_TEST_PROVIDER=verbs, verbs together with
- * ofi_rxm, the layer above it. Compiled with -DUD, it replaces verbs' unreliable datagrams, which require 40 bytes
- * in front of every message (FI_MSG_PREFIX), have no descriptor to wait for, and have another address each time an
- * endpoint is opened, which only fi_getname tells. Like device providers, it requires
- * every buffer to be registered (FI_MR_LOCAL) and an event queue on every endpoint, does not support fi_inject,
- * completes sends later, and reports when its device fails. As psm3, it has addresses of its own kind that only it
- * can resolve (fi_getinfo with node and service); as verbs, it uses IP addresses. It sends messages over UDP.
+ * It is loaded through FI_PROVIDER_PATH, and replaces the provider that MUSTER_TEST_PROVIDER names: verbs together
+ * with ofi_rxm, the layer above it, psm3 (the default), or cxi. Compiled with -DUD, it replaces verbs' unreliable
+ * datagrams, which require 40 bytes in front of every message (FI_MSG_PREFIX), have no descriptor to wait for, and
+ * have another address each time an endpoint is opened, which only fi_getname tells. Like device providers, it
+ * requires an event queue on every endpoint, does not support fi_inject, completes sends later, and reports when its
+ * device fails. It sends messages over UDP.
+ *
+ * As verbs, it uses IP addresses. As psm3 and as cxi, it has addresses of its own kind, and chooses one each time an
+ * endpoint is opened; only fi_getname tells it. It refuses a query with a node and a service, which mean something
+ * else for each of these providers. As cxi, it has no descriptor to wait for, and requires FI_MR_ENDPOINT and no
+ * registration (fi_cxi(7)); otherwise it requires every buffer to be registered (FI_MR_LOCAL).
  *
  * Files in the directory MUSTER_TEST_DEVICES control the device of an address:
  * ADDRESS                   the device is down: sends in progress fail, and it receives nothing
  * ADDRESS.wait-fails        fi_trywait fails
  * ADDRESS.event-unreadable  there is an event that cannot be read
- * ADDRESS.unresolved        a query for this address blocks while the file exists
- * ADDRESS.unknown           a query for this address fails
  * ADDRESS.shut              there is one event of a connection that has ended
  *
  * The first message to a peer causes an event of a new connection. When the events of new and ended connections are
  * read, the provider creates ADDRESS.connected and ADDRESS.shutdown. The longest message is MUSTER_TEST_MESSAGE_MAX
  * bytes, if that variable is set.
  *
- * The traffic class of an endpoint is written to ADDRESS:PORT.class. If a class is requested, the provider by
+ * With addresses of its own kind, all endpoints of a process have the same device, whose ADDRESS is 127.0.0.1.
+ *
+ * The traffic class of an endpoint is written to ADDRESS:PORT.class, or with addresses of its own kind to
+ * 127.0.0.1:N.class for the endpoint N of the process, from 0. If a class is requested, the provider by
  * default reports none. With MUSTER_TEST_CLASS=honour it reports that it uses the class; with map, that it uses best
  * effort; with refuse it offers no endpoint, and with refuse-open it fails to open one.
  */
@@ -52,7 +57,7 @@
 #else
 #define PREFIX 0
 #define MESSAGE_MAX 65000
-#define FORMAT FI_ADDR_PSMX3
+#define FORMAT (is_cxi ? FI_ADDR_CXI : FI_ADDR_PSMX3)
 #endif
 
 static const size_t prefix = PREFIX;
@@ -61,8 +66,14 @@ static const size_t prefix = PREFIX;
 struct address { uint32_t mark, ip; uint16_t port; uint16_t pad[11]; };
 #define MARK 0x4d535431
 
-/* Whether this replaces verbs and ofi_rxm, or else psm3. */
-static int is_verbs;
+/* What this replaces: verbs and ofi_rxm, cxi, or else psm3. */
+static int is_verbs, is_cxi;
+
+/* Whether it has addresses of its own kind. */
+static int has_names(void)
+{
+	return !is_verbs && !PREFIX;
+}
 
 static int has_class(const char *how)
 {
@@ -206,6 +217,8 @@ static int is_registered(const void *buffer, size_t length, void *desc)
 	const struct mr *mr = desc;
 	const char *start = buffer;
 
+	if (is_cxi)
+		return !mr;
 	return mr && start >= mr->start && start + length <= mr->start + mr->length;
 }
 
@@ -480,7 +493,7 @@ static int cq_open(struct fid_domain *domain, struct fi_cq_attr *attr, struct fi
 	(void)domain;
 	if (!cq)
 		return -FI_ENOMEM;
-	if (PREFIX && attr->wait_obj != FI_WAIT_NONE) {
+	if ((PREFIX || is_cxi) && attr->wait_obj != FI_WAIT_NONE) {
 		free(cq);
 		return -FI_ENOSYS;
 	}
@@ -611,8 +624,6 @@ static int ep_getname(struct fid *fid, void *out, size_t *length)
 	struct sockaddr_in name;
 	socklen_t is = sizeof name;
 
-	if (!is_verbs && !PREFIX)
-		return -FI_ENOSYS;
 	if (*length < address_length())
 		return -FI_ETOOSMALL;
 	if (getsockname(((struct ep *)fid)->socket, (struct sockaddr *)&name, &is))
@@ -633,13 +644,15 @@ static struct fi_ops_cm cm_ops = { .size = sizeof(struct fi_ops_cm), .getname = 
 static void note_class(const struct address *own, uint32_t tclass)
 {
 	char path[4096], text[INET_ADDRSTRLEN];
+	static unsigned endpoints;
 	struct in_addr ip = { own->ip };
 	const char *directory = getenv("MUSTER_TEST_DEVICES");
 	FILE *file;
 
 	if (!directory || !inet_ntop(AF_INET, &ip, text, sizeof text))
 		return;
-	snprintf(path, sizeof path, "%s/%s:%u.class", directory, text, ntohs(own->port));
+	snprintf(path, sizeof path, "%s/%s:%u.class", directory, text,
+		 has_names() ? endpoints++ : ntohs(own->port));
 	file = fopen(path, "w");
 	if (file) {
 		fprintf(file, "%#x", tclass);
@@ -659,7 +672,10 @@ static int endpoint(struct fid_domain *domain, struct fi_info *info, struct fid_
 	if (!ep)
 		return -FI_ENOMEM;
 	ep->socket = -1;
-	read_address(info->src_addr, &ep->own);
+	if (has_names())
+		ep->own = (struct address){ MARK, htonl(INADDR_LOOPBACK), 0, { 0 } };
+	else
+		read_address(info->src_addr, &ep->own);
 	note_class(&ep->own, info->tx_attr->tclass);
 	ep->ep.fid = (struct fid){ FI_CLASS_EP, context, &ep_fi_ops };
 	ep->ep.msg = &msg_ops;
@@ -739,25 +755,12 @@ static void *find(const char *node, const char *service)
 	return address;
 }
 
-/* Like psm3's name server on another node: it may not answer, and the query then blocks. */
-static void *find_peer(const char *node, const char *service)
-{
-	struct address *address = find(node, service);
-
-	while (address && has_file(address, ".unresolved"))
-		usleep(1000);
-	if (address && has_file(address, ".unknown")) {
-		free(address);
-		return NULL;
-	}
-	return address;
-}
-
 static int getinfo(uint32_t version, const char *node, const char *service, uint64_t flags,
 		   const struct fi_info *hints, struct fi_info **out)
 {
 	const char *longest = getenv("MUSTER_TEST_MESSAGE_MAX");
 	uint32_t tclass = hints && hints->tx_attr ? hints->tx_attr->tclass : 0;
+	int mode = is_cxi ? FI_MR_ENDPOINT : FI_MR_LOCAL;
 	struct fi_info *info;
 
 	(void)version;
@@ -767,7 +770,9 @@ static int getinfo(uint32_t version, const char *node, const char *service, uint
 		return -FI_ENODATA;
 	if (PREFIX && !(hints && hints->mode & FI_MSG_PREFIX))
 		return -FI_ENODATA;
-	if (hints && hints->domain_attr && !(hints->domain_attr->mr_mode & FI_MR_LOCAL))
+	if (hints && hints->domain_attr && !(hints->domain_attr->mr_mode & mode))
+		return -FI_ENODATA;
+	if (has_names() && (node || service))
 		return -FI_ENODATA;
 	/* A query for another provider below ofi_rxm is not for this one. */
 	if (is_verbs && (!hints || !hints->fabric_attr || !hints->fabric_attr->prov_name ||
@@ -787,9 +792,6 @@ static int getinfo(uint32_t version, const char *node, const char *service, uint
 	if (node && flags & FI_SOURCE) {
 		info->src_addr = write_address(find(node, service));
 		info->src_addrlen = address_length();
-	} else if (node) {
-		info->dest_addr = write_address(find_peer(node, service));
-		info->dest_addrlen = address_length();
 	}
 	info->ep_attr->type = PREFIX ? FI_EP_DGRAM : FI_EP_RDM;
 	info->ep_attr->max_msg_size = longest ? strtoul(longest, NULL, 10) : MESSAGE_MAX;
@@ -800,7 +802,7 @@ static int getinfo(uint32_t version, const char *node, const char *service, uint
 		info->tx_attr->tclass = FI_TC_BEST_EFFORT;
 	info->rx_attr->size = QUEUE;
 	info->domain_attr->name = strdup("device0");
-	info->domain_attr->mr_mode = FI_MR_LOCAL;
+	info->domain_attr->mr_mode = mode;
 	info->domain_attr->threading = FI_THREAD_SAFE;
 	info->fabric_attr->name = strdup("device");
 	/* libfabric appends the layer's name. */
@@ -828,6 +830,9 @@ __attribute__((visibility("default"))) struct fi_provider *fi_prov_ini(void)
 	const char *role = getenv("MUSTER_TEST_PROVIDER");
 
 	is_verbs = role && !strcmp(role, "verbs") && !PREFIX;
+	is_cxi = role && !strcmp(role, "cxi");
+	if (is_cxi)
+		provider.name = "cxi";
 	if (is_verbs)
 		provider.name = "ofi_rxm";
 	if (PREFIX)

@@ -54,7 +54,7 @@ pub(super) struct Args {
     seeds: Vec<String>,
     /// The hosts of the job, as in n[1-4],x7.
     ///
-    /// The agents there are joined, at the port and on the net of the first rail.
+    /// The agents there are joined, at the port and on the net of the first rail (not cxi, efa, opx).
     #[arg(long, value_name = "LIST", env = "MUSTER_HOSTS")]
     hosts: Option<String>,
     /// The zones of the job: auto, off, a number of nodes, file:PATH, pattern:PATTERN or topology:PATH.
@@ -241,7 +241,7 @@ impl Args {
             }
         }
         if let Some(hosts) = &self.hosts {
-            let first = rails.rails.first().map(|entry| &entry.nid);
+            let first = rails.rail_of_hosts();
             match &zones {
                 Some(zones) => contacts.extend(zones.hosts(&name, first, port)?),
                 None => seeds.extend(seeds_of_hosts(hosts, first, port)?),
@@ -268,7 +268,7 @@ impl Args {
         });
         if let (Some(gossip), Some(hosts), []) = (&mut gossip, &self.hosts, &self.participants[..])
         {
-            let first = rails.rails.first().map(|entry| &entry.nid);
+            let first = rails.rail_of_hosts();
             gossip.participants = participants_of_hosts(hosts, first, port)?;
         }
         // An agent whose address was given to other nodes beforehand must have exactly that port.

@@ -132,12 +132,12 @@ impl PeerDirectory {
     /// dyn-060: counts and logs a configuration for a member that contradicts the member's own list. Additional NIDs
     /// in the member's list are no contradiction, because a seed names one interface.
     fn compare(&mut self, own: &[u8]) {
-        let own = String::from_utf8_lossy(own);
-        let has = |nid: &str| own.split(',').any(|one| one == nid);
+        let has = |nid: &[u8]| interfaces(own).any(|one| one == nid);
         for (address, _) in self.peers.iter().filter(|(_, entry)| entry.hinted) {
-            let configured = String::from_utf8_lossy(address);
-            if configured.split(',').any(has) && !configured.split(',').all(has) {
+            if interfaces(address).any(has) && !interfaces(address).all(has) {
                 self.contradictions += 1;
+                let configured = String::from_utf8_lossy(address);
+                let own = String::from_utf8_lossy(own);
                 warn!(%configured, %own, "a member has other interfaces than configured; correct the seed or peer");
             }
         }
@@ -227,6 +227,7 @@ impl PeerDirectory {
     /// - A member's own list takes precedence over other sources.
     /// - If one list is a part of the other, both are one node: a seed names a single NID, and a member may open and
     ///   close rails.
+    ///   Then the newer list also has the valid addresses of the providers: they change when a member starts again.
     /// - Else the newer list takes precedence: a node that returns with other rails is still known by its old ones.
     fn yield_nids(
         &mut self,
@@ -240,11 +241,22 @@ impl PeerDirectory {
         };
         let has = |list: &NidList, nid: &Nid| list.iter().any(|one| one == nid);
         if claimed.iter().all(|nid| has(&known, nid)) {
-            if source == AddressSource::Own
-                && known != *claimed
-                && let Err(error) = fabric.renew(by, claimed)
+            let now = match source {
+                AddressSource::Own => claimed.clone(),
+                AddressSource::Hint => with_names_of(&known, claimed),
+            };
+            if known != now
+                && let Err(error) = fabric.renew(by, &now)
             {
                 warn!(%claimed, %known, %error, "the new rails of a member cannot be used");
+            }
+            if known != now && source == AddressSource::Hint {
+                // A member that has started again, or an old seed: the member's own address decides.
+                let others = self
+                    .peers
+                    .values_mut()
+                    .filter(|entry| entry.peer == Some(by));
+                others.for_each(|entry| entry.exact = false);
             }
             return Yielded::Same(by);
         }
@@ -293,8 +305,19 @@ impl Entry {
 
 /// Whether two addresses contain the same NID.
 fn share(one: &[u8], other: &[u8]) -> bool {
-    let mut nids = one.split(|byte| *byte == b',');
-    nids.any(|nid| other.split(|byte| *byte == b',').any(|own| own == nid))
+    interfaces(one).any(|nid| interfaces(other).any(|own| own == nid))
+}
+
+/// The known NIDs with the providers' addresses that another list has for them.
+fn with_names_of(known: &NidList, other: &NidList) -> NidList {
+    let named = |nid: &Nid| other.iter().find(|one| *one == nid).unwrap_or(nid).clone();
+    NidList::new(known.iter().map(named).collect()).unwrap_or_else(|_| known.clone())
+}
+
+/// The NIDs of an address, without the providers' addresses.
+fn interfaces(address: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let nids = address.split(|byte| *byte == b',');
+    nids.map(|nid| nid.split(|byte| *byte == b'/').next().unwrap_or(nid))
 }
 
 /// Why an address is not usable.
@@ -408,6 +431,25 @@ mod tests {
         peers.release(&mut fabric, second.as_bytes());
         assert_eq!(resolve(&mut peers, &mut fabric, &first), one);
         assert_eq!(nids(&fabric, one), first);
+    }
+
+    /// The provider gives a rail another address when a member starts again. Its join is a hint; an old seed is, too.
+    #[test]
+    fn a_newer_address_of_the_provider_replaces_an_older_one() {
+        let (mut fabric, mut peers) = (fabric("127.59.2.8:0@udp0", 8), PeerDirectory::default());
+        let [before, after] = ["01", "02"].map(|name| format!("{A},127.59.3.9@cxi0/{name}"));
+        let mut resolve = |text: &str, source| {
+            let peer = peers.peer(&mut fabric, text.as_bytes(), source).unwrap();
+            (peer, nids(&fabric, peer))
+        };
+        let (peer, _) = resolve(&before, AddressSource::Own);
+        let hint = "127.59.3.9@cxi0/02";
+        assert_eq!(resolve(hint, AddressSource::Hint), (peer, after.clone()));
+        assert_eq!(resolve(&after, AddressSource::Own), (peer, after.clone()));
+        // Another seed has the old address.
+        let seed = "127.59.3.9:7741@cxi0/01";
+        assert_eq!(resolve(seed, AddressSource::Hint), (peer, before));
+        assert_eq!(resolve(&after, AddressSource::Own), (peer, after));
     }
 
     #[test]

@@ -99,6 +99,13 @@ fn nids_of(
     if port == 0 {
         return Err(refused("their port is not known".into()));
     }
+    if let Some(rail) = rail.filter(|rail| rail.net.kind.has_names()) {
+        return Err(refused(format!(
+            "on net {} only a node itself knows its address; give the agents a rail on another net, too, or let them \
+             meet through PMIx, or by --seed",
+            rail.net
+        )));
+    }
     let nid = |name: String| -> Result<(String, Nid), ConfigError> {
         let address = address_of(&name).map_err(|why| refused(format!("{name}: {why}")))?;
         let nid = format!("{address}:{port}@{net}");
@@ -136,6 +143,10 @@ mod tests {
                 "127.0.0.9:7000@tcp1"
             ]
         );
+        let named: Nid = "eth0@cxi0".parse().unwrap();
+        let refused = seeds_of_hosts("127.0.0.1", Some(&named), 1).unwrap_err();
+        let reason = "on net cxi0 only a node itself knows its address; give the agents a rail on another net";
+        assert!(refused.to_string().contains(reason), "{refused}");
         let plain = seeds_of_hosts("127.0.0.1", None, 7100).unwrap();
         assert_eq!(plain[0].to_string(), "127.0.0.1:7100@udp0");
         let many = seeds_of_hosts("127.0.[0-9].[1-250]", None, 7100).unwrap();

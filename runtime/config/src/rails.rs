@@ -55,6 +55,15 @@ impl Default for RailsDocument {
 }
 
 impl RailsDocument {
+    /// The rail at whose port and on whose net the agents of other hosts are contacted: the first one on a net where
+    /// the addresses of hosts lead to them, otherwise the first one.
+    #[must_use]
+    pub fn rail_of_hosts(&self) -> Option<&Nid> {
+        let mut nids = self.rails.iter().map(|entry| &entry.nid);
+        let leads = nids.clone().find(|nid| !nid.net.kind.has_names());
+        leads.or_else(|| nids.next())
+    }
+
     /// Groups rails by net, in the order in which the nets first appear, as they are written and read.
     pub fn group_by_net(&mut self) {
         let nets: Vec<Net> = self.rails.iter().map(|rail| rail.nid.net).collect();
@@ -411,12 +420,38 @@ timeouts:
         }
     }
 
+    #[test]
+    fn hosts_are_contacted_on_a_net_where_their_addresses_lead_to_them() {
+        let document = |nids: &[&str]| RailsDocument {
+            rails: nids
+                .iter()
+                .map(|nid| RailEntry {
+                    nid: nid.parse().unwrap(),
+                    partitions: Vec::new(),
+                })
+                .collect(),
+            ..RailsDocument::default()
+        };
+        for (rails, expected) in [
+            (
+                &["hsn0@cxi0", "eth0@udp1", "eth1@udp2"][..],
+                Some("eth0@udp1"),
+            ),
+            (&["hsn0@cxi0", "hsn1@cxi0"], Some("hsn0@cxi0")),
+            (&[], None),
+        ] {
+            let document = document(rails);
+            let rail = document.rail_of_hosts().map(ToString::to_string);
+            assert_eq!(rail.as_deref(), expected);
+        }
+    }
+
     /// In a document and by a change, as of the command line, the reason names what to use instead.
     #[test]
     fn agents_have_no_psm_rails() {
         let document = "version: 1\nnets:\n  - net: psm0\n    rails:\n      - nid: 10.0.0.1@psm0\n";
         let refused = RailsDocument::import(document).unwrap_err().to_string();
-        let reason = "10.0.0.1@psm0: agents have no psm rails, since a send to a lost node blocks for up to 5 s and \
+        let reason = "10.0.0.1@psm0: agents have no psm rails, since a send to a lost node blocks for up to 10 s and \
                       then ends the process; use udp, tcp or o2ib on the same adapter";
         assert_eq!(refused, format!("line 5, column 9: {reason}"));
         let mut document = RailsDocument::default();

@@ -45,7 +45,7 @@ fn child(library: Libfabric) -> Option<&'static str> {
     let Ok(mut lane) = Lane::open(&library, row, source, limits) else {
         return Some("open");
     };
-    let Ok(Some(own)) = lane.local_address().and_then(|own| lane.insert(own)) else {
+    let Ok(own) = lane.local_address().and_then(|own| lane.insert(own)) else {
         return Some("address");
     };
     if lane.send(own, (), b"to myself").is_err() {

@@ -1,9 +1,10 @@
 //! The offers of libfabric's providers: `fi_getinfo` and the list that it returns.
 
+use super::device;
 use super::interfaces::rdma_device_of;
 use super::library::{Interface, Libfabric};
 use super::rescan;
-use super::table::Row;
+use super::table::{Addressing, Row};
 use crate::error::CallError;
 use crate::net_kind::NetKind;
 use libfabric_sys as sys;
@@ -17,6 +18,15 @@ const API: u32 = sys::fi_version_of(1, 17);
 /// Modes of memory registration that [`Lane`](super::Lane) supports.
 const REGISTRATION: u32 =
     sys::FI_MR_LOCAL | sys::FI_MR_ALLOCATED | sys::FI_MR_VIRT_ADDR | sys::FI_MR_PROV_KEY;
+
+/// The modes for a kind of net. cxi refuses a query without `FI_MR_ENDPOINT` (`fi_cxi(7)`), which concerns registered
+/// buffers only; it requires none.
+fn registration(net: NetKind) -> u32 {
+    match net {
+        NetKind::Cxi => REGISTRATION | sys::FI_MR_ENDPOINT,
+        _ => REGISTRATION,
+    }
+}
 
 /// A list of at least one offer; freed when dropped.
 #[derive(Debug)]
@@ -120,11 +130,19 @@ impl Info {
     ) -> Result<Info, CallError> {
         let mut hints = Info::hints(library, row)?;
         hints.set_class(class);
-        if let (Some(source), sys::FI_SOURCE) = (source, flags)
-            && row.address_format == sys::FI_ADDR_IB_UD
-        {
-            hints.set_device(*source.ip());
-        }
+        let device = source.and_then(|source| match row.addressing {
+            Addressing::Told => rdma_device_of(*source.ip()).map(|device| device + "-dgram"),
+            Addressing::Named => Info::device_of(library, row, *source.ip()).ok(),
+            Addressing::Ip | Addressing::Local => None,
+        });
+        device
+            .into_iter()
+            .for_each(|device| hints.set_device(device));
+        // Only the hints name the device: what a node and a service mean differs between these providers.
+        let (source, flags) = match row.addressing {
+            Addressing::Named => (None, 0),
+            _ => (source, flags),
+        };
         let node = source.map(|source| c_string(source.ip().to_string()));
         let service = source.map(|source| c_string(source.port().to_string()));
         let pointer = |text: &Option<CString>| text.as_ref().map_or(ptr::null(), |c| c.as_ptr());
@@ -166,7 +184,7 @@ impl Info {
             info.mode = sys::FI_CONTEXT | sys::FI_CONTEXT2 | sys::FI_MSG_PREFIX;
             info.addr_format = row.address_format;
             (*info.ep_attr).type_ = row.endpoint;
-            (*info.domain_attr).mr_mode = REGISTRATION as i32;
+            (*info.domain_attr).mr_mode = registration(row.net) as i32;
             (*info.domain_attr).threading = sys::FI_THREAD_DOMAIN;
             if row.net == NetKind::Psm {
                 // Otherwise the provider moves messages only while the host calls it, and wakes nobody.
@@ -178,13 +196,10 @@ impl Info {
         Ok(hints)
     }
 
-    /// Requests the device under the interface of this address. Datagrams of RDMA devices have addresses of
-    /// their own kind, from which verbs cannot tell which of several devices is meant.
-    fn set_device(&mut self, address: Ipv4Addr) {
-        let Some(device) = rdma_device_of(address) else {
-            return;
-        };
-        let name = c_string(format!("{device}-dgram"));
+    /// Requests the device of this name. An IP address does not tell providers with addresses of their own kind which
+    /// of several devices is meant.
+    fn set_device(&mut self, device: String) {
+        let name = c_string(device);
         // SAFETY: as in `hints`: no other code has a pointer to it, and the name is freed with the info.
         unsafe { (*self.first.as_ref().domain_attr).name = libc::strdup(name.as_ptr()) }
     }
@@ -217,12 +232,46 @@ impl Info {
                 sends_max: (*info.tx_attr).size,
                 receives_max: (*info.rx_attr).size,
                 registers_memory: (*info.domain_attr).mr_mode as u32 & sys::FI_MR_LOCAL != 0,
+                maps_addresses: (*info.domain_attr).av_type == sys::FI_AV_MAP,
                 prefix: match info.mode & sys::FI_MSG_PREFIX {
                     0 => 0,
                     _ => (*info.ep_attr).msg_prefix_size,
                 },
             }
         }
+    }
+
+    /// The provider's name of the device that the interface with this address belongs to.
+    ///
+    /// # Errors
+    /// The devices of which none can be told to be the right one; empty if the provider offers no device.
+    pub(super) fn device_of(
+        library: &Libfabric,
+        row: &Row,
+        address: Ipv4Addr,
+    ) -> Result<String, Vec<String>> {
+        let info = Info::query(library, row, None).map_err(|_| Vec::new())?;
+        device::of(info.devices(), address)
+    }
+
+    /// The names of the offers' devices, each once.
+    fn devices(&self) -> Vec<String> {
+        let mut devices: Vec<String> = Vec::new();
+        let mut next = self.first.as_ptr();
+        while let Some(info) = NonNull::new(next) {
+            // SAFETY: as in `interfaces`.
+            unsafe {
+                next = info.as_ref().next;
+                let name = (*info.as_ref().domain_attr).name;
+                if !name.is_null() {
+                    let name = CStr::from_ptr(name).to_string_lossy().into_owned();
+                    if !devices.contains(&name) {
+                        devices.push(name);
+                    }
+                }
+            }
+        }
+        devices
     }
 
     /// The interfaces of the offers. IPv6 offers are skipped.
@@ -266,6 +315,8 @@ pub(crate) struct Offer {
     pub(crate) receives_max: usize,
     /// Whether buffers must be registered.
     pub(crate) registers_memory: bool,
+    /// Whether the provider prefers address vectors of the type `FI_AV_MAP`.
+    pub(crate) maps_addresses: bool,
     /// Space that the provider requires in front of each message, bytes.
     pub(crate) prefix: usize,
 }

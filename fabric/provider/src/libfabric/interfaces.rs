@@ -67,6 +67,18 @@ pub(super) fn rdma_device_of(address: Ipv4Addr) -> Option<String> {
     rdma_device_in(Path::new("/sys/class"), &interface_of(address)?)
 }
 
+/// The devices of this interface by the kernel's classes of devices for message passing, from sysfs.
+pub(super) fn devices_of(interface: &str) -> Vec<String> {
+    devices_in(Path::new("/sys/class"), interface)
+}
+
+fn devices_in(class: &Path, interface: &str) -> Vec<String> {
+    let own = class.join("net").join(interface).join("device/cxi");
+    let mut devices = names_in(&own);
+    devices.extend(rdma_device_in(class, interface));
+    devices
+}
+
 /// Whether this machine has RDMA devices.
 pub(super) fn has_rdma_devices() -> bool {
     !names_in(Path::new("/sys/class/infiniband")).is_empty()
@@ -161,6 +173,7 @@ mod tests {
             ),
             ("infiniband/mlx5_2/ports/1/gid_attrs/ndevs/0", ""),
             ("net/ib0/device/infiniband/mlx5_2/node_type", "1"),
+            ("net/hsn0/device/cxi/cxi3/dev", "1"),
         ] {
             let path = class.join(file);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -171,6 +184,8 @@ mod tests {
         assert_eq!(device("bond0").as_deref(), Some("mlx5_bond_0"));
         assert_eq!(device("ib0").as_deref(), Some("mlx5_2"));
         assert_eq!(device("lo"), None);
+        assert_eq!(devices_in(&class, "hsn0"), ["cxi3"]);
+        assert_eq!(devices_in(&class, "ib0"), ["mlx5_2"]);
         std::fs::remove_dir_all(&class).unwrap();
     }
 }

@@ -12,6 +12,7 @@
 
 #[cfg(test)]
 mod garbage_test;
+mod name;
 mod raw_endpoint;
 #[cfg(test)]
 mod spare_test;
@@ -23,7 +24,6 @@ use super::dscp;
 use super::handle::Handle;
 use super::info::{Info, Offer};
 use super::library::Libfabric;
-use super::names::Names;
 use super::open;
 use super::table::{Addressing, Row};
 use crate::error::CallError;
@@ -38,9 +38,6 @@ use std::ptr;
 
 /// Events that one call reads, at most.
 const EVENTS_MAX: usize = 16;
-
-/// The longest address of a provider that is supported; libfabric's own are at most 48 bytes.
-const NAME_MAX: usize = 64;
 
 /// Completions that one call reads, at most.
 const READ_BATCH: usize = 16;
@@ -130,8 +127,6 @@ pub struct Lane<T> {
     event_fd: Option<RawFd>,
     /// The lane's own doorbell and those of its peers, if the provider has no descriptor to wait for.
     doorbell: Option<Doorbell>,
-    /// Addresses of peers that are being resolved, if the provider has its own kind of address.
-    names: Option<Names>,
     /// The error of the last `fi_trywait`, until it is reported.
     wait_error: Option<CallError>,
     /// The device's errors cannot be read.
@@ -182,13 +177,22 @@ impl<T: Copy + Default> Lane<T> {
         let fabric = open::fabric(library, &info)?;
         let domain = open::domain(library, &fabric, &info)?;
         let has_doorbell = row.addressing == Addressing::Local;
-        let waits = limits.wakes && !has_doorbell;
-        let queue = open::queue(library, &domain, posted + sends, waits)?;
+        let mut waits = limits.wakes && !has_doorbell;
+        let size = posted + sends;
+        let queue = match open::queue(library, &domain, size, waits) {
+            // Not all of these providers have descriptors. The host reads their messages when it is awake.
+            Err(_) if waits && row.addressing == Addressing::Named => {
+                waits = false;
+                open::queue(library, &domain, size, false)?
+            }
+            queue => queue?,
+        };
         let mut wait_fd = match waits {
             true => Some(open::wait_fd(library, &queue)?),
             false => None,
         };
-        let addresses = open::addresses(library, &domain)?;
+        let is_map = row.addressing == Addressing::Named && offer.maps_addresses;
+        let addresses = open::addresses(library, &domain, is_map)?;
         let events = match row.net.has_device() {
             true => open::events(library, &fabric, limits.wakes).ok(),
             false => None,
@@ -230,7 +234,6 @@ impl<T: Copy + Default> Lane<T> {
             wait_fd,
             event_fd,
             doorbell,
-            names: None,
             wait_error: None,
             events_failed: false,
             library: *library,
@@ -313,6 +316,11 @@ impl<T: Copy + Default> Lane<T> {
         Ok(SocketAddrV4::new(ip, u16::from_be(name.sin_port)))
     }
 
+    /// Whether messages on this lane wake the host. Otherwise it has to read the lane from time to time.
+    pub fn wakes(&self) -> bool {
+        self.wait_fd.is_some()
+    }
+
     /// The descriptors that become readable when there is a completion or an event; none if the lane does not
     /// wake the host.
     pub fn wait_fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
@@ -390,67 +398,23 @@ impl<T: Copy + Default> Lane<T> {
         None
     }
 
-    /// Whether peers have to be told the address of this lane, see [`Lane::name`].
-    pub fn is_told(&self) -> bool {
-        self.row.addressing == Addressing::Told
-    }
-
-    /// The provider's address of this lane, for [`Lane::insert_told`] of the peers.
+    /// Inserts an address; returns the handle to use in [`Lane::send`].
     ///
     /// # Errors
-    /// libfabric does not return it.
-    pub fn name(&self) -> Result<Vec<u8>, CallError> {
-        let mut name = vec![0_u8; NAME_MAX];
-        let mut length = name.len();
-        // SAFETY: libfabric writes at most `length` bytes.
-        let returned = unsafe {
-            let at = name.as_mut_ptr().cast();
-            sys::fi_getname(self.endpoint.as_fid(), at, &raw mut length)
-        };
-        self.library.zero_or_error("fi_getname", returned)?;
-        name.truncate(length);
-        Ok(name)
-    }
-
-    /// Inserts the address that a peer has told; returns the handle to use in [`Lane::send`].
-    ///
-    /// # Errors
-    /// The address is not as long as those of this provider, or the provider refuses it.
-    pub fn insert_told(&mut self, name: &[u8]) -> Result<u64, CallError> {
-        if name.len() != self.name()?.len() {
+    /// The provider refuses the address, or has addresses of its own kind.
+    pub fn insert(&mut self, address: SocketAddrV4) -> Result<u64, CallError> {
+        if self.has_name() {
             return Err(self.library.error("fi_av_insert", i64::from(libc::EINVAL)));
         }
-        self.insert_name(name.as_ptr().cast())
-    }
-
-    /// Inserts an address; returns the handle to use in [`Lane::send`]. `None` means that the provider does not
-    /// know the address yet, and that the caller should try again later, or that the peer has to tell it.
-    ///
-    /// # Errors
-    /// The provider refuses the address.
-    pub fn insert(&mut self, address: SocketAddrV4) -> Result<Option<u64>, CallError> {
         if let Some(doorbell) = &mut self.doorbell {
             // The provider gets the address only when the peer is found to be running.
-            return Ok(Some(doorbell.learn(address)));
+            return Ok(doorbell.learn(address));
         }
         let name = socket_name(address);
-        let found;
-        let from: *const c_void = match self.row.addressing {
-            Addressing::Told => return Ok(None),
-            Addressing::Ip | Addressing::Local => (&raw const name).cast(),
-            Addressing::Service => {
-                let names = self.names.get_or_insert_with(Names::new);
-                match names.find(self.library, self.row, address)? {
-                    Some(name) => found = name,
-                    None => return Ok(None),
-                }
-                found.as_ptr().cast()
-            }
-        };
-        self.insert_name(from).map(Some)
+        self.insert_bytes((&raw const name).cast())
     }
 
-    fn insert_name(&mut self, from: *const c_void) -> Result<u64, CallError> {
+    fn insert_bytes(&mut self, from: *const c_void) -> Result<u64, CallError> {
         let mut handle = sys::FI_ADDR_UNSPEC;
         // SAFETY: there is one address in the format that the endpoint was opened with, and room for one
         // answer; the insertion is synchronous, because no event queue is bound to the vector.
@@ -523,7 +487,7 @@ impl<T: Copy + Default> Lane<T> {
         }
         let (socket, at) = doorbell.find(&self.library, to)?;
         let name = Info::destination(&self.library, self.row, at)?;
-        let address = self.insert_name(name.as_ptr().cast())?;
+        let address = self.insert_bytes(name.as_ptr().cast())?;
         if let Some(doorbell) = &mut self.doorbell {
             doorbell.found(to, socket, address);
         }

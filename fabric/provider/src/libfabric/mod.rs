@@ -3,14 +3,15 @@
 //! [`Libfabric`] is the loaded library. [`Lane`] is one open endpoint with its buffers: it posts sends and
 //! receives and returns completions. `table` maps nets to providers; `info` queries libfabric for its offers, and
 //! `queries` are those that need no open object; `class` requests a traffic class; `interfaces` finds the interface of
-//! an address; `defaults` are settings; `kernel_symbols` saves time at the start; `names` resolves peers' addresses
-//! where that takes time; `doorbell` wakes peers whose provider has no descriptor; `open` opens objects and `handle`
+//! an address; `defaults` are settings; `kernel_symbols` saves time at the start; `device` finds the device of an
+//! interface; `doorbell` wakes peers whose provider has no descriptor; `open` opens objects and `handle`
 //! closes them. This folder makes no decisions: it knows no peers, no health, and no retries.
 
 mod accept_queue;
 mod array;
 mod class;
 mod defaults;
+mod device;
 mod doorbell;
 mod dscp;
 mod handle;
@@ -19,7 +20,6 @@ mod interfaces;
 mod kernel_symbols;
 mod lane;
 mod library;
-mod names;
 mod open;
 mod queries;
 mod rescan;
@@ -33,5 +33,5 @@ pub use class::{LOW_LATENCY, TrafficClass};
 pub use interfaces::{Subnet, interface_of, subnet_of};
 pub use lane::{Done, Lane, Limits, Posted, Refused};
 pub use library::{Interface, Libfabric};
-pub use queries::{has_provider, load, load_before_fork, load_from, offers};
+pub use queries::{has_provider, load, load_before_fork, load_from, offers, provider_device};
 pub use rescan::RESCAN_SINCE;

@@ -121,9 +121,13 @@ const ADDRESSES_EXPECTED: usize = 64;
 pub(super) fn addresses(
     library: &Libfabric,
     domain: &Handle<sys::fid_domain>,
+    is_map: bool,
 ) -> Result<Handle<sys::fid_av>, CallError> {
     let mut attributes = sys::fi_av_attr {
-        type_: sys::FI_AV_TABLE,
+        type_: match is_map {
+            true => sys::FI_AV_MAP,
+            false => sys::FI_AV_TABLE,
+        },
         count: ADDRESSES_EXPECTED,
         ..Default::default()
     };

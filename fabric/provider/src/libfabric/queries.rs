@@ -9,7 +9,7 @@ use crate::error::CallError;
 use crate::net_kind::NetKind;
 use libfabric_sys::{Exports, LoadError};
 use std::ffi::OsStr;
-use std::net::SocketAddrV4;
+use std::net::{Ipv4Addr, SocketAddrV4};
 
 /// Loads libfabric: the library that `MUSTER_LIBFABRIC` names, else `libfabric.so.1`.
 ///
@@ -62,6 +62,18 @@ fn initialised(exports: Exports) -> Libfabric {
 /// The provider offers none.
 pub fn offers(library: &Libfabric, row: &Row, source: SocketAddrV4) -> Result<(), CallError> {
     Info::query(library, row, Some(source)).map(drop)
+}
+
+/// The provider's name of the device that the interface with this address belongs to.
+///
+/// # Errors
+/// The devices of which none can be told to be the right one; empty if the provider offers no device.
+pub fn provider_device(
+    library: &Libfabric,
+    row: &Row,
+    address: Ipv4Addr,
+) -> Result<String, Vec<String>> {
+    Info::device_of(library, row, address)
 }
 
 /// Whether a provider of this name is built in, with or without a device.

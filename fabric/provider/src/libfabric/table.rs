@@ -6,7 +6,8 @@
 //!
 //! Verbs' unreliable datagrams have no descriptor to wait for (`fi_verbs(7)`: wait objects "only for
 //! `FI_EP_MSG`"), and beats need none. On a net `o2ud`, beats are such datagrams, and all other messages go as
-//! on `o2ib`. Shared memory has no descriptor either; its lanes have a doorbell.
+//! on `o2ib`. Shared memory has no descriptor either; its lanes have a doorbell. Nor have cxi, efa and opx
+//! (`fi_cxi(7)`, `fi_efa(7)`, `fi_opx(7)`) in all versions: messages on their lanes wait until the host reads them.
 
 use crate::net_kind::NetKind;
 use libfabric_sys as sys;
@@ -31,10 +32,13 @@ pub struct Row {
 pub enum Addressing {
     /// The address is the IPv4 address and port.
     Ip,
-    /// The provider derives its own kind of address from the node's address and a service number.
-    Service,
-    /// As `Service`, and the peer is a process of this machine, which a doorbell wakes.
+    /// The provider derives its own kind of address from the node's address and a service number, and the peer is a
+    /// process of this machine, which a doorbell wakes.
     Local,
+    /// Only the peer knows the provider's address. Its NID contains that of its lane of news, and the peer tells those
+    /// of the other lanes. The endpoint is opened on the device of the rail's interface, at an address that the
+    /// provider chooses.
+    Named,
     /// Only the peer knows the provider's address, and tells it.
     Told,
 }
@@ -62,21 +66,24 @@ const fn ip(net: NetKind, endpoint: sys::fi_ep_type, names: Names) -> Row {
     }
 }
 
-const fn psm(names: Names, address_format: u32) -> Row {
+const fn named(net: NetKind, names: Names, address_format: u32) -> Row {
     Row {
-        net: NetKind::Psm,
+        net,
         names,
         endpoint: sys::FI_EP_RDM,
         address_format,
-        addressing: Addressing::Service,
+        addressing: Addressing::Named,
     }
 }
 
 type Names = &'static [(Version, &'static str)];
 
 const O2IB: Row = ip(NetKind::O2ib, sys::FI_EP_RDM, VERBS);
-const PSM3: Row = psm(&[((1, 0), "psm3")], sys::FI_ADDR_PSMX3);
-const PSM2: Row = psm(&[((1, 0), "psm2")], sys::FI_ADDR_PSMX2);
+const PSM3: Row = named(NetKind::Psm, &[((1, 0), "psm3")], sys::FI_ADDR_PSMX3);
+const PSM2: Row = named(NetKind::Psm, &[((1, 0), "psm2")], sys::FI_ADDR_PSMX2);
+const CXI: Row = named(NetKind::Cxi, &[((1, 0), "cxi")], sys::FI_ADDR_CXI);
+const EFA: Row = named(NetKind::Efa, &[((1, 0), "efa")], sys::FI_ADDR_EFA);
+const OPX: Row = named(NetKind::Opx, &[((1, 0), "opx")], sys::FI_ADDR_OPX);
 
 /// The first version whose shared memory provider is usable. In libfabric 1.x a sender takes a lock in the
 /// receiver's memory. If it is killed while it holds the lock, the lock is never released, and `fi_send` waits
@@ -122,6 +129,9 @@ const DATAGRAM: &[Row] = &[
     PSM2,
     SHM,
     O2UD,
+    CXI,
+    EFA,
+    OPX,
 ];
 
 /// The bulk lanes: reliable datagrams over connections.
@@ -135,6 +145,9 @@ const BULK: &[Row] = &[
     PSM2,
     SHM,
     O2UD,
+    CXI,
+    EFA,
+    OPX,
 ];
 
 impl Row {

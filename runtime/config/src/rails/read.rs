@@ -123,7 +123,7 @@ fn is_same(one: &Nid, other: &Nid) -> bool {
 }
 
 /// Why agents have no psm rails. The times are those of libfabric's psm providers.
-const NO_PSM: &str = "agents have no psm rails, since a send to a lost node blocks for up to 5 s and then ends the \
+const NO_PSM: &str = "agents have no psm rails, since a send to a lost node blocks for up to 10 s and then ends the \
      process; use udp, tcp or o2ib on the same adapter";
 
 fn nets(node: &Node) -> Result<Vec<RailEntry>, YamlError> {

@@ -86,7 +86,7 @@ const AGENT_PORTS: u16 = 2;
 pub(super) fn rails(agent: &str) -> Vec<Nid> {
     let nids = agent.parse::<NidList>();
     let nids = nids.iter().flat_map(NidList::iter);
-    let serves = |nid: &&Nid| !matches!(nid.net.kind, NetKind::Psm | NetKind::Shm);
+    let serves = |nid: &&Nid| !nid.net.kind.has_names() && nid.net.kind != NetKind::Shm;
     let beside = |nid: &Nid| {
         let mut rail = nid.clone();
         rail.port = match nid.net.kind {

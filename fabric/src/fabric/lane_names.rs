@@ -1,7 +1,7 @@
-//! The addresses for beats of rails whose peers have to be told them.
+//! The addresses of rails' lanes that peers have to be told.
 
 use super::Fabric;
-use crate::beat_address::{Announcement, Told};
+use crate::lane_names::{Announcement, Told};
 use crate::message::Class;
 use crate::peer::Path;
 use crate::peer_handle::PeerHandle;
@@ -9,7 +9,7 @@ use crate::select::Tried;
 use crate::stats::DropReason;
 
 impl Fabric {
-    /// Announces a rail's address for beats to a peer, before the first message on a path.
+    /// Announces the addresses of a rail's lanes to a peer, before the first message on a path.
     pub(super) fn announce(&mut self, now_us: u64, handle: PeerHandle, index: usize) {
         let Some(peer) = self.peers.get_mut(handle) else {
             return;
@@ -18,18 +18,25 @@ impl Fabric {
             return;
         };
         let (rail, key) = (self.rails[path.rail].as_ref(), self.config.key.as_ref());
-        let Some((rail, key)) = rail.filter(|rail| rail.lanes.beats.is_told()).zip(key) else {
+        let Some((rail, key)) = rail.filter(|rail| rail.lanes.beats.has_name()).zip(key) else {
             return;
         };
         self.announcements += 1;
-        let address = rail.lanes.beats.name();
-        let bytes = address.ok().and_then(|address| {
+        let bulk = rail.bulk.as_ref().filter(|bulk| bulk.has_name());
+        let is_missing =
+            |told: &Told| told.beats.is_none() || bulk.is_some() && told.bulk.is_none();
+        let names = rail.lanes.beats.name().and_then(|beats| {
+            let bulk = bulk.map(|bulk| bulk.name()).transpose()?;
+            Ok((beats, bulk))
+        });
+        let bytes = names.ok().and_then(|(beats, bulk)| {
             let announcement = Announcement {
-                knows_receiver: path.beat_address().is_some(),
+                knows_receiver: !path.told.as_ref().is_none_or(is_missing),
                 from: rail.nid.clone(),
                 to: path.nid.clone(),
                 stamp: (self.config.incarnation, self.announcements),
-                address,
+                beats,
+                bulk,
             };
             announcement.seal(key)
         });
@@ -44,14 +51,14 @@ impl Fabric {
         }
     }
 
-    /// Takes the address that a peer has announced, and announces the own one if the peer does not know it.
+    /// Takes the addresses that a peer has announced, and announces the own ones if the peer does not know them.
     pub(super) fn handle_announcement(&mut self, now_us: u64, rail: usize, bytes: &[u8]) {
         let key = self.config.key.as_ref();
         let Some(announcement) = key.and_then(|key| Announcement::open(key, bytes)) else {
             self.count_relay_drop(rail, DropReason::RelayMalformed);
             return;
         };
-        // A peer that is not known yet announces its address again when it gets an announcement.
+        // A peer that is not known yet announces its addresses again when it gets an announcement.
         let Some(&handle) = self.owners.get(&announcement.from) else {
             return;
         };
@@ -61,24 +68,35 @@ impl Fabric {
         let Some(index) = paths.iter().position(leads) else {
             return;
         };
-        let known = paths[index].told;
+        let Some(peer) = self.peers.get_mut(handle) else {
+            return;
+        };
+        let path = &mut peer.paths[index];
         let Some(open) = &mut self.rails[rail] else {
             return;
         };
-        let is_old = known.is_some_and(|known| known.stamp >= announcement.stamp);
-        let lane = &mut open.lanes.beats;
-        if is_old || open.nid != announcement.to || !lane.is_told() {
+        let is_old = |known: &Told| known.stamp >= announcement.stamp;
+        let beats = &mut open.lanes.beats;
+        if path.told.as_ref().is_some_and(is_old)
+            || open.nid != announcement.to
+            || !beats.has_name()
+        {
             return;
         }
-        let before = known.and_then(|known| known.address);
-        before.into_iter().for_each(|address| lane.remove(address));
-        let told = Told {
-            address: lane.insert_told(&announcement.address).ok(),
-            stamp: announcement.stamp,
-        };
-        if let Some(peer) = self.peers.get_mut(handle) {
-            peer.paths[index].told = Some(told);
+        let before = path.told.take();
+        let known = before.as_ref().and_then(|before| before.beats);
+        known.into_iter().for_each(|address| beats.remove(address));
+        if before.and_then(|before| before.bulk) != announcement.bulk {
+            let known = path.bulk_address.take().zip(open.bulk.as_mut());
+            known
+                .into_iter()
+                .for_each(|(address, bulk)| bulk.remove(address));
         }
+        path.told = Some(Told {
+            beats: beats.insert_name(&announcement.beats).ok(),
+            bulk: announcement.bulk,
+            stamp: announcement.stamp,
+        });
         if !announcement.knows_receiver {
             self.announce_again(handle, index);
             self.announce(now_us, handle, index);
@@ -92,7 +110,7 @@ impl Fabric {
             return;
         };
         let lane = &mut lane.lanes.beats;
-        if !lane.is_told() {
+        if !lane.has_name() {
             return;
         }
         let Some(peer) = self.peers.get_mut(handle) else {
@@ -101,8 +119,23 @@ impl Fabric {
         for path in peer.paths.iter_mut().filter(|path| path.rail == rail) {
             path.announced = false;
             let told = path.told.as_mut();
-            let address = told.and_then(|told| told.address.take());
+            let address = told.and_then(|told| told.beats.take());
             address.into_iter().for_each(|address| lane.remove(address));
+        }
+    }
+
+    /// Announces the own addresses to a peer whose address for bulk messages is not known: it answers with its own.
+    pub(super) fn ask_bulk_name(&mut self, now_us: u64, handle: PeerHandle, index: usize) {
+        let path = self
+            .peers
+            .get(handle)
+            .and_then(|peer| peer.paths.get(index));
+        let rail = path.and_then(|path| self.rails.get(path.rail)?.as_ref());
+        let lane = rail.and_then(|rail| rail.bulk.as_ref());
+        let is_known = |path: &Path| path.told.as_ref().is_some_and(|told| told.bulk.is_some());
+        if lane.is_some_and(|lane| lane.has_name()) && !path.is_some_and(is_known) {
+            self.announce_again(handle, index);
+            self.announce(now_us, handle, index);
         }
     }
 
