@@ -8,6 +8,11 @@ use muster_fabric::{
     Class, DropReason, ENVELOPE_BYTES, Fabric, FabricConfig, NidList, Route, Sent, TrafficClass,
     Transport,
 };
+use rustix::net::sockopt::ip_tos;
+use rustix::net::{getpeername, getsockname};
+use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
+use std::net::SocketAddrV4;
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 fn sent_one() -> Sent {
@@ -17,9 +22,9 @@ fn sent_one() -> Sent {
     }
 }
 
-/// AG-16: the kernel marks datagrams on udp rails. libfabric's other providers are asked for their own class.
+/// AG-16: the kernel marks packets on udp and tcp rails. libfabric's other providers are asked for their own class.
 #[test]
-fn datagrams_of_udp_rails_are_marked() {
+fn packets_of_udp_and_tcp_rails_are_marked() {
     let classes = |rails, dscp| {
         let config = FabricConfig {
             dscp,
@@ -30,9 +35,53 @@ fn datagrams_of_udp_rails_are_marked() {
         classes.collect::<Vec<_>>()
     };
     let rails = "127.41.82.1:0@udp0,127.41.82.2:0@tcp0";
-    let unmarked = TrafficClass::Unreported;
-    assert_eq!(classes(rails, 46), [TrafficClass::Marked(46), unmarked]);
-    assert_eq!(classes(rails, 0), [unmarked; 2]);
+    assert_eq!(classes(rails, 46), [TrafficClass::Marked(46); 2]);
+    assert_eq!(classes(rails, 0), [TrafficClass::Unreported; 2]);
+}
+
+/// The `IP_TOS` of each connection of this process from this address.
+fn marks(from: &str) -> Vec<u8> {
+    let own = pidfd_open(getpid(), PidfdFlags::empty()).unwrap();
+    let names = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+    let numbers = names.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let sockets = numbers.filter_map(|fd| pidfd_getfd(&own, fd, PidfdGetfdFlags::empty()).ok());
+    let is_from = |socket: &OwnedFd| {
+        let at = getsockname(socket).ok().map(SocketAddrV4::try_from);
+        let is_there = at.is_some_and(|at| at.is_ok_and(|at| at.ip().to_string() == from));
+        is_there && getpeername(socket).is_ok()
+    };
+    let connections = sockets.filter(is_from);
+    connections.map(|socket| ip_tos(socket).unwrap()).collect()
+}
+
+/// AG-16: connections are marked on both sides.
+#[test]
+fn connections_of_tcp_rails_are_marked() {
+    let (near, far) = ("127.41.83.1", "127.41.83.2");
+    let mut a = Node::open(&format!("{near}:0@tcp0"));
+    let mut b = Node::open(&format!("{far}:0@tcp0"));
+    let to_b = a.add_peer(&b);
+    b.add_peer(&a);
+    let (mut now_us, mut received) = (1, Vec::new());
+    while received.is_empty() {
+        a.fabric
+            .send(now_us, to_b, Class::News, Route::Next, b"news");
+        a.drain(now_us, &mut Vec::new());
+        b.drain(now_us, &mut received);
+        now_us += 1_000;
+        assert!(now_us < 60_000_000, "no message arrived");
+    }
+    for node in [&mut a, &mut b] {
+        node.fabric.poll_beats(now_us + 10_000_000, &mut |_| {});
+    }
+    for from in [near, far] {
+        let marks = marks(from);
+        assert!(!marks.is_empty(), "{from} has no connection");
+        assert!(
+            marks.iter().all(|mark| *mark == 46 << 2),
+            "{from}: {marks:?}"
+        );
+    }
 }
 
 /// A rail with connections and a rail with datagrams. The first sends find no connection and use the datagram

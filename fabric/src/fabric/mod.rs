@@ -77,6 +77,8 @@ pub struct Fabric {
     /// A link has changed since the speeds of the rails were requested. They are requested again.
     speeds_due: bool,
     speeds_at_us: u64,
+    /// When connections of tcp rails are to be marked next.
+    mark_at_us: u64,
     events_dropped: u64,
     /// Watched peers that were heard since their rails were judged.
     to_judge: Vec<PeerHandle>,
@@ -159,6 +161,7 @@ impl Fabric {
             events: VecDeque::new(),
             speeds_due: false,
             speeds_at_us: 0,
+            mark_at_us: 0,
             events_dropped: 0,
             to_judge: Vec::new(),
             late: Vec::new(),

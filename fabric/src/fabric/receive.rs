@@ -19,6 +19,8 @@ use muster_provider::{Done, Link, Speeds};
 const POLL_BUDGET: usize = 64;
 /// The minimum time between two requests for the speeds of interfaces, in microseconds.
 const SPEEDS_PAUSE_US: u64 = 1_000_000;
+/// The minimum time between two searches for connections that are not marked, in microseconds.
+const MARK_PAUSE_US: u64 = 2_000_000;
 
 /// The reason given for a rail that fails although the provider reports no error.
 pub(super) const RECEIVE_FAILING: &str = "several peers are silent on it that other rails reach";
@@ -51,6 +53,7 @@ impl Fabric {
             }
         }
         self.update_speeds(now_us);
+        self.mark_connections(now_us);
         // The timer may have been for one of these.
         let liveness_connections = self.observer.as_ref().and_then(LivenessObserver::timeout);
         if liveness_connections.is_some_and(|due_us| due_us <= now_us)
@@ -166,6 +169,17 @@ impl Fabric {
         self.speeds_due |= !received.is_empty();
         self.update_speeds(now_us);
         more
+    }
+
+    /// AG-16: marks the connections that tcp rails have begun. They cannot be told from those of bulk lanes.
+    fn mark_connections(&mut self, now_us: u64) {
+        let has_bulk = self.open_rails().any(|(_, rail)| rail.bulk.is_some());
+        if now_us < self.mark_at_us || has_bulk {
+            return;
+        }
+        self.mark_at_us = now_us + MARK_PAUSE_US;
+        self.open_rails()
+            .for_each(|(_, rail)| rail.lanes.news.mark_connections());
     }
 
     /// Fetches the speeds of the rails, and requests them again if a link has changed since the last request.

@@ -39,7 +39,7 @@ pub(super) struct Args {
     /// Default: every interface that is up, without bridges and tunnels.
     #[arg(long = "rail", value_name = "ADDR@NET", env = "MUSTER_RAILS")]
     rails: Vec<String>,
-    /// The DSCP of datagrams on udp rails, 0 (none) to 63.
+    /// The DSCP of packets on udp and tcp rails, 0 (none) to 63.
     #[arg(long, default_value = "46", env = "MUSTER_DSCP")]
     dscp: String,
     /// File with rails, peers, policy and limits, as muster export writes it.

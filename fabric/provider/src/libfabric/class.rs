@@ -6,7 +6,7 @@
 //! the endpoint is opened without a class.
 //!
 //! The bulk lane requests no class: its two streams share an endpoint, and `FI_TC_BULK_DATA` would make TCP
-//! delay short messages. The udp provider marks nothing: its datagrams are marked by the module `dscp`.
+//! delay short messages. The udp and tcp providers mark nothing: their packets are marked by the module `dscp`.
 
 use super::info::Info;
 use crate::error::CallError;
@@ -25,7 +25,7 @@ pub enum TrafficClass {
     Unreported,
     /// The provider refuses the class, and works without it.
     Refused,
-    /// The provider has none; the kernel marks the datagrams with this DSCP.
+    /// The provider has none; the kernel marks the packets with this DSCP.
     Marked(u8),
 }
 

@@ -258,17 +258,30 @@ impl<T: Copy + Default> Lane<T> {
         for slot in 0..posted {
             lane.post_receive(slot)?;
         }
-        if row.net == NetKind::Udp && limits.class.is_some() && limits.dscp > 0 {
+        if limits.class.is_some() && limits.dscp > 0 {
             lane.mark(limits.dscp);
         }
         Ok(lane)
     }
 
-    /// Has the kernel mark this lane's datagrams. One that does not is used without marks.
+    /// Has the kernel mark this lane's packets. A lane whose packets it does not mark is used without marks.
     fn mark(&mut self, dscp: u8) {
+        let kind = match self.row.net {
+            NetKind::Udp => libc::SOCK_DGRAM,
+            NetKind::Tcp => libc::SOCK_STREAM,
+            _ => return,
+        };
         let bound = self.local_address();
-        if bound.is_ok_and(|bound| dscp::mark(bound, dscp)) {
+        if bound.is_ok_and(|bound| dscp::mark(kind, bound, dscp)) {
             self.class = TrafficClass::Marked(dscp);
+        }
+    }
+
+    /// Has the kernel mark the connections that this process has begun from the lane's interface since the last call.
+    /// Does nothing if the lane has no connections, or marks nothing.
+    pub fn mark_connections(&self) {
+        if let (NetKind::Tcp, TrafficClass::Marked(dscp)) = (self.row.net, self.class) {
+            dscp::mark_connections(*self.source.ip(), dscp);
         }
     }
 
