@@ -62,15 +62,15 @@ pub(super) fn look() -> Vec<Finding> {
 fn providers(library: &Libfabric, devices: &[String]) -> Vec<Finding> {
     let (major, minor) = library.version();
     let mut findings = vec![Finding::ok("libfabric", format!("version {major}.{minor}"))];
-    let kinds = [
-        (NetKind::Udp, "udp"),
-        (NetKind::Tcp, "tcp"),
-        (NetKind::O2ib, "o2ib"),
-        (NetKind::O2ud, "o2ud"),
-        (NetKind::Shm, "shm"),
-    ];
-    let served = kinds.iter().filter(|(kind, _)| library.serves(*kind));
-    let served: Vec<&str> = served.map(|(_, name)| *name).collect();
+    // Agents have no psm rails.
+    let kinds = NetKind::ALL
+        .into_iter()
+        .filter(|kind| *kind != NetKind::Psm);
+    let served = kinds.filter(|kind| library.serves(*kind));
+    let served: Vec<&str> = served.map(NetKind::word).collect();
+    let uses_devices = served
+        .iter()
+        .any(|name| ["o2ib", "efa", "opx"].contains(name));
     let found = format!("for {}", served.join(", "));
     let missing_ip = ["udp", "tcp"]
         .into_iter()
@@ -82,7 +82,7 @@ fn providers(library: &Libfabric, devices: &[String]) -> Vec<Finding> {
             format!("none for {name}"),
             "install a libfabric with the providers udp and tcp; fi_info lists them, FI_PROVIDER may hide some",
         ),
-        None if !devices.is_empty() && !served.contains(&"o2ib") => Finding::bad(
+        None if !devices.is_empty() && !uses_devices => Finding::bad(
             "providers",
             Level::Warning,
             format!("{found}, and none for the devices {}", fold(devices.iter().map(String::as_str))),
