@@ -59,7 +59,7 @@ const EVENTS_MAX: usize = 4096;
 const UNJUDGED_MAX: u32 = 16;
 
 /// The longest time between two polls of rails whose providers have no descriptors.
-const UNSIGNALLED_US: u64 = 5_000;
+const UNSIGNALLED_US: u64 = 10_000;
 
 /// Open rails, and the peers that they lead to.
 #[derive(Debug)]
