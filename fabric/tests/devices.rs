@@ -190,6 +190,25 @@ fn beat_as_datagram(a: &mut Node, to_b: PeerHandle, b: &mut Node) {
     a.catch_up(0, b);
 }
 
+/// Sends the longest bulk message, which arrives.
+fn bulk_arrives(a: &mut Node, to_b: PeerHandle, b: &mut Node) {
+    let message = vec![7; BULK_MESSAGE_MAX];
+    let start = Instant::now();
+    let now_us = || start.elapsed().as_micros() as u64 + 1000;
+    a.fabric.send_bulk(now_us(), to_b, &message).unwrap();
+    let mut received = Vec::new();
+    while received.is_empty() {
+        a.drain(now_us(), &mut Vec::new());
+        b.drain(now_us(), &mut received);
+        assert!(start.elapsed() < DEADLINE);
+    }
+    assert!(
+        received == [(0, message)],
+        "{} messages arrived",
+        received.len()
+    );
+}
+
 /// Beats are unreliable datagrams, which need a prefix in front of each message, have addresses that only their own
 /// node knows, and do not wake the host. All other messages use reliable ones.
 #[test]
@@ -236,21 +255,7 @@ fn beats_are_unreliable_datagrams_on_net_o2ud() {
     }
     a.fabric.send(400, to_b, Class::Beat, Route::Next, b"beat");
     assert_eq!(text(&b.receive(1)), ["beat"]);
-    let message = vec![7; BULK_MESSAGE_MAX];
-    let start = Instant::now();
-    let now_us = || start.elapsed().as_micros() as u64 + 1000;
-    a.fabric.send_bulk(now_us(), to_b, &message).unwrap();
-    let mut received = Vec::new();
-    while received.is_empty() {
-        a.drain(now_us(), &mut Vec::new());
-        b.drain(now_us(), &mut received);
-        assert!(start.elapsed() < DEADLINE);
-    }
-    assert!(
-        received == [(0, message)],
-        "{} messages arrived",
-        received.len()
-    );
+    bulk_arrives(&mut a, to_b, &mut b);
     // A process that has started again has another address.
     drop(b);
     let mut b = open("127.41.81.1@o2ud0");
@@ -422,7 +427,8 @@ fn a_failed_device_is_avoided_at_once_and_tried_again() {
 }
 
 /// The NID of a rail contains the address of its lane of news. Those of its other lanes are announced, also to a peer
-/// to which nothing but a bulk message is sent. A process that has started again has other addresses.
+/// to which nothing but a bulk message is sent, and again when bulk lanes are opened later. A process that has started
+/// again has other addresses.
 #[test]
 fn addresses_that_only_a_node_knows_are_told_to_its_peers() {
     if !with_names("addresses_that_only_a_node_knows_are_told_to_its_peers") {
@@ -433,22 +439,22 @@ fn addresses_that_only_a_node_knows_are_told_to_its_peers() {
         fabric.open_bulk().unwrap();
         Node::around(fabric)
     };
+    let (mut a, mut b) = (
+        Node::open(&rails("127.41.73.1@n0")),
+        Node::open(&rails("127.41.73.2@n0")),
+    );
+    let (to_b, to_a) = (a.add_peer(&b), b.add_peer(&a));
+    meet(&mut a, &mut b, to_b);
+    meet(&mut b, &mut a, to_a);
+    a.fabric.open_bulk().unwrap();
+    b.fabric.open_bulk().unwrap();
+    bulk_arrives(&mut a, to_b, &mut b);
     let mut a = open("127.41.70.1@n0");
     let mut b = open("127.41.71.1@n0");
     let name_of = |node: &Node| node.nids().as_slice()[0].name.clone();
     assert!(name_of(&a).is_some() && name_of(&a) != name_of(&b));
     let (to_b, to_a) = (a.add_peer(&b), b.add_peer(&a));
-    let message = vec![7; BULK_MESSAGE_MAX];
-    let start = Instant::now();
-    let now_us = || start.elapsed().as_micros() as u64 + 1000;
-    a.fabric.send_bulk(now_us(), to_b, &message).unwrap();
-    let mut received = Vec::new();
-    while received.is_empty() {
-        a.drain(now_us(), &mut Vec::new());
-        b.drain(now_us(), &mut received);
-        assert!(start.elapsed() < DEADLINE);
-    }
-    assert!(received == [(0, message)], "{} messages", received.len());
+    bulk_arrives(&mut a, to_b, &mut b);
     beat_as_datagram(&mut a, to_b, &mut b);
     beat_as_datagram(&mut b, to_a, &mut a);
     let before = b.nids();

@@ -38,6 +38,9 @@ impl Fabric {
                 rail.bulk = Some(rail::open_bulk(&self.config, &rail.nid)?);
             }
         }
+        // Peers that have to be told the addresses of lanes do not know these yet.
+        let paths = self.peers.iter_mut().flat_map(|peer| &mut peer.paths);
+        paths.for_each(|path| path.announced = false);
         Ok(())
     }
 
