@@ -32,9 +32,9 @@ pub struct FabricConfig {
     /// Hand small messages to the provider by copy (inject). They complete at once and take no slot. Switched off
     /// only to test the slots.
     pub inject: bool,
-    /// The DSCP of packets on udp and tcp rails, 1 to 63, where the kernel allows it; 0 for none. Bulk messages have none,
-    /// nor have connections that were begun by a fabric with bulk lanes. Other providers request libfabric's low-latency
-    /// class. Default: [`DSCP_DEFAULT`].
+    /// The DSCP of packets on udp and tcp rails, 1 to 63, where the kernel allows it; 0 for none. Bulk messages have
+    /// none, nor have connections that were begun by a fabric with bulk lanes. Other providers request libfabric's
+    /// low-latency class. Default: [`DSCP_DEFAULT`].
     pub dscp: u8,
     /// The incarnation of this node. It grows with each start, by more than the number of peers that were known since
     /// the last start, so that bulk messages and envelopes of an earlier incarnation are told apart. Default:
