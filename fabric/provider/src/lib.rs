@@ -14,7 +14,7 @@
 //! - `error`: what is wrong with a NID, and a failed call of libfabric
 //! - `net`, `nid`: names of networks and interfaces, as text
 //! - `libfabric`: the library, its providers, and lanes; all `unsafe` code
-//! - `link`, `speeds`, `locality`: what the kernel and hwloc report about interfaces
+//! - `link`, `speeds`, `locality`, `lacks`: what the kernel and hwloc report about interfaces and devices
 //! - `choice`: the default rails
 //! - `raw_endpoint`: the baseline of measurements
 
@@ -23,6 +23,7 @@
 mod choice;
 mod endpoint_name;
 mod error;
+mod lacks;
 #[allow(unsafe_code)]
 mod libfabric;
 mod limits;
@@ -37,6 +38,7 @@ mod speeds;
 pub use choice::DefaultRails;
 pub use endpoint_name::EndpointName;
 pub use error::{CallError, NidError};
+pub use lacks::lacks as provider_lacks;
 pub use libfabric::{
     Done, Interface, LOW_LATENCY, Lane, Libfabric, Limits, Posted, RESCAN_SINCE, Refused, Subnet,
     TrafficClass, has_provider, interface_of, load, load_before_fork, load_from, offers,
