@@ -13,6 +13,8 @@ const CHANGES_MAX: usize = 64;
 const LONG_HOLDS: u64 = 5;
 /// The sides find each other within so many times that time.
 const MEET_HOLDS: u64 = 2;
+/// When sides meet, views lack nodes for a moment: a fall lasts for at least this part of that time.
+const MERGE_PART: u64 = 40;
 
 /// The numbers of nodes.
 #[derive(Clone, Debug, Default)]
@@ -122,9 +124,9 @@ impl Reach {
     /// how many. Growth, as when a job starts, is none. Of a shorter fall, only the part that lasted counts: while a
     /// supervisor is replaced, its zone is absent for a moment.
     ///
-    /// A shorter fall counts where it is sure, began before the sides met, and lasted until then: until `met`, or
-    /// shortly before. If the side found nodes again while it was still cut off, it had not lost them. Views that merge
-    /// may lack nodes for a moment.
+    /// A shorter fall counts where it is sure, began before the sides met, and lasted until then: until a time of
+    /// `met`, or shortly before. If the side found nodes again while it was still cut off, it had not lost them. Views that
+    /// merge may lack nodes for a moment.
     ///
     /// A part that stays for long is the whole that a later fall is a part of, too.
     pub(super) fn fall(
@@ -132,7 +134,7 @@ impl Reach {
         since: Instant,
         now: Instant,
         hold_us: u64,
-        met: Instant,
+        met: &[Instant],
     ) -> (u32, u32) {
         let told = self.told.filter(|(at, ..)| *at >= since);
         let told = told.map_or((0, 0), |(_, least, most)| (least, most));
@@ -143,8 +145,13 @@ impl Reach {
             *place == 0 || until >= changes[*place].at.after(LONG_HOLDS * hold_us)
         };
         let starts = (0..changes.len()).filter(lasts);
-        let sure_until = Instant(met.0.saturating_sub(MEET_HOLDS * hold_us));
-        let is_sure = |begin: Instant, end: Instant| begin <= met && end >= sure_until;
+        let is_sure = |begin: Instant, end: Instant| {
+            let ends_with = |met: &Instant| {
+                let until = Instant(met.0.saturating_sub(MEET_HOLDS * hold_us));
+                begin <= *met && end >= until
+            };
+            end >= begin.after(hold_us / MERGE_PART) && met.iter().any(ends_with)
+        };
         let falls = starts.map(|start| fall_of(&changes[start..], now, hold_us, is_sure));
         falls.fold(told, |deepest, fall| match is_deeper(deepest, fall) {
             true => deepest,
@@ -167,7 +174,12 @@ fn fall_of(
         let risen = later.find(|one| one.least > remainder.least || one.most != remainder.most);
         // Until the sides meet it may still rise again.
         let risen_at = risen.map_or(now, |one| one.at);
-        let is_sure = remainder.is_sure && may_be_short(remainder.at, risen_at);
+        // Nodes that are found again while others are still lost had not been lost.
+        let is_found = risen.is_some_and(|risen| {
+            let until = changes.partition_point(|change| change.at <= risen.at);
+            risen.least < risen.most && is_as_before(&changes[..until], place, hold_us)
+        });
+        let is_sure = remainder.is_sure && !is_found && may_be_short(remainder.at, risen_at);
         let end = match is_sure {
             true => remainder.at,
             false => remainder.at.after(hold_us),
@@ -188,6 +200,21 @@ fn fall_of(
         }
     }
     deepest
+}
+
+/// Whether the same nodes are alive after these changes as for `hold_us` before the one at `place`, or an earlier one.
+fn is_as_before(changes: &[Change], place: usize, hold_us: u64) -> bool {
+    let mut by_zone: BTreeMap<u32, i64> = BTreeMap::new();
+    for (at, pair) in changes.windows(2).enumerate().rev() {
+        for (zone, by) in &pair[1].zones {
+            *by_zone.entry(*zone).or_default() += by;
+        }
+        let has_lasted = at < place && pair[1].at >= pair[0].at.after(hold_us);
+        if has_lasted && by_zone.values().all(|by| *by == 0) {
+            return true;
+        }
+    }
+    false
 }
 
 /// What was left after each change. The nodes that it is a part of are those of the first, until more are alive, with
@@ -244,7 +271,10 @@ mod tests {
     #[test]
     fn the_deepest_fall_since_a_time() {
         let mut reach = Reach::default();
-        assert_eq!(reach.fall(Instant(0), Instant(90), 0, Instant(90)), (0, 0));
+        assert_eq!(
+            reach.fall(Instant(0), Instant(90), 0, &[Instant(90)]),
+            (0, 0)
+        );
         let changes = [
             (5, 8),
             (10, 100),
@@ -258,7 +288,7 @@ mod tests {
             reach.set(Instant(at), vec![nodes], false);
         }
         let fall = [0, 9, 15, 25, 35, 45, 59, 60, 90]
-            .map(|at| reach.fall(Instant(at), Instant(90), 0, Instant(90)));
+            .map(|at| reach.fall(Instant(at), Instant(90), 0, &[Instant(90)]));
         let (cut, end) = ((40, 100), (111, 111));
         assert_eq!(
             fall,
@@ -283,7 +313,7 @@ mod tests {
         for (at, nodes) in [(10, 100), (50, 20), (53, 60), (58, 30), (70, 100)] {
             reach.set(Instant(at), vec![nodes], false);
         }
-        let fall = |now, hold_us| reach.fall(Instant(0), Instant(now), hold_us, Instant(now));
+        let fall = |now, hold_us| reach.fall(Instant(0), Instant(now), hold_us, &[Instant(now)]);
         assert_eq!(fall(90, 3), (20, 100));
         assert_eq!(fall(90, 4), (30, 100));
         assert_eq!(fall(90, 12), (30, 100));
@@ -300,11 +330,48 @@ mod tests {
             for (at, nodes) in [(10, 100), (50, 20), (53, 100)] {
                 reach.set(Instant(at), vec![nodes], is_sure && at == 50);
             }
-            reach.fall(Instant(0), Instant(90), 12, Instant(met))
+            reach.fall(Instant(0), Instant(90), 12, &[Instant(met)])
         };
         let cases = [(true, 60), (false, 60), (true, 80), (true, 49)];
         let falls = cases.map(|(sure, met)| fall(sure, met));
         assert_eq!(falls, [(20, 100), (100, 100), (100, 100), (100, 100)]);
+    }
+
+    /// ZM-12: when sides meet, views that merge lack nodes for a moment, which are of the own side.
+    #[test]
+    fn a_short_fall_of_nodes_that_are_found_again_while_others_are_lost_does_not_count() {
+        let fall = |after: [u32; 3], met: &[u64]| {
+            let mut reach = Reach::default();
+            for (at, nodes) in [
+                (10, [6, 6, 6]),
+                (20, [6, 6, 0]),
+                (50, [6, 0, 0]),
+                (53, after),
+            ] {
+                reach.set(Instant(at), nodes.to_vec(), true);
+            }
+            let met: Vec<Instant> = met.iter().copied().map(Instant).collect();
+            reach.fall(Instant(0), Instant(90), 12, &met)
+        };
+        assert_eq!(fall([6, 6, 0], &[60]), (12, 18));
+        assert_eq!(fall([6, 0, 6], &[60]), (6, 18), "others are found");
+        assert_eq!(fall([6, 6, 6], &[60]), (6, 18), "all are found");
+        // Of two splits, the sides of the first have met before.
+        assert_eq!(fall([6, 6, 6], &[40]), (12, 18));
+        assert_eq!(fall([6, 6, 6], &[40, 60]), (6, 18));
+    }
+
+    /// ZM-12: so they do all at once.
+    #[test]
+    fn a_fall_of_a_moment_does_not_count() {
+        let fall = |until| {
+            let mut reach = Reach::default();
+            for (at, nodes) in [(0, 100), (5_000, 20), (until, 100)] {
+                reach.set(Instant(at), vec![nodes], true);
+            }
+            reach.fall(Instant(0), Instant(9_000), 4_000, &[Instant(6_000)])
+        };
+        assert_eq!([fall(5_100), fall(5_099)], [(20, 100), (100, 100)]);
     }
 
     /// ZM-12: of the zones A to E, A, B and C lose the others to a split. Then A loses B and C, and joins D and E.
@@ -320,7 +387,8 @@ mod tests {
         for (at, nodes) in states {
             reach.set(Instant(at), nodes.to_vec(), false);
         }
-        let fall = |reach: &Reach, since| reach.fall(Instant(since), Instant(90), 5, Instant(90));
+        let fall =
+            |reach: &Reach, since| reach.fall(Instant(since), Instant(90), 5, &[Instant(90)]);
         let falls = [0, 20, 51].map(|since| fall(&reach, since));
         assert_eq!(falls, [(6, 18), (6, 18), (18, 18)]);
         reach.set(Instant(60), vec![6; 5], false);
@@ -356,7 +424,7 @@ mod tests {
         }
         assert_eq!(reach.changes.len(), CHANGES_MAX);
         assert_eq!(
-            reach.fall(Instant(0), Instant(200), 1, Instant(200)),
+            reach.fall(Instant(0), Instant(200), 1, &[Instant(200)]),
             (0, 63)
         );
     }

@@ -25,6 +25,7 @@ use crate::map::ZoneId;
 use crate::tree::guard::FIND_DEADLINES;
 use crate::tree::publication::Outcast;
 use crate::tree::reach::{deepest, is_deeper};
+use crate::tree::states::ZoneState;
 use crate::tree::{Instant, Tree};
 
 /// How many deadlines before and after a verdict the nodes that are alive count for the strength of a side.
@@ -178,14 +179,21 @@ impl Tree {
     fn settle_verdicts(&mut self) -> bool {
         let (now, known_us) = (self.now, self.deadlines(KNOWN_DEADLINES));
         let side_us = self.deadlines(SIDE_DEADLINES);
+        let hold_us = self.deadlines(HOLD_DEADLINES);
         let mut was_weak = false;
         let (mut back, mut settled) = (Vec::new(), Vec::new());
+        let still_failed = self.stated().filter(|(_, state)| state.is_failed);
+        let still_failed: BTreeSet<u32> = still_failed
+            .map(|(zone, _)| super::zone_number(zone))
+            .collect();
         for (zone, state) in self.told.iter(&self.map) {
             let number = super::zone_number(zone);
             let Some(verdict) = self.verdicts.get(&number) else {
                 continue;
             };
-            let since = match state.is_failed {
+            // The local node may be the first of the zone's supervisors that holds it failed.
+            let is_first = now < verdict.at.after(hold_us) && still_failed.contains(&number);
+            let since = match state.is_failed || is_first {
                 true => None,
                 false => verdict.back_since.or(Some(now)),
             };
@@ -235,7 +243,7 @@ impl Tree {
         let met = has_met.then(|| {
             (
                 self.nodes_before(),
-                self.fall(Instant(begin), self.met_at()),
+                self.fall(Instant(begin), &self.met_at()),
             )
         });
         let Some(verdict) = self.verdicts.get_mut(&number) else {
@@ -267,7 +275,8 @@ impl Tree {
             if self.is_weak(least, most) {
                 return true;
             }
-            self.overruled_since = Some(self.now);
+            // What is counted already is not counted again when that is long ago.
+            self.overruled_since = (!self.is_just_outcast()).then_some(self.now);
         }
         self.is_overruled()
     }
@@ -309,15 +318,20 @@ impl Tree {
 
     /// The deepest fall of late, after the zone was outcast last.
     pub(super) fn recent_fall(&self) -> (u32, u32) {
-        let met = self.overruled_since.unwrap_or(self.now);
-        self.fall(self.past().max(self.outcast_at), met.min(self.met_at()))
+        let mut met = self.met_at();
+        met.extend(self.overruled_since);
+        self.fall(self.past().max(self.outcast_at), &met)
     }
 
-    /// When the sides of the split met whose verdicts are not settled: when the first of their zones was back, or now.
-    fn met_at(&self) -> Instant {
+    /// When the sides of splits met whose verdicts are not settled: when each of their zones was back, or now. There
+    /// may be two splits at once.
+    fn met_at(&self) -> Vec<Instant> {
         let open = self.verdicts.values().filter(|one| one.is_open());
-        let first = open.filter_map(|one| one.back_since).min();
-        first.unwrap_or(self.now)
+        let mut met: Vec<Instant> = open.filter_map(|one| one.back_since).collect();
+        if met.is_empty() {
+            met.push(self.now);
+        }
+        met
     }
 
     /// When a verdict has to be settled at the latest.
@@ -365,7 +379,7 @@ impl Tree {
         let split_us = self.deadlines(SPLIT_DEADLINES);
         let since = Instant(self.now.0.saturating_sub(split_us));
         // A fall that did not last may be over before the sides meet.
-        let (mut least, mut most) = self.fall(since, Instant::NEVER);
+        let (mut least, mut most) = self.fall(since, &[]);
         if self.is_new() {
             let seen = self.fall_by_others();
             if is_deeper(seen, (least, most)) {
@@ -389,12 +403,7 @@ impl Tree {
         {
             (least, most) = known;
         }
-        // Supervisors that change their minds one after the other may agree for a moment, as members see it.
-        let own = self.levels[0].engine.id();
-        let stated = self.levels[0].outside_from.get(&own);
-        let stated = stated
-            .into_iter()
-            .flat_map(|one| one.states.iter(&self.map));
+        let stated = self.stated();
         let failed = stated.chain(self.told.iter(&self.map));
         let failed = failed.filter(|(_, state)| state.is_failed);
         let failed: BTreeMap<u32, _> = failed
@@ -431,9 +440,19 @@ impl Tree {
         }
     }
 
+    /// The states of zones that the local node itself states, as a supervisor. Supervisors that change their minds one
+    /// after the other may agree for a moment, as members see it.
+    fn stated(&self) -> impl Iterator<Item = (ZoneId, ZoneState)> {
+        let base = &self.levels[0];
+        let stated = base.outside_from.get(&base.engine.id());
+        stated
+            .into_iter()
+            .flat_map(|one| one.states.iter(&self.map))
+    }
+
     /// The deepest fall of the number of nodes that are alive since a time: one that lasted, or went on until the sides
     /// met.
-    fn fall(&self, since: Instant, met: Instant) -> (u32, u32) {
+    fn fall(&self, since: Instant, met: &[Instant]) -> (u32, u32) {
         let hold_us = self.deadlines(HOLD_DEADLINES);
         self.reach.fall(since, self.now, hold_us, met)
     }
