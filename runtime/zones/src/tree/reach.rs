@@ -125,8 +125,8 @@ impl Reach {
     /// supervisor is replaced, its zone is absent for a moment.
     ///
     /// A shorter fall counts where it is sure, began before the sides met, and lasted until then: until a time of
-    /// `met`, or shortly before. If the side found nodes again while it was still cut off, it had not lost them. Views that
-    /// merge may lack nodes for a moment.
+    /// `met`, or shortly before. If the side found nodes again while it was still cut off, it had not lost them. Views
+    /// that merge may lack nodes for a moment.
     ///
     /// A part that stays for long is the whole that a later fall is a part of, too.
     pub(super) fn fall(
