@@ -1,10 +1,10 @@
 //! The configuration that a fabric is opened with: rails and limits.
 
-use crate::health::HealthConfig;
 use crate::liveness_connection::LivenessConnection;
 use crate::policy::Policy;
 use crate::timeouts::Timeouts;
 use muster_provider::{Libfabric, Nid};
+use muster_rail_health::HealthConfig;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -18,9 +18,16 @@ pub(crate) struct SendTag {
     /// The path's index in the fabric.
     pub(crate) path: u32,
     pub(crate) bytes: u32,
+    /// When another path sends the message if this send has not completed; `u64::MAX` if one has sent it.
+    pub(crate) again_us: u64,
 }
 
 impl SendTag {
+    /// Whether another path has sent the message.
+    pub(crate) fn is_sent_again(&self) -> bool {
+        self.again_us == u64::MAX
+    }
+
     /// The peer that the send is addressed to.
     pub(crate) fn peer(&self) -> PeerHandle {
         PeerHandle {

@@ -31,10 +31,11 @@
 //! Layers, from bottom to top; a module uses only modules that are listed before it:
 //!
 //! - `muster-provider`: NIDs, nets, lanes of libfabric, and what the machine reports about its interfaces
+//! - `muster-rail-health`: the judgement of paths and rails
 //! - `limits`, `peer_handle`, `stats`, `timeouts`, `bucket`, `window`: numbers, names and counters
 //! - `error`: errors of this crate
-//! - `policy`, `health`: the administrator's preference, and the judgement of paths and rails
-//! - `select`: the choice of a path, a pure function of both
+//! - `policy`: the administrator's preference
+//! - `select`: the choice of a path, a pure function of policy and health
 //! - `bulk`, `relay`: the protocols of long messages and of relayed ones, as state machines
 //! - `peer`, `liveness_connection`: what is known about a peer
 //! - `message`, `view`, `lane`: messages, figures to show, and lanes whose sends have tags
@@ -55,7 +56,6 @@ mod config;
 mod error;
 mod fabric;
 mod fault;
-mod health;
 mod lane;
 mod lane_names;
 mod limits;
@@ -79,9 +79,6 @@ pub use config::{DSCP_DEFAULT, FabricConfig};
 pub use error::{OpenError, PeerError, PolicyError, RemoveError};
 pub use fabric::{Fabric, OpenedRail, QUESTION_MAX, RailOpener};
 pub use fault::{Cut, Direction, FaultCounters, FaultPlan, Faulty};
-pub use health::{
-    Blame, Finding, HEALTH_MAX, HealthConfig, HealthState, Lack, Outcome, Pace, PairReport, infer,
-};
 pub use limits::{MESSAGES_MAX, PATTERNS_MAX, RULES_MAX};
 pub use liveness_connection::LivenessConnection;
 pub use message::{Arrival, Class, PutOptions, Question, Relayed, Route, Sent};
@@ -89,6 +86,9 @@ pub use muster_provider::{
     Address, BEAT_PORT_OFFSET, CallError, DefaultRails, EndpointName, Interface, Libfabric,
     LoadError, NIDS_MAX, Net, NetKind, Nid, NidError, NidList, PORT_DEFAULT, RawEndpoint,
     TrafficClass, load, load_before_fork, load_from, locality,
+};
+pub use muster_rail_health::{
+    Blame, Finding, HEALTH_MAX, HealthConfig, HealthState, Lack, Outcome, Pace, PairReport, infer,
 };
 pub use peer_handle::PeerHandle;
 pub use policy::{NidPattern, Policy, Ranks, Rule, Subject};

@@ -11,13 +11,13 @@
 //! unless all of the peer's NIDs are like that.
 
 use crate::bulk::PeerBulk;
-use crate::health::{Health, RailLiveness};
 use crate::lane_names::Told;
 use crate::peer_handle::PeerHandle;
 use crate::policy::Ranks;
 use crate::relay::PeerRelay;
 use crate::stats::{Counters, UsageRate};
 use muster_provider::{NIDS_MAX, Nid, NidList, Subnet};
+use muster_rail_health::{Health, RailLiveness};
 
 /// One path: a local rail and a remote NID.
 #[derive(Debug)]

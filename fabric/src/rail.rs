@@ -7,7 +7,6 @@ use crate::bucket::Bucket;
 use crate::bulk::{FRAGMENT_BYTES, FRAME_BYTES};
 use crate::config::FabricConfig;
 use crate::error::OpenError;
-use crate::health::{Blame, Health, HealthChange, HealthConfig, HealthState, Outcome};
 use crate::lane::Lane;
 use crate::message::Class;
 use crate::peer::Path;
@@ -17,10 +16,11 @@ use crate::stats::{Counters, UsageRate};
 use crate::view::{Credits, RailView};
 use muster_provider::{
     Address, BEAT_PORT_OFFSET, CallError, EndpointName, Interface, LOW_LATENCY, Libfabric, Limits,
-    NetKind, Nid, Subnet, has_provider, interface_of, offers, provider_device, provider_lacks,
-    subnet_of,
+    NetKind, Nid, Subnet, has_provider, interface_of, is_device_removed, offers, provider_device,
+    provider_lacks, rdma_device_of, subnet_of,
     table::{self, Addressing, Row},
 };
+use muster_rail_health::{Blame, Health, HealthChange, HealthConfig, HealthState, Outcome};
 use rustix::io::Errno;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -88,6 +88,8 @@ pub(crate) struct Rail {
     pub(crate) usage: UsageRate,
     pub(crate) counters: Counters,
     interface: Option<String>,
+    /// Its RDMA device, until it is found to be removed.
+    device: Option<String>,
     /// The subnet of its address, as configured on its interface; none on loopback.
     pub(crate) subnet: Option<Subnet>,
     provider: &'static str,
@@ -157,6 +159,10 @@ impl Rail {
             usage: UsageRate::default(),
             counters: Counters::default(),
             interface,
+            device: match nid.net.kind.keeps_broken_connections() {
+                true => rdma_device_of(*bound.ip()),
+                false => None,
+            },
             subnet: subnet_of(*bound.ip()),
             provider,
         })
@@ -251,6 +257,17 @@ impl Rail {
             false => Outcome::LocalDown,
         };
         self.health.tell(now_us, outcome, config)
+    }
+
+    /// Whether this error shows that the rail's device was removed. True once.
+    pub(crate) fn has_lost_device(&mut self, error: &CallError) -> bool {
+        let codes = [Errno::NODEV, Errno::NXIO, Errno::IO].map(|errno| errno.raw_os_error());
+        let is_lost =
+            codes.contains(&error.code) && self.device.as_deref().is_some_and(is_device_removed);
+        if is_lost {
+            self.device = None;
+        }
+        is_lost
     }
 
     /// Notes the speed of the interface. Returns the speed and the best so far if the interface has become slower

@@ -1,14 +1,15 @@
-//! Time-outs of bulk messages, each longer than the one before.
+//! Time-outs of messages, each longer than the one before.
 //!
-//! A fragment without an acknowledgement is sent again. After a while the sender gives up. The receiver keeps the
+//! News that the provider does not send in time, or a fragment of a bulk message without an acknowledgement, is sent
+//! again. The other time-outs are those of bulk messages. After a while the sender gives up. The receiver keeps the
 //! beginning of a message for longer than its sender tries. The host waits longer than that before it acts. In
 //! another order one layer would act on a loss that the layer below is still repairing, so another order is refused.
 
-/// The time-outs of bulk messages, in microseconds, each shorter than the next.
+/// The time-outs of messages, in microseconds, each shorter than the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timeouts {
-    /// Transport: after this time without an acknowledgement, missing fragments are sent by another path. The time
-    /// doubles with each retry.
+    /// Transport: after this time, news that the provider has not sent and fragments of bulk messages without an
+    /// acknowledgement are sent by another path. The time doubles with each retry.
     pub transport_us: u64,
     /// Retry: after this time without any progress, the sender gives up the message.
     pub retry_us: u64,
@@ -35,6 +36,13 @@ impl Default for Timeouts {
 }
 
 impl Timeouts {
+    /// When a message is sent by another path that is sent now, after so many others.
+    pub(crate) fn again_us(&self, now_us: u64, tries: u32) -> u64 {
+        let us = self.transport_us.saturating_mul(1 << tries.min(32));
+        // `u64::MAX` means that it was sent again.
+        now_us.saturating_add(us).min(u64::MAX - 1)
+    }
+
     /// The fault in these numbers with the remedy; none if they are valid.
     #[must_use]
     pub fn fault(&self) -> Option<String> {

@@ -4,13 +4,13 @@
 //! or cuts messages. Every method takes the time as an argument instead of reading a clock.
 
 use crate::error::PeerError;
-use crate::health::{HealthState, Pace};
 use crate::message::{Arrival, Class, Question, Relayed, Route, Sent};
 use crate::peer_handle::PeerHandle;
 use crate::select::{Choice, Selection, TRIES_MAX, Tried};
 use crate::stats::DropReason;
 use crate::view::{PathView, RailView, Why};
 use muster_provider::{Nid, NidList};
+use muster_rail_health::{HealthState, Pace};
 use std::os::fd::BorrowedFd;
 
 /// An event about rails, peers or bulk messages.
@@ -158,11 +158,13 @@ pub enum FabricEvent {
         /// Index of the local rail.
         rail: usize,
     },
-    /// Connections of a local rail are broken and stay so: its link was down, or a peer is silent on it that answers
-    /// TCP connections between the same interfaces. The host should close the rail and open it again.
+    /// A local rail stays broken: its link was down, a peer is silent on it that answers TCP connections between the
+    /// same interfaces, or its device was removed. The host should close the rail, and open it again.
     RailStale {
         /// Index of the local rail.
         rail: usize,
+        /// Why, for messages.
+        reason: &'static str,
     },
 }
 

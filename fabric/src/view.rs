@@ -2,10 +2,10 @@
 //!
 //! Rails and paths have figures of their own; those of nets and remote NIDs are sums.
 
-use crate::health::HealthState;
 use crate::relay::Tally;
 use crate::stats::Counters;
 use muster_provider::{Net, Nid, TrafficClass};
+use muster_rail_health::HealthState;
 use std::fmt;
 
 /// A local rail.

@@ -370,6 +370,49 @@ fn a_device_with_short_messages_is_refused_for_bulk() {
     assert_eq!(fabric.open_bulk().unwrap_err().to_string(), text);
 }
 
+/// RS-05, RS-06, snd-085: a device keeps news and reports nothing, as verbs does for seconds when a network is cut.
+/// Another rail sends it after the transport time-out, and the error that follows has no effect any more.
+#[test]
+fn news_that_a_device_keeps_is_sent_by_another_rail() {
+    if !with_device(
+        "news_that_a_device_keeps_is_sent_by_another_rail",
+        VERBS,
+        &[],
+    ) {
+        return;
+    }
+    let mut a = open("127.41.88.1@n0,127.41.88.2@n1");
+    let mut b = open("127.41.89.1@n0,127.41.89.2@n1");
+    let to_b = a.add_peer(&b);
+    b.add_peer(&a);
+    meet(&mut a, &mut b, to_b);
+    let file = down("127.41.88.1.stuck");
+    std::fs::write(&file, "").unwrap();
+    for _ in 0..2 {
+        a.fabric.send(1, to_b, Class::News, Route::Next, b"news");
+    }
+    assert_eq!(b.receive(1), [(1, b"news".to_vec())], "one each");
+    let seen = events(&mut a, 200_000);
+    let words = "it was not sent within 100000 us";
+    let moved =
+        |event: &FabricEvent| matches!(event, FabricEvent::Moved { reason, .. } if reason == words);
+    assert!(seen.iter().any(moved), "{seen:?}");
+    assert_eq!(b.receive(1), [(1, b"news".to_vec())]);
+    assert_eq!(a.fabric.rails()[0].counters.timeouts, 1);
+    std::fs::remove_file(&file).unwrap();
+    let start = Instant::now();
+    let failed = |a: &Node| a.fabric.rails()[0].counters.dropped_in_all();
+    while failed(&a) == 0 {
+        events(&mut a, 200_001);
+        assert!(start.elapsed() < DEADLINE);
+    }
+    assert_eq!(a.fabric.under_way_drops(), 0);
+    a.fabric
+        .send(200_002, to_b, Class::News, Route::All, b"last");
+    let last: Vec<Vec<u8>> = b.receive(2).into_iter().map(|(_, bytes)| bytes).collect();
+    assert_eq!(last, [b"last"; 2], "it was sent once more only");
+}
+
 /// hlt-005, hlt-010, snd-080, snd-085: a device that fails is reported; messages that it accepted and did not
 /// send use another rail, and the device is used again when a probe succeeds.
 #[test]

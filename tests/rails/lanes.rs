@@ -305,7 +305,7 @@ impl World {
             // dbg-020.
             self.until("logged", |seen| {
                 let missed = |(_, line): &(usize, String)| {
-                    line.contains("no message of this member arrives on this rail")
+                    line.contains("this member is heard on other rails only")
                 };
                 seen.logged[already..].iter().any(missed)
             });

@@ -26,7 +26,8 @@ fn file(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name)
 }
 
-/// hlt-005. First agents start without the device of one rail, and open the rail when the device comes.
+/// hlt-005, hlt-010, snd-080. First agents start without the device of one rail, and open the rail when the device
+/// comes. Then a device is removed, which degrades its node.
 ///
 /// Then two agents with two rails each, on `o2ib` and on `o2ud`, find each other. A port that goes down degrades its
 /// node and fails nobody, and works again when it is up. Then the other port does the same, so the rail that was opened
@@ -73,7 +74,12 @@ fn agents_meet_over_roce_and_survive_a_port() {
         let (_, step) = line.split_once("STEP ")?;
         Some(step.split_once(':')?.0)
     });
-    let first = ["o2ib without-device", "o2ib late-device"].map(str::to_owned);
+    let first = [
+        "o2ib without-device",
+        "o2ib late-device",
+        "o2ib device-removed",
+    ];
+    let first = first.map(str::to_owned);
     let first = first.into_iter().filter(|_| has_libfabric);
     let nets = ["o2ib", "o2ud"].into_iter();
     let expected = nets.flat_map(|net| {

@@ -149,8 +149,17 @@ if [ -n "$libfabric" ]; then
 	await b "RECOVERED a"
 	end
 	nobody_failed
+
+	# The kernel removes the device once all processes have closed it, and libfabric closes none before its end.
+	begin device-removed
+	rdma link del rxb1 &
+	await a "DEGRADED b"
+	await b "DEGRADED b"
+	end
+	nobody_failed
 	kill -9 "$first" "$second"
 	wait
+	rdma link add rxb1 type rxe netdev b1
 	unset MUSTER_LIBFABRIC
 else
 	add_devices 1

@@ -38,11 +38,11 @@ mod speeds;
 pub use choice::DefaultRails;
 pub use endpoint_name::EndpointName;
 pub use error::{CallError, NidError};
-pub use lacks::lacks as provider_lacks;
+pub use lacks::{is_device_removed, lacks as provider_lacks};
 pub use libfabric::{
     Done, Interface, LOW_LATENCY, Lane, Libfabric, Limits, Posted, RESCAN_SINCE, Refused, Subnet,
     TrafficClass, has_provider, interface_of, load, load_before_fork, load_from, offers,
-    provider_device, subnet_of, table, waiting,
+    provider_device, rdma_device_of, subnet_of, table, waiting,
 };
 pub use libfabric_sys::LoadError;
 pub use limits::NIDS_MAX;

@@ -2,10 +2,10 @@
 
 use super::gets::Gets;
 use super::{Due, Frame, Kind, NO_FRAGMENT, Operation, Receiver, Sender, Session, Standing, Taken};
-use crate::health::{Health, HealthChange, HealthConfig, Outcome};
 use crate::peer_handle::PeerHandle;
 use crate::select::{Choice, Tried};
 use crate::timeouts::Timeouts;
+use muster_rail_health::{Health, HealthChange, HealthConfig, Outcome};
 
 /// The pause before a send is repeated that the provider refused with "try again". It doubles each time, up to the
 /// limit.

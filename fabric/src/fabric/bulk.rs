@@ -11,7 +11,6 @@ use crate::bulk::{
 };
 use crate::config::FabricConfig;
 use crate::error::OpenError;
-use crate::health::{HealthChange, Outcome};
 use crate::lane::{Lane, SendTag, own};
 use crate::message::Arrival;
 use crate::peer_handle::PeerHandle;
@@ -20,6 +19,7 @@ use crate::relay::is_envelope;
 use crate::stats::DropReason;
 use crate::transport::FabricEvent;
 use muster_provider::{CallError, Done, Nid};
+use muster_rail_health::{HealthChange, Outcome};
 
 /// The maximum of completions of one bulk lane that one poll handles.
 const POLL_BUDGET: usize = 32;

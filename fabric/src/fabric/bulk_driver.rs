@@ -12,7 +12,6 @@ use crate::bulk::{
     Back, Fragment, Frame, Key, Kind, NO_FRAGMENT, NO_SENDER, Operation, STREAMS, Stamp, Stream,
     WINDOW,
 };
-use crate::health::Outcome;
 use crate::lane::{SendTag, drop_reason};
 use crate::peer::{Path, Peer};
 use crate::peer_handle::PeerHandle;
@@ -20,6 +19,7 @@ use crate::rail::Rail;
 use crate::select::{Choice, Standing, Tried};
 use crate::stats::DropReason;
 use muster_provider::{CallError, Posted};
+use muster_rail_health::Outcome;
 use std::net::SocketAddrV4;
 
 /// An acknowledgement that is not taken for this long is dropped and counted: by then the sender has repeated its
@@ -501,7 +501,7 @@ pub(super) fn post_message(
         generation: peer.generation,
         path: path.id,
         bytes: message.len() as u32,
-        tried: Tried::default(),
+        ..SendTag::default()
     };
     match lane.send(address, tag, message).map_err(drop_reason) {
         Ok(Posted::Done) => Ok(()),

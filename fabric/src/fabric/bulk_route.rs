@@ -9,12 +9,12 @@
 
 use super::Fabric;
 use super::send::{input, load, rail_inputs};
-use crate::health::HealthConfig;
 use crate::peer::{Path, Peer};
 use crate::peer_handle::PeerHandle;
 use crate::rail::Rail;
 use crate::select::{self, Choice, PathInput, RailInput, Request, Standing, Tried};
 use muster_provider::NIDS_MAX;
+use muster_rail_health::HealthConfig;
 
 /// The route of a fragment.
 pub(super) enum BulkRoute {

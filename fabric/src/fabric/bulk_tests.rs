@@ -5,11 +5,11 @@ use crate::bulk::{
     BULK_MESSAGE_MAX, Back, FRAGMENT_BYTES, Fragment, Frame, HELD_BYTES_MAX, Kind, NO_FRAGMENT,
     Operation, PeerBulk, PendingAck, Session, WINDOW,
 };
-use crate::health::Outcome;
 use crate::peer_handle::PeerHandle;
 use crate::rail::Rail;
 use crate::select::Tried;
 use crate::{Arrival, DropReason, FabricConfig, FabricEvent, HealthState, PutOptions, Transport};
+use muster_rail_health::Outcome;
 use std::time::{Duration, Instant};
 
 const DEADLINE: Duration = Duration::from_secs(30);

@@ -1,9 +1,10 @@
 //! The fabric: rails, peers, and the messages between them.
 //!
-//! This folder connects the other modules: `rail` opens, `peer` pairs, `policy` ranks, `select` chooses, `health`
-//! scores, and lanes carry. This file has the fabric and its rails, `paths` the peers and the paths
-//! to them, `send` outgoing messages, `receive` incoming ones, `relay` messages through other members, `bulk` and its
-//! neighbours bulk messages, and `show` the views. The crate page has the order of calls.
+//! This folder connects the other modules: `rail` opens, `peer` pairs, `policy` ranks, `select` chooses,
+//! `muster-rail-health` scores, and lanes carry. This file has the fabric and its rails, `paths` the peers and the
+//! paths to them, `send` outgoing messages, `late_sends` those that take too long, `receive` incoming ones, `relay`
+//! messages through other members, `bulk` and its neighbours bulk messages, and `show` the views. The crate page has
+//! the order of calls.
 
 mod bulk;
 mod bulk_driver;
@@ -12,6 +13,7 @@ mod bulk_route;
 mod bulk_tests;
 mod closer;
 mod lane_names;
+mod late_sends;
 mod opener;
 mod paths;
 mod receive;
@@ -29,7 +31,6 @@ pub use request::QUESTION_MAX;
 use self::closer::Closer;
 use crate::config::FabricConfig;
 use crate::error::{OpenError, PeerError, RemoveError};
-use crate::health::{HealthConfig, Pace};
 use crate::lane::Lane;
 use crate::liveness_connection::{LivenessConnection, LivenessObserver};
 use crate::message::{Arrival, Class, Relayed, Route};
@@ -46,6 +47,7 @@ use crate::transport::{FabricEvent, Transport};
 use crate::view::{PathView, RailView, Why};
 use muster_provider::locality::Machine;
 use muster_provider::{Links, NIDS_MAX, Nid, NidList, SPEEDS_DIRECTORY, Speeds};
+use muster_rail_health::{HealthConfig, Pace};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddrV4;
@@ -90,6 +92,8 @@ pub struct Fabric {
     unknown_peer_drops: u64,
     no_path_drops: u64,
     under_way_drops: u64,
+    /// When news under way is checked next.
+    late_check_us: u64,
     /// The time of the last call.
     now_us: u64,
     /// Buffer for the inputs of a choice, reused.
@@ -170,6 +174,7 @@ impl Fabric {
             unknown_peer_drops: 0,
             no_path_drops: 0,
             under_way_drops: 0,
+            late_check_us: 0,
             now_us: 0,
             inputs: Vec::new(),
             bulk_peers: Vec::new(),
@@ -222,7 +227,7 @@ impl Fabric {
         self.events.retain(|event| {
             !matches!(event, FabricEvent::RailFailing { rail, .. } | FabricEvent::RailRecovered { rail, .. }
                 | FabricEvent::RailSpeed { rail, .. } | FabricEvent::RailHealth { rail, .. }
-                | FabricEvent::RailStale { rail } if *rail == index)
+                | FabricEvent::RailStale { rail, .. } if *rail == index)
         });
         self.measure();
         self.pair_all();
@@ -254,7 +259,7 @@ impl Fabric {
         sound
     }
 
-    /// Changes the time-outs of bulk messages. Returns false if they are out of order; then nothing has changed.
+    /// Changes the time-outs. Returns false if they are out of order; then nothing has changed.
     pub fn set_timeouts(&mut self, timeouts: Timeouts) -> bool {
         let sound = timeouts.fault().is_none();
         if sound {

@@ -1,7 +1,6 @@
 //! Incoming messages, and what their arrival or absence shows about the rails.
 
 use super::Fabric;
-use crate::health::{Finding, LivenessChange, Outcome, PAIRS_MAX, PairReport, infer, local_faults};
 use crate::lane::own;
 use crate::lane_names::is_announcement;
 use crate::liveness_connection::{LivenessObserver, QUEUE_CHECK_US};
@@ -14,6 +13,9 @@ use crate::select::Choice;
 use crate::stats::DropReason;
 use crate::transport::FabricEvent;
 use muster_provider::{Done, Link, Speeds};
+use muster_rail_health::{
+    Finding, LivenessChange, Outcome, PAIRS_MAX, PairReport, infer, local_faults,
+};
 
 /// Completions of one lane that one call of `poll` handles at most, so that a flooded lane does not delay the others.
 const POLL_BUDGET: usize = 64;
@@ -34,6 +36,7 @@ impl Fabric {
             }
         }
         self.more |= self.poll_bulk(now_us, deliver);
+        self.resend_late(now_us);
         self.note_more()
     }
 
@@ -61,6 +64,7 @@ impl Fabric {
         {
             self.more |= self.poll_observer(now_us);
         }
+        self.resend_late(now_us);
         self.probe_stale(now_us);
         if self.has_bulk() {
             self.more |= self.poll_bulk(now_us, deliver);
@@ -245,7 +249,11 @@ impl Fabric {
         }
         self.report_rail_change(index, change, &format!("the link {} is down", link.name));
         if is_stale {
-            self.push_event(FabricEvent::RailStale { rail: index });
+            let reason = "its link was down, and connections stay broken";
+            self.push_event(FabricEvent::RailStale {
+                rail: index,
+                reason,
+            });
         }
     }
 

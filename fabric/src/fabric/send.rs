@@ -2,7 +2,6 @@
 
 use super::Fabric;
 use super::receive::RECEIVE_FAILING;
-use crate::health::{Blame, HealthChange, HealthConfig, Outcome};
 use crate::lane::{SendTag, drop_reason};
 use crate::lane_names::is_announcement;
 use crate::message::{Class, Route};
@@ -17,6 +16,7 @@ use crate::stats::DropReason;
 use crate::transport::FabricEvent;
 use crate::view::serves;
 use muster_provider::{CallError, NIDS_MAX, Nid, Posted};
+use muster_rail_health::{Blame, HealthChange, HealthConfig, Outcome};
 use rustix::io::Errno;
 
 impl Fabric {
@@ -154,6 +154,7 @@ impl Fabric {
                 path: path.id,
                 bytes: bytes.len() as u32,
                 tried,
+                again_us: self.config.timeouts.again_us(now_us, tried.count()),
             };
             let lane = rail.lanes.of(class);
             lane.send(address, tag, bytes).map_err(drop_reason)
@@ -274,22 +275,54 @@ impl Fabric {
         self.send_ended(now_us, rail, class, tag, Some(error));
         if class == Class::Beat {
             self.under_way_drops += 1;
-            return;
+        } else if !tag.is_sent_again() {
+            let tried = self.tried_with(&tag, requeue_reason(error));
+            self.resend(tag, tried, bytes, &error.to_string());
         }
+    }
+
+    /// The paths that were tried for a message, with that of this send, which failed for this reason.
+    pub(super) fn tried_with(&self, tag: &SendTag, reason: DropReason) -> Tried {
         let peer = self.peers.get(tag.peer());
         let mut numbered = (0u8..).zip(peer.map_or(&[][..], |peer| &peer.paths));
         // If the path was removed, the indices in `tag.tried` are not valid any more: any path will do.
-        let mut tried = Tried::default();
-        if let Some((index, path)) = numbered.find(|(_, path)| path.id == tag.path) {
-            tried = tag.tried;
-            tried.note(choice(index, path), requeue_reason(error));
+        let Some((index, path)) = numbered.find(|(_, path)| path.id == tag.path) else {
+            return Tried::default();
+        };
+        let mut tried = tag.tried;
+        tried.note(choice(index, path), reason);
+        tried
+    }
+
+    /// Sends news by a path that was not tried, or through another member. Returns false if there is none; the paths
+    /// that refused it are added to `tried`.
+    pub(super) fn send_again(
+        &mut self,
+        tag: &SendTag,
+        tried: &mut Tried,
+        bytes: &[u8],
+        reason: &str,
+    ) -> bool {
+        let (now_us, handle) = (self.now_us, tag.peer());
+        while (tried.count() as usize) < TRIES_MAX {
+            let Some(choice) = self.select_path(handle, tried) else {
+                break;
+            };
+            let index = usize::from(choice.path);
+            match self.post_on(now_us, handle, index, Class::News, bytes, *tried) {
+                Ok(()) => {
+                    self.note_moved(handle, tag.path, index, reason);
+                    return true;
+                }
+                Err(reason) => tried.note(choice, reason),
+            }
         }
-        self.resend(tag, tried, bytes, &error.to_string());
+        !is_envelope(bytes) && self.relay_copies(now_us, handle, Class::News, bytes) > 0
     }
 
     /// Sends failed news by a path that was not tried; if there is none, reports the failure.
     pub(super) fn resend(&mut self, tag: SendTag, mut tried: Tried, bytes: &[u8], reason: &str) {
-        let (now_us, handle) = (self.now_us, tag.peer());
+        let handle = tag.peer();
         if is_announcement(bytes) {
             // It is made again for the path that it is about.
             if let Some(path) = self.peers.path_by_id(handle, tag.path) {
@@ -297,17 +330,7 @@ impl Fabric {
             }
             return;
         }
-        while (tried.count() as usize) < TRIES_MAX {
-            let Some(choice) = self.select_path(handle, &tried) else {
-                break;
-            };
-            let index = usize::from(choice.path);
-            match self.post_on(now_us, handle, index, Class::News, bytes, tried) {
-                Ok(()) => return self.note_moved(handle, tag.path, index, reason),
-                Err(reason) => tried.note(choice, reason),
-            }
-        }
-        if !is_envelope(bytes) && self.relay_copies(now_us, handle, Class::News, bytes) > 0 {
+        if self.send_again(&tag, &mut tried, bytes, reason) {
             return;
         }
         self.under_way_drops += 1;
@@ -328,7 +351,8 @@ impl Fabric {
         };
         self.under_way_drops += rail.lanes.beats.under_way().count() as u64;
         let news = rail.lanes.news.under_way();
-        news.map(|(tag, bytes)| (tag, bytes.to_vec())).collect()
+        let news = news.filter(|(_, tag, _)| !tag.is_sent_again());
+        news.map(|(_, tag, bytes)| (tag, bytes.to_vec())).collect()
     }
 
     /// The pairs of a local and a remote NID that failed for a message to a peer.
@@ -397,8 +421,16 @@ impl Fabric {
         let health = self.config.health;
         if let Some(rail) = &mut self.rails[index] {
             let change = rail.refused(now_us, outcome, peer, peers, &health);
+            let has_lost_device = rail.has_lost_device(error);
             if change.is_some() {
                 self.report_rail_change(index, change, &error.to_string());
+            }
+            if has_lost_device {
+                let reason = "its device was removed";
+                self.push_event(FabricEvent::RailStale {
+                    rail: index,
+                    reason,
+                });
             }
         }
     }
@@ -603,7 +635,7 @@ mod tests {
                 peer: to_b.index,
                 generation: to_b.generation,
                 path: path.id,
-                bytes: 0,
+                ..SendTag::default()
             };
             a.send_failed(1, 0, class, tag, &error, b"late");
         };

@@ -2,7 +2,6 @@
 
 use super::Fabric;
 use super::send::{input, rail_inputs};
-use crate::health::{Finding, HealthState};
 use crate::peer::{Path, Peer};
 use crate::peer_handle::PeerHandle;
 use crate::select::{self, CarrierInput, Loss, Request};
@@ -12,6 +11,7 @@ use crate::view::{
     Credits, NetView, PathState, PathView, PeerView, RelayView, Through, Why, by_net,
 };
 use muster_provider::Nid;
+use muster_rail_health::{Finding, HealthState};
 
 /// The maximum of carriers that an explanation names.
 const CARRIERS_SHOWN: usize = 16;

@@ -39,7 +39,9 @@ impl Fabric {
             peer.is_some_and(|peer| peer.rail_liveness.is_silent(rail))
         };
         for rail in self.stale_probes.poll(now_us, is_silent) {
-            self.push_event(FabricEvent::RailStale { rail });
+            let reason =
+                "a peer is silent on it whose interface answers, so connections are broken";
+            self.push_event(FabricEvent::RailStale { rail, reason });
         }
     }
 }

@@ -12,7 +12,6 @@ mod plan;
 pub use plan::{Cut, Direction, FaultCounters, FaultPlan};
 
 use crate::error::PeerError;
-use crate::health::Pace;
 use crate::message::{Arrival, Class, Relayed, Route};
 use crate::peer_handle::PeerHandle;
 use crate::select::{Choice, Selection, Tried};
@@ -21,6 +20,7 @@ use crate::transport::{FabricEvent, Transport};
 use crate::view::{PathView, RailView, Why};
 use faults::Faults;
 use muster_provider::NidList;
+use muster_rail_health::Pace;
 use std::os::fd::BorrowedFd;
 
 /// A transport with injected faults.

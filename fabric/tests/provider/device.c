@@ -14,6 +14,7 @@
  *
  * Files in the directory MUSTER_TEST_DEVICES control the device of an address:
  * ADDRESS                   the device is down: sends in progress fail, and it receives nothing
+ * ADDRESS.stuck             sends do not complete; when the file is removed, they fail (ETIMEDOUT)
  * ADDRESS.wait-fails        fi_trywait fails
  * ADDRESS.event-unreadable  there is an event that cannot be read
  * ADDRESS.shut              there is one event of a connection that has ended
@@ -405,7 +406,7 @@ static ssize_t cq_read(struct fid_cq *fid, void *buffer, size_t count)
 	size_t got = 0;
 
 	drain(cq->wake);
-	while (got < count && ep && ep->done_count) {
+	while (got < count && ep && ep->done_count && !has_file(&ep->own, ".stuck")) {
 		struct done *done = &ep->dones[ep->first_done];
 		int error = done->error ? done->error : is_down(&ep->own) ? FI_ENODEV : 0;
 
@@ -434,7 +435,7 @@ static ssize_t cq_read(struct fid_cq *fid, void *buffer, size_t count)
 		ep->receive_count--;
 		entries[got++] = (struct fi_cq_msg_entry){ receive->context, FI_RECV | FI_MSG, length };
 	}
-	if (ep && ep->done_count)
+	if (ep && ep->done_count && !has_file(&ep->own, ".stuck"))
 		ring(cq->wake);
 	return got ? (ssize_t)got : -FI_EAGAIN;
 }
@@ -535,6 +536,8 @@ static ssize_t ep_send(struct fid_ep *fid, const void *buffer, size_t length, vo
 		return -FI_EINVAL;
 	if (is_down(&ep->own))
 		return complete(ep, context, FI_ENODEV);
+	if (has_file(&ep->own, ".stuck"))
+		return complete(ep, context, FI_ETIMEDOUT);
 	name.sin_port = ep->av->peers[to].port;
 	name.sin_addr.s_addr = ep->av->peers[to].ip;
 	if (length < prefix)

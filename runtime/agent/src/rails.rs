@@ -314,10 +314,15 @@ impl Rails {
     ///
     /// # Errors
     /// It is the only open rail; nothing has changed then.
-    pub(super) fn renew(&mut self, fabric: &mut Fabric, nid: &Nid) -> Result<(), RemoveError> {
+    pub(super) fn renew(
+        &mut self,
+        fabric: &mut Fabric,
+        nid: &Nid,
+        reason: &str,
+    ) -> Result<(), RemoveError> {
         fabric.remove_rail(nid)?;
-        let reason = "its connections were broken; it is opened again".to_owned();
-        self.rail_retry.push(RailRetry::new(nid.clone(), reason));
+        let retry = RailRetry::new(nid.clone(), format!("{reason}; it is opened again"));
+        self.rail_retry.push(retry);
         Ok(())
     }
 

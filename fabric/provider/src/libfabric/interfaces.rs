@@ -63,7 +63,8 @@ pub fn interface_of(address: Ipv4Addr) -> Option<String> {
 }
 
 /// The RDMA device of the interface with this address, from sysfs.
-pub(super) fn rdma_device_of(address: Ipv4Addr) -> Option<String> {
+#[must_use]
+pub fn rdma_device_of(address: Ipv4Addr) -> Option<String> {
     rdma_device_in(Path::new("/sys/class"), &interface_of(address)?)
 }
 

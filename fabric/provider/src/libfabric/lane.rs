@@ -571,14 +571,22 @@ impl<T: Copy + Default> Lane<T> {
         unsafe { std::slice::from_raw_parts(self.buffer(slot).add(prefix), length) }
     }
 
-    /// The sends that have not completed.
-    pub fn under_way(&self) -> impl Iterator<Item = (T, &[u8])> {
+    /// The sends that have not completed, with their slots.
+    pub fn under_way(&self) -> impl Iterator<Item = (usize, T, &[u8])> {
         let sends = self.receives..self.receives + self.sends.len();
         let busy = sends.filter(|slot| !self.free_sends.contains(slot));
         busy.map(|slot| {
             let (tag, length) = self.sends[slot - self.receives];
-            (tag, self.message(slot, length))
+            (slot, tag, self.message(slot, length))
         })
+    }
+
+    /// Replaces the tag of a send that has not completed.
+    ///
+    /// # Panics
+    /// There is no such slot.
+    pub fn set_tag(&mut self, slot: usize, tag: T) {
+        self.sends[slot - self.receives].0 = tag;
     }
 
     /// Frees the slot of a send that has ended.

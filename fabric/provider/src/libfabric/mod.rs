@@ -30,7 +30,7 @@ mod fork_test;
 
 pub use accept_queue::waiting;
 pub use class::{LOW_LATENCY, TrafficClass};
-pub use interfaces::{Subnet, interface_of, subnet_of};
+pub use interfaces::{Subnet, interface_of, rdma_device_of, subnet_of};
 pub use lane::{Done, Lane, Limits, Posted, Refused};
 pub use library::{Interface, Libfabric};
 pub use queries::{has_provider, load, load_before_fork, load_from, offers, provider_device};

@@ -16,9 +16,9 @@ use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use tracing::{error, info};
 
-/// Appended to the answer when time-outs of bulk messages are changed.
-const BIND_NOTHING: &str =
-    "; the time-outs are stored, but have no effect yet: this agent sends no bulk messages";
+/// Appended to the answer when time-outs are changed.
+const BIND_NOTHING: &str = "; only the transport time-out has an effect: this agent sends no bulk messages, and the \
+                            other time-outs are theirs";
 
 impl EventLoop {
     /// Makes a change. If rails are to be opened, only begins it: providers may block while they open a rail, and the
@@ -161,22 +161,24 @@ impl EventLoop {
         Ok(done)
     }
 
-    /// Opens a rail again that keeps broken connections. The only rail of a node cannot be closed while the agent runs:
-    /// another worker takes over and opens it.
-    pub(super) fn renew_rail(&mut self, rail: usize) {
+    /// Opens a rail again that stays broken for this reason. The only rail of a node cannot be closed while the agent
+    /// runs: another worker takes over and opens it.
+    pub(super) fn renew_rail(&mut self, rail: usize, reason: &str) {
         let Some(nid) = nid_of(&self.fabric, rail) else {
             return;
         };
-        match self.rails.renew(&mut self.fabric, &nid) {
+        match self.rails.renew(&mut self.fabric, &nid, reason) {
             Ok(()) => {
-                info!(rail = %nid, "connections of this rail are broken; the rail is opened again");
+                info!(rail = %nid, reason, "this rail stays broken: it is closed and opened again");
+                // It does not work, so the node stays degraded.
+                self.note_missing();
                 self.handle_changed_rails();
             }
             Err(_) => {
                 error!(
-                    rail = %nid,
-                    "connections of the only rail may stay broken since its link was down: a new worker opens it; an \
-                     agent in the foreground has to be restarted if members stay unreachable"
+                    rail = %nid, reason,
+                    "the only rail may stay broken: a new worker opens it; an agent in the foreground has to be \
+                     restarted if members stay unreachable"
                 );
                 self.lifetime.wants_renewal = true;
             }
@@ -196,10 +198,15 @@ impl EventLoop {
                 self.publish_document();
             }
         }
-        let rail_retry = self.rails.rail_retry().iter().map(|one| &one.nid);
-        if self.monitor.status.set_missing(rail_retry) {
+        if self.note_missing() {
             self.check_rails(self.tree.base().id());
         }
+    }
+
+    /// Reports rails that are not open as failing. Returns whether they are others than before.
+    fn note_missing(&mut self) -> bool {
+        let missing = self.rails.rail_retry().iter().map(|one| &one.nid);
+        self.monitor.status.set_missing(missing)
     }
 
     /// Publishes the configuration to the control threads' validator, and stores it for the worker after this one.

@@ -57,7 +57,7 @@ impl EventLoop {
             FabricEvent::UnknownNid { nid } => self.resolve_peer(&nid),
             FabricEvent::RailFailing { rail, reason } => self.note_own(rail, Some(&reason)),
             FabricEvent::RailRecovered { rail } => self.note_own(rail, None),
-            FabricEvent::RailStale { rail } => self.renew_rail(rail),
+            FabricEvent::RailStale { rail, reason } => self.renew_rail(rail, reason),
             FabricEvent::RailHealth {
                 rail,
                 state,
@@ -118,14 +118,8 @@ impl EventLoop {
         }
         let name = self.tree.name_of(member).unwrap_or("?");
         match silent_us {
-            Some(us) => warn!(
-                name,
-                rail, us, "no message of this member arrives on this rail, but on others"
-            ),
-            None => info!(
-                name,
-                rail, "messages of this member arrive on this rail again"
-            ),
+            Some(us) => warn!(name, rail, us, "this member is heard on other rails only"),
+            None => info!(name, rail, "this member is heard on this rail again"),
         }
         self.check_rails(member);
     }
@@ -134,12 +128,10 @@ impl EventLoop {
     /// retried at intervals.
     fn note_no_path(&self, peer: PeerHandle, rail: usize) {
         let member = self.monitor.watched.get(&peer).copied();
-        let name = member.and_then(|member| self.tree.name_of(member));
-        if let Some(name) = name {
+        if let Some(name) = member.and_then(|member| self.tree.name_of(member)) {
             info!(
                 name,
-                rail,
-                "no message of this member ever arrived on this rail, but on others: there is no path"
+                rail, "there is no path: this member was heard on other rails only"
             );
         }
     }

@@ -308,8 +308,8 @@ fn new_rails_are_opened_without_blocking_the_loop() {
 fn a_rail_with_broken_connections_is_opened_again() {
     let (mut fabric, mut rails) = begin();
     let before = rails.open().to_vec();
-    assert_eq!(rails.renew(&mut fabric, &before[0]), Ok(()));
-    let only = rails.renew(&mut fabric, &before[1]);
+    assert_eq!(rails.renew(&mut fabric, &before[0], "broken"), Ok(()));
+    let only = rails.renew(&mut fabric, &before[1], "broken");
     assert!(matches!(only, Err(RemoveError::LastRail { .. })));
     assert_eq!(fabric.rails().len(), 1);
     assert_eq!(rails.rail_retry()[0].nid, before[0]);

@@ -14,18 +14,24 @@
 
 /// A change that [`RailLiveness::judge`] found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum LivenessChange {
+pub enum LivenessChange {
     /// This rail is late: the host should request a sign of life from the peer on all rails.
     Late {
+        /// Index of the rail.
         rail: usize,
     },
+    /// This rail is silent, and others are not.
     Silent {
+        /// Index of the rail.
         rail: usize,
+        /// Time since the peer was heard on it, in microseconds.
         silent_us: u64,
         /// Whether the peer was heard on the rail since a path uses it.
         worked: bool,
     },
+    /// The peer is heard on this rail again.
     Back {
+        /// Index of the rail.
         rail: usize,
     },
     /// The peer is heard only through other members.
@@ -89,7 +95,7 @@ impl Pace {
 
 /// The last arrival from one peer on each local rail.
 #[derive(Debug)]
-pub(crate) struct RailLiveness {
+pub struct RailLiveness {
     pace: Option<Pace>,
     rails: Vec<RailState>,
     /// The last arrival through another member; 0: never.
@@ -122,7 +128,7 @@ impl RailState {
 
 impl RailLiveness {
     /// Creates the state; `used` is true for local rails that have a path to the peer.
-    pub(crate) fn new(used: &[bool]) -> RailLiveness {
+    pub fn new(used: &[bool]) -> RailLiveness {
         let rail = |&used| RailState {
             used,
             ..RailState::default()
@@ -137,7 +143,7 @@ impl RailLiveness {
 
     /// Sets whether a path to the peer uses this rail. A newly used rail counts as heard at the last arrival on
     /// any rail. Returns true if a silence ends because no path uses the rail any more.
-    pub(crate) fn set_used(&mut self, rail: usize, used: bool) -> bool {
+    pub fn set_used(&mut self, rail: usize, used: bool) -> bool {
         let latest_us = self.rails.iter().map(|one| one.last_us).max();
         let Some(rail_liveness) = self.rails.get_mut(rail) else {
             return false;
@@ -158,24 +164,25 @@ impl RailLiveness {
     }
 
     /// Whether the peer is watched and a path to it uses this rail.
-    pub(crate) fn is_judged(&self, rail: usize) -> bool {
+    pub fn is_judged(&self, rail: usize) -> bool {
         self.pace.is_some() && self.rails[rail].used
     }
 
     /// Whether the peer is watched.
-    pub(crate) fn is_watched(&self) -> bool {
+    pub fn is_watched(&self) -> bool {
         self.pace.is_some()
     }
 
     /// Starts to watch the peer. Every rail counts as heard now, so that no rail is silent at the start.
-    pub(crate) fn watch(&mut self, now_us: u64, pace: Pace) {
+    pub fn watch(&mut self, now_us: u64, pace: Pace) {
         if self.pace.is_none() {
             self.rails.iter_mut().for_each(|rail| rail.last_us = now_us);
         }
         self.pace = Some(pace);
     }
 
-    pub(crate) fn unwatch(&mut self) {
+    /// Does not watch the peer any more.
+    pub fn unwatch(&mut self) {
         self.pace = None;
         self.indirect = false;
         for rail in &mut self.rails {
@@ -186,7 +193,7 @@ impl RailLiveness {
     }
 
     /// Records an authenticated message. Returns whether `judge` should be called.
-    pub(crate) fn heard(&mut self, now_us: u64, rail: usize) -> bool {
+    pub fn heard(&mut self, now_us: u64, rail: usize) -> bool {
         let Some(rail_liveness) = self.rails.get_mut(rail) else {
             return false;
         };
@@ -199,32 +206,32 @@ impl RailLiveness {
 
     /// Records an authenticated message that arrived through another member. Returns whether `judge` should be
     /// called.
-    pub(crate) fn heard_through(&mut self, now_us: u64) -> bool {
+    pub fn heard_through(&mut self, now_us: u64) -> bool {
         self.through_us = self.through_us.max(now_us);
         self.pace.is_some()
     }
 
     /// The time of the last direct arrival, or of the start of the watch; 0: never.
-    pub(crate) fn direct_us(&self) -> u64 {
+    pub fn direct_us(&self) -> u64 {
         let latest_us = self.rails.iter().map(|rail| rail.last_us).max();
         latest_us.unwrap_or(0)
     }
 
     /// The time of the last arrival, direct or through another member.
-    pub(crate) fn latest_us(&self) -> u64 {
+    pub fn latest_us(&self) -> u64 {
         self.direct_us().max(self.through_us)
     }
 
     /// Whether the peer is watched and nothing has arrived directly for a while: the peer may not reach this
     /// node.
-    pub(crate) fn doubts(&self, now_us: u64) -> bool {
+    pub fn doubts(&self, now_us: u64) -> bool {
         let pace = self.pace.as_ref();
         pace.is_some_and(|pace| now_us > self.direct_us() + pace.doubt_us)
     }
 
     /// Compares the rails with each other. Call it only after all received messages were recorded; otherwise a
     /// rail would be judged without messages that are still in its buffer.
-    pub(crate) fn judge(&mut self, now_us: u64, mut change: impl FnMut(LivenessChange)) {
+    pub fn judge(&mut self, now_us: u64, mut change: impl FnMut(LivenessChange)) {
         let Some(pace) = self.pace else {
             return;
         };
@@ -268,7 +275,7 @@ impl RailLiveness {
     }
 
     /// The time of the next request; none if no rail is late, or all requests were made.
-    pub(crate) fn next_request_at(&self) -> Option<u64> {
+    pub fn next_request_at(&self) -> Option<u64> {
         let pace = self.pace?;
         let latest_us = self.latest_us();
         let requesting = |rail: &&RailState| {
@@ -278,19 +285,24 @@ impl RailLiveness {
         late.map(|rail| rail.requested_us + pace.pause_us).min()
     }
 
-    pub(crate) fn is_silent(&self, rail: usize) -> bool {
+    /// Whether the peer is silent on this rail and heard on others.
+    ///
+    /// # Panics
+    /// The index is not below the maximum of rails.
+    #[must_use]
+    pub fn is_silent(&self, rail: usize) -> bool {
         self.rails[rail].silent
     }
 
     /// Whether the peer was heard on this rail since a path uses it.
-    pub(crate) fn has_worked(&self, rail: usize) -> bool {
+    pub fn has_worked(&self, rail: usize) -> bool {
         self.rails[rail].worked
     }
 
     /// Whether to probe a rail that is silent or that the peer reports as failing. If so, the next probe is one
     /// interval later. The peer learns only from our messages that its receiving works again, so the rail must
     /// be probed even if messages from the peer arrive on it.
-    pub(crate) fn probe_due(&mut self, now_us: u64, rail: usize, reported_failing: bool) -> bool {
+    pub fn probe_due(&mut self, now_us: u64, rail: usize, reported_failing: bool) -> bool {
         let interval_us = self.pace.map_or(UNWATCHED_PROBE_US, |pace| pace.silent_us);
         let rail = &mut self.rails[rail];
         let due = (rail.silent || reported_failing) && now_us >= rail.probe_us;

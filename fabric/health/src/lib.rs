@@ -1,5 +1,5 @@
-//! Which rails, remote NIDs and pairs of them work. The state machines here receive outcomes and times; they
-//! make no calls.
+//! Which rails, remote NIDs and pairs of them work. The state machines here receive outcomes and times, and make no
+//! calls.
 //!
 //! There are three, all pure. [`RailLiveness`] observes one peer on all rails and compares arrivals with
 //! arrivals. [`Health`] is a number from 0 to 1000 that errors lower and successes raise, kept for each local
@@ -9,15 +9,14 @@
 //! They return no verdicts about peers: a peer that is silent on all rails is a matter for the membership
 //! protocol.
 
+#![forbid(unsafe_code)]
+
 mod infer;
 mod outcome;
 mod rail_liveness;
 mod score;
 
-pub use infer::{Finding, Lack, PairReport, infer};
-pub(crate) use infer::{PAIRS_MAX, local_faults};
+pub use infer::{Finding, Lack, PAIRS_MAX, PairReport, infer, local_faults};
 pub use outcome::{Blame, Outcome};
-pub use rail_liveness::Pace;
-pub(crate) use rail_liveness::{LivenessChange, RailLiveness};
-pub use score::{HEALTH_MAX, HealthConfig, HealthState};
-pub(crate) use score::{Health, HealthChange};
+pub use rail_liveness::{LivenessChange, Pace, RailLiveness};
+pub use score::{HEALTH_MAX, Health, HealthChange, HealthConfig, HealthState};

@@ -100,7 +100,7 @@ impl HealthState {
 
 /// A change of state that an outcome caused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum HealthChange {
+pub enum HealthChange {
     /// The state is failed now.
     Failed,
     /// The state is no longer failed.
@@ -111,7 +111,7 @@ pub(crate) enum HealthChange {
 
 /// The health of an interface or a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Health {
+pub struct Health {
     value: u16,
     /// The address is wrong: probes cannot help.
     blocked: bool,
@@ -132,11 +132,12 @@ impl Default for Health {
 
 impl Health {
     /// 0 to [`HEALTH_MAX`].
-    pub(crate) fn value(&self) -> u16 {
+    pub fn value(&self) -> u16 {
         self.value
     }
 
-    pub(crate) fn state(&self) -> HealthState {
+    /// The state that the health stands for.
+    pub fn state(&self) -> HealthState {
         match self.value {
             0 => HealthState::Failed,
             HEALTH_MAX => HealthState::Active,
@@ -144,38 +145,39 @@ impl Health {
         }
     }
 
-    pub(crate) fn is_failed(&self) -> bool {
+    /// Whether the state is [`HealthState::Failed`].
+    pub fn is_failed(&self) -> bool {
         self.value == 0
     }
 
     /// Whether the address is known to be wrong.
-    pub(crate) fn is_blocked(&self) -> bool {
+    pub fn is_blocked(&self) -> bool {
         self.blocked
     }
 
     /// How far the health is below the limit.
-    pub(crate) fn shunned_by(&self, config: &HealthConfig) -> u16 {
+    pub fn shunned_by(&self, config: &HealthConfig) -> u16 {
         config.shun_below.saturating_sub(self.value)
     }
 
     /// Whether a shunned path should be probed now.
-    pub(crate) fn probe_due(&self, now_us: u64, config: &HealthConfig) -> bool {
+    pub fn probe_due(&self, now_us: u64, config: &HealthConfig) -> bool {
         !self.blocked && self.shunned_by(config) > 0 && now_us >= self.probe_us
     }
 
     /// The time of the next probe; none if the path is not shunned, or its address is wrong.
-    pub(crate) fn probe_at(&self, config: &HealthConfig) -> Option<u64> {
+    pub fn probe_at(&self, config: &HealthConfig) -> Option<u64> {
         let shunned = !self.blocked && self.shunned_by(config) > 0;
         shunned.then_some(self.probe_us)
     }
 
     /// Records a probe whose outcome is not known yet: the next probe is due after a longer pause.
-    pub(crate) fn probed(&mut self, now_us: u64, config: &HealthConfig) {
+    pub fn probed(&mut self, now_us: u64, config: &HealthConfig) {
         self.fall(now_us, 0, config);
     }
 
     /// Applies an outcome.
-    pub(crate) fn tell(
+    pub fn tell(
         &mut self,
         now_us: u64,
         outcome: Outcome,

@@ -112,7 +112,7 @@ impl Lack {
 }
 
 /// Pairs that are compared at once, at most: each failing pair is compared with all others.
-pub(crate) const PAIRS_MAX: usize = 1024;
+pub const PAIRS_MAX: usize = 1024;
 
 /// Returns the places of the faults: sorted, each once; empty if every pair works. The time is at most
 /// quadratic in the number of pairs: call it on request, not for each message.
@@ -133,7 +133,7 @@ pub fn infer(pairs: &[PairReport]) -> Vec<Finding> {
 }
 
 /// The rails of [`Finding::Local`], in time linear in the number of pairs.
-pub(crate) fn local_faults(pairs: impl Iterator<Item = PairReport>) -> BTreeSet<usize> {
+pub fn local_faults(pairs: impl Iterator<Item = PairReport>) -> BTreeSet<usize> {
     struct Rail {
         net: Net,
         works: bool,
