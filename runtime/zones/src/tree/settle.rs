@@ -142,7 +142,11 @@ impl Tree {
     /// before.
     fn is_new(&self) -> bool {
         let new_us = self.deadlines(NEW_DEADLINES);
+        // A node that starts knows members of its zone before they tell it when the zone has started.
+        let members = self.levels[0].live();
+        let started = members.map(|member| member.version().incarnation);
         let began = self.levels[0].outcast.life.began;
+        let began = started.fold(began, u64::min);
         let is_first = self.config.incarnation.saturating_sub(began) < 1000 * new_us;
         let until = self.levels[1].met_at.map(|at| at.after(new_us));
         is_first && until.is_none_or(|until| self.now < until)

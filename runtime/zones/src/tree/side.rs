@@ -56,7 +56,7 @@ impl Tree {
         let falls = outcasts.filter(is_older);
         let (least, most) = deepest(falls.map(|outcast| (outcast.least, outcast.most)));
         let alive = self
-            .count_nodes(|state| !state.is_failed)
+            .count_nodes(|state| !state.is_failed && !state.is_absent)
             .iter()
             .sum::<u32>();
         let nodes = self.map.directory().len() as u32;
