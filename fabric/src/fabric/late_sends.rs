@@ -8,6 +8,7 @@
 use super::Fabric;
 use crate::lane::SendTag;
 use crate::lane_names::is_announcement;
+use crate::message::{Arrival, Class};
 use crate::stats::DropReason;
 use muster_rail_health::Outcome;
 
@@ -16,25 +17,38 @@ const CHECKS: u64 = 4;
 
 impl Fabric {
     /// Sends news by another path whose time is over. If there is no other path now, waits once more.
-    pub(super) fn resend_late(&mut self, now_us: u64) {
+    ///
+    /// The lane is read before: a provider may have completed the send without a signal.
+    pub(super) fn resend_late(&mut self, now_us: u64, deliver: &mut dyn FnMut(Arrival<'_>)) {
         if now_us < self.late_check_us {
             return;
         }
-        let transport_us = self.config.timeouts.transport_us;
-        self.late_check_us = now_us.saturating_add(transport_us / CHECKS);
-        let reason = format!("it was not sent within {transport_us} us");
+        let pause_us = self.config.timeouts.transport_us / CHECKS;
+        self.late_check_us = now_us.saturating_add(pause_us);
         for index in 0..self.rails.len() {
-            for (slot, mut tag, bytes) in self.late_news(now_us, index) {
-                self.count_late(now_us, index, &tag);
-                // A message that the peer's side does not take is sent to another NID of the peer, if it has one.
-                let mut tried = self.tried_with(&tag, DropReason::ProviderError);
-                tag.again_us = match self.send_again(&tag, &mut tried, &bytes, &reason) {
-                    true => u64::MAX,
-                    false => self.config.timeouts.again_us(now_us, tried.count()),
-                };
-                if let Some(rail) = &mut self.rails[index] {
-                    rail.lanes.news.set_tag(slot, tag);
-                }
+            if self.late_news(now_us, index).is_empty() {
+                continue;
+            }
+            match self.poll_lane(now_us, index, Class::News, deliver) {
+                true => self.more = true,
+                false => self.send_late_news(now_us, index),
+            }
+        }
+    }
+
+    fn send_late_news(&mut self, now_us: u64, index: usize) {
+        let transport_us = self.config.timeouts.transport_us;
+        let reason = format!("it was not sent within {transport_us} us");
+        for (slot, mut tag, bytes) in self.late_news(now_us, index) {
+            self.count_late(now_us, index, &tag);
+            // A message that the peer's side does not take is sent to another NID of the peer, if it has one.
+            let mut tried = self.tried_with(&tag, DropReason::ProviderError);
+            tag.again_us = match self.send_again(&tag, &mut tried, &bytes, &reason) {
+                true => u64::MAX,
+                false => self.config.timeouts.again_us(now_us, tried.count()),
+            };
+            if let Some(rail) = &mut self.rails[index] {
+                rail.lanes.news.set_tag(slot, tag);
             }
         }
     }
@@ -65,7 +79,7 @@ impl Fabric {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::{Arrival, Class, Route};
+    use crate::message::Route;
     use crate::peer_handle::PeerHandle;
     use crate::transport::{FabricEvent, Transport};
     use crate::{FabricConfig, Timeouts};
@@ -101,6 +115,12 @@ mod tests {
         assert_eq!(a.send(1, to, class, Route::Next, bytes).copies, 1);
     }
 
+    fn send_late(a: &mut Fabric, now_us: u64) {
+        for rail in 0..a.rails.len() {
+            a.send_late_news(now_us, rail);
+        }
+    }
+
     fn timeouts(a: &Fabric, to: PeerHandle) -> u64 {
         a.paths(to).iter().map(|path| path.counters.timeouts).sum()
     }
@@ -115,9 +135,9 @@ mod tests {
         send(&mut a, to_b, Class::Beat, b"beat");
         let first = [(0, b"news".to_vec()), (1, b"beat".to_vec())];
         assert_eq!(received(&mut b), first);
-        a.resend_late(TRANSPORT_US);
+        send_late(&mut a, TRANSPORT_US);
         assert_eq!(received(&mut b), [], "its time is not over");
-        a.resend_late(TRANSPORT_US + 20_000);
+        send_late(&mut a, TRANSPORT_US + 20_000);
         assert_eq!(received(&mut b), [(1, b"news".to_vec())]);
         let moved = std::iter::from_fn(|| a.poll_event()).filter(|event| {
             matches!(event, FabricEvent::Moved { reason, .. } if reason == "it was not sent within 50000 us")
@@ -144,11 +164,11 @@ mod tests {
         let first = b.local_nids().as_slice()[0].to_string();
         let to_b = a.peer(&first.parse().unwrap()).unwrap();
         send(&mut a, to_b, Class::News, b"news");
-        a.resend_late(2 * TRANSPORT_US);
+        send_late(&mut a, 2 * TRANSPORT_US);
         assert_eq!(received(&mut b), [(0, b"news".to_vec())]);
         assert_eq!((a.under_way_drops(), a.poll_event()), (0, None));
         a.renew(to_b, &b.local_nids()).unwrap();
-        a.resend_late(8 * TRANSPORT_US);
+        send_late(&mut a, 8 * TRANSPORT_US);
         assert_eq!(received(&mut b), [(1, b"news".to_vec())]);
     }
 }

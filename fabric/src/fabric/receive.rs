@@ -36,7 +36,7 @@ impl Fabric {
             }
         }
         self.more |= self.poll_bulk(now_us, deliver);
-        self.resend_late(now_us);
+        self.resend_late(now_us, deliver);
         self.note_more()
     }
 
@@ -64,7 +64,7 @@ impl Fabric {
         {
             self.more |= self.poll_observer(now_us);
         }
-        self.resend_late(now_us);
+        self.resend_late(now_us, deliver);
         self.probe_stale(now_us);
         if self.has_bulk() {
             self.more |= self.poll_bulk(now_us, deliver);
@@ -81,7 +81,7 @@ impl Fabric {
     }
 
     /// Handles a bounded number of completions of one lane. Returns true if there may be more.
-    fn poll_lane(
+    pub(super) fn poll_lane(
         &mut self,
         now_us: u64,
         rail: usize,

@@ -63,7 +63,8 @@ fn nids_of_hosts(
         text: hosts.to_owned(),
         why,
     };
-    let names = expand(hosts, HOSTS_MAX).map_err(|cause| refused(cause.to_string()))?;
+    let names = expand(hosts, HOSTS_MAX)
+        .map_err(|cause| refused(format!("{cause}; write them as in n[1-4],x7")))?;
     nids_of(hosts, names.into_iter().take(most).collect(), rail, port)
 }
 
@@ -97,7 +98,9 @@ fn nids_of(
         None => (port, "udp0".to_owned()),
     };
     if port == 0 {
-        return Err(refused("their port is not known".into()));
+        return Err(refused(
+            "their port is not known; give a rail with a port, or MUSTER_PORT".into(),
+        ));
     }
     if let Some(rail) = rail.filter(|rail| rail.net.kind.has_names()) {
         return Err(refused(format!(
@@ -107,7 +110,11 @@ fn nids_of(
         )));
     }
     let nid = |name: String| -> Result<(String, Nid), ConfigError> {
-        let address = address_of(&name).map_err(|why| refused(format!("{name}: {why}")))?;
+        let address = address_of(&name).map_err(|why| {
+            refused(format!(
+                "{name}: {why}; write names that have addresses, as in n[1-4]"
+            ))
+        })?;
         let nid = format!("{address}:{port}@{net}");
         let nid = nid.parse().map_err(|cause| refused(format!("{cause}")))?;
         Ok((name, nid))

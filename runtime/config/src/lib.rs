@@ -246,14 +246,11 @@ pub enum ConfigError {
         why: String,
     },
     /// Unusable hosts.
-    #[error(
-        "hosts {text:?}: {why}; write names that have addresses, as in n[1-4], and give a rail with a \
-         port or MUSTER_PORT (--hosts, MUSTER_HOSTS)"
-    )]
+    #[error("hosts {text:?}: {why} (--hosts, MUSTER_HOSTS)")]
     Hosts {
         /// The hosts as given.
         text: String,
-        /// The reason.
+        /// The reason and the remedy.
         why: String,
     },
     /// The agent is to serve a job, but no job is set.

@@ -575,6 +575,8 @@ impl<T: Copy + Default> Lane<T> {
     pub fn under_way(&self) -> impl Iterator<Item = (usize, T, &[u8])> {
         let sends = self.receives..self.receives + self.sends.len();
         let busy = sends.filter(|slot| !self.free_sends.contains(slot));
+        // All others are free: an idle lane is not searched.
+        let busy = busy.take(self.sends.len() - self.free_sends.len());
         busy.map(|slot| {
             let (tag, length) = self.sends[slot - self.receives];
             (slot, tag, self.message(slot, length))
