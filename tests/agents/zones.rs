@@ -155,7 +155,7 @@ impl World {
     }
 }
 
-/// ZM-12.
+/// ZM-02, ZM-12.
 #[test]
 fn every_rank_learns_of_each_loss_in_any_zone() {
     let mut world = World::start("standard");

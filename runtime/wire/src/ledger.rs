@@ -350,7 +350,7 @@ mod tests {
     }
 
     proptest! {
-        /// ZM-12: whatever the order and the duplicates, equal entries lead to equal ledgers.
+        /// ZM-02, ZM-12: whatever the order and the duplicates, equal entries lead to equal ledgers.
         #[test]
         fn equal_entries_make_equal_ledgers(
             entries in prop::collection::vec(any_entry(), 0..40),
@@ -399,6 +399,7 @@ mod tests {
         LedgerEntry::node(node, version, NodeState::Failed, CauseKind::Silence, 0)
     }
 
+    /// ZM-03.
     #[test]
     fn a_full_ledger_refuses_new_keys_and_takes_newer_entries() {
         let mut ledger = Ledger::new(2);
