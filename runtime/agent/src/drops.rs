@@ -12,13 +12,26 @@ pub(super) struct Drops {
     total: u64,
     logged: u64,
     next_us: u64,
+    /// When rails began to be busy, with shorter pauses than [`PAUSE_US`] since.
+    busy_since_us: u64,
+    busy_last_us: u64,
 }
 
 impl Drops {
     /// Counts one. Returns the number to be logged now, if it is time.
-    fn note(&mut self, now_us: u64) -> Option<u64> {
+    ///
+    /// A rail is busy for a moment while it connects to a peer: that is counted, and logged only if it lasts.
+    fn note(&mut self, now_us: u64, reason: DropReason) -> Option<u64> {
         self.total += 1;
-        if now_us < self.next_us {
+        let mut is_short = false;
+        if reason == DropReason::RailBusy {
+            if now_us >= self.busy_last_us + PAUSE_US {
+                self.busy_since_us = now_us;
+            }
+            self.busy_last_us = now_us;
+            is_short = now_us < self.busy_since_us + PAUSE_US;
+        }
+        if is_short || now_us < self.next_us {
             return None;
         }
         self.next_us = now_us + PAUSE_US;
@@ -34,7 +47,7 @@ impl Drops {
         reason: DropReason,
         tried: impl FnOnce() -> Vec<(Nid, Nid)>,
     ) {
-        if let Some(count) = self.note(now_us) {
+        if let Some(count) = self.note(now_us, reason) {
             let (reason, total, tried) = (reason.word(), self.total, in_text(&tried()));
             error!(
                 reason,
@@ -50,7 +63,7 @@ impl Drops {
 }
 
 /// Pairs of a local and a remote NID as text.
-pub(super) fn in_text(pairs: &[(Nid, Nid)]) -> String {
+fn in_text(pairs: &[(Nid, Nid)]) -> String {
     let texts: Vec<String> = pairs.iter().map(|(a, b)| format!("{a} -> {b}")).collect();
     texts.join(", ")
 }
@@ -59,14 +72,30 @@ pub(super) fn in_text(pairs: &[(Nid, Nid)]) -> String {
 mod tests {
     use super::*;
 
+    /// The numbers that are logged, with a drop in each tenth of a second.
+    fn logged(drops: &mut Drops, reason: DropReason) -> Vec<u64> {
+        let tenths = 100..125;
+        tenths
+            .filter_map(|tenth| drops.note(tenth * 100_000, reason))
+            .collect()
+    }
+
     /// dbg-025.
     #[test]
     fn all_are_counted_and_logged_at_most_once_a_second() {
         let mut drops = Drops::default();
-        let logged: Vec<u64> = (0..25)
-            .filter_map(|tenth| drops.note(tenth * 100_000))
-            .collect();
-        assert_eq!(logged, [1, 10, 10]);
+        assert_eq!(logged(&mut drops, DropReason::ProviderError), [1, 10, 10]);
         assert_eq!(drops.total(), 25);
+    }
+
+    /// dbg-025.
+    #[test]
+    fn a_rail_that_is_busy_is_logged_if_that_lasts() {
+        let mut drops = Drops::default();
+        assert_eq!(logged(&mut drops, DropReason::RailBusy), [11, 10]);
+        assert_eq!(drops.note(20_000_000, DropReason::RailBusy), None);
+        assert_eq!(drops.note(30_000_000, DropReason::RailBusy), None);
+        assert_eq!(drops.note(31_000_000, DropReason::ProviderError), Some(7));
+        assert_eq!(drops.total(), 28);
     }
 }

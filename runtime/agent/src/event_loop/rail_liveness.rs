@@ -4,7 +4,6 @@
 //! rail itself, or while it is heard through relays only. If a rail is late, its member is probed on all rails.
 
 use super::{EventLoop, instant};
-use crate::drops::in_text;
 use crate::rails::nid_of;
 use crate::status::RAILS_KEY;
 use muster_control::rail_status::RailStatus;
@@ -77,26 +76,14 @@ impl EventLoop {
                     "a send failed on one pair of NIDs and is repeated on another"
                 );
             }
-            FabricEvent::BulkFailed {
-                message,
-                tried,
-                through,
-                ..
-            } => {
-                let through: Vec<String> = through.iter().map(ToString::to_string).collect();
-                error!(
-                    message,
-                    tried = in_text(&tried),
-                    through = through.join(", "),
-                    "a bulk message could not be sent on any pair of NIDs"
-                );
-            }
             FabricEvent::NewsFailed { tried, .. } => {
                 let now_us = monotonic_ns() / 1000;
                 let reason = DropReason::ProviderError;
                 self.monitor.drops.dropped(now_us, reason, || tried);
             }
+            // An agent sends no bulk messages.
             FabricEvent::BulkDone { .. }
+            | FabricEvent::BulkFailed { .. }
             | FabricEvent::BulkSent { .. }
             | FabricEvent::Asked { .. }
             | FabricEvent::Answered { .. } => {}
