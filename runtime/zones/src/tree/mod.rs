@@ -141,6 +141,8 @@ pub struct Tree {
     /// When its zone was counted as outcast last, and how often it was by then, as far as the node knows.
     outcast_at: Instant,
     outcast_seen: Option<u32>,
+    /// When the local node found last that its zone was on the weaker side of a split.
+    weak_at: Instant,
     /// How often the base zone had been declared failed when this supervisor, which has run since then, last judged
     /// whether its side was the weaker one.
     declared_seen: Option<u32>,
@@ -274,6 +276,7 @@ impl Tree {
             reach: Reach::default(),
             verdicts: BTreeMap::new(),
             outcast_at: Instant::default(),
+            weak_at: Instant::default(),
             outcast_seen: None,
             declared_seen: None,
             overruled_since: None,

@@ -129,12 +129,15 @@ impl Reach {
     /// that merge may lack nodes for a moment.
     ///
     /// A part that stays for long is the whole that a later fall is a part of, too.
+    ///
+    /// A fall that began after the first time of `lasting` counts only if it lasted until the second one.
     pub(super) fn fall(
         &self,
         since: Instant,
         now: Instant,
         hold_us: u64,
         met: &[Instant],
+        lasting: (Instant, Instant),
     ) -> (u32, u32) {
         let told = self.told.filter(|(at, ..)| *at >= since);
         let told = told.map_or((0, 0), |(_, least, most)| (least, most));
@@ -152,7 +155,8 @@ impl Reach {
             };
             end >= begin.after(hold_us / MERGE_PART) && met.iter().any(ends_with)
         };
-        let falls = starts.map(|start| fall_of(&changes[start..], now, hold_us, is_sure));
+        let counts = |begin: Instant, end: Instant| begin <= lasting.0 || end >= lasting.1;
+        let falls = starts.map(|start| fall_of(&changes[start..], now, hold_us, counts, is_sure));
         falls.fold(told, |deepest, fall| match is_deeper(deepest, fall) {
             true => deepest,
             false => fall,
@@ -160,11 +164,13 @@ impl Reach {
     }
 }
 
-/// The deepest fall in some changes that lasted, or was sure and began and ended when a short one may.
+/// The deepest fall in some changes that counts by its begin and end, and lasted, or was sure and began and ended when a
+/// short one may.
 fn fall_of(
     changes: &[Change],
     now: Instant,
     hold_us: u64,
+    counts: impl Fn(Instant, Instant) -> bool,
     may_be_short: impl Fn(Instant, Instant) -> bool,
 ) -> (u32, u32) {
     let remainders = remainders(changes);
@@ -174,6 +180,9 @@ fn fall_of(
         let risen = later.find(|one| one.least > remainder.least || one.most != remainder.most);
         // Until the sides meet it may still rise again.
         let risen_at = risen.map_or(now, |one| one.at);
+        if !counts(remainder.at, risen_at) {
+            continue;
+        }
         // Nodes that are found again while others are still lost had not been lost.
         let is_found = risen.is_some_and(|risen| {
             let until = changes.partition_point(|change| change.at <= risen.at);
@@ -267,14 +276,18 @@ pub(super) fn deepest(falls: impl Iterator<Item = (u32, u32)>) -> (u32, u32) {
 mod tests {
     use super::*;
 
+    /// The fall since a time, as the sides meet at these times.
+    fn fall_since(reach: &Reach, since: u64, now: u64, hold_us: u64, met: &[u64]) -> (u32, u32) {
+        let met: Vec<Instant> = met.iter().copied().map(Instant).collect();
+        let now = Instant(now);
+        reach.fall(Instant(since), now, hold_us, &met, (now, now))
+    }
+
     /// ZM-12: the strength of a side.
     #[test]
     fn the_deepest_fall_since_a_time() {
         let mut reach = Reach::default();
-        assert_eq!(
-            reach.fall(Instant(0), Instant(90), 0, &[Instant(90)]),
-            (0, 0)
-        );
+        assert_eq!(fall_since(&reach, 0, 90, 0, &[90]), (0, 0));
         let changes = [
             (5, 8),
             (10, 100),
@@ -287,8 +300,8 @@ mod tests {
         for (at, nodes) in changes {
             reach.set(Instant(at), vec![nodes], false);
         }
-        let fall = [0, 9, 15, 25, 35, 45, 59, 60, 90]
-            .map(|at| reach.fall(Instant(at), Instant(90), 0, &[Instant(90)]));
+        let fall =
+            [0, 9, 15, 25, 35, 45, 59, 60, 90].map(|at| fall_since(&reach, at, 90, 0, &[90]));
         let (cut, end) = ((40, 100), (111, 111));
         assert_eq!(
             fall,
@@ -313,13 +326,29 @@ mod tests {
         for (at, nodes) in [(10, 100), (50, 20), (53, 60), (58, 30), (70, 100)] {
             reach.set(Instant(at), vec![nodes], false);
         }
-        let fall = |now, hold_us| reach.fall(Instant(0), Instant(now), hold_us, &[Instant(now)]);
+        let fall = |now, hold_us| fall_since(&reach, 0, now, hold_us, &[now]);
         assert_eq!(fall(90, 3), (20, 100));
         assert_eq!(fall(90, 4), (30, 100));
         assert_eq!(fall(90, 12), (30, 100));
         assert_eq!(fall(90, 15), (60, 100));
         // It is not known yet whether it lasts.
         assert_eq!(fall(60, 12), (100, 100));
+    }
+
+    /// ZM-12: a zone was lost at 10, and others to another split from 50 to 60.
+    #[test]
+    fn a_fall_that_began_later_counts_if_it_lasts() {
+        let mut reach = Reach::default();
+        for (at, nodes) in [(0, 100), (10, 90), (50, 20), (60, 90)] {
+            reach.set(Instant(at), vec![nodes], false);
+        }
+        let fall = |verdict_at, until| {
+            let lasting = (Instant(verdict_at), Instant(until));
+            reach.fall(Instant(0), Instant(90), 5, &[Instant(90)], lasting)
+        };
+        assert_eq!(fall(20, 61), (90, 100));
+        assert_eq!(fall(20, 60), (20, 100), "it lasted until then");
+        assert_eq!(fall(50, 61), (20, 100), "it had begun");
     }
 
     /// ZM-12: the strength of a side whose members in a zone above have lost most of the others.
@@ -330,7 +359,7 @@ mod tests {
             for (at, nodes) in [(10, 100), (50, 20), (53, 100)] {
                 reach.set(Instant(at), vec![nodes], is_sure && at == 50);
             }
-            reach.fall(Instant(0), Instant(90), 12, &[Instant(met)])
+            fall_since(&reach, 0, 90, 12, &[met])
         };
         let cases = [(true, 60), (false, 60), (true, 80), (true, 49)];
         let falls = cases.map(|(sure, met)| fall(sure, met));
@@ -350,8 +379,7 @@ mod tests {
             ] {
                 reach.set(Instant(at), nodes.to_vec(), true);
             }
-            let met: Vec<Instant> = met.iter().copied().map(Instant).collect();
-            reach.fall(Instant(0), Instant(90), 12, &met)
+            fall_since(&reach, 0, 90, 12, met)
         };
         assert_eq!(fall([6, 6, 0], &[60]), (12, 18));
         assert_eq!(fall([6, 0, 6], &[60]), (6, 18), "others are found");
@@ -369,7 +397,7 @@ mod tests {
             for (at, nodes) in [(0, 100), (5_000, 20), (until, 100)] {
                 reach.set(Instant(at), vec![nodes], true);
             }
-            reach.fall(Instant(0), Instant(9_000), 4_000, &[Instant(6_000)])
+            fall_since(&reach, 0, 9_000, 4_000, &[6_000])
         };
         assert_eq!([fall(5_100), fall(5_099)], [(20, 100), (100, 100)]);
     }
@@ -387,8 +415,7 @@ mod tests {
         for (at, nodes) in states {
             reach.set(Instant(at), nodes.to_vec(), false);
         }
-        let fall =
-            |reach: &Reach, since| reach.fall(Instant(since), Instant(90), 5, &[Instant(90)]);
+        let fall = |reach: &Reach, since| fall_since(reach, since, 90, 5, &[90]);
         let falls = [0, 20, 51].map(|since| fall(&reach, since));
         assert_eq!(falls, [(6, 18), (6, 18), (18, 18)]);
         reach.set(Instant(60), vec![6; 5], false);
@@ -423,9 +450,6 @@ mod tests {
             reach.set(Instant(100 - at), vec![at as u32], false);
         }
         assert_eq!(reach.changes.len(), CHANGES_MAX);
-        assert_eq!(
-            reach.fall(Instant(0), Instant(200), 1, &[Instant(200)]),
-            (0, 63)
-        );
+        assert_eq!(fall_since(&reach, 0, 200, 1, &[200]), (0, 63));
     }
 }

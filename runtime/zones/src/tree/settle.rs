@@ -58,6 +58,9 @@ pub(super) struct ZoneVerdict {
     least: u32,
     /// Those that it had seen before.
     most: u32,
+    /// The deepest fall that began after the verdict and lasts, or did shortly before the zone was back: to how many
+    /// nodes, and from how many.
+    later: (u32, u32),
     /// Since when the zone is there again.
     back_since: Option<Instant>,
     /// The nodes of the local side before.
@@ -91,7 +94,8 @@ impl Tree {
         let own = self.levels[0].outside.outcasts.get(&base.level);
         let mut own = own.copied().unwrap_or_default();
         let has_just_begun = self.levels[0].began_at >= self.past();
-        if has_just_begun {
+        let is_new = self.now < self.levels[0].began_at.after(self.deadlines(NEW_DEADLINES));
+        if has_just_begun && (is_new || self.has_older_supervisor()) {
             // It has not seen the split, others of its zone have.
             self.reach.note_fall(self.now, (own.least, own.most));
         }
@@ -105,6 +109,9 @@ impl Tree {
         if was_weak && !is_counted {
             own.count += u32::from(!planted::on(Fault::OutcastNotTold));
             self.outcast_at = self.now;
+        }
+        if was_weak {
+            self.weak_at = self.now;
         }
         // A node may have started on the weaker side since the zone was counted, and have told the same.
         if was_wrong || was_weak && !is_counted {
@@ -242,23 +249,14 @@ impl Tree {
         let Some(at) = self.verdicts.get(&number).map(|verdict| verdict.at) else {
             return;
         };
-        let begin = at.0.saturating_sub(self.deadlines(SPLIT_DEADLINES));
         let has_met = since == Some(self.now);
-        let met = has_met.then(|| {
-            (
-                self.nodes_before(),
-                self.fall(Instant(begin), &self.met_at()),
-            )
-        });
+        let met = has_met.then(|| (self.nodes_before(), self.later_fall(at, &self.met_at())));
         let Some(verdict) = self.verdicts.get_mut(&number) else {
             return;
         };
         verdict.back_since = since;
-        if let Some((nodes, fall)) = met {
-            verdict.nodes_before = nodes;
-            if is_deeper(fall, (verdict.least, verdict.most)) {
-                (verdict.least, verdict.most) = fall;
-            }
+        if let Some((nodes, later)) = met {
+            (verdict.nodes_before, verdict.later) = (nodes, later);
         }
     }
 
@@ -296,8 +294,19 @@ impl Tree {
     fn fall_of(&self, verdict: &ZoneVerdict) -> (u32, u32) {
         match self.has_gone_over(verdict) {
             true => (self.alive_at(verdict), self.map.directory().len() as u32),
-            false => (verdict.least, verdict.most),
+            false => deepest([(verdict.least, verdict.most), verdict.later].into_iter()),
         }
+    }
+
+    /// The deepest fall around a verdict of this time, or since then if it has just ended. One that began later and ended
+    /// earlier was part of another split.
+    fn later_fall(&self, at: Instant, met: &[Instant]) -> (u32, u32) {
+        let split_us = self.deadlines(SPLIT_DEADLINES);
+        let begin = at.0.saturating_sub(split_us);
+        let shortly_before = Instant(self.now.0.saturating_sub(split_us));
+        let hold_us = self.deadlines(HOLD_DEADLINES);
+        self.reach
+            .fall(Instant(begin), self.now, hold_us, met, (at, shortly_before))
     }
 
     /// Whether the zone was outcast after a verdict, and has gone over to the side with most nodes of the job. Its side
@@ -320,11 +329,17 @@ impl Tree {
         Instant(self.now.0.saturating_sub(self.deadlines(PAST_DEADLINES)))
     }
 
-    /// The deepest fall of late, after the zone was outcast last.
+    /// The deepest fall that lasted until shortly before the zone learned that it was declared failed, after it was
+    /// outcast last.
     pub(super) fn recent_fall(&self) -> (u32, u32) {
         let mut met = self.met_at();
         met.extend(self.overruled_since);
-        self.fall(self.past().max(self.outcast_at), &met)
+        let hold_us = self.deadlines(HOLD_DEADLINES);
+        let since = self.past().max(self.outcast_at);
+        let learned_at = self.overruled_since.unwrap_or(self.now);
+        let shortly_before = learned_at.0.saturating_sub(self.deadlines(SPLIT_DEADLINES));
+        let lasting = (Instant::default(), Instant(shortly_before));
+        self.reach.fall(since, self.now, hold_us, &met, lasting)
     }
 
     /// When the sides of splits met whose verdicts are not settled: when each of their zones was back, or now. There
@@ -373,9 +388,11 @@ impl Tree {
         }
     }
 
-    /// Whether the zone has been counted as outcast for this split: each of its supervisors finds out.
+    /// Whether the zone has been counted as outcast for this split: each of its supervisors finds out, and once more for
+    /// each zone of the other side that is back.
     fn is_just_outcast(&self) -> bool {
-        let until = self.outcast_at.after(self.deadlines(2 * SPLIT_DEADLINES));
+        let last = self.outcast_at.max(self.weak_at);
+        let until = last.after(self.deadlines(2 * SPLIT_DEADLINES));
         self.outcast_at != Instant::default() && self.now < until
     }
 
@@ -383,19 +400,12 @@ impl Tree {
         let split_us = self.deadlines(SPLIT_DEADLINES);
         let since = Instant(self.now.0.saturating_sub(split_us));
         // A fall that did not last may be over before the sides meet.
-        let (mut least, mut most) = self.fall(since, &[]);
-        if self.is_new() {
-            let seen = self.fall_by_others();
-            if is_deeper(seen, (least, most)) {
-                (least, most) = seen;
-            }
-        }
-        for verdict in self.verdicts.values_mut() {
-            let is_recent = self.now <= verdict.at.after(split_us);
-            if is_recent && is_deeper((least, most), (verdict.least, verdict.most)) {
-                (verdict.least, verdict.most) = (least, most);
-            }
-        }
+        let told = match self.is_new() {
+            true => self.fall_by_others(),
+            false => (0, 0),
+        };
+        self.follow_falls(told);
+        let (mut least, mut most) = deepest([self.fall(since, &[]), told].into_iter());
         // A new supervisor does not know when the zones failed. Those before it do.
         let begins_until = self.levels[1].began_at;
         let begins_until = begins_until.after(self.deadlines(FIND_DEADLINES));
@@ -430,6 +440,7 @@ impl Tree {
                 of: state.of,
                 least,
                 most,
+                later: (0, 0),
                 back_since: None,
                 nodes_before: 0,
                 is_settled: false,
@@ -440,6 +451,25 @@ impl Tree {
                 Some(held) if state.declared <= held.declared => {}
                 Some(held) if held.back_since.is_none() && !held.is_settled => {}
                 _ => _ = self.verdicts.insert(number, verdict),
+            }
+        }
+    }
+
+    /// Notes what the local side has lost shortly after its verdicts. `told` is a fall that others have told of.
+    fn follow_falls(&mut self, told: (u32, u32)) {
+        let split_us = self.deadlines(SPLIT_DEADLINES);
+        let hold_us = self.deadlines(HOLD_DEADLINES);
+        let since = Instant(self.now.0.saturating_sub(split_us));
+        for verdict in self.verdicts.values_mut() {
+            if self.now > verdict.at.after(split_us) {
+                continue;
+            }
+            let fall = |since, lasting| self.reach.fall(since, self.now, hold_us, &[], lasting);
+            let begun_before = fall(since, (verdict.at, Instant::NEVER));
+            let falls = [(verdict.least, verdict.most), told, begun_before];
+            (verdict.least, verdict.most) = deepest(falls.into_iter());
+            if verdict.back_since.is_none() {
+                verdict.later = fall(verdict.at, (verdict.at, since));
             }
         }
     }
@@ -458,7 +488,8 @@ impl Tree {
     /// met.
     fn fall(&self, since: Instant, met: &[Instant]) -> (u32, u32) {
         let hold_us = self.deadlines(HOLD_DEADLINES);
-        self.reach.fall(since, self.now, hold_us, met)
+        let lasting = (self.now, self.now);
+        self.reach.fall(since, self.now, hold_us, met, lasting)
     }
 
     /// Whether a side that saw so many of the nodes before was the weaker one.
