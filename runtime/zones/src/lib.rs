@@ -23,6 +23,7 @@ mod map;
 mod plan;
 mod rank_runs;
 mod roles;
+mod runs;
 mod tree;
 
 pub use assignment::{Assignment, GUARDS, ZoneRoles};

@@ -15,6 +15,7 @@ use muster_hostlist::{by_number, fold};
 use crate::directory::{Directory, NodeIndex};
 use crate::error::{Contradiction, MapError};
 use crate::limits::{DEPTH_MAX, PART_MAX, SUPERVISORS, ZONE_MEMBERS_MAX};
+use crate::runs::Runs;
 
 /// The path of the zone above all others, if no zone of the map is that.
 pub const ROOT: &str = "/";
@@ -74,6 +75,8 @@ pub struct ZoneMap {
     /// The number of each node's base zone.
     zone_of: Vec<u32>,
     levels: Vec<Vec<Zone>>,
+    /// The number of nodes of each base zone.
+    sizes: Runs<u32>,
     merged: Vec<Merged>,
     digest: u64,
 }
@@ -100,11 +103,14 @@ impl ZoneMap {
             }
         }
         let digest = digest(&directory, &levels, &zone_of);
+        let sizes = zones.iter().map(|(_, nodes)| nodes.len() as u32);
+        let sizes = (0..).zip(sizes).collect();
         let map = Self {
             directory,
             order,
             zone_of,
             levels,
+            sizes,
             merged,
             digest,
         };
@@ -120,6 +126,7 @@ impl ZoneMap {
             order: Vec::new(),
             zone_of: Vec::new(),
             levels: vec![Vec::new()],
+            sizes: Runs::default(),
             merged: Vec::new(),
             digest: 0,
         }
@@ -255,6 +262,31 @@ impl ZoneMap {
                 .map(|child| self.nodes_below(child))
                 .sum(),
         }
+    }
+
+    /// The number of nodes of each base zone, by the zone's number.
+    pub(crate) fn sizes(&self) -> &Runs<u32> {
+        &self.sizes
+    }
+
+    /// The numbers of the base zones in a zone; of a base zone its own.
+    #[must_use]
+    pub fn base_zones_below(&self, zone: ZoneId) -> Range<u32> {
+        let mut numbers = zone.number..zone.number + 1;
+        for level in (1..=usize::from(zone.level)).rev() {
+            let zones = self.levels.get(level).and_then(|zones| {
+                let (first, last) = (
+                    zones.get(numbers.start as usize)?,
+                    zones.get(numbers.end as usize - 1)?,
+                );
+                Some(first.parts.start..last.parts.end)
+            });
+            numbers = zones.unwrap_or_default();
+            if numbers.is_empty() {
+                break;
+            }
+        }
+        numbers
     }
 
     /// The base zone of a node.

@@ -15,7 +15,7 @@ use crate::tree::level::{Child, Level};
 use crate::tree::publication::{BELOW_KEY, CONTACTS_MAX, OUTSIDE_KEY, Publication};
 use crate::tree::states::{ZoneState, ZoneStates, ancestors};
 use crate::tree::supervision::FORM_DEADLINES;
-use crate::tree::{Tree, TreeEvent};
+use crate::tree::{Tree, TreeEvent, zone_of_number};
 
 /// The publications of a member that has failed count for this many deadlines.
 const LINGER_DEADLINES: u64 = 2;
@@ -198,7 +198,7 @@ impl Tree {
         }
         let mut outside = current.outside.clone();
         agreed.keep_missing(&outside.states, &self.map);
-        outside.states.zones.extend(agreed.zones);
+        outside.states.zones.extend(&agreed.zones);
         outside.states.missing = agreed.missing;
         for outcast in outside.outcasts.values_mut() {
             (outcast.least, outcast.most) = (0, 0);
@@ -279,13 +279,21 @@ impl Tree {
     /// Of a base zone nothing is told until it has formed: it does not know yet which of its nodes run.
     fn tell_states(&mut self) {
         let states = &self.levels[0].outside.states;
-        let formed = states.zones.iter().filter(|(_, state)| state.has_formed);
-        self.formed.extend(formed.map(|(number, _)| *number));
+        let formed = states
+            .zones
+            .filter_map(|state| state.has_formed.then_some(()));
+        self.formed.extend(&formed);
         let states = states.of_formed(&self.map, &self.formed);
         if self.told == states {
             return;
         }
-        let zones: Vec<ZoneId> = states.iter(&self.map).map(|(zone, _)| zone).collect();
+        let changed = states.zones.merge(&self.told.zones, |new, old| {
+            (new.is_some() && new != old).then_some(())
+        });
+        let changed = changed.iter().map(|(number, ())| number);
+        let zones: Vec<ZoneId> = changed
+            .filter_map(|number| zone_of_number(&self.map, number))
+            .collect();
         let failed_before: Vec<_> = zones.iter().map(|zone| self.has_failed(*zone)).collect();
         let before = core::mem::replace(&mut self.told, states);
         self.keep_failed();

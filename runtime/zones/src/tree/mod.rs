@@ -55,6 +55,7 @@ use thiserror::Error;
 
 use crate::directory::NodeIndex;
 use crate::map::{ZoneId, ZoneMap};
+use crate::runs::Runs;
 
 pub use degraded::DegradedAttribute;
 pub use event::TreeEvent;
@@ -159,7 +160,7 @@ pub struct Tree {
     /// Since when nodes that were alive before are missing.
     missing_since: BTreeMap<u32, Instant>,
     /// Base zones of which it is known that they have formed, by number.
-    formed: BTreeSet<u32>,
+    formed: Runs<()>,
     /// Since when other zones hold nodes of the base zone failed that run.
     contradicted: BTreeMap<u32, Instant>,
     /// How often the zones of this node were outcast, and the incarnation of the newest node that was, by level, as far
@@ -286,7 +287,7 @@ impl Tree {
             degraded_attribute: None,
             degraded: BTreeSet::new(),
             missing_since: BTreeMap::new(),
-            formed: BTreeSet::new(),
+            formed: Runs::default(),
             contradicted: BTreeMap::new(),
             outcasts_told: None,
             stays_failed: BTreeMap::new(),
@@ -397,9 +398,8 @@ impl Tree {
             self.declared_seen = None;
             if self.base().live() == 1 {
                 // Nobody of its zone was there meanwhile: to the others the zone was cut off.
-                let zones = self.map.zones_at(0);
-                let alive = zones.map(|zone| u32::from(zone == self.levels[0].zone));
-                self.reach.set(before, alive.collect(), false);
+                let own = self.levels[0].zone.number;
+                self.reach.set(before, Runs::from_iter([(own, 1)]), false);
                 self.is_reach_dirty = true;
             } else {
                 self.reach.overslept(gap_us);
@@ -611,11 +611,10 @@ impl Tree {
         // In many levels losses high above are found late, and the cut may end soon. Supervisors of some zones may be
         // replaced, but hardly those of most at once.
         let mut above = self.levels.iter().skip(1);
-        let is_most =
-            2 * reached.iter().sum::<u32>() < total || above.any(|level| level.is_minority);
+        let is_most = 2 * reached.total() < total || above.any(|level| level.is_minority);
         let is_sure = self.map.levels() > 2 && is_most;
         self.reach.set(self.now, reached, is_sure);
-        let alive: u32 = self.count_nodes(|state| !state.is_failed).iter().sum();
+        let alive: u32 = self.count_nodes(|state| !state.is_failed).total();
         let is_minority = 2 * alive <= total;
         // A node that starts knows few others: that is no minority.
         self.has_started |= !is_minority;
@@ -629,22 +628,23 @@ impl Tree {
         }
     }
 
-    /// How many nodes of each base zone are alive as far as the local node knows, in zones of these states.
-    fn count_nodes(&self, counts: impl Fn(ZoneState) -> bool) -> Vec<u32> {
+    /// How many nodes of each base zone are alive as far as the local node knows, in zones of these states, by the zone's
+    /// number. Zones without any are left out.
+    fn count_nodes(&self, counts: impl Fn(ZoneState) -> bool) -> Runs<u32> {
         let base = &self.levels[0];
-        // A zone that stays failed is about to stop, or has.
-        let stays_failed = |zone| self.stays_failed.contains_key(&zone_number(zone));
-        let counts = |zone| !stays_failed(zone) && self.told.get(zone).is_none_or(&counts);
-        let alive = |zone: ZoneId| {
-            let mut path = core::iter::once(zone).chain(states::ancestors(&self.map, zone));
-            let is_alive = self.told.get(zone).is_some() && path.all(counts);
-            if is_alive {
-                self.map.nodes_below(zone) as u32
-            } else {
-                0
-            }
-        };
-        let mut nodes: Vec<u32> = self.map.zones_at(0).map(alive).collect();
+        let known = self.told.base_zones();
+        let mut nodes = known.merge(self.map.sizes(), |state, size| {
+            size.filter(|_| state.is_some_and(&counts))
+        });
+        // The zones above them count, too. A zone that stays failed is about to stop, or has.
+        let lost = self.told.those(|state| !counts(state));
+        let lost = lost.map(|(number, _)| number);
+        let lost = lost.filter(|number| number >> 24 > 0);
+        for number in lost.chain(self.stays_failed.keys().copied()) {
+            let zone = zone_of_number(&self.map, number);
+            let below = zone.map_or(0..0, |zone| self.map.base_zones_below(zone));
+            nodes.remove(below);
+        }
         let ended = base.engine.ledger().filter_map(|entry| match entry.key() {
             LedgerKey::Node(node) => (!entry.node_state()?.in_view()).then_some(node),
             LedgerKey::Rank(_) => None,
@@ -654,16 +654,20 @@ impl Tree {
             base.engine.ledger_entry(key).is_none()
         };
         let missing = self.told.missing.iter().copied().filter(is_unstated);
-        for gone in ended.chain(missing) {
-            let zone = self.map.base_zone(NodeIndex(gone));
-            if let Some(count) = zone.and_then(|zone| nodes.get_mut(zone.number as usize)) {
-                *count = count.saturating_sub(1);
-            }
+        let mut gone: BTreeMap<u32, u32> = BTreeMap::new();
+        for zone in ended
+            .chain(missing)
+            .filter_map(|node| self.map.base_zone(NodeIndex(node)))
+        {
+            *gone.entry(zone.number).or_default() += 1;
         }
-        if let Some(own) = nodes.get_mut(base.zone.number as usize) {
-            *own = base.engine.live() as u32;
-        }
-        nodes
+        let gone: Runs<u32> = gone.into_iter().collect();
+        let mut left = nodes.merge(&gone, |nodes, gone| {
+            let left = nodes?.saturating_sub(gone.unwrap_or_default());
+            (left > 0).then_some(left)
+        });
+        left.insert(base.zone.number, base.engine.live() as u32);
+        left
     }
 
     fn take_event(&mut self, level: usize, event: &Event) {

@@ -197,7 +197,10 @@ mod tests {
         });
         let zones = prop::collection::btree_map(prop::sample::select(numbers), state, 0..20);
         let missing = prop::collection::btree_set(0u32..64, 0..20);
-        (zones, missing).prop_map(|(zones, missing)| ZoneStates { zones, missing })
+        (zones, missing).prop_map(|(zones, missing)| ZoneStates {
+            zones: zones.into_iter().collect(),
+            missing,
+        })
     }
 
     proptest! {

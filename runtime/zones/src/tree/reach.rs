@@ -3,9 +3,9 @@
 //! After a split a side is as strong as the part of the nodes from before that it still has. Nodes that join it
 //! meanwhile, from the other side of an earlier split for instance, do not make it stronger.
 
-use std::collections::BTreeMap;
-
 use muster_protocol::Instant;
+
+use crate::runs::Runs;
 
 /// Most changes that are remembered.
 const CHANGES_MAX: usize = 64;
@@ -20,7 +20,7 @@ const MERGE_PART: u64 = 40;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Reach {
     /// The nodes of each base zone that are alive now, by the zone's number.
-    nodes: Vec<u32>,
+    nodes: Runs<u32>,
     /// Oldest first.
     changes: Vec<Change>,
     /// The deepest fall before the local node started, as others have told, and when they told it.
@@ -34,8 +34,8 @@ struct Change {
     total: u32,
     /// It is no moment in which supervisors are replaced: a fall counts however short it is.
     is_sure: bool,
-    /// The base zones that have changed, by their numbers, and by how many nodes. Empty for the oldest change.
-    zones: Vec<(u32, i64)>,
+    /// By how many nodes base zones have changed, by the zone's number. Empty for the oldest change.
+    zones: Runs<i64>,
 }
 
 /// The part of the nodes of a time before that is alive.
@@ -49,12 +49,12 @@ struct Remainder {
 impl Reach {
     /// Takes the nodes of each base zone that are alive from `now` on. If that `is_sure`, a fall to so many counts even
     /// if it does not last.
-    pub(super) fn set(&mut self, now: Instant, nodes: Vec<u32>, is_sure: bool) {
-        self.nodes.resize(nodes.len(), 0);
-        let zones = nodes.iter().zip(&self.nodes).enumerate();
-        let zones =
-            zones.map(|(zone, (new, old))| (zone as u32, i64::from(*new) - i64::from(*old)));
-        let mut zones: Vec<(u32, i64)> = zones.filter(|(_, by)| *by != 0).collect();
+    pub(super) fn set(&mut self, now: Instant, nodes: Runs<u32>, is_sure: bool) {
+        let count = |nodes: Option<u32>| i64::from(nodes.unwrap_or_default());
+        let mut zones = nodes.merge(&self.nodes, |new, old| {
+            let by = count(new) - count(old);
+            (by != 0).then_some(by)
+        });
         if zones.is_empty() {
             if let Some(last) = self.changes.last_mut() {
                 last.is_sure |= is_sure;
@@ -63,12 +63,12 @@ impl Reach {
         }
         if self.changes.len() == CHANGES_MAX {
             self.changes.remove(0);
-            self.changes[0].zones = Vec::new();
+            self.changes[0].zones = Runs::default();
         }
         if self.changes.is_empty() {
-            zones = Vec::new();
+            zones = Runs::default();
         }
-        let total = nodes.iter().sum();
+        let total = nodes.total();
         self.nodes = nodes;
         self.changes.push(Change {
             at: now,
@@ -87,13 +87,10 @@ impl Reach {
 
     /// Whether no node of a zone was alive for at least `hold_us`, and some were before and are since, after a time.
     pub(super) fn was_gone(&self, zone: u32, since: Instant, hold_us: u64) -> bool {
-        let mut nodes = self
-            .nodes
-            .get(zone as usize)
-            .map_or(0, |now| i64::from(*now));
+        let mut nodes = self.nodes.get(zone).map_or(0, i64::from);
         let mut back_at = None;
         for change in self.changes.iter().rev() {
-            for (_, by) in change.zones.iter().filter(|(one, _)| *one == zone) {
+            if let Some(by) = change.zones.get(zone) {
                 let before = nodes - by;
                 if nodes == 0 && back_at.is_some_and(|at| change.at.after(hold_us) <= at) {
                     return true;
@@ -213,13 +210,11 @@ fn fall_of(
 
 /// Whether the same nodes are alive after these changes as for `hold_us` before the one at `place`, or an earlier one.
 fn is_as_before(changes: &[Change], place: usize, hold_us: u64) -> bool {
-    let mut by_zone: BTreeMap<u32, i64> = BTreeMap::new();
+    let mut by_zone = Runs::default();
     for (at, pair) in changes.windows(2).enumerate().rev() {
-        for (zone, by) in &pair[1].zones {
-            *by_zone.entry(*zone).or_default() += by;
-        }
+        by_zone = sum(&by_zone, &pair[1].zones);
         let has_lasted = at < place && pair[1].at >= pair[0].at.after(hold_us);
-        if has_lasted && by_zone.values().all(|by| *by == 0) {
+        if has_lasted && by_zone.is_empty() {
             return true;
         }
     }
@@ -231,19 +226,20 @@ fn is_as_before(changes: &[Change], place: usize, hold_us: u64) -> bool {
 fn remainders(changes: &[Change]) -> Vec<Remainder> {
     let mut most = changes.first().map_or(0, |first| first.total);
     // Nodes of each zone since then, where they have changed.
-    let mut by_zone: BTreeMap<u32, i64> = BTreeMap::new();
+    let mut by_zone = Runs::default();
     let mut lost: i64 = 0;
     let remainder = |(place, change): (usize, &Change)| {
-        for (zone, by) in change.zones.iter().filter(|_| place > 0) {
-            let held = by_zone.entry(*zone).or_default();
-            lost -= (-*held).max(0);
-            *held += by;
-            lost += (-*held).max(0);
+        if place > 0 {
+            by_zone = sum(&by_zone, &change.zones);
+            let runs = by_zone.runs();
+            lost = runs
+                .map(|run| i64::from(run.count) * (-run.value).max(0))
+                .sum();
         }
         let left = u32::try_from(i64::from(most) - lost).unwrap_or_default();
         let is_larger = change.total > most && 2 * left > most;
         if is_larger {
-            by_zone.clear();
+            by_zone = Runs::default();
             (lost, most) = (0, change.total);
         }
         Remainder {
@@ -254,6 +250,14 @@ fn remainders(changes: &[Change]) -> Vec<Remainder> {
         }
     };
     changes.iter().enumerate().map(remainder).collect()
+}
+
+/// By how many nodes zones have changed after both changes.
+fn sum(one: &Runs<i64>, other: &Runs<i64>) -> Runs<i64> {
+    one.merge(other, |one, other| {
+        let by = one.unwrap_or_default() + other.unwrap_or_default();
+        (by != 0).then_some(by)
+    })
 }
 
 /// Whether the first of two falls, to how many nodes and from how many, is to a smaller part. From 0 nodes: no fall.
@@ -275,6 +279,11 @@ pub(super) fn deepest(falls: impl Iterator<Item = (u32, u32)>) -> (u32, u32) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The nodes of the zones from number 0 on.
+    fn of(nodes: &[u32]) -> Runs<u32> {
+        (0..).zip(nodes.iter().copied()).collect()
+    }
 
     /// The fall since a time, as the sides meet at these times.
     fn fall_since(reach: &Reach, since: u64, now: u64, hold_us: u64, met: &[u64]) -> (u32, u32) {
@@ -298,7 +307,7 @@ mod tests {
             (60, 111),
         ];
         for (at, nodes) in changes {
-            reach.set(Instant(at), vec![nodes], false);
+            reach.set(Instant(at), of(&[nodes]), false);
         }
         let fall =
             [0, 9, 15, 25, 35, 45, 59, 60, 90].map(|at| fall_since(&reach, at, 90, 0, &[90]));
@@ -324,7 +333,7 @@ mod tests {
     fn a_fall_counts_if_it_lasts() {
         let mut reach = Reach::default();
         for (at, nodes) in [(10, 100), (50, 20), (53, 60), (58, 30), (70, 100)] {
-            reach.set(Instant(at), vec![nodes], false);
+            reach.set(Instant(at), of(&[nodes]), false);
         }
         let fall = |now, hold_us| fall_since(&reach, 0, now, hold_us, &[now]);
         assert_eq!(fall(90, 3), (20, 100));
@@ -340,7 +349,7 @@ mod tests {
     fn a_fall_that_began_later_counts_if_it_lasts() {
         let mut reach = Reach::default();
         for (at, nodes) in [(0, 100), (10, 90), (50, 20), (60, 90)] {
-            reach.set(Instant(at), vec![nodes], false);
+            reach.set(Instant(at), of(&[nodes]), false);
         }
         let fall = |verdict_at, until| {
             let lasting = (Instant(verdict_at), Instant(until));
@@ -357,7 +366,7 @@ mod tests {
         let fall = |is_sure, met| {
             let mut reach = Reach::default();
             for (at, nodes) in [(10, 100), (50, 20), (53, 100)] {
-                reach.set(Instant(at), vec![nodes], is_sure && at == 50);
+                reach.set(Instant(at), of(&[nodes]), is_sure && at == 50);
             }
             fall_since(&reach, 0, 90, 12, &[met])
         };
@@ -377,7 +386,7 @@ mod tests {
                 (50, [6, 0, 0]),
                 (53, after),
             ] {
-                reach.set(Instant(at), nodes.to_vec(), true);
+                reach.set(Instant(at), of(&nodes), true);
             }
             fall_since(&reach, 0, 90, 12, met)
         };
@@ -395,7 +404,7 @@ mod tests {
         let fall = |until| {
             let mut reach = Reach::default();
             for (at, nodes) in [(0, 100), (5_000, 20), (until, 100)] {
-                reach.set(Instant(at), vec![nodes], true);
+                reach.set(Instant(at), of(&[nodes]), true);
             }
             fall_since(&reach, 0, 9_000, 4_000, &[6_000])
         };
@@ -413,12 +422,12 @@ mod tests {
             (51, [6, 0, 0, 6, 6]),
         ];
         for (at, nodes) in states {
-            reach.set(Instant(at), nodes.to_vec(), false);
+            reach.set(Instant(at), of(&nodes), false);
         }
         let fall = |reach: &Reach, since| fall_since(reach, since, 90, 5, &[90]);
         let falls = [0, 20, 51].map(|since| fall(&reach, since));
         assert_eq!(falls, [(6, 18), (6, 18), (18, 18)]);
-        reach.set(Instant(60), vec![6; 5], false);
+        reach.set(Instant(60), of(&[6; 5]), false);
         assert_eq!(fall(&reach, 60), (30, 30));
     }
 
@@ -433,7 +442,7 @@ mod tests {
             (50, [6, 0]),
         ];
         for (at, nodes) in states {
-            reach.set(Instant(at), nodes.to_vec(), false);
+            reach.set(Instant(at), of(&nodes), false);
         }
         let was_gone = |zone, since, hold_us| reach.was_gone(zone, Instant(since), hold_us);
         assert!(was_gone(0, 0, 10) && was_gone(0, 40, 10));
@@ -447,7 +456,7 @@ mod tests {
     fn the_oldest_changes_are_forgotten() {
         let mut reach = Reach::default();
         for at in (0..100).rev() {
-            reach.set(Instant(100 - at), vec![at as u32], false);
+            reach.set(Instant(100 - at), of(&[at as u32]), false);
         }
         assert_eq!(reach.changes.len(), CHANGES_MAX);
         assert_eq!(fall_since(&reach, 0, 200, 1, &[200]), (0, 63));

@@ -193,13 +193,10 @@ impl Tree {
         let hold_us = self.deadlines(HOLD_DEADLINES);
         let mut was_weak = false;
         let (mut back, mut settled) = (Vec::new(), Vec::new());
-        let still_failed = self.stated().filter(|(_, state)| state.is_failed);
-        let still_failed: BTreeSet<u32> = still_failed
-            .map(|(zone, _)| super::zone_number(zone))
-            .collect();
-        for (zone, state) in self.told.iter(&self.map) {
-            let number = super::zone_number(zone);
-            let Some(verdict) = self.verdicts.get(&number) else {
+        let still_failed: BTreeSet<u32> = self.stated_failed().map(|(zone, _)| zone).collect();
+        for (number, verdict) in &self.verdicts {
+            let (number, told) = (*number, self.told.zones.get(*number));
+            let Some(state) = told else {
                 continue;
             };
             // The local node may be the first of the zone's supervisors that holds it failed.
@@ -397,6 +394,11 @@ impl Tree {
     }
 
     fn note_verdicts(&mut self) {
+        let told = self.told.those(|state| state.is_failed);
+        let failed: BTreeMap<u32, ZoneState> = self.stated_failed().chain(told).collect();
+        if failed.is_empty() && self.verdicts.is_empty() {
+            return;
+        }
         let split_us = self.deadlines(SPLIT_DEADLINES);
         let since = Instant(self.now.0.saturating_sub(split_us));
         // A fall that did not last may be over before the sides meet.
@@ -417,15 +419,8 @@ impl Tree {
         {
             (least, most) = known;
         }
-        let stated = self.stated();
-        let failed = stated.chain(self.told.iter(&self.map));
-        let failed = failed.filter(|(_, state)| state.is_failed);
-        let failed: BTreeMap<u32, _> = failed
-            .map(|(zone, state)| (super::zone_number(zone), state))
-            .collect();
-        let away = self.told.iter(&self.map);
-        let away = away.filter(|(_, state)| state.is_failed || state.is_absent);
-        let away: BTreeSet<u32> = away.map(|(zone, _)| super::zone_number(zone)).collect();
+        let away = self.told.those(|state| state.is_failed || state.is_absent);
+        let away: BTreeSet<u32> = away.map(|(zone, _)| zone).collect();
         for verdict in self.verdicts.values_mut().filter(|one| !one.is_settled) {
             verdict.side.retain(|zone, _| !away.contains(zone));
         }
@@ -474,14 +469,14 @@ impl Tree {
         }
     }
 
-    /// The states of zones that the local node itself states, as a supervisor. Supervisors that change their minds one
-    /// after the other may agree for a moment, as members see it.
-    fn stated(&self) -> impl Iterator<Item = (ZoneId, ZoneState)> {
+    /// The zones that the local node itself states to have failed, as a supervisor, by number. Supervisors that change
+    /// their minds one after the other may agree for a moment, as members see it.
+    fn stated_failed(&self) -> impl Iterator<Item = (u32, ZoneState)> {
         let base = &self.levels[0];
         let stated = base.outside_from.get(&base.engine.id());
         stated
             .into_iter()
-            .flat_map(|one| one.states.iter(&self.map))
+            .flat_map(|one| one.states.those(|state| state.is_failed))
     }
 
     /// The deepest fall of the number of nodes that are alive since a time: one that lasted, or went on until the sides

@@ -57,8 +57,7 @@ impl Tree {
         let (least, most) = deepest(falls.map(|outcast| (outcast.least, outcast.most)));
         let alive = self
             .count_nodes(|state| !state.is_failed && !state.is_absent)
-            .iter()
-            .sum::<u32>();
+            .total();
         let nodes = self.map.directory().len() as u32;
         match most {
             _ if 2 * alive > nodes => (0, 0),

@@ -1,12 +1,13 @@
 //! `ZoneStates` is what is known about a part of a job: the state of each zone in it that has been alive, and its nodes
 //! that have never been.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use muster_protocol::planted::{self, Fault};
 
 use crate::directory::NodeIndex;
 use crate::map::{ZoneId, ZoneMap};
+use crate::runs::{Run, Runs};
 use crate::tree::life::Life;
 use crate::tree::{zone_number, zone_of_number};
 
@@ -38,6 +39,16 @@ pub(super) struct ZoneState {
 }
 
 impl ZoneState {
+    /// What this and what another member says about the same zone.
+    fn agree(mut self, other: Self) -> Self {
+        self.is_failed &= other.is_failed;
+        self.is_absent &= other.is_absent;
+        self.has_formed &= other.has_formed;
+        self.note_declaration(&other);
+        self.life = self.life.earlier(other.life);
+        self
+    }
+
     /// Takes the later of two declarations that it has failed.
     pub(super) fn note_declaration(&mut self, other: &Self) {
         (self.declared, self.of) = (self.declared, self.of).max((other.declared, other.of));
@@ -47,13 +58,13 @@ impl ZoneState {
 /// The states of zones, by [`zone_number`], and the nodes that have never been alive.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ZoneStates {
-    pub(super) zones: BTreeMap<u32, ZoneState>,
+    pub(super) zones: Runs<ZoneState>,
     pub(super) missing: BTreeSet<u32>,
 }
 
 impl ZoneStates {
     pub(super) fn get(&self, zone: ZoneId) -> Option<ZoneState> {
-        self.zones.get(&zone_number(zone)).copied()
+        self.zones.get(zone_number(zone))
     }
 
     pub(super) fn insert(&mut self, zone: ZoneId, state: ZoneState) {
@@ -62,29 +73,37 @@ impl ZoneStates {
 
     /// Adds what is known about another part of the job.
     pub(super) fn extend(&mut self, other: Self) {
-        self.zones.extend(other.zones);
+        self.zones.extend(&other.zones);
         self.missing.extend(other.missing);
     }
 
     /// The zone above these has failed, and they with it.
     pub(super) fn fail(&mut self) {
-        for state in self.zones.values_mut() {
-            state.is_failed = true;
-        }
+        self.zones = self.zones.filter_map(|state| {
+            Some(ZoneState {
+                is_failed: true,
+                ..state
+            })
+        });
     }
 
     /// The zone above these is absent, and they with it: some members may know that only of these, others of that one.
     pub(super) fn lose(&mut self) {
-        for state in self.zones.values_mut() {
-            state.is_absent = true;
-        }
+        self.zones = self.zones.filter_map(|state| {
+            Some(ZoneState {
+                is_absent: true,
+                ..state
+            })
+        });
     }
 
     /// Takes what is said now about the same part of the job. Zones that had failed and are not mentioned, still have:
     /// not all of them are back.
     pub(super) fn replace(&mut self, now: Self) {
-        self.zones.retain(|_, state| state.is_failed);
-        self.zones.extend(now.zones);
+        let failed = |state: Option<ZoneState>| state.filter(|state| state.is_failed);
+        self.zones = self
+            .zones
+            .merge(&now.zones, |held, new| new.or(failed(held)));
         self.missing = now.missing;
     }
 
@@ -105,39 +124,34 @@ impl ZoneStates {
         let added: Vec<u32> = added.collect();
         self.missing.retain(|node| !contradicts(node));
         self.missing.extend(added);
-        for (number, state) in &other.zones {
-            let held = self.zones.entry(*number).or_insert(*state);
-            held.is_failed &= state.is_failed;
-            held.is_absent &= state.is_absent;
-            held.has_formed &= state.has_formed;
-            held.note_declaration(state);
-            held.life = held.life.earlier(state.life);
-        }
+        self.zones = self
+            .zones
+            .merge(&other.zones, |held, state| match (held, state) {
+                (Some(held), Some(state)) => Some(held.agree(state)),
+                (held, state) => held.or(state),
+            });
         self
     }
 
     /// No zone fails that had not failed before. One that was not known stays unknown.
     pub(super) fn keep_unfailed(&mut self, before: &Self) {
-        self.zones.retain(|number, state| {
-            let held = before.zones.get(number);
+        self.zones = self.zones.merge(&before.zones, |state, held| {
+            let mut state = state?;
             let is_new = state.is_failed && !held.is_some_and(|held| held.is_failed);
             state.is_failed &= !is_new;
-            !is_new || held.is_some()
+            (!is_new || held.is_some()).then_some(state)
         });
     }
 
     /// Without the base zones that have not formed, and their nodes; `formed` are those that have, by number.
-    pub(super) fn of_formed(&self, map: &ZoneMap, formed: &BTreeSet<u32>) -> Self {
-        let is_known = |zone: ZoneId, state: ZoneState| {
-            zone.level > 0 || state.is_failed || formed.contains(&zone_number(zone))
-        };
-        let zones = self
-            .iter(map)
-            .filter(|(zone, state)| is_known(*zone, *state));
+    pub(super) fn of_formed(&self, map: &ZoneMap, formed: &Runs<()>) -> Self {
+        let base = self.base_zones();
+        let known = base.merge(formed, |state, formed| {
+            state.filter(|state| state.is_failed || formed.is_some())
+        });
+        let zones = known.runs().chain(self.zones.runs().filter(is_above));
         let mut known = Self {
-            zones: zones
-                .map(|(zone, state)| (zone_number(zone), state))
-                .collect(),
+            zones: zones.collect(),
             ..Self::default()
         };
         let missing = self.missing.iter().filter(|node| {
@@ -166,7 +180,21 @@ impl ZoneStates {
         map: &'a ZoneMap,
     ) -> impl Iterator<Item = (ZoneId, ZoneState)> + 'a {
         let zones = self.zones.iter();
-        zones.filter_map(|(number, state)| Some((zone_of_number(map, *number)?, *state)))
+        zones.filter_map(|(number, state)| Some((zone_of_number(map, number)?, state)))
+    }
+
+    /// The numbers of the zones whose states are like this, with their states.
+    pub(super) fn those<'a>(
+        &'a self,
+        is_one: impl Fn(ZoneState) -> bool + 'a,
+    ) -> impl Iterator<Item = (u32, ZoneState)> + 'a {
+        let runs = self.zones.runs().filter(move |run| is_one(run.value));
+        runs.flat_map(|run| run.numbers().map(move |number| (number, run.value)))
+    }
+
+    /// The states of the base zones, by number.
+    pub(super) fn base_zones(&self) -> Runs<ZoneState> {
+        self.zones.runs().filter(|run| !is_above(run)).collect()
     }
 
     /// What it says about the zones below a zone, and about the nodes in it.
@@ -205,27 +233,22 @@ impl ZoneStates {
 
     /// Appends it to bytes.
     pub(super) fn encode(&self, bytes: &mut Vec<u8>) {
-        let mut zones: Vec<(u32, u32, ZoneState)> = Vec::new();
-        for (number, state) in &self.zones {
-            let mut state = *state;
+        let told = self.zones.filter_map(|mut state| {
             if state.declared == 0 {
                 state.life = Life::default();
             }
-            match zones.last_mut() {
-                Some((first, count, of)) if *first + *count == *number && *of == state => {
-                    *count += 1;
-                }
-                _ => zones.push((*number, 1, state)),
-            }
-        }
+            Some(state)
+        });
+        let mut zones: Vec<Run<ZoneState>> = told.runs().collect();
         if planted::on(Fault::CensusForgets) {
             zones.pop();
         }
         zones.truncate(ZONE_RUNS_MAX);
         bytes.extend((zones.len() as u32).to_le_bytes());
-        for (first, count, state) in zones {
-            bytes.extend(first.to_le_bytes());
-            bytes.extend(count.to_le_bytes());
+        for run in zones {
+            let state = run.value;
+            bytes.extend(run.first.to_le_bytes());
+            bytes.extend(run.count.to_le_bytes());
             bytes.extend(state.declared.to_le_bytes());
             bytes.extend(state.of.to_le_bytes());
             bytes.extend(state.life.began.to_le_bytes());
@@ -266,7 +289,7 @@ impl ZoneStates {
         for run in zones.chunks_exact(ZONE_RUN_SIZE) {
             let (first, count) = (number(&run[..4])?, number(&run[4..8])?);
             let flags = run[28];
-            let state = ZoneState {
+            let value = ZoneState {
                 declared: number(&run[8..12])?,
                 of: long(&run[12..20])?,
                 life: Life {
@@ -279,13 +302,15 @@ impl ZoneStates {
                 is_told: flags & 8 != 0,
             };
             let last = first.checked_add(count.checked_sub(1)?)?;
-            zone_of_number(map, first).zip(zone_of_number(map, last))?;
-            if first < core::mem::replace(&mut next, last + 1) {
+            let (from, to) = zone_of_number(map, first).zip(zone_of_number(map, last))?;
+            if from.level != to.level || first < core::mem::replace(&mut next, last + 1) {
                 return None;
             }
-            states
-                .zones
-                .extend((first..=last).map(|number| (number, state)));
+            states.zones.push(Run {
+                first,
+                count,
+                value,
+            });
         }
         if nodes.len() % 8 != 0 {
             return None;
@@ -302,6 +327,11 @@ impl ZoneStates {
         }
         Some(states)
     }
+}
+
+/// Whether the zones of a run are not base zones.
+fn is_above<V>(run: &Run<V>) -> bool {
+    run.first >> 24 > 0
 }
 
 /// The zones above a zone, from the next one on.

@@ -28,18 +28,23 @@ impl Tree {
         if self.config.policy != Policy::Stop || planted::on(Fault::FailureRevoked) {
             return self.stays_failed.clear();
         }
-        for (number, state) in &self.told.zones {
-            let held = self.stays_failed.get(number).copied();
+        for (number, state) in self.told.those(|state| state.is_failed) {
+            let of = self.stays_failed.entry(number).or_default();
+            *of = state.of.max(*of);
+        }
+        self.stays_failed.retain(|number, of| {
+            let Some(state) = self
+                .told
+                .zones
+                .get(*number)
+                .filter(|state| !state.is_failed)
+            else {
+                return true;
+            };
             // Before it has formed again it does not say which of its nodes are missing.
             let has_formed = state.has_formed || number >> 24 > 0;
-            let is_later = |of| state.life.is_later_than(of) == Some(true);
-            if state.is_failed {
-                let of = state.of.max(held.unwrap_or_default());
-                self.stays_failed.insert(*number, of);
-            } else if has_formed && held.is_some_and(is_later) {
-                self.stays_failed.remove(number);
-            }
-        }
+            !(has_formed && state.life.is_later_than(*of) == Some(true))
+        });
     }
 
     /// Whether a zone has failed as far as the host is told; `None` if it was never alive.
