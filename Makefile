@@ -51,6 +51,7 @@ check: setup lint ## all tests, the demo included, with programs that are not op
 check-all: check demo check-mpi4py check-dist ## make check, the demo in release mode, the long sweeps and studies, mpi4py's tests, the release archives
 	$(CARGO) test -p muster-tests --test run losses -- --ignored --nocapture
 	$(RELEASE)/muster-lab sim sweep tests/scenarios/zone-all-faults.toml --seeds 20000
+	$(RELEASE)/muster-lab sim run tests/scenarios/job-65536.toml
 
 test: check
 

@@ -19,7 +19,7 @@ fn text() -> String {
 }
 
 /// What other tests and scripts run, by the beginning of the command and by what these have for it.
-const BY_OTHERS: [(&str, &str); 20] = [
+const BY_OTHERS: [(&str, &str); 21] = [
     ("make demo", "fn a_real_mpi_job_survives"),
     ("target/release/muster demo", "muster demo failed"),
     ("sh scripts/demo-svg", "\"scripts/demo-svg\""),
@@ -27,6 +27,10 @@ const BY_OTHERS: [(&str, &str); 20] = [
     ("make check-dist", "sh scripts/check-dist"),
     ("make check", "sh scripts/check"),
     ("make install", "\"scripts/install\""),
+    (
+        "muster sim run tests/scenarios/job-4096",
+        "muster-lab sim run tests/scenarios/job-4096",
+    ),
     ("make slurm-plugin", "-p muster-slurm"),
     ("make dist", "sh scripts/dist"),
     ("echo 'optional", "const PLUGIN"),

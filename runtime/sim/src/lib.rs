@@ -18,6 +18,7 @@ mod cluster;
 mod compare;
 mod idle;
 mod inspection;
+mod job;
 mod lamport;
 mod network;
 mod run;
@@ -39,6 +40,7 @@ pub use cluster::{
 pub use compare::{CompareSetting, Compared, Contender, compare};
 pub use idle::{IdleMember, Replayed, record_idle};
 pub use inspection::Bounds;
+pub use job::{Change, Changed, JobPlan, JobProgress, JobReport, JobScenario, Spread, run_job};
 pub use lamport::{LamportFound, LamportSetting, study_lamport};
 pub use network::Network;
 pub use run::{Figures, Outcome, Report, run};

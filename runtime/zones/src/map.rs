@@ -269,24 +269,16 @@ impl ZoneMap {
         &self.sizes
     }
 
-    /// The numbers of the base zones in a zone; of a base zone its own.
-    #[must_use]
-    pub fn base_zones_below(&self, zone: ZoneId) -> Range<u32> {
-        let mut numbers = zone.number..zone.number + 1;
-        for level in (1..=usize::from(zone.level)).rev() {
-            let zones = self.levels.get(level).and_then(|zones| {
-                let (first, last) = (
-                    zones.get(numbers.start as usize)?,
-                    zones.get(numbers.end as usize - 1)?,
-                );
-                Some(first.parts.start..last.parts.end)
-            });
-            numbers = zones.unwrap_or_default();
-            if numbers.is_empty() {
-                break;
-            }
-        }
-        numbers
+    /// The numbers of the zones in a zone, by level from its own one down: they are consecutive at each level.
+    pub(crate) fn zones_in(&self, zone: ZoneId) -> Vec<(u8, Range<u32>)> {
+        let below = |(level, numbers): &(u8, Range<u32>)| {
+            let zones = self.levels.get(usize::from(*level))?;
+            let first = zones.get(numbers.start as usize)?;
+            let last = zones.get((numbers.end as usize).checked_sub(1)?)?;
+            Some((level.checked_sub(1)?, first.parts.start..last.parts.end))
+        };
+        let own = (zone.level, zone.number..zone.number + 1);
+        std::iter::successors(Some(own), below).collect()
     }
 
     /// The base zone of a node.

@@ -1,7 +1,7 @@
 //! `Runs` is a map from numbers to values that stores consecutive numbers with equal values as one run.
 //!
-//! Nearly all zones of a job are in the same state, so what a node holds about all of them is a few runs, and to compare
-//! two such maps is a walk over their runs. The numbers of the zones of one level are consecutive (`zone_number`).
+//! Nearly all zones of a job are in the same state. So what a node holds about all of them is a few runs, and two such
+//! maps are compared run by run. The numbers of the zones of one level are consecutive (`zone_number`).
 
 use std::ops::Range;
 
@@ -56,6 +56,22 @@ impl<V: Copy + PartialEq> Runs<V> {
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, V)> + '_ {
         let runs = self.runs.iter();
         runs.flat_map(|run| run.numbers().map(|number| (number, run.value)))
+    }
+
+    /// The parts of runs that are in a range.
+    pub(crate) fn within(&self, range: Range<u32>) -> impl Iterator<Item = Run<V>> + '_ {
+        let first = self.runs.partition_point(|run| run.end() <= range.start);
+        let runs = self.runs[first..].iter();
+        let end = range.end;
+        let runs = runs.take_while(move |run| run.first < end);
+        runs.map(move |run| {
+            let first = run.first.max(range.start);
+            Run {
+                first,
+                count: run.end().min(end) - first,
+                value: run.value,
+            }
+        })
     }
 
     /// Appends numbers behind all others.
@@ -232,6 +248,14 @@ mod tests {
             changed.insert(number, value);
             runs.insert(number, value);
             prop_assert_eq!(&runs, &runs_of(&changed));
+            let range = number.saturating_sub(7)..number;
+            let within: Runs<u8> = runs.within(range.clone()).collect();
+            let part = changed.range(range.clone()).map(|(number, value)| (*number, *value));
+            prop_assert_eq!(within, part.collect());
+            let mut rest = runs.clone();
+            rest.remove(range.clone());
+            let part = changed.iter().filter(|(number, _)| !range.contains(number));
+            prop_assert_eq!(rest, part.map(|(number, value)| (*number, *value)).collect());
             let is_one = |pair: &[Run<u8>]| pair[0].end() == pair[1].first && pair[0].value == pair[1].value;
             prop_assert!(!runs.runs.windows(2).any(is_one));
         }

@@ -10,6 +10,7 @@ mod burns;
 mod compare;
 mod figures;
 mod idle;
+mod job;
 mod lamport;
 mod markdown;
 mod plot;
@@ -22,7 +23,7 @@ use compare::CompareArgs;
 use figures::FiguresArgs;
 use idle::IdleArgs;
 use lamport::LamportArgs;
-use muster_sim::{Figures, Outcome, Report, Scenario, run, shrink, story, sweep};
+use muster_sim::{Figures, JobScenario, Outcome, Report, Scenario, run, shrink, story, sweep};
 use muster_sys::file::read_text;
 use muster_terminal::{CliError, Progress};
 use serde::Serialize;
@@ -106,6 +107,9 @@ pub(crate) struct RunArgs {
     /// Do not shrink a failing scenario.
     #[arg(long)]
     no_shrink: bool,
+    /// Threads of a job with zones [default: one per core]. The result does not depend on it.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    threads: Option<u32>,
 }
 
 /// Options of `muster sim sweep`.
@@ -140,13 +144,16 @@ pub(crate) fn main(command: &SimCommand) -> Result<(), CliError> {
     }
 }
 
-fn read(path: &Path) -> Result<Scenario, CliError> {
-    let what = || format!("sim: {}", path.display());
-    let text = read_text(path, SCENARIO_MAX).map_err(|error| {
+fn read_file(path: &Path) -> Result<String, CliError> {
+    read_text(path, SCENARIO_MAX).map_err(|error| {
         let hint = "name a scenario file; the source tree has some in tests/scenarios";
-        CliError::usage(what(), error).hint(hint)
-    })?;
-    Scenario::read(&text).map_err(|error| CliError::usage(what(), error))
+        CliError::usage(format!("sim: {}", path.display()), error).hint(hint)
+    })
+}
+
+fn read(path: &Path) -> Result<Scenario, CliError> {
+    let scenario = Scenario::read(&read_file(path)?);
+    scenario.map_err(|error| CliError::usage(format!("sim: {}", path.display()), error))
 }
 
 fn new_seed() -> u64 {
@@ -241,6 +248,9 @@ fn print_json(value: &impl Serialize) -> Result<(), CliError> {
 }
 
 fn run_one(args: &RunArgs) -> Result<(), CliError> {
+    if JobScenario::is_one(&read_file(args.scenario.path())?) {
+        return job::main(args);
+    }
     let scenario = read(args.scenario.path())?;
     let seed = args.seed.or(scenario.seed).unwrap_or_else(new_seed);
     if scenario.study.is_some() {

@@ -32,7 +32,7 @@ fn place(line: Option<usize>) -> String {
 
 impl ScenarioError {
     /// Adds the line of `text` that has the value. `fault` is the index of the wrong fault.
-    pub(super) fn in_text(mut self, text: &str, fault: Option<usize>) -> Self {
+    pub(crate) fn in_text(mut self, text: &str, fault: Option<usize>) -> Self {
         if let Self::Value { line, name, .. } = &mut self {
             *line = line_of(text, name, fault);
         }

@@ -99,12 +99,7 @@ impl Tree {
         outcasts.insert(above.zone.level, above.outcast);
         outcasts.insert(own.zone.level, own.outcast);
         let mut states = above.outside.states.clone();
-        for (number, child) in &above.children {
-            if let Some(zone) = above.child(*number).filter(|zone| *zone != own.zone) {
-                states.insert(zone, child.state);
-                states.extend(child.below.clone());
-            }
-        }
+        states.extend(self.states_below(level + 1, own.zone, false));
         let publication = Publication {
             contacts: self.contacts_above(level),
             outcasts,
@@ -297,6 +292,7 @@ impl Tree {
         let failed_before: Vec<_> = zones.iter().map(|zone| self.has_failed(*zone)).collect();
         let before = core::mem::replace(&mut self.told, states);
         self.keep_failed();
+        let with_status = self.nodes_with_status();
         for (zone, had_failed) in zones.into_iter().zip(failed_before) {
             let has_failed = self.has_failed(zone);
             let is_below_failed = || {
@@ -309,7 +305,7 @@ impl Tree {
                     _ => NodeState::Alive,
                 };
                 self.tell(TreeEvent::Zone { zone, state });
-                self.note_degraded_of(zone);
+                self.note_degraded_of(zone, &with_status);
             }
         }
         self.note_missing(&before);

@@ -35,17 +35,24 @@ impl Tree {
         }
     }
 
-    /// The state of all nodes of a zone has changed: those are reviewed that have published the attribute.
-    pub(super) fn note_degraded_of(&mut self, zone: ZoneId) {
+    /// The nodes of other zones that have published the attribute.
+    pub(super) fn nodes_with_status(&self) -> Vec<NodeIndex> {
+        if self.degraded_attribute.is_none() {
+            return Vec::new();
+        }
         let base = self.base();
         let members = base.members().filter(|member| member.state().in_view());
         let keys = members.flat_map(|member| base.attributes(member.id()));
         let copies = keys.filter_map(|(key, ..)| original(key));
         let said = copies.filter(|(_, key)| self.is_status(key));
-        let nodes: Vec<NodeIndex> = said.map(|(node, _)| node).collect();
+        said.map(|(node, _)| node).collect()
+    }
+
+    /// The state of all nodes of a zone has changed: those of `nodes` are reviewed that are in it.
+    pub(super) fn note_degraded_of(&mut self, zone: ZoneId, nodes: &[NodeIndex]) {
         for node in nodes {
-            if self.map.zones_of(node).any(|of| of == zone) {
-                self.note_degraded(node);
+            if self.map.zones_of(*node).any(|of| of == zone) {
+                self.note_degraded(*node);
             }
         }
     }

@@ -15,7 +15,7 @@ use crate::roles::guards;
 use crate::tree::level::{Child, Level};
 use crate::tree::life::Life;
 use crate::tree::publication::Outcast;
-use crate::tree::states::{ZoneState, ZoneStates};
+use crate::tree::states::{ZoneState, ZoneStates, zone_numbers};
 use crate::tree::supervision::FORM_DEADLINES;
 use crate::tree::{Tree, zone_number};
 
@@ -115,10 +115,15 @@ impl Tree {
         let current = &self.levels[level];
         let mut claims: Vec<(u32, MemberId, ZoneState)> = Vec::new();
         let mut tellers: Vec<(u32, MemberId)> = Vec::new();
+        let children = zone_numbers(&self.map, current.zone).into_iter().nth(1);
         for (id, publication) in &current.below_from {
-            let states = publication.states.iter(&self.map);
-            let of_children = states.filter(|(zone, _)| Some(*zone) == current.child(zone.number));
-            claims.extend(of_children.map(|(zone, state)| (zone.number, *id, state)));
+            let states = &publication.states.zones;
+            let of_children = children
+                .iter()
+                .flat_map(|numbers| states.within(numbers.clone()));
+            let of_children =
+                of_children.flat_map(|run| run.numbers().map(move |number| (number, run.value)));
+            claims.extend(of_children.map(|(number, state)| (number & 0xff_ffff, *id, state)));
             if let Some(origin) = current.origin(&self.map, *id) {
                 tellers.push((origin, *id));
             }
@@ -301,7 +306,6 @@ impl Tree {
     /// The zones below the zone of this level, with their states, and the nodes of this zone that have never been
     /// alive.
     pub(super) fn below(&self, level: usize) -> ZoneStates {
-        let current = &self.levels[level];
         let Some(under) = level.checked_sub(1) else {
             return ZoneStates {
                 missing: self.missing(),
@@ -309,14 +313,29 @@ impl Tree {
             };
         };
         let mut states = self.below(under);
-        for (number, child) in &current.children {
-            let Some(zone) = current.child(*number) else {
-                continue;
-            };
-            states.insert(zone, child.state);
-            if zone != self.levels[under].zone {
-                states.extend(child.below.clone());
-            }
+        states.extend(self.states_below(level, self.levels[under].zone, true));
+        states
+    }
+
+    /// The zones below the zone of this level, with their states, and what is below them; of `own`, and only if it
+    /// `has_own`, just its state.
+    pub(super) fn states_below(&self, level: usize, own: ZoneId, has_own: bool) -> ZoneStates {
+        let current = &self.levels[level];
+        let children = current.children.iter();
+        let children =
+            children.filter_map(|(number, child)| Some((current.child(*number)?, child)));
+        let children: Vec<(ZoneId, &Child)> = children
+            .filter(|(zone, _)| has_own || *zone != own)
+            .collect();
+        let zones = children.iter();
+        let mut states = ZoneStates {
+            zones: zones
+                .map(|(zone, child)| (zone_number(*zone), child.state))
+                .collect(),
+            ..ZoneStates::default()
+        };
+        for (_, child) in children.iter().filter(|(zone, _)| *zone != own) {
+            states.extend(child.below.clone());
         }
         states
     }

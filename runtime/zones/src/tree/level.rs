@@ -65,6 +65,8 @@ pub(super) struct Level {
     pub(super) outside: Publication,
     /// Another member has published that, or the local node has been the only one to publish for a while.
     pub(super) has_outside: bool,
+    /// The members of this zone that are to be its supervisors, by the view; `None` after the view has changed.
+    pub(super) chosen: Option<Vec<MemberId>>,
     /// What became of this zone, as far as the local node knows as a member of the zone above.
     pub(super) outcast: Outcast,
     /// The local node has lost more of its members than it still has.
@@ -94,6 +96,7 @@ impl Level {
             gone: BTreeMap::new(),
             outside: Publication::default(),
             has_outside: false,
+            chosen: None,
             outcast: Outcast::default(),
             is_minority: false,
         }

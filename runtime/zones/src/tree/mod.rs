@@ -70,6 +70,8 @@ use states::{ZoneState, ZoneStates};
 const LEDGER_ENTRIES_MAX: usize = 1 << 20;
 /// Most events waiting for the host.
 const EVENTS_MAX: usize = 65_536;
+/// Room for events that is kept while there are none.
+const EVENTS_KEPT: usize = 16;
 /// Most rounds of carrying news between levels after one input.
 const ROUNDS_MAX: usize = 8;
 
@@ -428,7 +430,14 @@ impl Tree {
     #[must_use]
     pub fn poll_event(&mut self) -> Option<TreeEvent> {
         match self.has_zones() {
-            true => self.events.pop_front(),
+            true => {
+                let event = self.events.pop_front();
+                if event.is_none() {
+                    // A job that starts has an event for each of its zones.
+                    self.events.shrink_to(EVENTS_KEPT);
+                }
+                event
+            }
             false => self.levels[0].engine.poll_event().map(TreeEvent::Base),
         }
     }
@@ -564,6 +573,13 @@ impl Tree {
         }
     }
 
+    /// How many nodes of the job are alive as far as it is known here.
+    #[must_use]
+    pub fn nodes_alive(&self) -> u32 {
+        self.count_nodes(|state| !state.is_failed && !state.is_absent)
+            .total()
+    }
+
     /// Whether the local node is in this zone, or in one below it.
     fn is_own(&self, zone: ZoneId) -> bool {
         self.map.zones_of(self.node).any(|own| own == zone)
@@ -628,8 +644,8 @@ impl Tree {
         }
     }
 
-    /// How many nodes of each base zone are alive as far as the local node knows, in zones of these states, by the zone's
-    /// number. Zones without any are left out.
+    /// How many nodes of each base zone are alive as far as the local node knows, in zones of these states, by the
+    /// zone's number. Zones without any are left out.
     fn count_nodes(&self, counts: impl Fn(ZoneState) -> bool) -> Runs<u32> {
         let base = &self.levels[0];
         let known = self.told.base_zones();
@@ -642,8 +658,8 @@ impl Tree {
         let lost = lost.filter(|number| number >> 24 > 0);
         for number in lost.chain(self.stays_failed.keys().copied()) {
             let zone = zone_of_number(&self.map, number);
-            let below = zone.map_or(0..0, |zone| self.map.base_zones_below(zone));
-            nodes.remove(below);
+            let zones = zone.and_then(|zone| states::zone_numbers(&self.map, zone).pop());
+            nodes.remove(zones.unwrap_or_default());
         }
         let ended = base.engine.ledger().filter_map(|entry| match entry.key() {
             LedgerKey::Node(node) => (!entry.node_state()?.in_view()).then_some(node),
@@ -674,6 +690,7 @@ impl Tree {
         match event.kind {
             EventKind::NodeUp | EventKind::NodeFailed | EventKind::NodeLeft { .. } => {
                 self.levels[level].is_dirty = true;
+                self.levels[level].chosen = None;
                 self.levels[level].view_changed_at = self.now;
                 if event.kind != EventKind::NodeUp {
                     let has_failed = event.kind == EventKind::NodeFailed;

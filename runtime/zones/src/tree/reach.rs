@@ -161,8 +161,8 @@ impl Reach {
     }
 }
 
-/// The deepest fall in some changes that counts by its begin and end, and lasted, or was sure and began and ended when a
-/// short one may.
+/// The deepest fall in some changes that counts by its begin and end, and lasted, or was sure and began and ended when
+/// a short one may.
 fn fall_of(
     changes: &[Change],
     now: Instant,

@@ -295,8 +295,8 @@ impl Tree {
         }
     }
 
-    /// The deepest fall around a verdict of this time, or since then if it has just ended. One that began later and ended
-    /// earlier was part of another split.
+    /// The deepest fall around a verdict of this time, or since then if it has just ended. One that began later and
+    /// ended earlier was part of another split.
     fn later_fall(&self, at: Instant, met: &[Instant]) -> (u32, u32) {
         let split_us = self.deadlines(SPLIT_DEADLINES);
         let begin = at.0.saturating_sub(split_us);
@@ -385,8 +385,8 @@ impl Tree {
         }
     }
 
-    /// Whether the zone has been counted as outcast for this split: each of its supervisors finds out, and once more for
-    /// each zone of the other side that is back.
+    /// Whether the zone has been counted as outcast for this split: each of its supervisors finds out, and once more
+    /// for each zone of the other side that is back.
     fn is_just_outcast(&self) -> bool {
         let last = self.outcast_at.max(self.weak_at);
         let until = last.after(self.deadlines(2 * SPLIT_DEADLINES));

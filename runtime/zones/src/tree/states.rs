@@ -2,6 +2,7 @@
 //! that have never been.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use muster_protocol::planted::{self, Fault};
 
@@ -65,10 +66,6 @@ pub(super) struct ZoneStates {
 impl ZoneStates {
     pub(super) fn get(&self, zone: ZoneId) -> Option<ZoneState> {
         self.zones.get(zone_number(zone))
-    }
-
-    pub(super) fn insert(&mut self, zone: ZoneId, state: ZoneState) {
-        self.zones.insert(zone_number(zone), state);
     }
 
     /// Adds what is known about another part of the job.
@@ -199,36 +196,31 @@ impl ZoneStates {
 
     /// What it says about the zones below a zone, and about the nodes in it.
     pub(super) fn below(&self, map: &ZoneMap, zone: ZoneId) -> Self {
-        self.part(
-            |of| ancestors(map, of).any(|above| above == zone),
-            |node| map.zones_of(node).any(|of| of == zone),
-            map,
-        )
+        let below = zone_numbers(map, zone).into_iter().skip(1).rev();
+        Self {
+            zones: below
+                .flat_map(|numbers| self.zones.within(numbers))
+                .collect(),
+            missing: self.missing_nodes(map, zone, true),
+        }
     }
 
     /// What it says about the zones outside of a zone, and about their nodes.
     pub(super) fn outside(&self, map: &ZoneMap, zone: ZoneId) -> Self {
-        self.part(
-            |of| of != zone && ancestors(map, of).all(|above| above != zone),
-            |node| map.zones_of(node).all(|of| of != zone),
-            map,
-        )
+        let mut zones = self.zones.clone();
+        let within = zone_numbers(map, zone).into_iter();
+        within.for_each(|numbers| zones.remove(numbers));
+        Self {
+            zones,
+            missing: self.missing_nodes(map, zone, false),
+        }
     }
 
-    fn part(
-        &self,
-        has_zone: impl Fn(ZoneId) -> bool,
-        has_node: impl Fn(NodeIndex) -> bool,
-        map: &ZoneMap,
-    ) -> Self {
-        let zones = self.iter(map).filter(|(zone, _)| has_zone(*zone));
+    /// The nodes that have never been alive, in a zone or outside of it.
+    fn missing_nodes(&self, map: &ZoneMap, zone: ZoneId, is_inside: bool) -> BTreeSet<u32> {
+        let is_in = |node: u32| map.zones_of(NodeIndex(node)).any(|of| of == zone);
         let nodes = self.missing.iter().copied();
-        Self {
-            zones: zones
-                .map(|(zone, state)| (zone_number(zone), state))
-                .collect(),
-            missing: nodes.filter(|node| has_node(NodeIndex(*node))).collect(),
-        }
+        nodes.filter(|node| is_in(*node) == is_inside).collect()
     }
 
     /// Appends it to bytes.
@@ -332,6 +324,16 @@ impl ZoneStates {
 /// Whether the zones of a run are not base zones.
 fn is_above<V>(run: &Run<V>) -> bool {
     run.first >> 24 > 0
+}
+
+/// The numbers of a zone and of those in it, by level from its own one down.
+pub(super) fn zone_numbers(map: &ZoneMap, zone: ZoneId) -> Vec<Range<u32>> {
+    let levels = map.zones_in(zone).into_iter();
+    let numbers = levels.map(|(level, zones)| {
+        let number = |number| zone_number(ZoneId { level, number });
+        number(zones.start)..number(zones.end)
+    });
+    numbers.collect()
 }
 
 /// The zones above a zone, from the next one on.

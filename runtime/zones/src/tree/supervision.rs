@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use muster_protocol::planted::{self, Fault};
-use muster_protocol::{Input, Instant, Overlay, Phase, Policy, Reject};
+use muster_protocol::{Input, Instant, MemberId, Overlay, Phase, Policy, Reject};
 
 use crate::directory::NodeIndex;
 use crate::limits::SUPERVISORS;
@@ -104,6 +104,24 @@ impl Tree {
         level.began_at.after(self.config.heartbeat_us / 2)
     }
 
+    /// The members of the zone at this level that are to be its supervisors.
+    fn choose_supervisors(&mut self, level: usize) -> Vec<MemberId> {
+        let current = &self.levels[level];
+        let choose = || {
+            let candidates = current.live().map(|member| member.id());
+            choose(
+                Role::Supervisor,
+                self.map.path(current.zone),
+                candidates,
+                SUPERVISORS,
+            )
+        };
+        let chosen = current.chosen.clone().unwrap_or_else(choose);
+        debug_assert_eq!(chosen, choose(), "the view has changed without an event");
+        self.levels[level].chosen = Some(chosen.clone());
+        chosen
+    }
+
     /// Joins or leaves the zone above that of this level.
     fn review_membership(&mut self, level: usize) -> bool {
         let current = &self.levels[level];
@@ -124,10 +142,7 @@ impl Tree {
             self.levels[level].has_formed = true;
             self.levels[level].is_dirty = true;
         }
-        let current = &self.levels[level];
-        let path = self.map.path(current.zone);
-        let candidates = current.live().map(|member| member.id());
-        let chosen = choose(Role::Supervisor, path, candidates, SUPERVISORS);
+        let chosen = self.choose_supervisors(level);
         // They are to know first what they report above.
         let engine = &mut self.levels[level].engine;
         engine.appoint_monitors(chosen.iter().copied());
