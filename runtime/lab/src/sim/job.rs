@@ -122,7 +122,7 @@ pub(super) fn main(args: &RunArgs) -> Result<(), CliError> {
     let mut watcher = Watcher::new();
     let nodes = scenario.job.nodes;
     let report = run_job(&scenario.job, seed, threads, &mut |state| {
-        watcher.take(nodes, state)
+        watcher.take(nodes, state);
     });
     let wall_s = watcher.began.elapsed().as_secs_f64();
     drop(watcher);

@@ -193,10 +193,12 @@ impl Overlay {
         }
         // Most datagrams make nothing due: no timer is run until the next one is due.
         let is_quiet = !judges && self.phase == Phase::Running;
-        if !is_quiet || self.next_timer() <= self.now {
+        let timer = is_quiet.then(|| self.next_timer());
+        let timer = timer.filter(|timer| *timer > self.now);
+        if timer.is_none() {
             self.run_timers(judges);
         }
-        self.plan();
+        self.plan(timer);
         result
     }
 
@@ -257,29 +259,24 @@ impl Overlay {
         match self.timeout {
             Some(timeout) => timeout,
             None if !self.join.started => Instant::default(),
-            None => self.next_timeout(),
+            None => self.next_timeout(None),
         }
     }
 
-    fn next_timeout(&self) -> Instant {
+    fn next_timeout(&self, timer: Option<Instant>) -> Instant {
         match self.phase {
             Phase::Stopped => Instant::NEVER,
             _ if self.wants_to_send() => self.now,
-            _ => self.next_timer(),
+            _ => timer.unwrap_or_else(|| self.next_timer()),
         }
     }
 
-    /// Computes the next timeout, and tells `lateness` to expect the host then.
-    fn plan(&mut self) {
+    /// Computes the next timeout, and tells `lateness` to expect the host then. `timer` is the next timer, if known.
+    fn plan(&mut self, timer: Option<Instant>) {
         self.links.settle(self.now);
-        let timeout = self.next_timeout();
+        let timeout = self.next_timeout(timer);
         self.timeout = Some(timeout);
         self.watch.lateness.ask(timeout.max(self.now));
-    }
-
-    /// Nothing is due and nothing is to be sent.
-    fn is_at_rest(&self) -> bool {
-        self.timeout.is_some_and(|timeout| timeout > self.now)
     }
 
     /// The next event, oldest first.

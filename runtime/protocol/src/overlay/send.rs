@@ -21,7 +21,8 @@ impl Overlay {
     /// The buffer has at least `mtu` bytes.
     pub fn poll_transmit(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit> {
         self.now = self.now.max(now);
-        if self.is_at_rest() {
+        // Nothing is due and nothing is to be sent.
+        if self.timeout.is_some_and(|timeout| timeout > self.now) {
             return None;
         }
         self.wake();
@@ -34,7 +35,7 @@ impl Overlay {
                 self.counters.frames_sent += 1;
                 self.counters.bytes_sent += transmit.size as u64;
             }
-            None => self.plan(),
+            None => self.plan(None),
         }
         transmit
     }

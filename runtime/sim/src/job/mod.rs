@@ -17,6 +17,7 @@ use muster_protocol::{Input, RankDetail, RankState, Told};
 use muster_zones::ZoneId;
 
 use checks::{SUBJECTS_MAX, Subject};
+use plan::ZONES_MIN;
 pub use plan::{Change, JobPlan, JobScenario};
 pub use report::{Changed, JobReport, Spread};
 use world::{JobWorld, START};
@@ -28,7 +29,7 @@ const LIMIT_US: u64 = 30_000_000;
 /// Quiet time before each change: later news is under way no longer.
 const QUIET_US: u64 = 20_000;
 /// Nodes that fall silent at once.
-const SEVERAL: usize = 16;
+const SEVERAL: usize = ZONES_MIN;
 /// Nodes of a rack.
 const RACK: usize = 64;
 /// The rank that ends.
@@ -177,9 +178,9 @@ impl Run<'_> {
 
     /// Begins a change. Returns how many nodes or ranks it is about.
     fn begin(&mut self, change: Change) -> usize {
-        // Zones near the end of the map, so that those of the first zones remain whole.
+        // Each change is about another part of the job.
         let zones: Vec<ZoneId> = self.world.facts.map.zones_at(0).collect();
-        let zone = |part: usize| zones[zones.len() * part / 16 % zones.len()];
+        let zone = |part: usize| zones[zones.len() * part / ZONES_MIN];
         let nodes = |run: &Self, zone: ZoneId| -> Vec<usize> {
             let nodes = run
                 .world

@@ -1,5 +1,7 @@
 //! `JobScenario` is a job with zones and what happens in it, written in TOML.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
 use crate::scenario::{ScenarioError, Span, refused, within};
@@ -10,11 +12,11 @@ use crate::zones::ZonedSetting;
 const NODES_MAX: usize = 1 << 20;
 /// Most nodes of a zone.
 const ZONE_MAX: usize = 1024;
-/// Fewest base zones: one dies, one loses its supervisors, and most have to be left.
-const ZONES_MIN: usize = 4;
+/// Fewest base zones: each change is about another one.
+pub(super) const ZONES_MIN: usize = 16;
 
 /// What happens to a job, one after the other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Change {
     /// A rank exits, and the agent of its node says so.
@@ -64,7 +66,7 @@ pub struct JobPlan {
     pub timing: String,
     /// The delay of a datagram, in microseconds, drawn for each.
     pub delay_us: Span,
-    /// What happens, in this order.
+    /// What happens, in this order; each at most once.
     pub changes: Vec<Change>,
 }
 
@@ -141,8 +143,13 @@ impl JobPlan {
         })?;
         let zones = map.zones_at(0).count();
         if zones < ZONES_MIN {
-            let (reason, remedy) = ("fewer than 4 base zones", "lower job.zone");
+            let (reason, remedy) = ("fewer than 16 base zones", "lower job.zone");
             return Err(refused("job.zone", &self.zone, reason, remedy));
+        }
+        let mut seen = BTreeSet::new();
+        if let Some(twice) = self.changes.iter().find(|change| !seen.insert(**change)) {
+            let (reason, remedy) = ("it occurs twice", "name each change once");
+            return Err(refused("job.changes", &twice.name(), reason, remedy));
         }
         Ok(())
     }

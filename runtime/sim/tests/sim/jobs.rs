@@ -30,7 +30,7 @@ const ALL: [Change; 7] = [
     Change::Zone,
 ];
 
-/// ZM-15: every node of a job of three levels knows of every loss.
+/// ZM-15, ZM-16: every node of a job of three levels knows of every loss.
 #[test]
 fn every_node_of_a_job_knows_of_every_loss() {
     let report = run(&plan(256, 8, 16, &ALL), 1, 2);
@@ -49,7 +49,7 @@ fn every_node_of_a_job_knows_of_every_loss() {
 
 #[test]
 fn the_course_of_a_job_depends_on_the_seed_and_not_on_the_threads() {
-    let plan = plan(64, 8, 16, &[Change::Silent, Change::Several]);
+    let plan = plan(128, 8, 16, &[Change::Silent, Change::Several]);
     let one = run(&plan, 7, 1);
     assert_eq!(run(&plan, 7, 2), one);
     assert_eq!(run(&plan, 7, 5), one);
@@ -87,21 +87,27 @@ fn a_plan_that_cannot_be_is_refused_with_its_line() {
         )
     };
     let read = |nodes, zone, timing| JobScenario::read(&text(nodes, zone, timing));
-    assert!(read("64", "8", "ours").is_ok());
+    assert!(read("128", "8", "ours").is_ok());
     let cases = [
         (("7", "4", "ours"), "line 4: job.nodes"),
         (("2000000", "256", "ours"), "line 4: job.nodes"),
         (("64", "1", "ours"), "line 5: job.zone"),
         (
-            ("64", "32", "ours"),
-            "line 5: job.zone = 32: fewer than 4 base zones; lower job.zone",
+            ("128", "16", "ours"),
+            "line 5: job.zone = 16: fewer than 16 base zones; lower job.zone",
         ),
-        (("64", "8", "mine"), "line 8: job.timing = mine"),
+        (("128", "8", "mine"), "line 8: job.timing = mine"),
     ];
     for ((nodes, zone, timing), start) in cases {
         let error = read(nodes, zone, timing).unwrap_err().to_string();
         assert!(error.starts_with(start), "{error}");
     }
+    let twice = text("128", "8", "ours").replace("['rank']", "['rank', 'zone', 'rank']");
+    let error = JobScenario::read(&twice).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "line 9: job.changes = rank: it occurs twice; name each change once"
+    );
     let error = JobScenario::read("name = 'x'\n[job]\nsize = 3\n").unwrap_err();
     assert!(error.to_string().contains("tests/scenarios"), "{error}");
 }
