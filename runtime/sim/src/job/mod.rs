@@ -28,8 +28,6 @@ const ASK_US: u64 = 1_000;
 const LIMIT_US: u64 = 30_000_000;
 /// Quiet time before each change: later news is under way no longer.
 const QUIET_US: u64 = 20_000;
-/// Nodes that fall silent at once.
-const SEVERAL: usize = ZONES_MIN;
 /// Nodes of a rack.
 const RACK: usize = 64;
 /// The rank that ends.
@@ -115,28 +113,18 @@ impl Run<'_> {
     /// Lets something happen, until all nodes know it.
     fn change(&mut self, change: Change) -> Changed {
         self.pass(QUIET_US);
-        for node in self
-            .world
-            .shards
-            .iter_mut()
-            .flat_map(|shard| &mut shard.nodes)
-        {
-            (node.known, node.knew_at) = (0, None);
-        }
+        self.world.facts.subjects.clear();
         for shard in &mut self.world.shards {
             shard.knowing = 0;
+            for node in &mut shard.nodes {
+                (node.known, node.knew_at) = (0, None);
+            }
         }
         let before = self.world.work();
         let count = self.begin(change);
         let since = self.world.now;
-        let knowing = |run: &Self| {
-            run.world
-                .shards
-                .iter()
-                .map(|shard| shard.knowing)
-                .sum::<usize>()
-        };
-        while self.world.now.since(since) < LIMIT_US && knowing(self) < self.world.running() {
+        while self.world.now.since(since) < LIMIT_US && self.world.knowing() < self.world.running()
+        {
             self.pass(ASK_US);
         }
         let (datagrams_each, bytes_each) = self.cost(before);
@@ -171,82 +159,64 @@ impl Run<'_> {
                 what: self.what,
                 virtual_us: self.world.now.since(START),
                 inputs: self.world.work().inputs,
-                knowing: self.world.shards.iter().map(|shard| shard.knowing).sum(),
+                knowing: self.world.knowing(),
             });
         }
     }
 
     /// Begins a change. Returns how many nodes or ranks it is about.
     fn begin(&mut self, change: Change) -> usize {
-        // Each change is about another part of the job.
-        let zones: Vec<ZoneId> = self.world.facts.map.zones_at(0).collect();
-        let zone = |part: usize| zones[zones.len() * part / ZONES_MIN];
-        let nodes = |run: &Self, zone: ZoneId| -> Vec<usize> {
-            let nodes = run
-                .world
-                .facts
-                .map
-                .nodes(zone)
-                .iter()
-                .map(|node| node.0 as usize);
-            nodes.filter(|node| !run.world.facts.ended[*node]).collect()
-        };
-        let last = |run: &Self, zone: ZoneId| {
-            nodes(run, zone)
-                .last()
-                .copied()
-                .into_iter()
-                .collect::<Vec<_>>()
-        };
-        match change {
-            Change::Rank => {
-                let node = nodes(self, zone(1))[0];
-                self.end_rank(node)
-            }
-            Change::Silent => {
-                let victims = last(self, zone(3));
-                self.end(&victims, false)
-            }
-            Change::Agent => {
-                let victims = last(self, zone(5));
-                self.end(&victims, true)
-            }
-            Change::Several => {
-                let victims: Vec<usize> = (0..SEVERAL)
-                    .flat_map(|turn| last(self, zone(turn)))
-                    .collect();
-                self.end(&victims, false)
-            }
-            Change::Rack => {
-                let node = nodes(self, zone(7))[0];
-                let rack = (node..self.plan.nodes).filter(|node| !self.world.facts.ended[*node]);
-                let victims: Vec<usize> = rack.take(RACK.min(self.plan.nodes / 8)).collect();
-                self.end(&victims, false)
-            }
-            Change::Supervisors => {
-                let members = nodes(self, zone(9)).into_iter();
-                let is_above = |node: &usize| {
-                    let tree = self.world.node(*node).tree.as_ref();
-                    tree.is_some_and(|tree| tree.memberships().count() > 1)
-                };
-                let victims: Vec<usize> = members.filter(is_above).collect();
-                self.end(&victims, false)
-            }
-            Change::Zone => {
-                let zone = zone(11);
-                let victims = nodes(self, zone);
-                self.world.facts.subjects = vec![Subject::Zone(zone)];
-                self.world.kill(&victims, false);
-                victims.len()
-            }
+        if change == Change::Rank {
+            let node = self.running(self.zone(1))[0];
+            return self.end_rank(node);
         }
+        let victims = self.victims(change);
+        let subjects = victims.iter().map(|node| Subject::Node(*node as u32));
+        self.world.facts.subjects = match change {
+            Change::Zone => vec![Subject::Zone(self.zone(11))],
+            _ => subjects.take(SUBJECTS_MAX).collect(),
+        };
+        self.world.kill(&victims, change == Change::Agent);
+        victims.len()
     }
 
-    fn end(&mut self, nodes: &[usize], is_seen: bool) -> usize {
-        let subjects = nodes.iter().map(|node| Subject::Node(*node as u32));
-        self.world.facts.subjects = subjects.take(SUBJECTS_MAX).collect();
-        self.world.kill(nodes, is_seen);
-        nodes.len()
+    /// The base zone at so many sixteenths of the job: each change is about another part of it.
+    fn zone(&self, part: usize) -> ZoneId {
+        let zones: Vec<ZoneId> = self.world.facts.map.zones_at(0).collect();
+        zones[zones.len() * part / ZONES_MIN]
+    }
+
+    /// The nodes of a base zone that run.
+    fn running(&self, zone: ZoneId) -> Vec<usize> {
+        let facts = &self.world.facts;
+        let nodes = facts.map.nodes(zone).iter().map(|node| node.0 as usize);
+        nodes.filter(|node| !facts.ended[*node]).collect()
+    }
+
+    /// The nodes that a change kills.
+    fn victims(&self, change: Change) -> Vec<usize> {
+        let last = |part| self.running(self.zone(part)).pop();
+        match change {
+            Change::Rank => Vec::new(),
+            Change::Silent => last(3).into_iter().collect(),
+            Change::Agent => last(5).into_iter().collect(),
+            Change::Several => (0..ZONES_MIN).filter_map(last).collect(),
+            Change::Rack => {
+                let first = self.running(self.zone(7))[0];
+                let ended = &self.world.facts.ended;
+                let rack = (first..self.plan.nodes).filter(|node| !ended[*node]);
+                rack.take(RACK.min(self.plan.nodes / 8)).collect()
+            }
+            Change::Supervisors => {
+                let mut members = self.running(self.zone(9));
+                members.retain(|node| {
+                    let tree = self.world.node(*node).tree.as_ref();
+                    tree.is_some_and(|tree| tree.memberships().count() > 1)
+                });
+                members
+            }
+            Change::Zone => self.running(self.zone(11)),
+        }
     }
 
     /// Starts a rank on a node, and lets it end a little later.

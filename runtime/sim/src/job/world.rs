@@ -172,6 +172,11 @@ impl JobWorld {
         self.facts.ended.iter().filter(|ended| !**ended).count()
     }
 
+    /// The nodes that know of the present change.
+    pub(super) fn knowing(&self) -> usize {
+        self.shards.iter().map(|shard| shard.knowing).sum()
+    }
+
     /// What all shards have done.
     pub(super) fn work(&self) -> Work {
         let mut all = Work::default();
