@@ -152,8 +152,13 @@ fn read_file(path: &Path) -> Result<String, CliError> {
 }
 
 fn read(path: &Path) -> Result<Scenario, CliError> {
-    let scenario = Scenario::read(&read_file(path)?);
-    scenario.map_err(|error| CliError::usage(format!("sim: {}", path.display()), error))
+    let what = || format!("sim: {}", path.display());
+    let text = read_file(path)?;
+    if JobScenario::is_one(&text) {
+        let why = "it is about a job with zones, not about one zone: it has the table job";
+        return Err(CliError::usage(what(), why).hint("run it with muster sim run"));
+    }
+    Scenario::read(&text).map_err(|error| CliError::usage(what(), error))
 }
 
 fn new_seed() -> u64 {
@@ -365,6 +370,14 @@ fn run_many(args: &SweepArgs) -> Result<(), CliError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_job_is_no_zone() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/scenarios");
+        let error = read(&Path::new(folder).join("job-4096.toml")).unwrap_err();
+        assert!(error.to_string().contains("it is about a job with zones"));
+        assert!(error.to_string().contains("muster sim run"), "{error}");
+    }
 
     /// A scenario file must not make the code panic. If a bug does, it has its own exit code.
     #[test]

@@ -152,6 +152,7 @@ impl Shard {
         self.take(Arrival {
             at,
             from: NOBODY,
+            // Before a wake-up of the same time.
             sequence: 0,
             to: node as u32,
             what: What::Unreachable(member),
@@ -177,7 +178,7 @@ impl Shard {
             self.take(Arrival {
                 at: timeout,
                 from: NOBODY,
-                sequence: 0,
+                sequence: 1,
                 to: node as u32,
                 what: What::Alarm,
             });
