@@ -249,6 +249,28 @@ mod tests {
     use super::*;
     use crate::scenario::Span;
 
+    /// The other threads would wait for ever for one that has panicked.
+    #[test]
+    #[should_panic(expected = "a scoped thread panicked")]
+    fn a_thread_that_panics_ends_the_run() {
+        let delay_us = Span {
+            low: 100,
+            high: 200,
+        };
+        let plan = JobPlan {
+            nodes: 32,
+            zone: 8,
+            above: 16,
+            timing: "ours".to_owned(),
+            delay_us,
+            changes: Vec::new(),
+        };
+        let mut world = JobWorld::new(&plan, 1, 2);
+        // Datagrams to these nodes find no place in the shard.
+        world.shards[1].nodes.clear();
+        world.run_until(START.after(100_000));
+    }
+
     /// Of a node that died it is asserted that it runs: the checkers find that all were told what is not so.
     #[test]
     fn a_false_failure_is_found() {

@@ -1,6 +1,7 @@
 //! `JobWorld` is a simulated job: its shards, the truth, and virtual time.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, Mutex, PoisonError};
 
 use muster_protocol::{Config, Input, Instant, Phase};
@@ -92,7 +93,7 @@ impl JobWorld {
         let Self { shards, facts, .. } = self;
         let count = shards.len();
         let (facts, window_us, per_shard) = (&*facts, self.window_us, self.per_shard);
-        let barrier = Barrier::new(count);
+        let (barrier, has_panicked) = (Barrier::new(count), AtomicBool::new(false));
         let arriving: Vec<Mutex<Vec<Arrival>>> = (0..count).map(|_| Mutex::default()).collect();
         let next: Vec<AtomicU64> = shards
             .iter()
@@ -107,7 +108,10 @@ impl JobWorld {
                 if first >= until {
                     return;
                 }
-                shard.run(first.after(window_us).min(until), facts);
+                // The others must not wait for a thread that has panicked.
+                let until = first.after(window_us).min(until);
+                let ran = catch_unwind(AssertUnwindSafe(|| shard.run(until, facts)));
+                has_panicked.fetch_or(ran.is_err(), Ordering::AcqRel);
                 for arrival in core::mem::take(&mut shard.leaving) {
                     let to = &arriving[arrival.to as usize / per_shard];
                     to.lock()
@@ -115,6 +119,12 @@ impl JobWorld {
                         .push(arrival);
                 }
                 barrier.wait();
+                if let Err(panic) = ran {
+                    resume_unwind(panic);
+                }
+                if has_panicked.load(Ordering::Acquire) {
+                    return;
+                }
                 let arrivals = core::mem::take(
                     &mut *arriving[place]
                         .lock()
@@ -127,6 +137,7 @@ impl JobWorld {
         };
         std::thread::scope(|scope| {
             for (place, shard) in shards.iter_mut().enumerate() {
+                let run = &run;
                 scope.spawn(move || run(place, shard));
             }
         });
