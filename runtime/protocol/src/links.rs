@@ -5,7 +5,7 @@
 //! for a change is stale, and [`Links::settle`] files the stale ones anew. So an input costs as much as the links
 //! that it changes, however many there are.
 
-use std::collections::{BTreeMap, BTreeSet};
+use muster_sorted::{SortedMap, SortedSet};
 
 use crate::identity::MemberId;
 use crate::link::{AckWait, Link};
@@ -57,15 +57,15 @@ struct Filed {
 /// All links of a member.
 #[derive(Clone, Debug)]
 pub(crate) struct Links {
-    links: BTreeMap<MemberId, Filed>,
+    links: SortedMap<MemberId, Box<Filed>>,
     /// Links that may have changed since they were filed.
     stale: Vec<MemberId>,
     news: Timers,
     hints: Timers,
     requests: Timers,
     resends: Resends,
-    beats: BTreeSet<MemberId>,
-    watched: BTreeSet<MemberId>,
+    beats: SortedSet<MemberId>,
+    watched: SortedSet<MemberId>,
     /// How long a news frame waits for its acknowledgement at least.
     ack_wait_us: u64,
     /// The two sides of each link watch each other.
@@ -77,14 +77,14 @@ impl Links {
     /// the two sides of each watch each other.
     pub(crate) fn new(ack_wait_us: u64, mutual: bool) -> Self {
         Self {
-            links: BTreeMap::new(),
+            links: SortedMap::new(),
             stale: Vec::new(),
             news: Timers::default(),
             hints: Timers::default(),
             requests: Timers::default(),
             resends: Resends::default(),
-            beats: BTreeSet::new(),
-            watched: BTreeSet::new(),
+            beats: SortedSet::new(),
+            watched: SortedSet::new(),
             ack_wait_us,
             mutual,
         }
@@ -117,10 +117,12 @@ impl Links {
     /// The link with a peer; a new one if there is none.
     pub(crate) fn open(&mut self, id: MemberId, now: Instant) -> &mut Link {
         visited();
-        let filed = self.links.entry(id).or_insert_with(|| Filed {
-            link: Link::new(now),
-            keys: Keys::NONE,
-            is_stale: false,
+        let filed = self.links.get_or_insert_with(id, || {
+            Box::new(Filed {
+                link: Link::new(now),
+                keys: Keys::NONE,
+                is_stale: false,
+            })
         });
         if !core::mem::replace(&mut filed.is_stale, true) {
             self.stale.push(id);
@@ -258,7 +260,7 @@ impl Links {
     }
 }
 
-fn toggle(ids: &mut BTreeSet<MemberId>, id: MemberId) {
+fn toggle(ids: &mut SortedSet<MemberId>, id: MemberId) {
     if !ids.remove(&id) {
         ids.insert(id);
     }

@@ -5,7 +5,7 @@
 //! order in which their oldest frames were sent, for each number of times that the timeout has doubled. The
 //! first in this order is the first to be due, whatever the timeout is.
 
-use std::collections::BTreeSet;
+use muster_sorted::SortedSet;
 
 use crate::ack_rtt::AckRtt;
 use crate::identity::MemberId;
@@ -51,7 +51,7 @@ impl Resend {
 pub(crate) struct Resends {
     measured: Timers,
     /// How often the timeout has doubled, when the oldest frame was sent, and the peer.
-    unmeasured: BTreeSet<(u32, Instant, MemberId)>,
+    unmeasured: SortedSet<(u32, Instant, MemberId)>,
 }
 
 impl Resends {

@@ -3,7 +3,7 @@
 //! Nearly all facts are about nodes, and a new peer is sent all of them. So node subjects are stored as
 //! bare ids, a fifth of the size of a subject.
 
-use std::collections::BTreeSet;
+use muster_sorted::SortedSet;
 
 use crate::identity::{MemberId, Version};
 use crate::ledger::LedgerKey;
@@ -41,8 +41,8 @@ impl Subject {
 /// Subjects in their order: nodes, then the rest.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Subjects {
-    nodes: BTreeSet<MemberId>,
-    others: BTreeSet<Subject>,
+    nodes: SortedSet<MemberId>,
+    others: SortedSet<Subject>,
 }
 
 impl Subjects {
@@ -75,7 +75,7 @@ impl Subjects {
 
     /// Adds nodes in ascending order, all at once.
     pub(crate) fn insert_nodes(&mut self, ids: impl Iterator<Item = MemberId>) {
-        self.nodes.append(&mut ids.collect());
+        self.nodes.extend(ids);
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -114,7 +114,7 @@ mod tests {
     fn subjects_keep_their_order() {
         let (node, rank) = (Subject::Node, |id| Subject::Rank(MemberId(id), 3));
         let mut subjects = Subjects::default();
-        let mut plain = BTreeSet::new();
+        let mut plain = std::collections::BTreeSet::new();
         for subject in [
             rank(1),
             node(MemberId(9)),

@@ -4,7 +4,8 @@
 //! they are in order of time, and an input costs the change of a few, however many there are.
 
 use core::ops::Bound;
-use std::collections::BTreeSet;
+
+use muster_sorted::SortedSet;
 
 use crate::identity::MemberId;
 use crate::time::Instant;
@@ -12,9 +13,9 @@ use crate::time::Instant;
 /// One timer for each member, or none.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Timers {
-    times: BTreeSet<(Instant, MemberId)>,
+    times: SortedSet<(Instant, MemberId)>,
     /// Members whose timer had run out at `now`.
-    due: BTreeSet<MemberId>,
+    due: SortedSet<MemberId>,
     now: Instant,
 }
 

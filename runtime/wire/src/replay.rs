@@ -16,7 +16,7 @@
 //! of that sender could then be replayed once, which the rules of the table (versions, sequences of ranks)
 //! make harmless. Only members that know the local member's present incarnation have a window (`frame`).
 
-use std::collections::BTreeMap;
+use muster_sorted::SortedMap;
 
 use crate::identity::MemberId;
 use crate::planted::{self, Fault};
@@ -151,8 +151,8 @@ impl Window {
 /// The windows of all senders.
 #[derive(Clone, Debug)]
 pub struct ReplayGuard {
-    windows: BTreeMap<MemberId, Window>,
-    aged: BTreeMap<MemberId, Aged>,
+    windows: SortedMap<MemberId, Box<Window>>,
+    aged: SortedMap<MemberId, Aged>,
     senders_max: usize,
     pause_us: u64,
     uses: u64,
@@ -165,8 +165,8 @@ impl ReplayGuard {
     /// A copy that comes a pause after the original, or later, is a repetition.
     pub fn new(senders_max: usize, pause_us: u64) -> Self {
         Self {
-            windows: BTreeMap::new(),
-            aged: BTreeMap::new(),
+            windows: SortedMap::new(),
+            aged: SortedMap::new(),
             senders_max,
             pause_us,
             uses: 0,
@@ -225,7 +225,7 @@ impl ReplayGuard {
             && let Some(aged) = self.aged.remove(&sender)
         {
             let window = Window::reopened(aged, settles_at);
-            self.windows.insert(sender, window);
+            self.windows.insert(sender, Box::new(window));
         }
         if let Some(window) = self.windows.get_mut(&sender) {
             window.used_at = self.uses;
@@ -233,7 +233,7 @@ impl ReplayGuard {
                 return Err(Reject::OldIncarnation);
             }
             if incarnation > window.incarnation {
-                *window = Window::new(incarnation, sequence, self.uses, settles_at);
+                **window = Window::new(incarnation, sequence, self.uses, settles_at);
                 return Ok(());
             }
             window.settle(now, self.pause_us);
@@ -243,7 +243,7 @@ impl ReplayGuard {
             self.forget_oldest();
         }
         let window = Window::new(incarnation, sequence, self.uses, settles_at);
-        self.windows.insert(sender, window);
+        self.windows.insert(sender, Box::new(window));
         Ok(())
     }
 

@@ -9,7 +9,7 @@
 //!
 //! The table decides nothing. `verdict` decides which news wins.
 
-use std::collections::{BTreeMap, BTreeSet};
+use muster_sorted::{SortedMap, SortedSet};
 
 use crate::cause::CauseKind;
 use crate::evidence::Evidence;
@@ -180,13 +180,13 @@ impl Member {
 /// All records, and counts over them.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
-    members: BTreeMap<MemberId, Box<Member>>,
+    members: SortedMap<MemberId, Box<Member>>,
     /// Members in the view that have ranks or attributes.
-    with_more: BTreeSet<MemberId>,
+    with_more: SortedSet<MemberId>,
     /// The removed members, by the time of their removal.
-    removed: BTreeSet<(Instant, MemberId)>,
+    removed: SortedSet<(Instant, MemberId)>,
     /// How many members of each group are in the view.
-    groups: BTreeMap<Box<str>, usize>,
+    groups: SortedMap<Box<str>, usize>,
     live: usize,
     suspects: usize,
     digest: u64,

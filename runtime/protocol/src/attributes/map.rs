@@ -7,8 +7,9 @@
 //! Certificates are dropped after some time; `floor` is the version of the newest dropped one. A replica
 //! must have accounted for all deletions up to there (`settled`) to continue from its version.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
+
+use muster_sorted::SortedMap;
 
 use crate::attributes::{CERTIFICATE_LIFE_US, CERTIFICATES_MAX, ENTRY_COST};
 use crate::time::Instant;
@@ -22,10 +23,10 @@ pub(crate) struct Entry {
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Map {
-    entries: BTreeMap<Arc<[u8]>, Entry>,
-    order: BTreeMap<u64, Arc<[u8]>>,
+    entries: SortedMap<Arc<[u8]>, Entry>,
+    order: SortedMap<u64, Arc<[u8]>>,
     /// Versions of the certificates, with the time of arrival.
-    certificates: BTreeMap<u64, Instant>,
+    certificates: SortedMap<u64, Instant>,
     /// All entries up to this version are held.
     pub(crate) version: u64,
     /// All deletions up to this version are accounted for; at least `version`.

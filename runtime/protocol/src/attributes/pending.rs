@@ -3,7 +3,7 @@
 //! A member that replies is working on all requests to it, and all of them get the same new deadline. So this
 //! deadline is stored once for each member asked, and a reply costs the same for any number of requests.
 
-use std::collections::{BTreeMap, BTreeSet};
+use muster_sorted::{SortedMap, SortedSet};
 
 use crate::identity::MemberId;
 use crate::time::Instant;
@@ -25,30 +25,30 @@ pub(crate) struct Pending {
 #[derive(Clone, Debug)]
 struct Asked {
     /// Maps that were requested since its last reply: each request has its own deadline.
-    later: BTreeSet<MemberId>,
+    later: SortedSet<MemberId>,
     /// Maps that were requested before. In `by_owner` their deadline is `NEVER`.
-    earlier: BTreeSet<MemberId>,
+    earlier: SortedSet<MemberId>,
     /// The deadline of the earlier ones; never if there are none.
     due: Instant,
 }
 
 impl Asked {
     const NONE: Self = Self {
-        later: BTreeSet::new(),
-        earlier: BTreeSet::new(),
+        later: SortedSet::new(),
+        earlier: SortedSet::new(),
         due: Instant::NEVER,
     };
 
     fn owners(&self) -> impl Iterator<Item = MemberId> {
-        self.later.iter().chain(&self.earlier).copied()
+        self.later.iter().chain(self.earlier.iter()).copied()
     }
 }
 
 /// All requests without a reply, one for each map.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PendingRequests {
-    by_owner: BTreeMap<MemberId, Pending>,
-    by_target: BTreeMap<MemberId, Asked>,
+    by_owner: SortedMap<MemberId, Pending>,
+    by_target: SortedMap<MemberId, Asked>,
     /// Deadlines by owner.
     own: Timers,
     /// Deadlines of earlier requests by the member asked.
@@ -73,7 +73,7 @@ impl PendingRequests {
         self.by_owner.insert(owner, pending);
         self.own.set(owner, Instant::NEVER, pending.due);
         if let Some(target) = pending.target {
-            let asked = self.by_target.entry(target).or_insert(Asked::NONE);
+            let asked = self.by_target.get_or_insert_with(target, || Asked::NONE);
             asked.later.insert(owner);
         }
     }
@@ -125,7 +125,7 @@ impl PendingRequests {
         let Some(asked) = self.by_target.get_mut(&target) else {
             return;
         };
-        for owner in &asked.later {
+        for owner in asked.later.iter() {
             visited();
             if let Some(pending) = self.by_owner.get_mut(owner) {
                 let sooner = pending.due.min(due);
@@ -152,17 +152,17 @@ impl PendingRequests {
         &mut self,
         now: Instant,
         is_gone: impl Fn(MemberId) -> bool,
-    ) -> BTreeMap<MemberId, bool> {
+    ) -> SortedMap<MemberId, bool> {
         self.own.pass(now);
         self.shared.pass(now);
-        let mut late: BTreeMap<MemberId, bool> =
+        let mut late: SortedMap<MemberId, bool> =
             self.own.due().map(|owner| (owner, false)).collect();
         for target in self.shared.due() {
             if let Some(asked) = self.by_target.get(&target) {
                 late.extend(asked.earlier.iter().map(|owner| (*owner, false)));
             }
         }
-        for (target, asked) in &self.by_target {
+        for (target, asked) in self.by_target.iter() {
             visited();
             if is_gone(*target) {
                 late.extend(asked.owners().map(|owner| (owner, true)));
@@ -179,6 +179,8 @@ impl PendingRequests {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
     use proptest::prelude::*;
 
     use super::*;
@@ -246,7 +248,7 @@ mod tests {
                 let expected = plain.0.iter().filter(|(_, pending)| of_target(pending));
                 prop_assert!(asked.iter().eq(expected.map(|(owner, _)| owner)));
                 let is_gone = |id: MemberId| id == target && step == 5;
-                prop_assert_eq!(requests.late(now, is_gone), plain.late(now, is_gone));
+                prop_assert!(requests.late(now, is_gone).into_iter().eq(plain.late(now, is_gone)));
             }
         }
     }

@@ -5,7 +5,9 @@
 //! says how far it has come. So a sender keeps no state of a transfer beyond its window, and what is lost
 //! is requested again.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
+
+use muster_sorted::{SortedMap, SortedSet};
 
 use crate::attributes::message::{Ask, PIECE_SIZE, Piece, SECTION_SIZE, Section};
 use crate::attributes::pending::{Pending, PendingRequests};
@@ -41,16 +43,16 @@ pub(crate) struct Answer {
 #[derive(Clone, Debug, Default)]
 struct Answers {
     budget: usize,
-    maps: BTreeMap<MemberId, Answer>,
+    maps: SortedMap<MemberId, Answer>,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct Store {
-    replicas: BTreeMap<MemberId, Replica>,
+    replicas: SortedMap<MemberId, Box<Replica>>,
     pub(crate) pending: PendingRequests,
     /// Maps to request, by the member to ask; with whether all neighbours are asked.
-    asks: BTreeMap<MemberId, BTreeMap<MemberId, bool>>,
-    answers: BTreeMap<MemberId, Answers>,
+    asks: SortedMap<MemberId, SortedMap<MemberId, bool>>,
+    answers: SortedMap<MemberId, Answers>,
     served: MemberId,
     pub(crate) monitors: BTreeSet<MemberId>,
     /// Those that the host appointed.
@@ -58,9 +60,9 @@ pub(crate) struct Store {
     keys: VecDeque<Box<[u8]>>,
     keys_end: u64,
     /// Maps that were refused for lack of room.
-    refused: BTreeSet<MemberId>,
+    refused: SortedSet<MemberId>,
     /// Maps with certificates, each once, by the time of the oldest.
-    expiring: BTreeSet<(Instant, MemberId)>,
+    expiring: SortedSet<(Instant, MemberId)>,
     bytes: usize,
     limit: usize,
 }
@@ -69,17 +71,17 @@ impl Store {
     /// A store without replicas; all replicas together may use `limit` bytes.
     pub(crate) fn new(limit: usize) -> Self {
         Self {
-            replicas: BTreeMap::new(),
+            replicas: SortedMap::new(),
             pending: PendingRequests::default(),
-            asks: BTreeMap::new(),
-            answers: BTreeMap::new(),
+            asks: SortedMap::new(),
+            answers: SortedMap::new(),
             served: MemberId(0),
             monitors: BTreeSet::new(),
             appointed: BTreeSet::new(),
             keys: VecDeque::new(),
             keys_end: 0,
-            refused: BTreeSet::new(),
-            expiring: BTreeSet::new(),
+            refused: SortedSet::new(),
+            expiring: SortedSet::new(),
             bytes: 0,
             limit,
         }
@@ -90,7 +92,7 @@ impl Store {
     }
 
     pub(crate) fn get(&self, owner: MemberId) -> Option<&Replica> {
-        self.replicas.get(&owner)
+        self.replicas.get(&owner).map(|replica| &**replica)
     }
 
     pub(crate) fn map(&self, owner: MemberId) -> Option<&Map> {
@@ -106,7 +108,8 @@ impl Store {
         let held = self.replicas.get(&owner);
         if held.is_none_or(|held| held.incarnation != incarnation) {
             self.forget(owner);
-            self.replicas.insert(owner, Replica::new(incarnation));
+            self.replicas
+                .insert(owner, Box::new(Replica::new(incarnation)));
         }
     }
 
@@ -216,7 +219,9 @@ impl Store {
         target: MemberId,
         due: Instant,
     ) {
-        self.asks.entry(target).or_default().insert(owner, false);
+        self.asks
+            .get_or_insert_with(target, SortedMap::new)
+            .insert(owner, false);
         self.pending.set(
             owner,
             Pending {
@@ -244,7 +249,9 @@ impl Store {
         pending.tries += 1;
         self.pending.set(owner, pending);
         for target in targets {
-            self.asks.entry(target).or_default().insert(owner, true);
+            self.asks
+                .get_or_insert_with(target, SortedMap::new)
+                .insert(owner, true);
         }
     }
 
@@ -259,7 +266,9 @@ impl Store {
         pending.tries += 1;
         pending.due = now.after(wait_us << pending.tries);
         self.pending.set(owner, pending);
-        self.asks.entry(target).or_default().insert(owner, false);
+        self.asks
+            .get_or_insert_with(target, SortedMap::new)
+            .insert(owner, false);
         true
     }
 
@@ -277,7 +286,7 @@ impl Store {
     pub(crate) fn ask_on(&mut self, from: MemberId) {
         let mut owners = self.pending.asked_of(from).peekable();
         if owners.peek().is_some() {
-            let asks = self.asks.entry(from).or_default();
+            let asks = self.asks.get_or_insert_with(from, SortedMap::new);
             asks.extend(owners.map(|owner| (owner, false)));
         }
     }
@@ -321,7 +330,7 @@ impl Store {
         if !self.answers.contains_key(&from) && self.answers.len() >= ASKERS_MAX {
             return false;
         }
-        let answers = self.answers.entry(from).or_default();
+        let answers = self.answers.get_or_insert_with(from, Answers::default);
         answers.budget = WINDOW_BYTES;
         for ask in asks {
             let Some(replica) = self.replicas.get(&ask.owner) else {

@@ -166,8 +166,8 @@ impl Overlay {
         };
         self.counters.base_views += 1;
         link.open(now);
-        for (suspect, reports) in &self.watch.suspicions {
-            for (reporter, version) in reports {
+        for (suspect, reports) in self.watch.suspicions.iter() {
+            for (reporter, version) in reports.iter() {
                 link.mark(Subject::Suspicion {
                     suspect: *suspect,
                     reporter: *reporter,

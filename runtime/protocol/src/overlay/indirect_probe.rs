@@ -112,8 +112,7 @@ impl Overlay {
         let probe = self
             .watch
             .indirect_probes
-            .entry(id)
-            .or_insert_with(|| IndirectProbe {
+            .get_or_insert_with(id, || IndirectProbe {
                 version,
                 since: now,
                 until,

@@ -4,7 +4,9 @@
 //! content is never out of date. Not in the outbox: beats and regular news (a flag and a list on each
 //! link), and whole views (`views`).
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
+
+use muster_sorted::SortedMap;
 
 use crate::frame::{FrameName, Receiver};
 use crate::identity::{MemberId, Version};
@@ -85,7 +87,7 @@ pub(super) struct Outbox {
     intents: VecDeque<Intent>,
     /// For senders that cannot be reached under their id (another member holds the name).
     address_slots: [AddressSlot; ADDRESS_SLOTS],
-    verifies: BTreeMap<MemberId, Verify>,
+    verifies: SortedMap<MemberId, Verify>,
     /// The receiver of the last `Verify`.
     verified: AddressSlot,
 }

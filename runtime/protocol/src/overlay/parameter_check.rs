@@ -1,6 +1,6 @@
 //! Parameter check: a member whose parameters differ is refused, told so, and named to the application.
 
-use std::collections::BTreeMap;
+use muster_sorted::SortedMap;
 
 use crate::cause::{Cause, CauseKind};
 use crate::event::{Event, EventKind};
@@ -27,7 +27,7 @@ pub(super) struct Refused {
     answered_at: Instant,
 }
 
-pub(super) type RefusedMembers = BTreeMap<MemberId, Refused>;
+pub(super) type RefusedMembers = SortedMap<MemberId, Refused>;
 
 impl Overlay {
     /// Compares the parameters in a message that introduces its sender with the local ones.

@@ -3,7 +3,7 @@
 //! What all parts use stays in [`Overlay`](super::Overlay): configuration, rules, the table of members, the links, the
 //! time and the queues.
 
-use std::collections::BTreeMap;
+use muster_sorted::SortedMap;
 
 use crate::ack_rtt::AckRtt;
 use crate::config::Config;
@@ -56,7 +56,7 @@ impl JoinState {
             restart_inquiry,
             lacks_view: false,
             name_state: name_conflict::NameState::default(),
-            refused: BTreeMap::new(),
+            refused: SortedMap::new(),
         }
     }
 }
@@ -65,10 +65,10 @@ impl JoinState {
 #[derive(Clone, Debug)]
 pub(super) struct WatchState {
     /// Suspects probed by this member: for other members, and to check reports received.
-    pub(super) indirect_probes: BTreeMap<MemberId, IndirectProbe>,
+    pub(super) indirect_probes: SortedMap<MemberId, IndirectProbe>,
     pub(super) lateness: Lateness,
     /// Where reports are counted: the reporters of each suspect, with the version.
-    pub(super) suspicions: BTreeMap<MemberId, BTreeMap<MemberId, Version>>,
+    pub(super) suspicions: SortedMap<MemberId, SortedMap<MemberId, Version>>,
     /// Time of the last authentic frame of any member in the view.
     pub(super) heard_any: Instant,
     pub(super) doubted_since: Option<Instant>,
@@ -83,9 +83,9 @@ pub(super) struct WatchState {
 impl WatchState {
     pub(super) fn new(config: &Config) -> Self {
         Self {
-            indirect_probes: BTreeMap::new(),
+            indirect_probes: SortedMap::new(),
             lateness: Lateness::new(config.heartbeat_us),
-            suspicions: BTreeMap::new(),
+            suspicions: SortedMap::new(),
             heard_any: Instant::default(),
             doubted_since: None,
             confront_at: Instant::NEVER,
@@ -111,11 +111,11 @@ pub(super) struct Dissemination {
     pub(super) rank_sequence: u32,
     pub(super) beat_at: Instant,
     /// News frames to acknowledge, by sender.
-    pub(super) acks: BTreeMap<MemberId, Acks>,
+    pub(super) acks: SortedMap<MemberId, Acks>,
     /// Acknowledgement times of all links.
     pub(super) ack_rtt: AckRtt,
     /// Facts that were requested after a hint, and until when the reply is awaited.
-    pub(super) asked: BTreeMap<Subject, Instant>,
+    pub(super) asked: SortedMap<Subject, Instant>,
     pub(super) views: Views,
 }
 
@@ -128,9 +128,9 @@ impl Dissemination {
             stale: failure_claim::StaleFrames::new(config.first_sequence),
             rank_sequence: 0,
             beat_at: Instant::default(),
-            acks: BTreeMap::new(),
+            acks: SortedMap::new(),
             ack_rtt: AckRtt::NONE,
-            asked: BTreeMap::new(),
+            asked: SortedMap::new(),
             views: Views::default(),
         }
     }

@@ -10,7 +10,8 @@
 //! gets a first datagram again, and never two views at the same time.
 
 use core::ops::Bound;
-use std::collections::BTreeMap;
+
+use muster_sorted::SortedMap;
 
 use crate::identity::MemberId;
 use crate::time::Instant;
@@ -37,9 +38,9 @@ pub(super) struct View {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Views {
     /// Receivers without a first datagram, and whether each sent a seed request.
-    firsts: BTreeMap<MemberId, bool>,
+    firsts: SortedMap<MemberId, bool>,
     /// The next record of the other views.
-    rests: BTreeMap<MemberId, MemberId>,
+    rests: SortedMap<MemberId, MemberId>,
     /// The last receiver in turn.
     last: Option<MemberId>,
     left: u32,
@@ -55,10 +56,7 @@ impl Views {
         }
         self.rests.remove(&to);
         // A request that is not a seed request is answered as such, whatever came before.
-        self.firsts
-            .entry(to)
-            .and_modify(|other| *other &= boot)
-            .or_insert(boot);
+        *self.firsts.get_or_insert_with(to, || boot) &= boot;
         true
     }
 
@@ -90,8 +88,8 @@ impl Views {
         self.left -= 1;
         let last = self.last.map_or(Bound::Unbounded, Bound::Excluded);
         let after = (last, Bound::Unbounded);
-        let mut turns = self.rests.range(after).chain(self.rests.iter());
-        let to = turns.next().map(|(to, _)| *to)?;
+        let next = self.rests.range(after).next();
+        let to = next.or(self.rests.first_key_value()).map(|(to, _)| *to)?;
         self.last = Some(to);
         let from = self.rests.remove(&to)?;
         Some(View {

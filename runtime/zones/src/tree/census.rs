@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use muster_protocol::{Input, KeyHandle, LedgerKey, MemberId, NodeState, Phase, Policy};
+use muster_sorted::SortedMap;
 
 use crate::directory::NodeIndex;
 use crate::map::ZoneId;
@@ -41,7 +42,7 @@ impl Tree {
         let now = self.now;
         let level = &mut self.levels[level];
         let is_gone = level.gone.contains_key(&member) && !level.sees(member);
-        level.known_since.entry(member).or_insert(now);
+        level.known_since.get_or_insert_with(member, || now);
         let publications = match is_outside {
             true => &mut level.outside_from,
             false => &mut level.below_from,
@@ -187,8 +188,8 @@ impl Tree {
         let first = states.next().cloned().unwrap_or_default();
         let mut agreed = states.fold(first, |one, other| one.agree(other, &self.map, None));
         let own = current.engine.id();
-        let mut others = current.outside_from.keys().filter(|id| **id != own);
-        if others.any(|id| self.has_just_come(current, *id)) {
+        let has_just_come = |id: &MemberId| *id != own && self.has_just_come(current, *id);
+        if current.outside_from.keys().any(has_just_come) {
             agreed.keep_unfailed(&current.outside.states);
         }
         let mut outside = current.outside.clone();
@@ -240,7 +241,7 @@ impl Tree {
     }
 
     /// The zones below `above`, as others know them.
-    pub(super) fn children_of(&self, above: ZoneId, known: &ZoneStates) -> BTreeMap<u32, Child> {
+    pub(super) fn children_of(&self, above: ZoneId, known: &ZoneStates) -> SortedMap<u32, Child> {
         let zones = known.iter(&self.map);
         let zones = zones.filter(|(zone, _)| self.map.parent(*zone) == Some(above));
         let children = zones.map(|(zone, state)| {

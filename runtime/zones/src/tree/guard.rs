@@ -116,7 +116,7 @@ impl Tree {
         let mut claims: Vec<(u32, MemberId, ZoneState)> = Vec::new();
         let mut tellers: Vec<(u32, MemberId)> = Vec::new();
         let children = zone_numbers(&self.map, current.zone).into_iter().nth(1);
-        for (id, publication) in &current.below_from {
+        for (id, publication) in current.below_from.iter() {
             let states = &publication.states.zones;
             let of_children = children
                 .iter()
@@ -170,8 +170,8 @@ impl Tree {
                 (state.declared > child.state.declared || is_late()) && is_guard()
             });
         let now = self.now;
-        let child = self.levels[level].children.entry(number);
-        let child = child.or_insert_with(|| Child {
+        let children = &mut self.levels[level].children;
+        let child = children.get_or_insert_with(number, || Child {
             absent_since: Some(now),
             ..Child::default()
         });

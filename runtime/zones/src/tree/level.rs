@@ -1,8 +1,7 @@
 //! One level of a tree: the local node's membership in one zone.
 
-use std::collections::BTreeMap;
-
 use muster_protocol::{Engine, Instant, MemberId, MemberView};
+use muster_sorted::SortedMap;
 
 use crate::directory::NodeIndex;
 use crate::map::{ZoneId, ZoneMap};
@@ -52,15 +51,15 @@ pub(super) struct Level {
     /// The zone below that each member in the view comes from, with its id, as of the last review. None at level 0.
     pub(super) origins: Vec<(MemberId, u32)>,
     /// The zones below that have been alive, by number. None at level 0.
-    pub(super) children: BTreeMap<u32, Child>,
+    pub(super) children: SortedMap<u32, Child>,
     /// What the members have published about the zones below theirs. None at level 0.
-    pub(super) below_from: BTreeMap<MemberId, Publication>,
+    pub(super) below_from: SortedMap<MemberId, Publication>,
     /// Since when publications of these members have been known.
-    pub(super) known_since: BTreeMap<MemberId, Instant>,
+    pub(super) known_since: SortedMap<MemberId, Instant>,
     /// What those members have published about the zones outside of this one that are members of the zone above.
-    pub(super) outside_from: BTreeMap<MemberId, Publication>,
+    pub(super) outside_from: SortedMap<MemberId, Publication>,
     /// Members that were not in the view since, with the time until which their publications count.
-    pub(super) gone: BTreeMap<MemberId, Instant>,
+    pub(super) gone: SortedMap<MemberId, Instant>,
     /// What is known about the zones outside: it outlives its publishers.
     pub(super) outside: Publication,
     /// Another member has published that, or the local node has been the only one to publish for a while.
@@ -89,11 +88,11 @@ impl Level {
             meet_at: Instant::NEVER,
             met_at: None,
             origins: Vec::new(),
-            children: BTreeMap::new(),
-            below_from: BTreeMap::new(),
-            known_since: BTreeMap::new(),
-            outside_from: BTreeMap::new(),
-            gone: BTreeMap::new(),
+            children: SortedMap::new(),
+            below_from: SortedMap::new(),
+            known_since: SortedMap::new(),
+            outside_from: SortedMap::new(),
+            gone: SortedMap::new(),
             outside: Publication::default(),
             has_outside: false,
             chosen: None,
@@ -176,7 +175,9 @@ impl Level {
             child.live = 0;
         }
         for (_, number) in &self.origins {
-            self.children.entry(*number).or_default().live += 1;
+            self.children
+                .get_or_insert_with(*number, Child::default)
+                .live += 1;
         }
         for child in self.children.values_mut() {
             child.absent_since = match child.live {

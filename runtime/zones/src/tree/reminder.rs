@@ -69,7 +69,7 @@ impl Tree {
         for states in states {
             for (number, child) in self.children_of(above, &states) {
                 let children = &mut self.levels[level + 1].children;
-                children.entry(number).or_insert(child);
+                children.get_or_insert_with(number, || child);
             }
         }
     }

@@ -16,7 +16,7 @@ impl Tree {
     pub(super) fn side(&self) -> BTreeMap<u32, u32> {
         let (base, above) = (&self.levels[0], &self.levels[1]);
         let mut side = BTreeMap::new();
-        for (id, told) in &above.below_from {
+        for (id, told) in above.below_from.iter() {
             let origin = above.origin(&self.map, *id);
             let count = told.outcasts.get(&base.zone.level).map(|one| one.count);
             if let Some(origin) = origin.filter(|origin| *origin != base.zone.number) {
