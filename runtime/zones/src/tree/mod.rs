@@ -141,9 +141,10 @@ pub struct Tree {
     reach: Reach,
     /// What the ranks were told about other zones, by number; only while the local node is a supervisor.
     verdicts: BTreeMap<u32, ZoneVerdict>,
-    /// When its zone was counted as outcast last, and how often it was by then, as far as the node knows.
+    /// When its zone was counted as outcast last; how often it was by then, and its newest node at that time, as far as
+    /// the local node knows.
     outcast_at: Instant,
-    outcast_seen: Option<u32>,
+    outcast_seen: Option<(u32, u64)>,
     /// When the local node found last that its zone was on the weaker side of a split.
     weak_at: Instant,
     /// How often the base zone had been declared failed when this supervisor, which has run since then, last judged

@@ -368,19 +368,22 @@ impl Tree {
         next.fold(Instant::NEVER, Instant::min)
     }
 
-    /// Notes when the zone is counted as outcast by its other supervisors.
+    /// Notes when the zone is counted as outcast by its other supervisors, or counted with the local node, which has
+    /// started since.
     fn notice_outcast(&mut self) {
         let base = &self.levels[0];
         let Some(told) = base.outside.outcasts.get(&base.zone.level) else {
             return;
         };
-        let count = told.count.max(base.outcast.count);
+        let of = |outcast: &Outcast| (outcast.count, outcast.newest);
+        let counted = of(told).max(of(&base.outcast));
         // What was before the local node started is not of a split that it has seen.
-        if self
-            .outcast_seen
-            .replace(count)
-            .is_some_and(|seen| seen < count)
-        {
+        let Some((count, newest)) = self.outcast_seen.replace(counted) else {
+            return;
+        };
+        let started = self.config.incarnation;
+        let has_started_since = newest < started && started <= counted.1;
+        if count < counted.0 || has_started_since {
             self.outcast_at = self.now;
         }
     }
