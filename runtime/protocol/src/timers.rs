@@ -39,14 +39,17 @@ impl Timers {
 
     /// Moves time on, never back.
     pub(crate) fn pass(&mut self, now: Instant) {
-        if now > self.now {
+        if now <= self.now {
+            return;
+        }
+        if self.next() <= now {
             let passed = (
                 Bound::Excluded((self.now, MemberId(u64::MAX))),
                 Bound::Included((now, MemberId(u64::MAX))),
             );
             self.due.extend(self.times.range(passed).map(|(_, id)| *id));
-            self.now = now;
         }
+        self.now = now;
     }
 
     /// The earliest timer, also if it has run out; never if there is none.

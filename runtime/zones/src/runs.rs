@@ -85,6 +85,11 @@ impl<V: Copy + PartialEq> Runs<V> {
         }
     }
 
+    /// Gives room back that is not used.
+    pub(crate) fn shrink_to_fit(&mut self) {
+        self.runs.shrink_to_fit();
+    }
+
     /// Sets the value of one number.
     pub(crate) fn insert(&mut self, number: u32, value: V) {
         let place = self.runs.partition_point(|run| run.end() <= number);

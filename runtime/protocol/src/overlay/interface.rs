@@ -128,13 +128,18 @@ impl Overlay {
     /// both sides, in microseconds.
     #[must_use]
     pub fn deadline_us(&self, id: MemberId) -> u64 {
-        let theirs_us = self.table.get(id).map_or(0, Member::late_us);
+        self.deadline_of(self.table.get(id), self.links.get(&id))
+    }
+
+    /// The same for a member whose record and link are at hand.
+    pub(super) fn deadline_of(&self, member: Option<&Member>, link: Option<&Link>) -> u64 {
+        let theirs_us = member.map_or(0, Member::late_us);
         let least_us = self.config.deadline_us;
         let most_us = least_us + self.config.deadline_slack_us;
         let fixed_us = self.widened_deadline_us(theirs_us);
-        match self.links.get(&id) {
+        match link {
             Some(link) if link.observes && self.rules.adapts_deadlines => {
-                let joining_us = self.joining_us(id, link);
+                let joining_us = member.map_or(0, |member| self.joining_us(member, link));
                 let judged = |link: &Link| {
                     let known = link.arrivals.is_known();
                     known.then(|| link.arrivals.deadline_us(least_us, most_us))
@@ -151,12 +156,12 @@ impl Overlay {
 
     /// How long a member that has just joined may be silent before it has accepted the link: its reply may
     /// wait behind those to other members. 0 once it has accepted.
-    fn joining_us(&self, id: MemberId, link: &Link) -> u64 {
-        let member = self.table.get(id).filter(|_| link.confirmed.is_none());
-        member.map_or(0, |member| {
-            let until = verdict::joining_until(member.joined_at, self.config.deadline_us);
-            until.since(member.alive_at().max(link.since))
-        })
+    fn joining_us(&self, member: &Member, link: &Link) -> u64 {
+        if link.confirmed.is_some() {
+            return 0;
+        }
+        let until = verdict::joining_until(member.joined_at, self.config.deadline_us);
+        until.since(member.alive_at().max(link.since))
     }
 
     /// The arrivals of an observed member's beats.

@@ -94,6 +94,8 @@ use views::Views;
 
 /// Most events waiting for the host.
 const EVENTS_MAX: usize = 65_536;
+/// Events for which there is room while there are none.
+const EVENTS_KEPT: usize = 4;
 
 fn ack_wait_us(config: &Config) -> u64 {
     config.heartbeat_us / 2
@@ -282,7 +284,12 @@ impl Overlay {
     /// The next event, oldest first.
     #[must_use]
     pub fn poll_event(&mut self) -> Option<Event> {
-        self.events.pop_front()
+        let event = self.events.pop_front();
+        if event.is_none() {
+            // A zone that starts has an event for each of its members.
+            self.events.shrink_to(EVENTS_KEPT);
+        }
+        event
     }
 
     /// Moves time on: the first input starts the timers, a late one is measured.

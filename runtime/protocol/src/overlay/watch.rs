@@ -339,7 +339,7 @@ impl Overlay {
             };
             next = next.min(probe_at);
             if link.reported != Some(member.version) {
-                let report_at = alive_at.after(self.deadline_us(id));
+                let report_at = alive_at.after(self.deadline_of(Some(member), Some(link)));
                 // During self-doubt the rounds set the time.
                 let report_at = if report_at <= self.now {
                     link.round_at

@@ -28,24 +28,30 @@ pub(super) struct Arrival {
 }
 
 impl Arrival {
-    /// Its place in the queue. Nothing else has the same one.
-    const fn key(&self) -> (Instant, u32, u32, u32) {
-        (self.at, self.from, self.sequence, self.to)
+    /// Its place in the queue: the order of time, sender, sequence, receiver. Nothing else has the same one.
+    const fn key(&self) -> (u64, u64, u32) {
+        let sender = ((self.from as u64) << 32) | self.sequence as u64;
+        (self.at.0, sender, self.to)
     }
 }
 
 impl Ord for Arrival {
     fn cmp(&self, other: &Self) -> Ordering {
-        // Most differ in their times.
-        self.at
-            .cmp(&other.at)
-            .then_with(|| self.key().cmp(&other.key()))
+        self.key().cmp(&other.key())
     }
 }
 
 impl PartialOrd for Arrival {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
+    }
+
+    fn lt(&self, other: &Self) -> bool {
+        self.key() < other.key()
+    }
+
+    fn le(&self, other: &Self) -> bool {
+        self.key() <= other.key()
     }
 }
 

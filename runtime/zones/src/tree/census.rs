@@ -4,7 +4,7 @@
 //! what their members publish, and what is beside the zone above from what is published there. It publishes all of it
 //! in its own zone. Where several members tell about the same zone, it has failed if all of them say so.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use muster_protocol::{Input, KeyHandle, LedgerKey, MemberId, NodeState, Phase, Policy};
 use muster_sorted::SortedMap;
@@ -13,7 +13,7 @@ use crate::directory::NodeIndex;
 use crate::map::ZoneId;
 use crate::roles::{Role, choose};
 use crate::tree::level::{Child, Level};
-use crate::tree::publication::{BELOW_KEY, CONTACTS_MAX, OUTSIDE_KEY, Publication};
+use crate::tree::publication::{BELOW_KEY, CONTACTS_MAX, OUTSIDE_KEY, Outcast, Publication};
 use crate::tree::states::{ZoneState, ZoneStates, ancestors};
 use crate::tree::supervision::FORM_DEADLINES;
 use crate::tree::{Tree, TreeEvent, zone_of_number};
@@ -129,7 +129,7 @@ impl Tree {
         let below = &self.levels[level - 1];
         let publication = Publication {
             has_formed: self.levels[0].has_formed,
-            outcasts: BTreeMap::from([(below.zone.level, below.outcast)]),
+            outcasts: [(below.zone.level, below.outcast)].into_iter().collect(),
             states,
             ..Publication::default()
         };
@@ -200,8 +200,9 @@ impl Tree {
             (outcast.least, outcast.most) = (0, 0);
         }
         let published = current.outside_from.values();
-        for (of, outcast) in published.flat_map(|one| &one.outcasts) {
-            outside.outcasts.entry(*of).or_default().merge(*outcast);
+        for (of, outcast) in published.flat_map(|one| one.outcasts.iter()) {
+            let held = outside.outcasts.get_or_insert_with(*of, Outcast::default);
+            held.merge(*outcast);
         }
         let members = current.by_supervisors().map(|(id, _)| id);
         let first = choose(Role::Supervisor, self.map.path(current.zone), members, 1);
@@ -354,7 +355,7 @@ impl Tree {
         let before = match self.outcasts_told.replace(counts) {
             Some(before) => before,
             // Those nodes of the zone that run are about to stop.
-            None if is_stop => BTreeMap::new(),
+            None if is_stop => SortedMap::new(),
             // What happened before the local node started.
             None => return,
         };

@@ -51,6 +51,7 @@ use muster_protocol::{
     Config, ConfigError, Engine, Event, EventKind, Input, Instant, LedgerKey, MemberId, NodeState,
     Overlay, Phase, Profile, Reject, ResumeError, Target, Transmit, ZoneConfig, frame,
 };
+use muster_sorted::SortedMap;
 use thiserror::Error;
 
 use crate::directory::NodeIndex;
@@ -71,7 +72,7 @@ const LEDGER_ENTRIES_MAX: usize = 1 << 20;
 /// Most events waiting for the host.
 const EVENTS_MAX: usize = 65_536;
 /// Room for events that is kept while there are none.
-const EVENTS_KEPT: usize = 16;
+const EVENTS_KEPT: usize = 4;
 /// Most rounds of carrying news between levels after one input.
 const ROUNDS_MAX: usize = 8;
 
@@ -168,7 +169,7 @@ pub struct Tree {
     contradicted: BTreeMap<u32, Instant>,
     /// How often the zones of this node were outcast, and the incarnation of the newest node that was, by level, as far
     /// as the host was told.
-    outcasts_told: Option<BTreeMap<u8, (u32, u64)>>,
+    outcasts_told: Option<SortedMap<u8, (u32, u64)>>,
     /// Zones that stay failed for the host, by number, and in which life they were declared so: with policy "stop".
     stays_failed: BTreeMap<u32, u64>,
     /// When the local node stops, as its zone is outcast.

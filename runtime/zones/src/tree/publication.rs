@@ -10,7 +10,7 @@
 //!
 //! A publication has one writer and is replaced as a whole. It counts while its publisher is in the view.
 
-use std::collections::BTreeMap;
+use muster_sorted::SortedMap;
 
 use crate::map::ZoneMap;
 use crate::tree::life::Life;
@@ -96,7 +96,7 @@ pub(super) struct Publication {
     /// The publisher is no supervisor: it tells new ones what those before them knew.
     pub(super) is_reminder: bool,
     /// The zones of the publisher, by level.
-    pub(super) outcasts: BTreeMap<u8, Outcast>,
+    pub(super) outcasts: SortedMap<u8, Outcast>,
     pub(super) states: ZoneStates,
 }
 
@@ -110,7 +110,7 @@ impl Publication {
         }
         bytes.push(u8::from(self.has_formed) | u8::from(self.is_reminder) << 1);
         bytes.push(self.outcasts.len() as u8);
-        for (level, outcast) in &self.outcasts {
+        for (level, outcast) in self.outcasts.iter() {
             bytes.push(*level);
             outcast.encode(&mut bytes);
         }
@@ -133,7 +133,7 @@ impl Publication {
         }
         let (flags, rest) = rest.split_first()?;
         let (count, mut rest) = rest.split_first()?;
-        let mut outcasts = BTreeMap::new();
+        let mut outcasts = SortedMap::new();
         for _ in 0..*count {
             let (level, after) = rest.split_first()?;
             let (outcast, after) = Outcast::decode(after)?;

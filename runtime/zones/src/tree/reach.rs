@@ -69,6 +69,7 @@ impl Reach {
             zones = Runs::default();
         }
         let total = nodes.total();
+        zones.shrink_to_fit();
         self.nodes = nodes;
         self.changes.push(Change {
             at: now,

@@ -4,8 +4,6 @@
 //! zone has run, what became of it in splits, and which zones beside it were alive. One of those may have failed
 //! meanwhile, and if no other zone watches it, nobody else ever finds out.
 
-use std::collections::BTreeMap;
-
 use crate::tree::Tree;
 use crate::tree::life::Life;
 use crate::tree::publication::{OUTSIDE_KEY, Outcast, Publication};
@@ -39,7 +37,7 @@ impl Tree {
                 };
                 let publication = Publication {
                     is_reminder: true,
-                    outcasts: BTreeMap::from([(number, held)]),
+                    outcasts: [(number, held)].into_iter().collect(),
                     states: self.states_beside(level),
                     ..Publication::default()
                 };
