@@ -60,7 +60,8 @@ mod unverified;
 mod verdict;
 mod wire;
 
-// The modules of the crate below by their names alone, as if they were here: `crate::time::Instant`.
+// The modules of the crates below by their names alone, as if they were here: `crate::time::Instant`.
+use muster_sorted as sorted;
 use muster_wire::{
     cause, codec, counters, event, evidence, identity, interface, ledger, member_info, mix,
     parameter, parameters, reject, replay, reporters, state, table, time, work,

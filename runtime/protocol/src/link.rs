@@ -263,13 +263,10 @@ impl Link {
     /// As `mark_lazily`, for all nodes in their order, except those wanted from the peer.
     pub(crate) fn mark_nodes_lazily(&mut self, ids: impl Iterator<Item = MemberId>, at: Instant) {
         self.hint_at = self.hint_at_or(at);
-        let Self { dirty, wants, .. } = &*self;
-        let is_listed = |id: &MemberId| {
-            let node = Subject::Node(*id);
-            dirty.contains(&node) || wants.contains(&node)
-        };
-        let ids: Vec<MemberId> = ids.filter(|id| !is_listed(id)).collect();
-        self.hints.insert_nodes(ids.into_iter());
+        let (dirty, wants) = (&self.dirty, &self.wants);
+        let is_listed = |node: &Subject| dirty.contains(node) || wants.contains(node);
+        let nodes = ids.map(Subject::Node).filter(|node| !is_listed(node));
+        self.hints.extend(nodes);
     }
 
     fn hint_at_or(&self, at: Instant) -> Instant {
@@ -321,7 +318,7 @@ impl Link {
 
     /// As `mark`, for all nodes in their order.
     pub(crate) fn mark_nodes(&mut self, ids: impl Iterator<Item = MemberId>) {
-        self.dirty.insert_nodes(ids);
+        self.dirty.extend(ids.map(Subject::Node));
     }
 
     /// The peer holds the same: nothing to send.

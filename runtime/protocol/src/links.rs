@@ -5,11 +5,10 @@
 //! for a change is stale, and [`Links::settle`] files the stale ones anew. So an input costs as much as the links
 //! that it changes, however many there are.
 
-use muster_sorted::{SortedMap, SortedSet};
-
 use crate::identity::MemberId;
 use crate::link::{AckWait, Link};
 use crate::resends::{Resend, Resends};
+use crate::sorted::{SortedMap, SortedSet};
 use crate::time::Instant;
 use crate::timers::Timers;
 use crate::work::visited;
@@ -118,10 +117,11 @@ impl Links {
     pub(crate) fn open(&mut self, id: MemberId, now: Instant) -> &mut Link {
         visited();
         let filed = self.links.get_or_insert_with(id, || {
+            let (link, keys, is_stale) = (Link::new(now), Keys::NONE, false);
             Box::new(Filed {
-                link: Link::new(now),
-                keys: Keys::NONE,
-                is_stale: false,
+                link,
+                keys,
+                is_stale,
             })
         });
         if !core::mem::replace(&mut filed.is_stale, true) {

@@ -5,11 +5,10 @@
 //! order in which their oldest frames were sent, for each number of times that the timeout has doubled. The
 //! first in this order is the first to be due, whatever the timeout is.
 
-use muster_sorted::SortedSet;
-
 use crate::ack_rtt::AckRtt;
 use crate::identity::MemberId;
 use crate::link::{AckWait, BACKOFF_MAX, Link};
+use crate::sorted::SortedSet;
 use crate::time::Instant;
 use crate::timers::Timers;
 

@@ -3,10 +3,9 @@
 //! Nearly all facts are about nodes, and a new peer is sent all of them. So node subjects are stored as
 //! bare ids, a fifth of the size of a subject.
 
-use muster_sorted::SortedSet;
-
 use crate::identity::{MemberId, Version};
 use crate::ledger::LedgerKey;
+use crate::sorted::SortedSet;
 
 /// The subject of a fact. Nodes sort before ranks and maps, so they are sent first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -73,11 +72,6 @@ impl Subjects {
         node.or_else(|| self.others.pop_first())
     }
 
-    /// Adds nodes in ascending order, all at once.
-    pub(crate) fn insert_nodes(&mut self, ids: impl Iterator<Item = MemberId>) {
-        self.nodes.extend(ids);
-    }
-
     pub(crate) fn is_empty(&self) -> bool {
         self.nodes.is_empty() && self.others.is_empty()
     }
@@ -124,7 +118,7 @@ mod tests {
         ] {
             assert_eq!(subjects.insert(subject), plain.insert(subject));
         }
-        subjects.insert_nodes([MemberId(2), MemberId(4)].into_iter());
+        subjects.extend([MemberId(2), MemberId(4)].map(Subject::Node));
         plain.insert(node(MemberId(4)));
         subjects.retain(|subject| *subject != rank(0));
         plain.remove(&rank(0));

@@ -5,9 +5,8 @@
 
 use core::ops::Bound;
 
-use muster_sorted::SortedSet;
-
 use crate::identity::MemberId;
+use crate::sorted::SortedSet;
 use crate::time::Instant;
 
 /// One timer for each member, or none.
@@ -39,17 +38,14 @@ impl Timers {
 
     /// Moves time on, never back.
     pub(crate) fn pass(&mut self, now: Instant) {
-        if now <= self.now {
-            return;
-        }
-        if self.next() <= now {
+        if now > self.now && self.next() <= now {
             let passed = (
                 Bound::Excluded((self.now, MemberId(u64::MAX))),
                 Bound::Included((now, MemberId(u64::MAX))),
             );
             self.due.extend(self.times.range(passed).map(|(_, id)| *id));
         }
-        self.now = now;
+        self.now = self.now.max(now);
     }
 
     /// The earliest timer, also if it has run out; never if there is none.

@@ -147,6 +147,14 @@ impl<K: Ord, V> SortedMap<K, V> {
         &mut self.entries[place].1
     }
 
+    /// The same; the new one is the default.
+    pub fn get_or_default(&mut self, key: K) -> &mut V
+    where
+        V: Default,
+    {
+        self.get_or_insert_with(key, V::default)
+    }
+
     /// Puts a value there, and returns the one that was there.
     pub fn insert(&mut self, key: K, value: V) -> Option<V> {
         match self.find(&key) {

@@ -9,9 +9,8 @@
 
 use std::sync::Arc;
 
-use muster_sorted::SortedMap;
-
 use crate::attributes::{CERTIFICATE_LIFE_US, CERTIFICATES_MAX, ENTRY_COST};
+use crate::sorted::SortedMap;
 use crate::time::Instant;
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,9 +3,8 @@
 //! A member that replies is working on all requests to it, and all of them get the same new deadline. So this
 //! deadline is stored once for each member asked, and a reply costs the same for any number of requests.
 
-use muster_sorted::{SortedMap, SortedSet};
-
 use crate::identity::MemberId;
+use crate::sorted::{SortedMap, SortedSet};
 use crate::time::Instant;
 use crate::timers::Timers;
 use crate::work::visited;

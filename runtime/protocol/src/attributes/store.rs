@@ -7,8 +7,6 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use muster_sorted::{SortedMap, SortedSet};
-
 use crate::attributes::message::{Ask, PIECE_SIZE, Piece, SECTION_SIZE, Section};
 use crate::attributes::pending::{Pending, PendingRequests};
 use crate::attributes::replica::Replica;
@@ -16,6 +14,7 @@ use crate::attributes::{MONITOR_KEY, Map};
 use crate::codec::{Full, Writer};
 use crate::event::KeyHandle;
 use crate::identity::MemberId;
+use crate::sorted::{SortedMap, SortedSet};
 use crate::time::Instant;
 
 /// Bytes of replies for one frame of requests.
@@ -219,9 +218,7 @@ impl Store {
         target: MemberId,
         due: Instant,
     ) {
-        self.asks
-            .get_or_insert_with(target, SortedMap::new)
-            .insert(owner, false);
+        self.asks.get_or_default(target).insert(owner, false);
         self.pending.set(
             owner,
             Pending {
@@ -249,9 +246,7 @@ impl Store {
         pending.tries += 1;
         self.pending.set(owner, pending);
         for target in targets {
-            self.asks
-                .get_or_insert_with(target, SortedMap::new)
-                .insert(owner, true);
+            self.asks.get_or_default(target).insert(owner, true);
         }
     }
 
@@ -266,9 +261,7 @@ impl Store {
         pending.tries += 1;
         pending.due = now.after(wait_us << pending.tries);
         self.pending.set(owner, pending);
-        self.asks
-            .get_or_insert_with(target, SortedMap::new)
-            .insert(owner, false);
+        self.asks.get_or_default(target).insert(owner, false);
         true
     }
 
@@ -286,7 +279,7 @@ impl Store {
     pub(crate) fn ask_on(&mut self, from: MemberId) {
         let mut owners = self.pending.asked_of(from).peekable();
         if owners.peek().is_some() {
-            let asks = self.asks.get_or_insert_with(from, SortedMap::new);
+            let asks = self.asks.get_or_default(from);
             asks.extend(owners.map(|owner| (owner, false)));
         }
     }
@@ -330,7 +323,7 @@ impl Store {
         if !self.answers.contains_key(&from) && self.answers.len() >= ASKERS_MAX {
             return false;
         }
-        let answers = self.answers.get_or_insert_with(from, Answers::default);
+        let answers = self.answers.get_or_default(from);
         answers.budget = WINDOW_BYTES;
         for ask in asks {
             let Some(replica) = self.replicas.get(&ask.owner) else {

@@ -18,7 +18,7 @@
 //! four deadlines after its start a member does not poll: it may not have heard of most members. A failure
 //! told by a launcher or an administrator needs no majority.
 
-use muster_sorted::SortedSet;
+use std::collections::BTreeSet;
 
 use crate::cause::CauseKind;
 use crate::config::Minority;
@@ -60,9 +60,9 @@ pub(super) struct Side {
     /// Size of the whole when `Minority` was reported; `None` otherwise.
     told: Option<u32>,
     /// The members of one loss, when it ends, and whether it was reported.
-    lost: SortedSet<MemberId>,
+    lost: BTreeSet<MemberId>,
     /// Those of them that have entered the view since the last one was lost.
-    returned: SortedSet<MemberId>,
+    returned: BTreeSet<MemberId>,
     lost_until: Instant,
     lost_told: bool,
 }

@@ -284,12 +284,11 @@ impl Overlay {
     /// The next event, oldest first.
     #[must_use]
     pub fn poll_event(&mut self) -> Option<Event> {
-        let event = self.events.pop_front();
-        if event.is_none() {
+        self.events.pop_front().or_else(|| {
             // A zone that starts has an event for each of its members.
             self.events.shrink_to(EVENTS_KEPT);
-        }
-        event
+            None
+        })
     }
 
     /// Moves time on: the first input starts the timers, a late one is measured.

@@ -6,11 +6,10 @@
 
 use std::collections::VecDeque;
 
-use muster_sorted::SortedMap;
-
 use crate::frame::{FrameName, Receiver};
 use crate::identity::{MemberId, Version};
 use crate::interface::{Route, Target};
+use crate::sorted::SortedMap;
 use crate::subjects::Subject;
 
 /// Most intents in the queue.

@@ -15,8 +15,6 @@
 //! state at the time when the frame is written; only a member itself decides over its own record; the local
 //! lateness is not held against others.
 
-use muster_sorted::SortedMap;
-
 use crate::cause::CauseKind;
 use crate::event::EventKind;
 use crate::evidence::ObservationKind;
@@ -122,10 +120,7 @@ impl Overlay {
         }
         let silent_us = u32::try_from(self.now.since(member.alive_at())).unwrap_or(u32::MAX);
         let was_suspect = member.state == NodeState::Suspect;
-        let reports = self
-            .watch
-            .suspicions
-            .get_or_insert_with(suspect, SortedMap::new);
+        let reports = self.watch.suspicions.get_or_default(suspect);
         if reports.get(&reporter).is_some_and(|held| *held >= version) {
             return;
         }

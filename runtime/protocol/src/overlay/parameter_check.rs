@@ -1,7 +1,5 @@
 //! Parameter check: a member whose parameters differ is refused, told so, and named to the application.
 
-use muster_sorted::SortedMap;
-
 use crate::cause::{Cause, CauseKind};
 use crate::event::{Event, EventKind};
 use crate::frame::{self, Header, Receiver};
@@ -11,6 +9,7 @@ use crate::overlay::outbox::Intent;
 use crate::parameter::{Difference, Parameter};
 use crate::reject::Reject;
 use crate::reporters::Reporters;
+use crate::sorted::SortedMap;
 use crate::time::Instant;
 use crate::wire::{Message, NodeFact};
 

@@ -3,8 +3,6 @@
 //! What all parts use stays in [`Overlay`](super::Overlay): configuration, rules, the table of members, the links, the
 //! time and the queues.
 
-use muster_sorted::SortedMap;
-
 use crate::ack_rtt::AckRtt;
 use crate::config::Config;
 use crate::identity::{MemberId, Version};
@@ -15,6 +13,7 @@ use crate::overlay::restart_inquiry::RestartInquiry;
 use crate::overlay::views::Views;
 use crate::overlay::{correlation, failure_claim, minority, name_conflict, parameter_check};
 use crate::replay::ReplayGuard;
+use crate::sorted::SortedMap;
 use crate::subjects::Subject;
 use crate::time::Instant;
 use crate::wire::Acks;

@@ -367,7 +367,7 @@ impl Overlay {
     }
 
     fn acknowledge(&mut self, to: MemberId, sequence: u64) {
-        let acks = self.news.acks.get_or_insert_with(to, Default::default);
+        let acks = self.news.acks.get_or_default(to);
         if !acks.push(sequence) {
             // Full: the sender retransmits what is not acknowledged.
             self.counters.acks_dropped += 1;

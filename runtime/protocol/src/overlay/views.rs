@@ -11,9 +11,8 @@
 
 use core::ops::Bound;
 
-use muster_sorted::SortedMap;
-
 use crate::identity::MemberId;
+use crate::sorted::SortedMap;
 use crate::time::Instant;
 
 /// Most receivers of views at the same time.

@@ -13,7 +13,7 @@ use crate::directory::NodeIndex;
 use crate::map::ZoneId;
 use crate::roles::{Role, choose};
 use crate::tree::level::{Child, Level};
-use crate::tree::publication::{BELOW_KEY, CONTACTS_MAX, OUTSIDE_KEY, Outcast, Publication};
+use crate::tree::publication::{BELOW_KEY, CONTACTS_MAX, OUTSIDE_KEY, Publication};
 use crate::tree::states::{ZoneState, ZoneStates, ancestors};
 use crate::tree::supervision::FORM_DEADLINES;
 use crate::tree::{Tree, TreeEvent, zone_of_number};
@@ -201,7 +201,7 @@ impl Tree {
         }
         let published = current.outside_from.values();
         for (of, outcast) in published.flat_map(|one| one.outcasts.iter()) {
-            let held = outside.outcasts.get_or_insert_with(*of, Outcast::default);
+            let held = outside.outcasts.get_or_default(*of);
             held.merge(*outcast);
         }
         let members = current.by_supervisors().map(|(id, _)| id);

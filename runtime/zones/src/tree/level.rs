@@ -175,9 +175,7 @@ impl Level {
             child.live = 0;
         }
         for (_, number) in &self.origins {
-            self.children
-                .get_or_insert_with(*number, Child::default)
-                .live += 1;
+            self.children.get_or_default(*number).live += 1;
         }
         for child in self.children.values_mut() {
             child.absent_since = match child.live {
