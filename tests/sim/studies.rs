@@ -218,6 +218,29 @@ fn a_wrong_command_line_is_refused() {
     }
 }
 
+/// An option that says nothing about a scenario of this kind is not ignored.
+#[test]
+fn options_of_another_kind_of_scenario_are_refused() {
+    let (zone, job) = (
+        given("one-failure-is-reported-once.toml"),
+        given("job-4096.toml"),
+    );
+    let cases: [(&str, &[&str], &str); 5] = [
+        (&zone, &["--threads", "2"], "is about one zone"),
+        (&job, &["--drawn"], "is about a job with zones"),
+        (&job, &["--lines", "9"], "is about a job with zones"),
+        (&job, &["--all-members"], "is about a job with zones"),
+        (&job, &["--no-shrink"], "is about a job with zones"),
+    ];
+    for (file, options, why) in cases {
+        let (code, out, err) = muster(&[&["run", file], options].concat());
+        assert_eq!((code, &*out), (Some(2), ""), "{options:?}: {err}");
+        let named = format!("muster sim run: {}: ", options[0]);
+        assert!(err.contains(&named) && err.contains(why), "{err}");
+        assert!(err.contains("leave it out"), "{err}");
+    }
+}
+
 #[test]
 fn figures_of_a_small_zone_are_measured_and_drawn() {
     let directory = tempfile::tempdir().unwrap();

@@ -95,8 +95,11 @@ impl Watcher {
         let rate = (state.inputs - self.inputs) as f64 / since.as_secs_f64();
         (self.shown, self.inputs) = (Instant::now(), state.inputs);
         self.progress.show(format_args!(
-            "{}: {} of {nodes} nodes know, {:.3} s virtual, {:.0} s, {:.2} million inputs at {:.0} k/s, {} MiB",
+            "{}, {} of {}: {} of {nodes} nodes know, {:.3} s virtual, {:.0} s, \
+             {:.2} million inputs at {:.0} k/s, {} MiB",
             state.what,
+            state.step,
+            state.steps,
             state.knowing,
             state.virtual_us as f64 / 1e6,
             self.began.elapsed().as_secs_f64(),
@@ -107,8 +110,24 @@ impl Watcher {
     }
 }
 
+/// Refuses an option that says how the failure of one zone is shown.
+fn refuse_options(args: &RunArgs) -> Result<(), CliError> {
+    let options = [
+        ("--lines", args.lines.is_some()),
+        ("--all-members", args.all_members),
+        ("--drawn", args.drawn),
+        ("--no-shrink", args.no_shrink),
+    ];
+    let Some((option, _)) = options.iter().find(|(_, is_given)| *is_given) else {
+        return Ok(());
+    };
+    let why = "it is about the course of one zone, and the scenario is about a job with zones";
+    Err(CliError::usage(format!("sim: {option}"), why).hint("leave it out"))
+}
+
 /// Runs the command.
 pub(super) fn main(args: &RunArgs) -> Result<(), CliError> {
+    refuse_options(args)?;
     let path = args.scenario.path();
     let scenario = JobScenario::read(&read_file(path)?);
     let what = || format!("sim: {}", path.display());

@@ -32,6 +32,8 @@ use zones::ZonesArgs;
 
 /// Maximum size of a scenario file in bytes.
 const SCENARIO_MAX: usize = 1 << 20;
+/// Lines of the course of a failure, unless told otherwise.
+const LINES: usize = 60;
 
 /// Subcommands of `muster sim`.
 #[derive(Subcommand)]
@@ -95,9 +97,9 @@ pub(crate) struct RunArgs {
     /// Output format.
     #[arg(short, long, default_value = "text")]
     output: Output,
-    /// Maximum lines of the course of a failure.
-    #[arg(long, default_value_t = 60)]
-    lines: usize,
+    /// Maximum lines of the course of a failure [default: 60].
+    #[arg(long)]
+    lines: Option<usize>,
     /// Print the course for all members, not only for the member that the failure is about.
     #[arg(long = "all-members")]
     all_members: bool,
@@ -256,6 +258,11 @@ fn run_one(args: &RunArgs) -> Result<(), CliError> {
     if JobScenario::is_one(&read_file(args.scenario.path())?) {
         return job::main(args);
     }
+    if args.threads.is_some() {
+        let why =
+            "only a job with zones runs on several threads, and the scenario is about one zone";
+        return Err(CliError::usage("sim: --threads", why).hint("leave it out"));
+    }
     let scenario = read(args.scenario.path())?;
     let seed = args.seed.or(scenario.seed).unwrap_or_else(new_seed);
     if scenario.study.is_some() {
@@ -277,7 +284,8 @@ fn run_one(args: &RunArgs) -> Result<(), CliError> {
         println!("\n# drawn from seed {seed}\n{}", report.drawn.write());
     }
     if is_failed && is_text {
-        println!("\n{}", story(&report.drawn, args.lines, args.all_members));
+        let lines = args.lines.unwrap_or(LINES);
+        println!("\n{}", story(&report.drawn, lines, args.all_members));
         if !args.no_shrink {
             let shrunk = shrink(&report.drawn);
             println!(

@@ -38,6 +38,10 @@ const RANK: u32 = 0;
 pub struct JobProgress {
     /// What happens now: `boot`, or the name of a change.
     pub what: &'static str,
+    /// Its place among the boot and all changes, from 1 on.
+    pub step: usize,
+    /// How many the boot and all changes are.
+    pub steps: usize,
     /// Virtual time since the start, in microseconds.
     pub virtual_us: u64,
     /// Inputs that nodes have handled.
@@ -51,6 +55,7 @@ struct Run<'a> {
     plan: &'a JobPlan,
     tell: &'a mut dyn FnMut(JobProgress),
     what: &'static str,
+    step: usize,
 }
 
 /// Runs a job on so many threads. `tell` is called every simulated millisecond.
@@ -70,6 +75,7 @@ pub fn run_job(
         plan,
         tell,
         what: "boot",
+        step: 1,
     };
     let mut report = JobReport::new(plan, seed, &run.world);
     let booted = run.boot();
@@ -79,6 +85,7 @@ pub fn run_job(
             break;
         }
         run.what = change.name();
+        run.step += 1;
         let changed = run.change(*change);
         report.add(&run.world, changed);
     }
@@ -157,6 +164,8 @@ impl Run<'_> {
             self.world.run_until(next);
             (self.tell)(JobProgress {
                 what: self.what,
+                step: self.step,
+                steps: 1 + self.plan.changes.len(),
                 virtual_us: self.world.now.since(START),
                 inputs: self.world.work().inputs,
                 knowing: self.world.knowing(),
