@@ -45,14 +45,6 @@ impl PartialOrd for Arrival {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
-
-    fn lt(&self, other: &Self) -> bool {
-        self.key() < other.key()
-    }
-
-    fn le(&self, other: &Self) -> bool {
-        self.key() <= other.key()
-    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
