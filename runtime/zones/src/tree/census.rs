@@ -6,7 +6,9 @@
 
 use std::collections::BTreeSet;
 
-use muster_protocol::{Input, KeyHandle, LedgerKey, MemberId, NodeState, Phase, Policy};
+use muster_protocol::{
+    Input, Instant, KeyHandle, LedgerKey, MemberId, MemberView, NodeState, Phase, Policy,
+};
 use muster_sorted::SortedMap;
 
 use crate::directory::NodeIndex;
@@ -20,6 +22,9 @@ use crate::tree::{Tree, TreeEvent, zone_of_number};
 
 /// The publications of a member that has failed count for this many deadlines.
 const LINGER_DEADLINES: u64 = 2;
+/// A member publishes in a zone again after this part of a heartbeat: zones that become known one after the other while
+/// a job starts are not published one by one to all nodes.
+const PAUSE_PARTS: u64 = 4;
 
 impl Tree {
     /// Takes an attribute that a tree has published in the zone at this level. Returns whether it was one.
@@ -60,6 +65,7 @@ impl Tree {
     /// Brings what is known about other zones up to date on all levels, and publishes it.
     pub(super) fn review_states(&mut self) {
         for level in 0..self.levels.len() {
+            self.levels[level].publish_at = Instant::NEVER;
             self.forget_gone(level);
         }
         for level in 1..self.levels.len() {
@@ -138,6 +144,7 @@ impl Tree {
 
     pub(super) fn publish(&mut self, level: usize, key: &[u8], publication: Publication) {
         let now = self.now;
+        let pause_us = self.config.heartbeat_us / PAUSE_PARTS;
         let level = &mut self.levels[level];
         let own = level.engine.id();
         let publications = match key == OUTSIDE_KEY {
@@ -147,6 +154,12 @@ impl Tree {
         if publications.get(&own) == Some(&publication) {
             return;
         }
+        let next = level.published_at.after(pause_us);
+        if level.published_at < now && now < next {
+            level.publish_at = next;
+            return;
+        }
+        level.published_at = now;
         let value = publication.encode();
         let input = Input::Publish { key, value: &value };
         match level.engine.handle(now, input) {
@@ -159,10 +172,15 @@ impl Tree {
     /// alive stay, so that few changes are news in the zone.
     fn contacts_above(&self, level: usize) -> Vec<Vec<u8>> {
         let (own, above) = (&self.levels[level], &self.levels[level + 1]);
-        let others = above.origins.iter();
-        let others = others.filter(|(_, number)| *number != own.zone.number);
-        let address = |(id, _): &(MemberId, u32)| Some(above.engine.member(*id)?.address());
-        let addresses: Vec<&[u8]> = others.filter_map(address).collect();
+        // Both are in the order of the ids.
+        let mut origins = above.origins.iter().peekable();
+        let is_other = |member: &MemberView<'_>| {
+            while origins.next_if(|(id, _)| *id < member.id()).is_some() {}
+            let origin = origins.next_if(|(id, _)| *id == member.id());
+            origin.is_some_and(|(_, number)| *number != own.zone.number)
+        };
+        let others = above.engine.members().filter(is_other);
+        let addresses: Vec<&[u8]> = others.map(|member| member.address()).collect();
         let published = own.outside_from.get(&own.engine.id());
         let published = published.map_or(&[][..], |published| &published.contacts);
         let kept = published.iter().map(Vec::as_slice);

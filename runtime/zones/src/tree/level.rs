@@ -56,6 +56,10 @@ pub(super) struct Level {
     pub(super) below_from: SortedMap<MemberId, Publication>,
     /// Since when publications of these members have been known.
     pub(super) known_since: SortedMap<MemberId, Instant>,
+    /// When the local node published something in this zone last.
+    pub(super) published_at: Instant,
+    /// When it publishes what has changed since; `NEVER` if nothing has.
+    pub(super) publish_at: Instant,
     /// What those members have published about the zones outside of this one that are members of the zone above.
     pub(super) outside_from: SortedMap<MemberId, Publication>,
     /// Members that were not in the view since, with the time until which their publications count.
@@ -91,6 +95,8 @@ impl Level {
             children: SortedMap::new(),
             below_from: SortedMap::new(),
             known_since: SortedMap::new(),
+            published_at: Instant::default(),
+            publish_at: Instant::NEVER,
             outside_from: SortedMap::new(),
             gone: SortedMap::new(),
             outside: Publication::default(),

@@ -75,7 +75,10 @@ impl Tree {
             let ahead = ahead.filter(|at| *at > self.now);
             let next = ahead.fold(forms.min(spare), Instant::min);
             let next = level.gone.values().copied().fold(next, Instant::min);
-            let next = next.min(level.meet_at).min(level.seek_at);
+            let next = next
+                .min(level.meet_at)
+                .min(level.seek_at)
+                .min(level.publish_at);
             let next = next.min(self.next_teller(level));
             next.min(self.next_declaration(level))
         };
