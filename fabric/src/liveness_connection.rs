@@ -8,8 +8,10 @@
 //! supervisor forks the worker again makes the sockets before the fork ([`LivenessConnection::new`]), so that the end
 //! of a worker breaks no connection.
 //!
-//! A break is evidence that a process was there and has ended. So is a refusal by a peer that offered a liveness
-//! connection before. This module only reports the evidence. A peer that cannot be reached at all breaks nothing.
+//! A break is evidence that a process was there and has ended. The connection is tried again at once: a refusal says
+//! that no process is there now. If all connections to a peer broke and were refused twice, its process has ended. One
+//! refusal is not enough, as a queue that is checked ([`LivenessConnection::check_queues`]) refuses connections for a
+//! moment. A peer that cannot be reached at all breaks nothing. This module only reports the evidence.
 
 use crate::peer_handle::PeerHandle;
 #[cfg(doc)]
@@ -32,6 +34,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 const WAITING_MAX: i32 = 1024;
 /// How often the length of the queue is checked.
 pub(crate) const QUEUE_CHECK_US: u64 = 10_000_000;
+/// For how long a removed rail still offers its connection: until observers know of the other rails.
+pub(crate) const WITHDRAWAL_US: u64 = 10_000_000;
 
 /// Sockets of one `LivenessConnection`. A socket stays bound to its address for ever, so each address that a rail
 /// ever had takes one. If all are used, further addresses offer no liveness connection.
@@ -41,6 +45,9 @@ const SOCKETS_MAX: usize = 4 * NIDS_MAX;
 /// refusal.
 const PAUSE_MIN_US: u64 = 1_000_000;
 const PAUSE_MAX_US: u64 = 60_000_000;
+/// Refusals after a break that show that the process has ended, and the time between them.
+const REFUSALS: u32 = 2;
+const REFUSAL_PAUSE_US: u64 = 500;
 
 /// Breaks that are read in one call.
 const BREAKS_MAX: usize = 64;
@@ -126,6 +133,17 @@ struct Connection {
     /// Whether the peer is known to offer liveness connections. Only then a refusal is evidence that the peer has
     /// ended.
     offered: bool,
+    /// Refusals since the last break.
+    refusals: u32,
+}
+
+/// What the connections to a peer show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Evidence {
+    /// A connection broke.
+    Broken,
+    /// All connections broke and were refused.
+    Ended,
 }
 
 impl LivenessObserver {
@@ -165,6 +183,7 @@ impl LivenessObserver {
                 retry_us: 0,
                 pause_us: PAUSE_MIN_US,
                 offered: false,
+                refusals: 0,
             });
         }
     }
@@ -178,9 +197,9 @@ impl LivenessObserver {
         waits.map(|connection| connection.retry_us).min()
     }
 
-    /// Makes the connections that are due, and appends the peers whose connections have broken. Returns true if there
-    /// may be more.
-    pub(crate) fn poll(&mut self, now_us: u64, gone: &mut Vec<PeerHandle>) -> bool {
+    /// Makes the connections that are due, and appends the peers whose connections have broken or are refused. Returns
+    /// true if there may be more.
+    pub(crate) fn poll(&mut self, now_us: u64, gone: &mut Vec<(PeerHandle, Evidence)>) -> bool {
         if self.connections.is_empty() {
             return false;
         }
@@ -198,50 +217,66 @@ impl LivenessObserver {
                 .iter_mut()
                 .find(|connection| connection.token == token)
             {
-                gone.extend(connection.broken(now_us).then_some(connection.peer));
+                let evidence = connection.broken(now_us);
+                gone.extend(evidence.map(|evidence| (connection.peer, evidence)));
             }
         }
         for connection in &mut self.connections {
             if connection.socket.is_none() && connection.retry_us <= now_us {
-                gone.extend(
-                    connection
-                        .try_again(now_us, &self.epoll)
-                        .then_some(connection.peer),
-                );
+                let evidence = connection.try_again(now_us, &self.epoll);
+                gone.extend(evidence.map(|evidence| (connection.peer, evidence)));
             }
         }
+        let is_refused = |one: &Connection| one.socket.is_none() && one.refusals >= REFUSALS;
+        gone.retain(|(peer, evidence)| {
+            let mut others = self.connections.iter().filter(|one| one.peer == *peer);
+            *evidence == Evidence::Broken || others.all(is_refused)
+        });
         events.len() == BREAKS_MAX
     }
 }
 
 impl Connection {
-    /// Notes that the connection has broken. Returns true if that is evidence that the peer has ended.
-    fn broken(&mut self, now_us: u64) -> bool {
-        let why = self.socket.take().map(|socket| socket_error(&socket));
-        let was_held = matches!(why, Some(Ok(Ok(()) | Err(Errno::CONNRESET))));
-        let was_refused = matches!(why, Some(Ok(Err(Errno::CONNREFUSED))));
-        self.put_off(now_us, was_held);
-        self.offered |= was_held;
-        was_held || was_refused && self.offered
+    /// Notes that the connection has broken. Returns what that shows.
+    fn broken(&mut self, now_us: u64) -> Option<Evidence> {
+        match self.socket.take().map(|socket| socket_error(&socket)) {
+            Some(Ok(Ok(()) | Err(Errno::CONNRESET))) => {
+                (self.offered, self.refusals) = (true, 0);
+                (self.retry_us, self.pause_us) = (now_us, PAUSE_MIN_US);
+                Some(Evidence::Broken)
+            }
+            Some(Ok(Err(Errno::CONNREFUSED))) => self.refused(now_us),
+            _ => self.put_off(now_us),
+        }
     }
 
-    fn put_off(&mut self, now_us: u64, was_held: bool) {
-        if was_held {
-            self.pause_us = PAUSE_MIN_US;
+    /// The peer has refused the connection. That is evidence if it offered one before.
+    fn refused(&mut self, now_us: u64) -> Option<Evidence> {
+        self.put_off(now_us);
+        if !self.offered {
+            return None;
         }
+        self.refusals += 1;
+        if self.refusals < REFUSALS {
+            (self.retry_us, self.pause_us) = (now_us + REFUSAL_PAUSE_US, PAUSE_MIN_US);
+        }
+        (self.refusals >= REFUSALS).then_some(Evidence::Ended)
+    }
+
+    fn put_off(&mut self, now_us: u64) -> Option<Evidence> {
         self.retry_us = now_us + self.pause_us;
         self.pause_us = (2 * self.pause_us).min(PAUSE_MAX_US);
+        None
     }
 
-    /// Tries to connect. Returns true if the peer refuses at once although it offered a liveness connection before.
-    fn try_again(&mut self, now_us: u64, epoll: &OwnedFd) -> bool {
-        let tried = self.open(epoll);
-        let refused = matches!(tried, Err(Errno::CONNREFUSED));
-        match tried {
+    /// Tries to connect. Returns what a refusal shows.
+    fn try_again(&mut self, now_us: u64, epoll: &OwnedFd) -> Option<Evidence> {
+        match self.open(epoll) {
             Ok(socket) => self.socket = Some(socket),
-            Err(_) => self.put_off(now_us, false),
+            Err(Errno::CONNREFUSED) => return self.refused(now_us),
+            Err(_) => return self.put_off(now_us),
         }
-        refused && self.offered
+        None
     }
 
     fn open(&self, epoll: &OwnedFd) -> Result<OwnedFd, Errno> {

@@ -58,9 +58,14 @@ pub enum FabricEvent {
         /// The NID.
         nid: Nid,
     },
-    /// The process of a watched peer has ended, as its kernel indicates: its liveness connection broke or was
-    /// refused. The process may have been restarted already.
+    /// A liveness connection of a watched peer broke. Its process may have ended, and may have been restarted already.
     PeerGone {
+        /// The peer.
+        peer: PeerHandle,
+    },
+    /// The process of a watched peer has ended, as its kernel says: all its liveness connections broke, and were
+    /// refused twice since.
+    PeerEnded {
         /// The peer.
         peer: PeerHandle,
     },
@@ -316,9 +321,9 @@ pub trait Transport {
 
     /// Watches a peer's rails. A rail on which the peer is not heard at this [`Pace`], while it is heard on another,
     /// gives [`FabricEvent::RailLate`] and [`FabricEvent::RailSilent`]. The end of the peer's process gives
-    /// [`FabricEvent::PeerGone`], if the peer offers a [`LivenessConnection`](crate::LivenessConnection). If nothing
-    /// arrives directly for a while, messages go to the peer through other members as well. A second call only
-    /// changes the pace.
+    /// [`FabricEvent::PeerGone`] and [`FabricEvent::PeerEnded`], if the peer offers a
+    /// [`LivenessConnection`](crate::LivenessConnection). If nothing arrives directly for a while, messages go to the
+    /// peer through other members as well. A second call only changes the pace.
     fn watch(&mut self, now_us: u64, peer: PeerHandle, pace: Pace);
 
     /// Ends the watch; a rail that was silent counts as healthy again.

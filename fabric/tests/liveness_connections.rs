@@ -44,6 +44,23 @@ fn wait_for_event(node: &mut Node, now_us: u64) -> FabricEvent {
     }
 }
 
+/// Lets time pass from `now_us` until the process of a peer counts as ended. Before that its connections may break.
+fn wait_for_end(node: &mut Node, now_us: u64, peer: PeerHandle) {
+    let start = Instant::now();
+    for now_us in (now_us..).step_by(1_000) {
+        for event in poll_events(node, now_us) {
+            match event {
+                FabricEvent::PeerEnded { peer: ended } if ended == peer => return,
+                event => assert_eq!(event, FabricEvent::PeerGone { peer }),
+            }
+        }
+        assert!(
+            start.elapsed() < DEADLINE,
+            "the peer does not count as ended"
+        );
+    }
+}
+
 /// ZM-06 in part: a connection that is lost.
 #[test]
 fn a_liveness_connection_breaks_when_worker_and_supervisor_have_ended() {
@@ -68,12 +85,14 @@ fn a_liveness_connection_breaks_when_worker_and_supervisor_have_ended() {
         FabricEvent::PeerGone { peer: to_b }
     );
 
-    // The next attempt is refused. For the peer that had a liveness connection this is PeerGone again; the peer
-    // without one causes no event.
+    // It is refused at once, and again: the process has ended. Later refusals say the same. The peer without a
+    // liveness connection causes no event.
+    let early = poll_events(&mut a, 2);
     let gone = FabricEvent::PeerGone { peer: to_b };
-    assert_eq!(wait_for_event(&mut a, LATER_US), gone);
-    let others = poll_events(&mut a, LATER_US);
-    assert!(others.iter().all(|event| *event == gone), "{others:?}");
+    assert!(early.iter().all(|event| *event == gone), "{early:?}");
+    wait_for_end(&mut a, 10_000, to_b);
+    wait_for_end(&mut a, LATER_US, to_b);
+    poll_events(&mut a, LATER_US);
 
     // A peer that returns is connected to again.
     let supervisor = Arc::new(LivenessConnection::new().unwrap());
@@ -82,6 +101,33 @@ fn a_liveness_connection_breaks_when_worker_and_supervisor_have_ended() {
     assert_eq!(poll_events(&mut a, 2 * LATER_US), []);
     drop((b, supervisor));
     assert_eq!(wait_for_event(&mut a, 2 * LATER_US), gone);
+    wait_for_end(&mut a, 3 * LATER_US, to_b);
+}
+
+/// ZM-06 in part: the other rail still offers its connection.
+#[test]
+fn a_peer_that_removes_a_rail_has_not_ended() {
+    let mut a = Node::open("127.41.46.1:0@udp,127.41.46.2:0@udp");
+    let supervisor = Arc::new(LivenessConnection::new().unwrap());
+    let mut b = open("127.41.47.1:0@udp,127.41.47.2:0@udp", &supervisor);
+    let to_b = a.add_peer(&b);
+    watch(&mut a, to_b);
+    let removed = b.nids().iter().last().unwrap().clone();
+    b.fabric.remove_rail(&removed).unwrap();
+    poll_events(&mut b, 1);
+    assert_eq!(
+        poll_events(&mut a, 2),
+        [],
+        "observers have time to learn of it"
+    );
+    poll_events(&mut b, LATER_US);
+    let gone = FabricEvent::PeerGone { peer: to_b };
+    assert_eq!(wait_for_event(&mut a, 2), gone);
+    for now_us in [3, 10_000, LATER_US, 2 * LATER_US] {
+        assert_eq!(poll_events(&mut a, now_us), []);
+    }
+    drop((b, supervisor));
+    wait_for_end(&mut a, 3 * LATER_US, to_b);
 }
 
 /// A tcp rail has a liveness connection too, at a port that none of its lanes has.
@@ -117,6 +163,7 @@ fn a_replaced_rail_has_its_own_liveness_connection() {
         b.fabric.remove_rail(&old).unwrap();
         let gone = FabricEvent::PeerGone { peer: to_old };
         if round == 0 {
+            poll_events(&mut b, LATER_US);
             assert_eq!(wait_for_event(&mut a, 2), gone);
         }
         b.fabric

@@ -155,7 +155,8 @@ impl Stream {
             | FabricEvent::BulkSent { .. }
             | FabricEvent::Asked { .. }
             | FabricEvent::Answered { .. }
-            | FabricEvent::PeerGone { .. } => return,
+            | FabricEvent::PeerGone { .. }
+            | FabricEvent::PeerEnded { .. } => return,
         };
         if let Some(peer) = self.peers.get_mut(peer)
             && let Some(number) = peer.under_way.remove(message)

@@ -32,7 +32,9 @@ use self::closer::Closer;
 use crate::config::FabricConfig;
 use crate::error::{OpenError, PeerError, RemoveError};
 use crate::lane::Lane;
-use crate::liveness_connection::{LivenessConnection, LivenessObserver};
+use crate::liveness_connection::{
+    LivenessConnection, LivenessObserver, QUEUE_CHECK_US, WITHDRAWAL_US,
+};
 use crate::message::{Arrival, Class, Relayed, Route};
 use crate::peer::PeerTable;
 use crate::peer_handle::PeerHandle;
@@ -123,6 +125,8 @@ pub struct Fabric {
     relay_state: RelayState,
     /// When the queues of this node's own liveness connection are checked next.
     queue_check_us: u64,
+    /// Addresses of removed rails at which connections are refused from a time on.
+    withdrawals: Vec<(u64, SocketAddrV4)>,
     /// Where the messages' memory is, if known.
     memory_node: Option<u32>,
 }
@@ -189,6 +193,7 @@ impl Fabric {
             closer: Closer::default(),
             announcements: 0,
             queue_check_us: 0,
+            withdrawals: Vec::new(),
             stale_probes: StaleProbes::default(),
             memory_node: None,
         };
@@ -216,8 +221,10 @@ impl Fabric {
                 nid: nid.to_string(),
             });
         }
-        if let Some((liveness_connection, at)) = self.liveness_of(index) {
-            liveness_connection.withdraw(at);
+        if let Some((_, at)) = self.liveness_of(index) {
+            // Observers that do not know the other rails yet would take a refusal for the end of the process.
+            let at_us = self.now_us + WITHDRAWAL_US;
+            self.withdrawals.push((at_us, at));
         }
         let under_way = self.take_under_way(index);
         if let Some(rail) = self.rails[index].take() {
@@ -343,10 +350,24 @@ impl Fabric {
         Some((self.config.liveness_connection.as_deref()?, at))
     }
 
-    fn offer_liveness(&self, index: usize) {
+    fn offer_liveness(&mut self, index: usize) {
         if let Some((liveness_connection, at)) = self.liveness_of(index) {
             liveness_connection.offer(at);
+            self.withdrawals.retain(|(_, withdrawn)| *withdrawn != at);
         }
+    }
+
+    /// Checks the queues of this node's liveness connection, and withdraws it where rails were removed.
+    fn check_own_liveness(&mut self, now_us: u64) {
+        self.queue_check_us = now_us + QUEUE_CHECK_US;
+        let Some(own) = self.config.liveness_connection.as_deref() else {
+            return;
+        };
+        own.check_queues();
+        let due = self
+            .withdrawals
+            .extract_if(.., |(at_us, _)| *at_us <= now_us);
+        due.for_each(|(_, at)| own.withdraw(at));
     }
 
     fn measure(&mut self) {

@@ -3,7 +3,7 @@
 use super::Fabric;
 use crate::lane::own;
 use crate::lane_names::is_announcement;
-use crate::liveness_connection::{LivenessObserver, QUEUE_CHECK_US};
+use crate::liveness_connection::{Evidence, LivenessObserver};
 use crate::message::{Arrival, Class};
 use crate::peer::{Path, Peer};
 use crate::peer_handle::PeerHandle;
@@ -142,18 +142,17 @@ impl Fabric {
     /// Reports peers whose liveness connections have broken. Returns true if there may be more.
     fn poll_observer(&mut self, now_us: u64) -> bool {
         if self.queue_check_us <= now_us {
-            self.queue_check_us = now_us + QUEUE_CHECK_US;
-            self.config
-                .liveness_connection
-                .iter()
-                .for_each(|own| own.check_queues());
+            self.check_own_liveness(now_us);
         }
         let mut gone = Vec::new();
         let observer = self.observer.as_mut();
         let more = observer.is_some_and(|observer| observer.poll(now_us, &mut gone));
         gone.dedup();
-        for peer in gone {
-            self.push_event(FabricEvent::PeerGone { peer });
+        for (peer, evidence) in gone {
+            self.push_event(match evidence {
+                Evidence::Broken => FabricEvent::PeerGone { peer },
+                Evidence::Ended => FabricEvent::PeerEnded { peer },
+            });
         }
         more
     }

@@ -247,7 +247,7 @@ impl Age {
                 Ok(())
             }
             Input::Datagram { bytes } => self.receive(bytes),
-            Input::Unreachable(member) => {
+            Input::Unreachable(member) | Input::Ended(member) => {
                 let at = self.place_of(member)?;
                 self.observe(at, ObservationKind::Unreachable);
                 self.asked_for = Some(at as u32);

@@ -117,6 +117,7 @@ fn evidence(engine: &Engine, observation: &Observation, now: Instant) -> Value {
         ObservationKind::Degraded => ("lost a rail", None),
         ObservationKind::Recovered => ("has all its rails", None),
         ObservationKind::Unreachable => ("could not be reached", None),
+        ObservationKind::Ended => ("has ended: its node refuses connections", None),
     };
     json!({
         "ms_ago": now.since(observation.at) as f64 / 1000.0,

@@ -27,6 +27,8 @@ const IDLE_US: u64 = 1_000 * MS;
 /// Number of members whose addresses a member gets, as from the PMIx bootstrap in a large job: the next ones
 /// in order, and some that are spread over the others.
 const SEEDS: usize = 16;
+/// From the break of a connection until the process is known to have ended, in microseconds, about as real agents take.
+pub(crate) const REFUSAL_US: u64 = 2 * MS;
 
 /// A set of parameters: Muster's, or those of the paper's evaluation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -251,7 +253,7 @@ impl<'a> Zone<'a> {
     fn change(&mut self, what: &'static str, count: usize) -> Measured {
         self.world.run(QUIET_US);
         let before = self.before();
-        let mut broken = Vec::new();
+        let (mut broken, mut refused) = (Vec::new(), Vec::new());
         for _ in 0..count {
             if what == "join" {
                 self.joined += 1;
@@ -265,7 +267,16 @@ impl<'a> Zone<'a> {
             self.world.run(2 * self.world.network.delay_max_us);
         }
         for (observer, id) in broken {
+            // An agent reads what has arrived before it looks at its connections.
+            self.world.read_waiting(observer);
             self.world.input(observer, Input::Unreachable(id)).ok();
+            refused.push((observer, id));
+        }
+        if !refused.is_empty() {
+            self.world.run(REFUSAL_US);
+        }
+        for (observer, id) in refused {
+            self.world.input(observer, Input::Ended(id)).ok();
         }
         self.measure_since(what, count, &before, since)
     }
@@ -451,6 +462,7 @@ mod tests {
         let cpus = Cpus {
             service_us: 200,
             shared_by: 2,
+            ..Cpus::default()
         };
         let free = study(1, &setting(Timing::OURS, Cpus::default()), &[1], |_| {});
         let paid = study(1, &setting(Timing::OURS, cpus), &[1], |_| {});

@@ -35,6 +35,8 @@ pub enum ObservationKind {
     Recovered,
     /// The fabric reported it unreachable.
     Unreachable,
+    /// Its node said that its process has ended.
+    Ended,
 }
 
 /// One observation.

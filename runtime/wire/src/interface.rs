@@ -21,6 +21,8 @@ pub enum Input<'a> {
     },
     /// The fabric cannot reach this member: a reason to probe it, not a verdict.
     Unreachable(MemberId),
+    /// The kernel of this member's node says that its process has ended.
+    Ended(MemberId),
     /// The fabric misses this member on one of its rails: probe it over all of them.
     Ask(MemberId),
     /// A rail of this member became silent while another works, or that has ended. Local knowledge.

@@ -27,13 +27,14 @@ impl EventLoop {
 
     fn handle_rail_event(&mut self, event: FabricEvent) {
         match event {
-            FabricEvent::PeerGone { peer } => {
+            FabricEvent::PeerGone { peer } | FabricEvent::PeerEnded { peer } => {
                 if let Some(member) = self.monitor.watched.get(&peer).copied() {
-                    info!(
-                        id = member.0,
-                        "the liveness connection of a peer was closed: its process has ended"
-                    );
-                    self.input(Input::Unreachable(member));
+                    let has_ended = matches!(event, FabricEvent::PeerEnded { .. });
+                    info!(id = member.0, has_ended, "a liveness connection was closed");
+                    self.input(match has_ended {
+                        true => Input::Ended(member),
+                        false => Input::Unreachable(member),
+                    });
                 }
             }
             FabricEvent::RailLate { peer, .. } => {

@@ -85,6 +85,7 @@ pub(crate) fn main(args: &FiguresArgs) -> Result<(), CliError> {
     let cpus = Cpus {
         service_us: args.service_us,
         shared_by: args.shared_by as usize,
+        ..Cpus::default()
     };
     let wanted = |timing: &Timing| {
         args.timing

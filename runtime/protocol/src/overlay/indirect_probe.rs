@@ -4,9 +4,7 @@
 //! of the suspect, or *silent*.
 //!
 //! The engine also starts such a probe for itself: when a verdict comes with too few reporters for its own
-//! threshold, and when the fabric cannot reach a member. In the second case it asks other probers too, and
-//! takes three quarters of a heartbeat longer: a prober that heard the suspect just before the fabric lost
-//! it replies *alive* at first.
+//! threshold, and when the fabric cannot reach a member.
 
 use crate::cause::CauseKind;
 use crate::evidence::ObservationKind;
@@ -33,18 +31,14 @@ pub(super) struct IndirectProbe {
     pub(super) until: Instant,
     pub(super) probe_at: Instant,
     pub(super) requesters: Vec<MemberId>,
-    /// When the requesters are told that the suspect is silent; never if there are none.
-    pub(super) answer_at: Instant,
     /// The cause to report the suspect with if it stays silent; `None` if it is probed only for others.
     own: Option<CauseKind>,
-    /// Other probers are asked too.
-    uses_probers: bool,
 }
 
 impl IndirectProbe {
     /// The next time at which something is to be done.
     pub(super) fn next_at(&self) -> Instant {
-        self.until.min(self.probe_at).min(self.answer_at)
+        self.until.min(self.probe_at)
     }
 }
 
@@ -118,9 +112,7 @@ impl Overlay {
                 until,
                 probe_at: now,
                 requesters: Vec::new(),
-                answer_at: Instant::NEVER,
                 own: None,
-                uses_probers: false,
             });
         probe.own = probe.own.or(own);
         if let Some(requester) = requester
@@ -131,27 +123,6 @@ impl Overlay {
                 return;
             }
             probe.requesters.push(requester);
-            // The own probe may last longer than the requester waits.
-            probe.answer_at = probe.answer_at.min(match probe.uses_probers {
-                true => until,
-                false => probe.until,
-            });
-        }
-    }
-
-    /// Starts to probe a member that the fabric cannot reach, together with other probers.
-    pub(super) fn probe_unreachable(&mut self, id: MemberId) {
-        self.start_indirect_probe(id, None, Some(CauseKind::Unreachable));
-        let (now, heartbeat_us) = (self.now, self.config.heartbeat_us);
-        if let Some(probe) = self
-            .watch
-            .indirect_probes
-            .get_mut(&id)
-            .filter(|probe| !probe.uses_probers)
-        {
-            probe.uses_probers = true;
-            probe.until = probe.until.after(heartbeat_us - heartbeat_us / 4);
-            probe.probe_at = now;
         }
     }
 
@@ -232,37 +203,22 @@ impl Overlay {
             let Some(probe) = self.watch.indirect_probes.get_mut(&id) else {
                 continue;
             };
-            let (version, with_probers) = (probe.version, probe.uses_probers);
-            let (is_over, is_probe_due) = (now >= probe.until, now >= probe.probe_at);
-            // Probers are asked as long as their replies would be in time.
-            let asks = with_probers && now.after(heartbeat_us) <= probe.until;
-            if is_probe_due {
-                probe.probe_at = now.after(heartbeat_us / if with_probers { 4 } else { 3 });
-            }
-            let mut requesters = Vec::new();
-            if is_over || now >= probe.answer_at {
-                probe.answer_at = Instant::NEVER;
-                requesters = core::mem::take(&mut probe.requesters);
-            }
-            for to in requesters {
-                self.enqueue(Intent::IndirectProbeReply {
-                    to,
-                    suspect: id,
-                    version,
-                    alive: false,
-                });
-            }
-            if !is_over {
-                match (is_probe_due, asks) {
-                    (true, true) => _ = self.probe_round(id, version),
-                    (true, false) => self.probe(id),
-                    (false, _) => {}
-                }
+            if now < probe.until {
+                probe.probe_at = now.after(heartbeat_us / 3);
+                self.probe(id);
                 continue;
             }
             let Some(probe) = self.watch.indirect_probes.remove(&id) else {
                 continue;
             };
+            for to in probe.requesters {
+                self.enqueue(Intent::IndirectProbeReply {
+                    to,
+                    suspect: id,
+                    version: probe.version,
+                    alive: false,
+                });
+            }
             if let Some(cause) = probe.own
                 && self
                     .table

@@ -216,6 +216,7 @@ impl Overlay {
             Input::Wake => Ok(()),
             Input::Datagram { bytes } => self.receive(bytes),
             Input::Unreachable(member) => self.unreachable(member),
+            Input::Ended(member) => self.ended(member),
             Input::Ask(member) => self.ask_for_a_sign(member),
             Input::Degraded { member, degraded } => self.degraded(member, degraded),
             Input::TrafficFrom { member, age_us } => self.traffic_from(member, age_us),

@@ -54,20 +54,26 @@ impl Overlay {
             self.suspect_plainly(id);
             return Ok(());
         }
-        // Living ranks restart their node's agent: then this is a reason to probe, and no more.
-        let returns = self.table.get(id).is_some_and(|member| {
-            let mut states = member.ranks.values().map(|fact| fact.state);
-            states.any(|state| matches!(state, RankState::Alive | RankState::Hung))
-        });
         let alive_at = self.table.get(id).map_or(self.now, Member::alive_at);
         if let Some(link) = self.links.get_mut(&id).filter(|link| link.rounds == 0) {
             // Probers are asked from now on: their replies are about this silence.
             link.rounds = 1;
             link.round_at = verdict::probe_at(alive_at.max(link.since), self.config.heartbeat_us);
         }
-        match returns {
-            true => self.start_indirect_probe(id, None, None),
-            false => self.probe_unreachable(id),
+        self.start_indirect_probe(id, None, None);
+        Ok(())
+    }
+
+    /// The process of a member has ended: report it at once, unless living ranks start another agent.
+    pub(super) fn ended(&mut self, id: MemberId) -> Result<(), Reject> {
+        self.unreachable(id)?;
+        self.observe(id, self.own, ObservationKind::Ended);
+        let returns = self.table.get(id).is_some_and(|member| {
+            let mut states = member.ranks.values().map(|fact| fact.state);
+            states.any(|state| matches!(state, RankState::Alive | RankState::Hung))
+        });
+        if !returns && !self.rules.counts_reports && !self.doubts_itself() {
+            self.report(id, CauseKind::Unreachable, None);
         }
         Ok(())
     }
@@ -400,7 +406,6 @@ impl Overlay {
         for probe in self.watch.indirect_probes.values_mut() {
             probe.until = probe.until.after(late_us);
             probe.probe_at = probe.probe_at.min(now);
-            probe.answer_at = probe.answer_at.after(late_us);
         }
         if late_us >= self.config.deadline_us {
             self.watch.overslept_until = now.after(2 * self.config.deadline_us);

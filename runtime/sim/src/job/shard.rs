@@ -11,6 +11,7 @@ use muster_protocol::{Input, Instant, MemberId};
 
 use super::checks::{Facts, Told, Wrong};
 use super::node::JobNode;
+use crate::study::REFUSAL_US;
 
 /// Most of what was wrong that a shard lists.
 const WRONG_MAX: usize = 20;
@@ -53,6 +54,8 @@ enum What {
     Datagram(Box<[u8]>),
     /// The fabric reports that a member cannot be reached.
     Unreachable(MemberId),
+    /// The fabric reports that the process of a member has ended.
+    Ended(MemberId),
 }
 
 /// What a shard has done.
@@ -131,6 +134,7 @@ impl Shard {
                 What::Unreachable(member) => {
                     self.input(at, node, Input::Unreachable(member), facts);
                 }
+                What::Ended(member) => self.input(at, node, Input::Ended(member), facts),
             }
         }
     }
@@ -145,16 +149,23 @@ impl Shard {
         nodes.filter(observe).map(|(_, number)| number).collect()
     }
 
-    /// The fabric reports to a node at a time that a member cannot be reached.
-    pub(super) fn report_unreachable(&mut self, at: Instant, node: usize, member: MemberId) {
-        self.take(Arrival {
-            at,
-            from: NOBODY,
-            // Before a wake-up of the same time.
-            sequence: 0,
-            to: node as u32,
-            what: What::Unreachable(member),
-        });
+    /// The fabric reports to a node at a time that a member cannot be reached, and then that its process has ended.
+    pub(super) fn report_end(&mut self, at: Instant, node: usize, member: MemberId) {
+        let ended_at = at.after(REFUSAL_US);
+        let reports = [
+            (at, What::Unreachable(member)),
+            (ended_at, What::Ended(member)),
+        ];
+        for (at, what) in reports {
+            self.take(Arrival {
+                at,
+                from: NOBODY,
+                // Before a wake-up of the same time.
+                sequence: 0,
+                to: node as u32,
+                what,
+            });
+        }
     }
 
     /// Handles one input of a node, and what follows from it.

@@ -173,7 +173,7 @@ impl JobWorld {
         };
         for shard in &mut self.shards {
             for observer in shard.observers_of(id) {
-                shard.report_unreachable(self.now.after(self.window_us), observer, id);
+                shard.report_end(self.now.after(self.window_us), observer, id);
             }
         }
     }

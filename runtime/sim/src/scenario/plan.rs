@@ -36,6 +36,7 @@ impl Plan {
         Cpus {
             service_us: self.service_us,
             shared_by: self.shared_by,
+            ..Cpus::default()
         }
     }
 

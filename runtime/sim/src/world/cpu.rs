@@ -3,7 +3,8 @@
 //! The default is no cost: a world that looks for faults of the protocol does not need it. A world that
 //! measures does: a member that boots handles thousands of datagrams. Each datagram keeps a CPU busy for the
 //! same time, at its sender and at its receiver. Members that share a CPU use it in turns, for one datagram
-//! each. A datagram waits in one of the node's two bounded sockets, one for beats and one for news.
+//! each; or, where waking up has a cost too, until they sleep again. A datagram waits in one of the node's two
+//! bounded sockets, one for beats and one for news.
 //!
 //! A node works like the agent's loop: it reads a batch of datagrams, beats first; when the sockets are empty
 //! it wakes the engine; then it writes a batch; and so on. A datagram is written when the CPU gets to it. Not
@@ -30,6 +31,9 @@ const RESTLESS_MAX: u32 = 8;
 pub struct Cpus {
     /// How long a datagram keeps a CPU busy at each end, in microseconds; 0: no time.
     pub service_us: u64,
+    /// How long a member that wakes up keeps a CPU busy before it handles anything, in microseconds. If it is not 0,
+    /// heartbeats wake no member: it reads them when it is awake anyway, as agents do.
+    pub wake_us: u64,
     /// Number of members that share a CPU.
     pub shared_by: usize,
 }
@@ -38,6 +42,7 @@ impl Default for Cpus {
     fn default() -> Self {
         Self {
             service_us: 0,
+            wake_us: 0,
             shared_by: 1,
         }
     }
@@ -79,6 +84,8 @@ pub(super) struct NodeIo {
     behind_since: Option<Instant>,
     /// Whether it waits for its CPU or uses it.
     is_queued: bool,
+    /// Whether it has paid for its wake-up.
+    is_awake: bool,
 }
 
 impl NodeIo {
@@ -105,7 +112,16 @@ impl World {
             return self.drop_datagram(buffer_id);
         }
         socket.push_back(buffer_id);
-        self.queue_for_cpu(node);
+        if class == Class::News || self.cpus.wake_us == 0 {
+            self.queue_for_cpu(node);
+        }
+    }
+
+    /// Reads all datagrams in the node's sockets at once.
+    pub(crate) fn read_waiting(&mut self, node: NodeIndex) {
+        while let Some(buffer_id) = self.nodes[node].io.pop() {
+            self.arrive(node, buffer_id);
+        }
     }
 
     /// Drops the datagrams in the node's sockets.
@@ -137,12 +153,24 @@ impl World {
     /// A CPU is free for the next datagram.
     pub(super) fn take_turn(&mut self, index: usize) {
         while let Some(node) = self.work.cpu(index).waiting.pop_front() {
+            let has_woken = core::mem::replace(&mut self.nodes[node].io.is_awake, true);
+            if !has_woken && self.cpus.wake_us > 0 {
+                self.work.cpu(index).waiting.push_front(node);
+                let awake = self.now.after(self.cpus.wake_us);
+                return self.queue.push(awake, Happening::Turn(index as u32));
+            }
             if self.work_on(node) {
-                self.work.cpu(index).waiting.push_back(node);
+                let waiting = &mut self.work.cpu(index).waiting;
+                match self.cpus.wake_us {
+                    0 => waiting.push_back(node),
+                    // It keeps the CPU until it sleeps.
+                    _ => waiting.push_front(node),
+                }
                 let done = self.now.after(self.cpus.service_us);
                 return self.queue.push(done, Happening::Turn(index as u32));
             }
-            self.nodes[node].io.is_queued = false;
+            let io = &mut self.nodes[node].io;
+            (io.is_queued, io.is_awake) = (false, false);
             if !self.nodes[node].paused {
                 self.check_rest(node, self.nodes[node].clock.own(self.now));
             }
@@ -257,6 +285,7 @@ mod tests {
         world.cpus = Cpus {
             service_us: 10,
             shared_by: 2,
+            ..Cpus::default()
         };
         for name in ["a", "b"] {
             let mut config = world.config(name, Profile::Standard);

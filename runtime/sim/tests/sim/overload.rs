@@ -12,6 +12,7 @@ fn starting(seed: u64, count: usize, service_us: u64) -> World {
     world.cpus = Cpus {
         service_us,
         shared_by: 2,
+        ..Cpus::default()
     };
     for index in 0..count {
         let mut config = world.config(&format!("node{index}"), Profile::Standard);

@@ -367,7 +367,9 @@ impl Tree {
                 self.report_leave(exit_code);
                 self.for_all(input)
             }
-            Input::Unreachable(member) | Input::Ask(member) => self.for_engines_of(member, input),
+            Input::Unreachable(member) | Input::Ended(member) | Input::Ask(member) => {
+                self.for_engines_of(member, input)
+            }
             Input::Policy(policy) => {
                 self.set_policy(policy);
                 self.levels[0].engine.handle(now, input)
