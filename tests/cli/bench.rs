@@ -115,6 +115,51 @@ fn every_phase_is_measured_once_by_each_survivor() {
     assert_eq!(std::fs::read_dir(scratch.path()).unwrap().count(), 0);
 }
 
+/// Whether it predicts well is measured with more members and faults, on a quiet machine.
+#[test]
+fn the_simulator_is_fitted_to_a_small_group() {
+    let scratch = tempfile::tempdir().unwrap();
+    let _alone = alone();
+    let arguments = [
+        "sim",
+        "calibrate",
+        "--members",
+        "8",
+        "--predict",
+        "9",
+        "--faults",
+        "1",
+        "--seed",
+        "1",
+    ];
+    let report = report(scratch.path(), &arguments);
+    assert_eq!(report["fitted_to"], 8);
+    let rows = report["rows"].as_array().expect("rows");
+    let of = |row: &Value| {
+        (
+            row["members"].as_u64(),
+            row["fault"].as_str().map(str::to_owned),
+        )
+    };
+    let faults = [8, 9].map(|members| {
+        ["leave", "crash", "silence"].map(|fault| (Some(members), Some(fault.to_owned())))
+    });
+    assert_eq!(rows.iter().map(of).collect::<Vec<_>>(), faults.concat());
+    for row in rows {
+        for side in ["measured", "simulated"] {
+            let [half, most] = ["half", "most"].map(|part| row[side][part].as_f64().unwrap());
+            assert!(0.0 < half && half <= most, "{report:#}");
+        }
+        let ratio =
+            row["simulated"]["half"].as_f64().unwrap() / row["measured"]["half"].as_f64().unwrap();
+        assert!(
+            (row["ratio"].as_f64().unwrap() - ratio).abs() < 1e-9,
+            "{report:#}"
+        );
+    }
+    assert_eq!(running(scratch.path()), [""; 0]);
+}
+
 #[test]
 fn a_calm_run_counts_the_reports_of_its_members() {
     let scratch = tempfile::tempdir().unwrap();

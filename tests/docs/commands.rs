@@ -19,7 +19,7 @@ fn text() -> String {
 }
 
 /// What other tests and scripts run, by the beginning of the command and by what these have for it.
-const BY_OTHERS: [(&str, &str); 21] = [
+const BY_OTHERS: [(&str, &str); 22] = [
     ("make demo", "fn a_real_mpi_job_survives"),
     ("target/release/muster demo", "muster demo failed"),
     ("sh scripts/demo-svg", "\"scripts/demo-svg\""),
@@ -30,6 +30,10 @@ const BY_OTHERS: [(&str, &str); 21] = [
     (
         "muster sim run tests/scenarios/job-4096",
         "muster-lab sim run tests/scenarios/job-4096",
+    ),
+    (
+        "muster sim calibrate",
+        "fn the_simulator_is_fitted_to_a_small_group",
     ),
     ("make slurm-plugin", "-p muster-slurm"),
     ("make dist", "sh scripts/dist"),

@@ -319,7 +319,7 @@ impl Turn<'_> {
     }
 }
 
-fn pause_between(random: &mut ChaCha8Rng) -> Result<(), CliError> {
+pub(super) fn pause_between(random: &mut ChaCha8Rng) -> Result<(), CliError> {
     wait_until(
         Duration::from_millis(random.random_range(BETWEEN_MS)),
         || false,

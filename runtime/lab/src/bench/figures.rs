@@ -9,6 +9,7 @@ pub(super) enum Metric {
     Load,
     Boot,
     Joined,
+    Left,
     Killed,
     SupervisorsKilled,
     ZoneKilled,
@@ -25,10 +26,11 @@ pub(super) enum Metric {
 }
 
 impl Metric {
-    pub(super) const ALL: [Self; 16] = [
+    pub(super) const ALL: [Self; 17] = [
         Self::Load,
         Self::Boot,
         Self::Joined,
+        Self::Left,
         Self::Killed,
         Self::SupervisorsKilled,
         Self::ZoneKilled,
@@ -50,6 +52,7 @@ impl Metric {
             Self::Load => ("load", "process started -> member ready", "ms"),
             Self::Boot => ("boot", "last member ready -> all views full", "ms"),
             Self::Joined => ("join", "member ready -> known to each", "ms"),
+            Self::Left => ("left", "SIGTERM -> each other knows", "ms"),
             Self::Killed => ("killed", "SIGKILL -> each survivor knows", "ms"),
             Self::SupervisorsKilled => (
                 "supervisors_killed",

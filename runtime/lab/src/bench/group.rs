@@ -127,15 +127,34 @@ impl<'a> Group<'a> {
         for (_, name, from_ns) in &absent {
             self.await_all(victims, "DOWN", name, *from_ns, killed);
         }
+        self.bring_back(victims, &absent)
+    }
+
+    /// Lets a member leave with SIGTERM. When all others know, starts it again and waits until all others know that
+    /// too.
+    pub(super) fn leave(&mut self, at: usize) -> Result<(), CliError> {
+        let (name, from_ns) = self.begin_absence(at, false);
+        self.members[at].signal(Signal::TERM);
+        self.await_all(&[at], "LEFT", &name, from_ns, Metric::Left);
+        self.bring_back(&[at], &[(at, name, from_ns)])
+    }
+
+    /// Starts members again that have ended, each with its name and the time of its end, and waits until all others
+    /// know.
+    fn bring_back(
+        &mut self,
+        victims: &[usize],
+        absent: &[(usize, String, u64)],
+    ) -> Result<(), CliError> {
         for at in victims {
             self.restart(*at)?;
         }
-        for (at, name, _) in &absent {
+        for (at, name, _) in absent {
             let started_ns = self.members[*at].started_ns;
             let ready_ns = self.members[*at].ready_ns().unwrap_or(started_ns);
             self.await_all(victims, "UP", name, ready_ns, Metric::Joined);
         }
-        for (at, name, _) in &absent {
+        for (at, name, _) in absent {
             self.end_absence(*at, name)?;
         }
         Ok(())

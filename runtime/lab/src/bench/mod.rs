@@ -24,6 +24,7 @@ mod rails;
 mod requests;
 mod saved;
 mod table;
+pub(crate) mod timed;
 mod trips;
 mod wiring;
 

@@ -7,6 +7,7 @@
 //! quiet in time (liveness), 22 the code panicked (crash). All figures but CPU times are simulated.
 
 mod burns;
+mod calibrate;
 mod compare;
 mod figures;
 mod idle;
@@ -18,6 +19,7 @@ mod study;
 mod zones;
 mod zones_study;
 
+use calibrate::CalibrateArgs;
 use clap::{Args, Subcommand, ValueEnum};
 use compare::CompareArgs;
 use figures::FiguresArgs;
@@ -50,6 +52,8 @@ pub(crate) enum SimCommand {
     Compare(CompareArgs),
     /// Measure the CPU time of the engine of an idle member, by the size of the job.
     Idle(IdleArgs),
+    /// Fit the simulated network to real members on this machine, and compare what it predicts for larger groups.
+    Calibrate(CalibrateArgs),
     /// Study the clocks and ages of age gossip: drift, and which thresholds are safe.
     Lamport(LamportArgs),
 }
@@ -142,6 +146,7 @@ pub(crate) fn main(command: &SimCommand) -> Result<(), CliError> {
         SimCommand::Figures(args) => figures::main(args),
         SimCommand::Compare(args) => compare::main(args),
         SimCommand::Idle(args) => idle::main(args),
+        SimCommand::Calibrate(args) => calibrate::main(args),
         SimCommand::Lamport(args) => lamport::main(args),
     }
 }
