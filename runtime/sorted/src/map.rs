@@ -4,6 +4,9 @@ use core::borrow::Borrow;
 use core::ops::{Bound, RangeBounds};
 use std::collections::VecDeque;
 
+/// Bytes of an empty collection that it keeps: one that is filled again and again does not allocate each time.
+const KEPT: usize = 64;
+
 /// A map in a sorted array.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SortedMap<K, V> {
@@ -90,7 +93,9 @@ impl<K, V> SortedMap<K, V> {
     /// Gives memory back when most of it is not used.
     fn give_back(&mut self) {
         if self.entries.is_empty() {
-            self.clear();
+            if self.entries.capacity() * size_of::<(K, V)>() > KEPT {
+                self.clear();
+            }
         } else if self.entries.len() < self.entries.capacity() / 4 {
             self.entries.shrink_to(self.entries.len() * 2);
         }

@@ -71,6 +71,8 @@ pub(super) struct WatchState {
     /// Time of the last authentic frame of any member in the view.
     pub(super) heard_any: Instant,
     pub(super) doubted_since: Option<Instant>,
+    /// Room for the watched members, so that no wake-up allocates.
+    pub(super) room: Vec<MemberId>,
     /// When lasting suspicions are sent to the suspects.
     pub(super) confront_at: Instant,
     /// Until when the view is out of date because the local member overslept.
@@ -87,6 +89,7 @@ impl WatchState {
             suspicions: SortedMap::new(),
             heard_any: Instant::default(),
             doubted_since: None,
+            room: Vec::new(),
             confront_at: Instant::NEVER,
             overslept_until: Instant::default(),
             correlation: correlation::Correlation::default(),

@@ -66,7 +66,9 @@ impl Overlay {
 
     /// The process of a member has ended: report it at once, unless living ranks start another agent.
     pub(super) fn ended(&mut self, id: MemberId) -> Result<(), Reject> {
-        self.unreachable(id)?;
+        if id == self.own || self.table.in_view(id).is_none() {
+            return Err(Reject::Unknown);
+        }
         self.observe(id, self.own, ObservationKind::Ended);
         let returns = self.table.get(id).is_some_and(|member| {
             let mut states = member.ranks.values().map(|fact| fact.state);
@@ -79,10 +81,12 @@ impl Overlay {
     }
 
     pub(super) fn run_watch(&mut self) {
-        let watched: Vec<MemberId> = self.observing().collect();
-        for id in watched {
+        let mut watched = core::mem::take(&mut self.watch.room);
+        watched.extend(self.observing());
+        for id in watched.drain(..) {
             self.watch(id);
         }
+        self.watch.room = watched;
         self.run_indirect_probes();
     }
 

@@ -80,7 +80,10 @@ pub(crate) fn refused(
 }
 
 pub(crate) fn within(name: &str, span: Span, low: i64, high: i64) -> Result<(), ScenarioError> {
-    let value = format!("[{}, {}]", span.low, span.high);
+    let value = match span.low == span.high {
+        true => span.low.to_string(),
+        false => format!("[{}, {}]", span.low, span.high),
+    };
     if span.low > span.high {
         let remedy = "write the smaller number first";
         return Err(refused(name, &value, "the range is empty", remedy));
@@ -113,5 +116,21 @@ mod tests {
         for (name, fault, line) in cases {
             assert_eq!(line_of(text, name, fault), line, "{name} {fault:?}");
         }
+    }
+
+    #[test]
+    fn a_value_is_named_as_it_was_written() {
+        let says = |span| within("job.nodes", span, 8, 9).unwrap_err().to_string();
+        assert!(
+            says(Span::just(7)).contains("job.nodes = 7:"),
+            "{}",
+            says(Span::just(7))
+        );
+        let span = Span { low: 8, high: 10 };
+        assert!(
+            says(span).contains("job.nodes = [8, 10]:"),
+            "{}",
+            says(span)
+        );
     }
 }

@@ -11,6 +11,7 @@ mod excuses;
 mod facts;
 mod frames;
 mod groups;
+mod idle;
 mod jobs;
 mod networks;
 mod overlay;
