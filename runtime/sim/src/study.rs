@@ -253,7 +253,7 @@ impl<'a> Zone<'a> {
     fn change(&mut self, what: &'static str, count: usize) -> Measured {
         self.world.run(QUIET_US);
         let before = self.before();
-        let (mut broken, mut refused) = (Vec::new(), Vec::new());
+        let mut broken = Vec::new();
         for _ in 0..count {
             if what == "join" {
                 self.joined += 1;
@@ -266,17 +266,14 @@ impl<'a> Zone<'a> {
         if !broken.is_empty() {
             self.world.run(2 * self.world.network.delay_max_us);
         }
-        for (observer, id) in broken {
-            // An agent reads what has arrived before it looks at its connections.
-            self.world.read_waiting(observer);
-            self.world.input(observer, Input::Unreachable(id)).ok();
-            refused.push((observer, id));
+        for (observer, id) in &broken {
+            self.world.report(*observer, *id, false);
         }
-        if !refused.is_empty() {
+        if !broken.is_empty() {
             self.world.run(REFUSAL_US);
         }
-        for (observer, id) in refused {
-            self.world.input(observer, Input::Ended(id)).ok();
+        for (observer, id) in broken {
+            self.world.report(observer, id, true);
         }
         self.measure_since(what, count, &before, since)
     }

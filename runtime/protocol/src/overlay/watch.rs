@@ -76,6 +76,10 @@ impl Overlay {
         });
         if !returns && !self.rules.counts_reports && !self.doubts_itself() {
             self.report(id, CauseKind::Unreachable, None);
+            if let Some(member) = self.table.in_view(id) {
+                // Perhaps its other observers have ended too.
+                self.request_indirect_probes(id, member.version);
+            }
         }
         Ok(())
     }

@@ -12,7 +12,7 @@
 
 use std::collections::VecDeque;
 
-use muster_protocol::{Class, Input, Instant};
+use muster_protocol::{Class, Input, Instant, MemberId};
 
 use super::queue::{BufferId, Happening};
 use super::{INBOX_MAX, NodeIndex, World};
@@ -86,6 +86,8 @@ pub(super) struct NodeIo {
     is_queued: bool,
     /// Whether it has paid for its wake-up.
     is_awake: bool,
+    /// Members that the fabric reports: unreachable, or, if true, ended.
+    reports: VecDeque<(MemberId, bool)>,
 }
 
 impl NodeIo {
@@ -117,11 +119,27 @@ impl World {
         }
     }
 
-    /// Reads all datagrams in the node's sockets at once.
-    pub(crate) fn read_waiting(&mut self, node: NodeIndex) {
-        while let Some(buffer_id) = self.nodes[node].io.pop() {
-            self.arrive(node, buffer_id);
+    /// The fabric reports to a node that a member is unreachable, or has ended: at once, or when the CPU gets to it.
+    pub(crate) fn report(&mut self, node: NodeIndex, member: MemberId, has_ended: bool) {
+        let reports = &mut self.nodes[node].io.reports;
+        reports.push_back((member, has_ended));
+        match self.cpus.service_us {
+            0 => _ = self.read_report(node),
+            _ => self.queue_for_cpu(node),
         }
+    }
+
+    /// Reads one report of the fabric. Returns false if there is none.
+    fn read_report(&mut self, node: NodeIndex) -> bool {
+        let Some((member, has_ended)) = self.nodes[node].io.reports.pop_front() else {
+            return false;
+        };
+        let input = match has_ended {
+            true => Input::Ended(member),
+            false => Input::Unreachable(member),
+        };
+        self.touch(node, input).ok();
+        true
     }
 
     /// Drops the datagrams in the node's sockets.
@@ -192,6 +210,10 @@ impl World {
                 {
                     io.batch += 1;
                     self.arrive(node, buffer_id);
+                    return true;
+                }
+                // An agent reads what has arrived before it looks at its connections.
+                if self.read_report(node) {
                     return true;
                 }
                 self.end_reading(node);
