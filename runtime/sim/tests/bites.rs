@@ -19,12 +19,12 @@ const SEEDS: u64 = 200;
 /// Where the search begins. The seeds before are known not to show the fault.
 fn first_seed(fault: Fault) -> u64 {
     match fault {
-        Fault::HandoverIgnored => 4,
         Fault::OutcastNotTold => 7,
+        Fault::ShortCutForgotten => 10,
         Fault::FailedBeatsNewerIncarnation => 14,
         Fault::SkippedRefutation => 15,
+        Fault::HandoverIgnored => 17,
         Fault::SuspicionLeaks => 27,
-        Fault::ShortCutForgotten => 41,
         Fault::RankSequenceIgnored => 77,
         _ => 0,
     }
@@ -66,8 +66,13 @@ const ZONED: ZonedSetting = ZonedSetting {
     stops_outcasts: false,
 };
 
-/// A job with twenty zones.
-const MANY_ZONES: ZonedSetting = ZonedSetting { nodes: 80, ..ZONED };
+/// A job with twenty zones, and more faults.
+const MANY_ZONES: ZonedSetting = ZonedSetting {
+    nodes: 60,
+    zone: 3,
+    faults: 12,
+    ..ZONED
+};
 
 /// A job with three levels of zones.
 const THREE_LEVELS: ZonedSetting = ZonedSetting {

@@ -18,7 +18,7 @@ fn a_quiet_heartbeat_allocates_nothing() {
         for member in recorded {
             let mut counts = Vec::new();
             let replayed = member.replay(|work| {
-                counts.push(allocation_counter::measure(|| work()).count_total);
+                counts.push(allocation_counter::measure(work).count_total);
             });
             assert!(replayed.sent > 90, "{replayed:?}");
             // The copy of an engine has no room to spare: it makes some in its first heartbeat.
