@@ -45,6 +45,9 @@ const SOCKETS_MAX: usize = 4 * NIDS_MAX;
 /// refusal.
 const PAUSE_MIN_US: u64 = 1_000_000;
 const PAUSE_MAX_US: u64 = 60_000_000;
+/// A connection that broke sooner after it was made is not tried again at once: where each one is reset, that would
+/// never end.
+const HELD_US: u64 = 100_000;
 /// Refusals after a break that show that the process has ended, and the time between them.
 const REFUSALS: u32 = 2;
 const REFUSAL_PAUSE_US: u64 = 500;
@@ -128,6 +131,8 @@ struct Connection {
     from: Ipv4Addr,
     /// None: the connection is to be tried again.
     socket: Option<OwnedFd>,
+    /// When it was made last.
+    made_us: u64,
     retry_us: u64,
     pause_us: u64,
     /// Whether the peer is known to offer liveness connections. Only then a refusal is evidence that the peer has
@@ -180,6 +185,7 @@ impl LivenessObserver {
                 to: *to,
                 from: *from,
                 socket: None,
+                made_us: 0,
                 retry_us: 0,
                 pause_us: PAUSE_MIN_US,
                 offered: false,
@@ -242,7 +248,11 @@ impl Connection {
         match self.socket.take().map(|socket| socket_error(&socket)) {
             Some(Ok(Ok(()) | Err(Errno::CONNRESET))) => {
                 (self.offered, self.refusals) = (true, 0);
-                (self.retry_us, self.pause_us) = (now_us, PAUSE_MIN_US);
+                self.pause_us = PAUSE_MIN_US;
+                self.retry_us = match now_us < self.made_us + HELD_US {
+                    true => now_us + PAUSE_MIN_US,
+                    false => now_us,
+                };
                 Some(Evidence::Broken)
             }
             Some(Ok(Err(Errno::CONNREFUSED))) => self.refused(now_us),
@@ -272,7 +282,7 @@ impl Connection {
     /// Tries to connect. Returns what a refusal shows.
     fn try_again(&mut self, now_us: u64, epoll: &OwnedFd) -> Option<Evidence> {
         match self.open(epoll) {
-            Ok(socket) => self.socket = Some(socket),
+            Ok(socket) => (self.socket, self.made_us) = (Some(socket), now_us),
             Err(Errno::CONNREFUSED) => return self.refused(now_us),
             Err(_) => return self.put_off(now_us),
         }
@@ -339,5 +349,34 @@ mod tests {
         assert_eq!(waits(), Some(4));
         liveness_connection.check_queues();
         assert_eq!(waits(), Some(0));
+    }
+
+    /// Where each connection is closed at once, such as by a host in between, it is not tried again and again.
+    #[test]
+    fn a_connection_that_breaks_each_time_is_made_once_a_second() {
+        let listener = std::net::TcpListener::bind("127.41.45.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let std::net::SocketAddr::V4(to) = listener.local_addr().unwrap() else {
+            panic!("not an IPv4 address");
+        };
+        let mut observer = LivenessObserver::new().unwrap();
+        let peer = PeerHandle {
+            index: 0,
+            generation: 0,
+        };
+        observer.observe(peer, &[(Ipv4Addr::new(127, 41, 45, 2), to)]);
+        let (mut made, mut gone) = (0, Vec::new());
+        for now_us in (0..3_500_000).step_by(10_000) {
+            observer.poll(now_us, &mut gone);
+            while let Ok((connection, _)) = listener.accept() {
+                drop(connection);
+                made += 1;
+            }
+        }
+        assert!((3..=4).contains(&made), "{made}");
+        assert!(
+            gone.iter()
+                .all(|(_, evidence)| *evidence == Evidence::Broken)
+        );
     }
 }

@@ -16,8 +16,8 @@ pub(crate) struct Measured {
     pub(crate) left: Vec<Vec<f64>>,
     pub(crate) killed: Vec<Vec<f64>>,
     pub(crate) silent: Vec<Vec<f64>>,
-    /// Reports that did not come in time.
-    pub(crate) missing: usize,
+    /// Faults that not all others reported in time.
+    pub(crate) missing: Vec<String>,
 }
 
 /// Boots a group of one rail, and lets as many members leave, be killed, and be stopped, one after the other.
@@ -49,14 +49,21 @@ pub(crate) fn measure(members: u32, faults: u32, seed: u64) -> Result<Measured, 
             // The first member is the seed of all.
             let at = random.random_range(1..members as usize);
             let before = group.figures.values(metric).len();
+            let missing_before = group.figures.counted(Count::Missing);
             match metric {
                 Metric::Left => group.leave(at)?,
                 Metric::Killed => group.kill(&[at], metric)?,
                 _ => group.stop(at, Duration::ZERO)?,
             }
             times.push(group.figures.values(metric)[before..].to_vec());
+            let missing = group.figures.counted(Count::Missing) - missing_before;
+            if missing > 0 {
+                let (what, name) = (metric.labels().1, &group.members[at].name);
+                let text = format!("{what}: {missing} members did not report {name}");
+                measured.missing.push(text);
+            }
         }
     }
-    measured.missing = group.end().counted(Count::Missing);
+    group.end();
     Ok(measured)
 }

@@ -174,8 +174,8 @@ fn measure_times(args: &CalibrateArgs, members: u32, seed: u64) -> Result<[Times
         silent,
         missing,
     } = measured;
-    if missing > 0 {
-        let why = format!("{missing} reports of faults are missing in a group of {members}");
+    if let Some(first) = missing.first() {
+        let why = format!("{members} members: {first}");
         return Err(CliError::new("sim calibrate", why)
             .hint("the machine may be too small for the group: use fewer members"));
     }
