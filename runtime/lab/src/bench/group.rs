@@ -154,6 +154,12 @@ impl<'a> Group<'a> {
             let ready_ns = self.members[*at].ready_ns().unwrap_or(started_ns);
             self.await_all(victims, "UP", name, ready_ns, Metric::Joined);
         }
+        // A member that does not know another one yet cannot report its loss.
+        let others = self.members.len() - 1;
+        let is_full = |at: &usize| self.members[*at].full_ns(others).is_some();
+        wait_until(EVENT_DEADLINE, || victims.iter().all(is_full));
+        let lacking = victims.iter().filter(|at| !is_full(at)).count();
+        self.figures.count(Count::NotBack, lacking);
         for (at, name, _) in absent {
             self.end_absence(*at, name)?;
         }
