@@ -178,7 +178,7 @@ impl Figures {
 }
 
 /// The quantile of the values; NaN if there are none.
-pub(super) fn quantile(values: &[f64], share: f64) -> f64 {
+pub(crate) fn quantile(values: &[f64], share: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     let last = sorted.len().saturating_sub(1);

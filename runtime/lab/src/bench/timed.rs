@@ -1,6 +1,7 @@
 //! `measure` times faults of a group on loopback, each fault by itself, for `muster sim calibrate`.
 
 use super::detect::{ours, pause_between};
+pub(crate) use super::figures::quantile;
 use super::figures::{Count, Metric};
 use super::group::Group;
 use super::machine;

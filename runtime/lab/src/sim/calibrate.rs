@@ -1,4 +1,5 @@
-//! `muster sim calibrate`: fits the simulator's network to this machine, and tests what it predicts.
+//! `muster sim calibrate`: fits the simulated cost of wake-ups and datagrams to this machine, and tests what it
+//! predicts.
 //!
 //! A group of real members on loopback is measured: members leave, are killed and are stopped. The same group is
 //! simulated with many costs of a wake-up and of a datagram. The pair that comes closest to the measured times is then
@@ -6,7 +7,7 @@
 //! a group share the machine's cores, in both.
 
 use super::{Output, cores, new_seed, print_json};
-use crate::bench::timed::{Measured, measure};
+use crate::bench::timed::{Measured, measure, quantile};
 use clap::Args;
 use muster_sim::{Cpus, Network, Timing, ZoneSetting, study};
 use muster_terminal::process::notice_interruption;
@@ -185,8 +186,8 @@ fn measure_times(args: &CalibrateArgs, members: u32, seed: u64) -> Result<[Times
 /// Of the times of all others, in milliseconds.
 fn of_fault(times: &[f64]) -> Times {
     Times {
-        half: quantile(times, 50),
-        most: quantile(times, 99),
+        half: quantile(times, 0.5),
+        most: quantile(times, 0.99),
     }
 }
 
@@ -194,17 +195,9 @@ fn of_fault(times: &[f64]) -> Times {
 fn medians(faults: impl Iterator<Item = Times>) -> Times {
     let (half, most): (Vec<f64>, Vec<f64>) = faults.map(|one| (one.half, one.most)).unzip();
     Times {
-        half: quantile(&half, 50),
-        most: quantile(&most, 50),
+        half: quantile(&half, 0.5),
+        most: quantile(&most, 0.5),
     }
-}
-
-/// The smallest value that this part of the values does not exceed.
-fn quantile(values: &[f64], percent: usize) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let place = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
-    sorted.get(place).copied().unwrap_or(f64::NAN)
 }
 
 /// Simulates a group on a machine with as many cores as this one.

@@ -52,7 +52,7 @@ pub(crate) enum SimCommand {
     Compare(CompareArgs),
     /// Measure the CPU time of the engine of an idle member, by the size of the job.
     Idle(IdleArgs),
-    /// Fit the simulated network to real members on this machine, and compare what it predicts for larger groups.
+    /// Fit the simulated cost of wake-ups and datagrams to real members on this machine, and test what it predicts.
     Calibrate(CalibrateArgs),
     /// Study the clocks and ages of age gossip: drift, and which thresholds are safe.
     Lamport(LamportArgs),
