@@ -184,6 +184,9 @@ pub trait Transport {
     /// State and counters of the local rails.
     fn rails(&self) -> Vec<RailView>;
 
+    /// The number of local rails.
+    fn rail_count(&self) -> usize;
+
     /// State and counters of the paths to a peer; empty if the peer is unknown.
     fn paths(&self, peer: PeerHandle) -> Vec<PathView>;
 

@@ -1,3 +1,4 @@
 //! `muster sim`: the output of its commands.
 
+mod instructions;
 mod studies;

@@ -403,6 +403,10 @@ impl Transport for Fabric {
         self.open_rails().map(view).collect()
     }
 
+    fn rail_count(&self) -> usize {
+        self.open_rails().count()
+    }
+
     fn paths(&self, peer: PeerHandle) -> Vec<PathView> {
         self.path_views(peer)
     }

@@ -85,6 +85,10 @@ impl<T: Transport> Transport for Faulty<T> {
         self.inner.rails()
     }
 
+    fn rail_count(&self) -> usize {
+        self.inner.rail_count()
+    }
+
     fn paths(&self, peer: PeerHandle) -> Vec<PathView> {
         self.inner.paths(peer)
     }

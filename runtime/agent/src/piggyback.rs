@@ -40,9 +40,7 @@ impl Piggybacks {
     pub(super) fn due_us(&self) -> Option<u64> {
         self.due.map(|due| due.0)
     }
-}
 
-impl Piggybacks {
     /// Passes on what ranks recorded within the last heartbeat about members that this node observes, or that observe
     /// it. `spares_beats` returns whether traffic may replace beats.
     pub(super) fn read_traffic(
@@ -116,7 +114,7 @@ impl Piggybacks {
                 let _ = tree.handle(now, Input::TrafficTo { member, age_us });
             }
         }
-        let mut all = tree.base().carried_to().into_iter();
+        let mut all = tree.base().carried_to();
         let wanted = spares_beats() && all.any(|id| is_wanted(tree.base(), job, id, now_ns));
         self.due = wanted.then(|| tree.base().following_ahead(now));
     }
@@ -149,14 +147,16 @@ fn report_traffic(tree: &mut Tree, job: &mut RankService, now_ns: u64) {
 
 /// Passes on the piggybacks that ranks received.
 fn receive_piggybacks(tree: &mut Tree, job: &mut RankService, now_ns: u64) {
-    let mut piggyback = [0; PIGGYBACK_MAX];
+    let mut received = Vec::new();
     for id in tree.base().carried_from() {
-        let Some((table, node)) = job.entry(id) else {
-            continue;
-        };
-        let Some((size, at_ns)) = table.collect_piggyback(node, &mut piggyback) else {
-            continue;
-        };
+        let mut piggyback = [0; PIGGYBACK_MAX];
+        if let Some((table, node)) = job.entry(id)
+            && let Some((size, at_ns)) = table.collect_piggyback(node, &mut piggyback)
+        {
+            received.push((piggyback, size, at_ns));
+        }
+    }
+    for (piggyback, size, at_ns) in received {
         let carried = Input::Carried {
             bytes: &piggyback[..size],
             age_us: now_ns.saturating_sub(at_ns) / 1000,

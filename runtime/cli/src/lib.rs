@@ -19,6 +19,7 @@ mod explain;
 mod gossip;
 mod jobs;
 mod lab;
+mod memory;
 mod metrics;
 mod names;
 mod peers;

@@ -1,6 +1,7 @@
 //! `muster stats`: shows the counters of the agent, or of nets, rails, peers or NIDs, as totals or as rates.
 
 use super::answer::{align, array, print_answer, text};
+use super::memory;
 use super::peers;
 use super::rails::{self, dropped};
 use super::show::{ShowArgs, ask, change, show};
@@ -41,6 +42,8 @@ enum Per {
     Peer,
     /// Each pair of members between which a third relayed; this node is one of the three.
     Relay,
+    /// Each kind of memory of the agent's processes.
+    Memory,
 }
 
 /// Runs `muster stats`.
@@ -58,6 +61,7 @@ pub(crate) fn run(args: &StatsArgs) -> Result<(), CliError> {
         Per::Nid => show(&args.show, &Question::peers(), peers::table),
         Per::Peer => show(&args.show, &Question::peers(), peers_table),
         Per::Relay => show(&args.show, &Question::Relays, relays_table),
+        Per::Memory => memory::run(&args.show),
     }
 }
 
@@ -127,7 +131,7 @@ fn rates(args: &StatsArgs, wait: Duration) -> Result<(), CliError> {
     let (question, list, name) = match args.per {
         Per::Rail | Per::Agent => (Question::Rails, "rails", "nid"),
         Per::Net => (Question::Nets, "nets", "net"),
-        Per::Nid | Per::Peer | Per::Relay => {
+        Per::Nid | Per::Peer | Per::Relay | Per::Memory => {
             let why =
                 "rates are measured for rails and nets; the load of a peer's NID is its USAGE";
             return Err(

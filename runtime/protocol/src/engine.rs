@@ -248,30 +248,22 @@ impl Engine {
     }
 
     /// The members for which a frame may be written ahead at some time.
-    #[must_use]
-    pub fn carried_to(&self) -> Vec<MemberId> {
-        match self {
-            Self::Overlay(engine) => engine.observers().collect(),
-            Self::Age(_) => self.others(),
-        }
+    pub fn carried_to(&self) -> impl Iterator<Item = MemberId> {
+        self.observers().chain(self.others())
     }
 
     /// The members whose messages may carry a frame.
-    #[must_use]
-    pub fn carried_from(&self) -> Vec<MemberId> {
-        match self {
-            Self::Overlay(engine) => engine.observing().collect(),
-            Self::Age(_) => self.others(),
-        }
+    pub fn carried_from(&self) -> impl Iterator<Item = MemberId> {
+        self.observing().chain(self.others())
     }
 
     /// The members in the view of age gossip, if its frames are small enough to be carried.
-    fn others(&self) -> Vec<MemberId> {
+    fn others(&self) -> impl Iterator<Item = MemberId> {
         let age = self.age().into_iter();
         let fits = |age: &&Age| age.ages().count() <= GOSSIP_AHEAD_MEMBERS_MAX;
         let members = age.filter(fits).flat_map(Age::members);
         let is_there = |one: &MemberView<'_>| one.state().in_view() && one.id() != self.id();
-        members.filter(is_there).map(|one| one.id()).collect()
+        members.filter(is_there).map(|one| one.id())
     }
 
     /// When the next beats or the next ping are due.

@@ -78,8 +78,6 @@ pub(crate) struct Link {
     pub(crate) requests: u32,
     /// The views were not compared yet: if the digests differ, a base view is needed.
     pub(crate) fresh: bool,
-    /// A beat to the peer is due.
-    pub(crate) beat_due: bool,
     /// When the application last sent something to the peer, and whether the last beat was left out for it.
     pub(crate) said_at: Instant,
     pub(crate) left_out: bool,
@@ -134,7 +132,6 @@ impl Link {
             request_at: now,
             requests: 0,
             fresh: true,
-            beat_due: false,
             said_at: Instant::default(),
             left_out: false,
             all_beats_until: now,

@@ -20,7 +20,6 @@ struct Keys {
     hint_at: Instant,
     request_at: Instant,
     resend: Resend,
-    is_beat_due: bool,
     watches: bool,
 }
 
@@ -30,7 +29,6 @@ impl Keys {
         hint_at: Instant::NEVER,
         request_at: Instant::NEVER,
         resend: Resend::NONE,
-        is_beat_due: false,
         watches: false,
     };
 
@@ -40,7 +38,6 @@ impl Keys {
             hint_at: link.hint_at(),
             request_at: link.wanted_request_at(),
             resend: Resend::of(link, ack_wait_us),
-            is_beat_due: link.beat_due,
             watches: link.watches(mutual),
         }
     }
@@ -63,12 +60,15 @@ pub(crate) struct Links {
     hints: Timers,
     requests: Timers,
     resends: Resends,
-    beats: SortedSet<MemberId>,
+    /// Peers to which a beat is due. Each has a link.
+    pub(crate) beats: SortedSet<MemberId>,
     watched: SortedSet<MemberId>,
     /// How long a news frame waits for its acknowledgement at least.
     ack_wait_us: u64,
     /// The two sides of each link watch each other.
     mutual: bool,
+    /// When links were last settled.
+    settled_at: Instant,
 }
 
 impl Links {
@@ -86,6 +86,7 @@ impl Links {
             watched: SortedSet::new(),
             ack_wait_us,
             mutual,
+            settled_at: Instant::default(),
         }
     }
 
@@ -101,6 +102,13 @@ impl Links {
         let filed = self.links.get(id)?;
         visited();
         Some(&filed.link)
+    }
+
+    /// A link for a change of nothing that links are filed under.
+    pub(crate) fn get_unfiled(&mut self, id: &MemberId) -> Option<&mut Link> {
+        let filed = self.links.get_mut(id)?;
+        visited();
+        Some(&mut filed.link)
     }
 
     /// A link that may be changed.
@@ -133,6 +141,7 @@ impl Links {
     pub(crate) fn remove(&mut self, id: &MemberId) {
         if let Some(filed) = self.links.remove(id) {
             self.file(*id, filed.keys, Keys::NONE);
+            self.beats.remove(id);
         }
     }
 
@@ -167,12 +176,33 @@ impl Links {
         })
     }
 
+    /// Makes a beat due to each peer that watches the local member, and to no other; except those that are left out.
+    /// Returns their number.
+    pub(crate) fn make_beats_due(&mut self, is_left_out: impl Fn(MemberId, &Link) -> bool) -> u64 {
+        self.beats.clear();
+        let mut left_out = 0;
+        for (id, filed) in self.links.iter_mut() {
+            visited();
+            let is_watched = filed.link.is_watched(self.mutual);
+            filed.link.left_out = is_watched && is_left_out(*id, &filed.link);
+            left_out += u64::from(filed.link.left_out);
+            if is_watched && !filed.link.left_out {
+                self.beats.insert(*id);
+            }
+        }
+        left_out
+    }
+
     pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut Link> {
         self.iter_mut().map(|(_, link)| link)
     }
 
     /// Files all links that were handed out for a change, and moves time on to `now`.
     pub(crate) fn settle(&mut self, now: Instant) {
+        if self.stale.is_empty() && self.settled_at == now {
+            return;
+        }
+        self.settled_at = now;
         while let Some(id) = self.stale.pop() {
             if let Some(filed) = self.links.get_mut(&id) {
                 visited();
@@ -193,11 +223,8 @@ impl Links {
         self.hints.set(id, before.hint_at, keys.hint_at);
         self.requests.set(id, before.request_at, keys.request_at);
         self.resends.set(id, before.resend, keys.resend);
-        if before.is_beat_due != keys.is_beat_due {
-            toggle(&mut self.beats, id);
-        }
-        if before.watches != keys.watches {
-            toggle(&mut self.watched, id);
+        if before.watches != keys.watches && !self.watched.remove(&id) {
+            self.watched.insert(id);
         }
     }
 
@@ -207,12 +234,6 @@ impl Links {
     pub(crate) fn want_to_send(&self, now: Instant) -> bool {
         debug_assert!(self.stale.is_empty());
         !self.beats.is_empty() || now >= self.news.next().min(self.hints.next())
-    }
-
-    /// The first peer to which a beat is due.
-    pub(crate) fn first_beat(&self) -> Option<MemberId> {
-        debug_assert!(self.stale.is_empty());
-        self.beats.first().copied()
     }
 
     /// The first peer to which news can be sent.
@@ -257,11 +278,5 @@ impl Links {
         debug_assert!(self.stale.is_empty());
         let news_at = self.news.next().min(self.hints.next());
         self.resends.next(wait).min(news_at)
-    }
-}
-
-fn toggle(ids: &mut SortedSet<MemberId>, id: MemberId) {
-    if !ids.remove(&id) {
-        ids.insert(id);
     }
 }

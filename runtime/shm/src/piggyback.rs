@@ -189,10 +189,12 @@ impl TableWriter {
     ) -> Option<(usize, u64)> {
         let piggyback = PiggybackBuffer::find(self.table(), node, TrafficStamp::From)?;
         let found = piggyback.state().load(Ordering::Acquire);
+        if phase(found) == EMPTY {
+            return None;
+        }
         let now_ns = monotonic_ns();
         let empty = state(EMPTY, 0, now_ns / 1000);
         match phase(found) {
-            EMPTY => None,
             FILLING if now_ns.saturating_sub(at_ns(found)) < FILLING_MAX_NS => None,
             FULL => {
                 piggyback.read(&mut bytes[..length(found)]);

@@ -33,9 +33,10 @@ impl<K, V> SortedMap<K, V> {
         self.entries.is_empty()
     }
 
-    /// Drops all entries and their memory.
+    /// Drops all entries, and their memory as far as it is not small.
     pub fn clear(&mut self) {
-        *self = Self::new();
+        self.entries.clear();
+        self.give_back();
     }
 
     /// The entries in the order of their keys.
@@ -94,7 +95,7 @@ impl<K, V> SortedMap<K, V> {
     fn give_back(&mut self) {
         if self.entries.is_empty() {
             if self.entries.capacity() * size_of::<(K, V)>() > KEPT {
-                self.clear();
+                self.entries = VecDeque::new();
             }
         } else if self.entries.len() < self.entries.capacity() / 4 {
             self.entries.shrink_to(self.entries.len() * 2);

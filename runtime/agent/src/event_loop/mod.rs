@@ -765,7 +765,7 @@ impl EventLoop {
 /// Whether traffic may replace beats. It may not where beats also monitor rails: with several rails, or with
 /// preferences among them, only frames on a rail show that it works.
 fn spares_beats(fabric: &Fabric, rails: &Rails) -> bool {
-    !rails.has_preferences() && fabric.rails().len() == 1
+    !rails.has_preferences() && fabric.rail_count() == 1
 }
 
 fn instant(ns: u64) -> Instant {

@@ -315,7 +315,7 @@ impl EventLoop {
                 self.check_rails(member);
             }
         }
-        let rails = self.fabric.rails().len() as u64;
+        let rails = self.fabric.rail_count() as u64;
         let pace = Pace::of_beats(self.timing.heartbeat_us, self.timing.deadline_us, rails);
         for (peer, member) in wanted {
             if self.monitor.watched.insert(peer, member).is_none() {

@@ -2,27 +2,33 @@
 //!
 //! Low idle cost is a requirement: a detector must not disturb the application. The values come from
 //! `/proc/PID/schedstat`, summed over threads: CPU time, and how often the scheduler ran the process. Absolute values
-//! are meaningful only together with the machine. So a raw loop runs in the same measurement for comparison: it wakes
-//! up every 20 ms like an agent of profile `standard`, receives what has arrived, sends two datagrams, and has no
-//! protocol. Its cost is the minimum on this machine for the wake-ups and datagrams of an agent.
+//! are meaningful only together with the machine. So a raw loop runs in the same measurement for comparison: it makes
+//! the system calls of an idle agent, with as many rails, wake-ups and datagrams, and has no protocol. Its cost is the
+//! minimum on this machine for what an agent does. The ratio of both is printed.
 
 use super::group::interrupted;
 use super::job::{Job, READY_DEADLINE};
 use super::{launch, machine};
 use clap::Args;
 use muster_client::Client;
+use muster_protocol::Profile;
 use muster_shm::NodeState;
+use muster_sys::clock::monotonic_ns;
+use muster_sys::poll::Epoll;
 use muster_sys::schedule::ask_real_time;
 use muster_terminal::CliError;
 use muster_terminal::process::{Process, is_interrupted, notice_interruption, wait_until};
 use std::io::{BufRead, BufReader};
-use std::net::UdpSocket;
+use std::net::{SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
 /// Quiet time before the measurement.
 const SETTLE: Duration = Duration::from_secs(2);
+
+/// Rails of each node.
+const RAILS: usize = 2;
 
 /// Line that a rank prints when it sees all nodes.
 const READY: &str = "ready";
@@ -41,6 +47,18 @@ pub(crate) struct IdleArgs {
     profile: String,
 }
 
+impl IdleArgs {
+    /// Time between two beats of an agent in microseconds.
+    fn beat_us(&self) -> u64 {
+        let profile = match self.profile.as_str() {
+            "fast" => Profile::Fast,
+            "quiet" => Profile::Quiet,
+            _ => Profile::Standard,
+        };
+        profile.heartbeat_us()
+    }
+}
+
 /// Runs the measurement.
 pub(super) fn run(args: &IdleArgs) -> Result<(), CliError> {
     notice_interruption();
@@ -53,7 +71,7 @@ fn measure_idle(args: &IdleArgs, directory: &Path) -> Result<(), CliError> {
     let job = Job {
         name: "bench-idle",
         net: 78,
-        rails: 2,
+        rails: RAILS,
         profile: args.profile.clone(),
         directory: directory.to_owned(),
     };
@@ -66,7 +84,7 @@ fn measure_idle(args: &IdleArgs, directory: &Path) -> Result<(), CliError> {
         rank.wait_ready()?;
     }
     let raw_loops: Result<Vec<RawLoop>, CliError> = (1..=args.nodes)
-        .map(|index| RawLoop::start(args.nodes, index))
+        .map(|index| RawLoop::start(args, index))
         .collect();
     let raw_loops = raw_loops?;
     // By then the raw loops reach each other, and the agents are idle.
@@ -110,6 +128,7 @@ fn measure_idle(args: &IdleArgs, directory: &Path) -> Result<(), CliError> {
         "{:<18}{:>14}{:>14}{:>14}{:>14}",
         "each", "CPU ms/s", "wake-ups/s", "us a wake-up", "private kB"
     );
+    let mut cpu_ms = Vec::new();
     for (index, (name, processes)) in groups.iter().enumerate() {
         let count = (processes.len().max(1) as u64 * args.seconds) as f64;
         let (cpu, slices) = (
@@ -117,12 +136,19 @@ fn measure_idle(args: &IdleArgs, directory: &Path) -> Result<(), CliError> {
             after[index].1 - before[index].1,
         );
         let private: u64 = processes.iter().filter_map(Process::private_kb).sum();
+        cpu_ms.push(cpu as f64 / 1e6 / count);
         println!(
             "{name:<18}{:>14.3}{:>14.1}{:>14.1}{:>14.0}",
             cpu as f64 / 1e6 / count,
             slices as f64 / count,
             cpu as f64 / 1e3 / slices.max(1) as f64,
             private as f64 / processes.len().max(1) as f64
+        );
+    }
+    if let [worker, supervisor, .., raw_loop] = cpu_ms[..] {
+        println!(
+            "an agent takes {:.2} times the CPU time of a raw loop, which makes the same system calls",
+            (worker + supervisor) / raw_loop
         );
     }
     for rank in ranks {
@@ -230,29 +256,53 @@ pub(crate) struct RawLoopArgs {
     count: u32,
     /// Index of this one, from 1.
     index: u32,
+    /// Time between two rounds in microseconds.
+    beat_us: u64,
 }
 
 /// Size of an agent's beat with its frame, in bytes.
-const BEAT_BYTES: usize = 59;
-const BEAT: Duration = Duration::from_millis(20);
+const BEAT_BYTES: usize = muster_protocol::BEAT_AHEAD_MAX;
+/// Addresses of the raw loops: 127.78.NET.INDEX, one net for each rail.
+const RAW_LOOP_NET: u8 = 9;
+const RAW_LOOP_PORT: u16 = 7741;
 /// Maximum number of rounds of a raw loop that is not ended. It is longer than any measurement.
-const RAW_LOOP_ROUNDS: u32 = 400_000;
+const RAW_LOOP_ROUNDS: u64 = 400_000;
 
-/// Sends beats to the next two raw loops, and receives those of the previous two.
+/// Makes the system calls of an idle agent: in each round it sleeps, reads the socket of each rail until that is empty,
+/// and sends a datagram to the next two raw loops, on one rail after the other.
 pub(super) fn raw_loop(args: &RawLoopArgs) -> Result<(), CliError> {
     let failed = |error: std::io::Error| CliError::new("bench: raw loop", error);
-    let address = |index: u32| format!("127.78.9.{}:7741", index % args.count + 1);
-    let socket = UdpSocket::bind(address(args.index - 1)).map_err(failed)?;
-    socket.set_nonblocking(true).map_err(failed)?;
+    let address = |rail: usize, index: u32| {
+        let net = RAW_LOOP_NET + rail as u8;
+        SocketAddr::from((
+            [127, 78, net, (index % args.count + 1) as u8],
+            RAW_LOOP_PORT,
+        ))
+    };
+    let mut rails = Vec::new();
+    for rail in 0..RAILS {
+        let socket = UdpSocket::bind(address(rail, args.index - 1)).map_err(failed)?;
+        socket.set_nonblocking(true).map_err(failed)?;
+        let next = [args.index, args.index + 1].map(|index| address(rail, index));
+        rails.push((socket, next));
+    }
+    let epoll = Epoll::new().map_err(failed)?;
     // As an agent does. If this process is not permitted to, an agent is not either.
     let _ = ask_real_time(50_000);
     let mut buffer = [0; 2048];
-    for _ in 0..RAW_LOOP_ROUNDS {
-        std::thread::sleep(BEAT);
-        while socket.recv(&mut buffer).is_ok() {}
-        for next in [args.index, args.index + 1] {
+    let mut ready = Vec::new();
+    let start_ns = monotonic_ns();
+    for round in 1..RAW_LOOP_ROUNDS {
+        let due_ns = start_ns + round * args.beat_us * 1000;
+        let sleep = Duration::from_nanos(due_ns.saturating_sub(monotonic_ns()));
+        epoll.wait(&mut ready, Some(sleep)).map_err(failed)?;
+        for (socket, _) in &rails {
+            while socket.recv_from(&mut buffer).is_ok() {}
+        }
+        let (socket, next) = &rails[round as usize % rails.len()];
+        for next in next {
             // The other loop may not have started, or may have ended.
-            let _ = socket.send_to(&buffer[..BEAT_BYTES], address(next));
+            let _ = socket.send_to(&buffer[..BEAT_BYTES], next);
         }
     }
     Ok(())
@@ -262,12 +312,15 @@ pub(super) fn raw_loop(args: &RawLoopArgs) -> Result<(), CliError> {
 struct RawLoop(Child);
 
 impl RawLoop {
-    fn start(count: u32, index: u32) -> Result<Self, CliError> {
+    fn start(args: &IdleArgs, index: u32) -> Result<Self, CliError> {
+        let numbers =
+            [u64::from(args.nodes), u64::from(index), args.beat_us()].map(|n| n.to_string());
         let own = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("muster"));
         launch::command(false, false)
             .arg("--")
             .arg(own)
-            .args(["bench", "raw-loop", &count.to_string(), &index.to_string()])
+            .args(["bench", "raw-loop"])
+            .args(numbers)
             .stdin(Stdio::null())
             .spawn()
             .map(Self)

@@ -34,7 +34,8 @@ impl Overlay {
         if same && repairs {
             // The digest covers the view: facts about its members need not be sent.
             let table = &self.table;
-            if let Some(link) = self.links.get_mut(&from) {
+            let has_facts = self.links.get(&from).is_some_and(|link| !link.is_idle());
+            if has_facts && let Some(link) = self.links.get_mut(&from) {
                 link.unmark_all(|subject| match subject {
                     Subject::Node(id) | Subject::Rank(id, _) => table
                         .in_view(id)
@@ -46,7 +47,7 @@ impl Overlay {
         }
         let repair_us = REPAIR_BEATS * self.config.heartbeat_us;
         let mutual = self.rules.watches_neighbours;
-        let link = self.links.get_mut(&from);
+        let link = self.links.get_unfiled(&from);
         let Some(link) = link.filter(|link| link.watches(mutual)) else {
             // The sender believes that it is watched: send it the wanted roles.
             self.enqueue(Intent::Link {
@@ -64,9 +65,10 @@ impl Overlay {
         if link.mismatches > MISMATCHES_MAX && now >= link.repair_at {
             link.mismatches = 0;
             link.repair_at = now.after(repair_us);
-            link.want_view = true;
-            link.request_at = now;
             self.counters.repairs += 1;
+            if let Some(link) = self.links.get_mut(&from) {
+                (link.want_view, link.request_at) = (true, now);
+            }
             self.give_base_view(from, false);
         }
     }

@@ -355,11 +355,7 @@ impl Overlay {
 
     /// Once a heartbeat.
     fn tick(&mut self) {
-        let mutual = self.rules.watches_neighbours;
-        for link in self.links.values_mut() {
-            link.beat_due = link.is_watched(mutual);
-        }
-        self.leave_out_beats();
+        self.make_beats_due();
         let now = self.now;
         self.news.asked.retain(|_, until| now < *until);
         self.watch.lateness.decay();

@@ -243,7 +243,7 @@ impl Overlay {
                 self.table.note(from, |member| member.late_ms = late_ms);
                 // A frame that is no sign of life says nothing about the regularity of beats.
                 let advances = self.news.replay.advances(from, header.sequence);
-                let link = self.links.get_mut(&from);
+                let link = self.links.get_unfiled(&from);
                 if let Some(link) = link.filter(|link| link.observes && advances) {
                     // Application messages replaced these beats: they are no gap.
                     let heartbeat_us = self.config.heartbeat_us;

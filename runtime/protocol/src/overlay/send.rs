@@ -434,8 +434,7 @@ impl Overlay {
     }
 
     fn write_beat(&mut self, body: &mut [u8]) -> Option<Written> {
-        let to = self.links.first_beat()?;
-        self.links.get_mut(&to)?.beat_due = false;
+        let to = self.links.beats.pop_first()?;
         let acks = self.news.acks.remove(&to).unwrap_or_default();
         let size = self.beat_body(body, &acks)?;
         self.counters.beats_sent += 1;

@@ -132,9 +132,9 @@ impl Overlay {
             if engine.table.in_view(id).is_some() {
                 let link = engine.links.open(id, now);
                 link.observed = true;
-                link.beat_due = true;
                 link.mark(Subject::Node(engine.own));
                 link.mark(Subject::Map(engine.own));
+                engine.links.beats.insert(id);
             }
         }
         engine.links.settle(now);

@@ -76,21 +76,16 @@ impl Overlay {
         }
     }
 
-    /// Leaves out the beats of this heartbeat that application messages replace. Not left out: the second
-    /// in a row, and one with an acknowledgement to carry.
-    pub(super) fn leave_out_beats(&mut self) {
-        if !self.rules.uses_traffic {
-            return;
-        }
-        for (id, link) in self.links.iter_mut() {
-            let said = self.now.since(link.said_at) < self.config.heartbeat_us;
-            let spared = link.may_spare_beat(self.now) && !self.news.acks.contains_key(&id);
-            link.left_out = link.beat_due && said && spared;
-            if link.left_out {
-                link.beat_due = false;
-                self.counters.beats_left_out += 1;
-            }
-        }
+    /// Makes the beats of this heartbeat due, but for those that application messages replace. Not left out: the
+    /// second in a row, and one with an acknowledgement to carry.
+    pub(super) fn make_beats_due(&mut self) {
+        let (now, heartbeat_us, uses) =
+            (self.now, self.config.heartbeat_us, self.rules.uses_traffic);
+        let acks = &self.news.acks;
+        self.counters.beats_left_out += self.links.make_beats_due(|id, link| {
+            let said = now.since(link.said_at) < heartbeat_us;
+            uses && said && link.may_spare_beat(now) && !acks.contains_key(&id)
+        });
     }
 
     /// Writes the next beat to a member ahead of time into `buffer`, for a message of the application.

@@ -37,7 +37,7 @@ impl Overlay {
             self.watch.minority.heard(now, member.last_heard);
         }
         self.table.note(id, |member| member.last_heard = now);
-        if let Some(link) = self.links.get_mut(&id) {
+        if let Some(link) = self.links.get_unfiled(&id) {
             self.topology.dirty |= link.rounds > 1;
             link.heard();
         }
