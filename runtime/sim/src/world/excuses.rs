@@ -21,6 +21,8 @@
 //!   of those incarnations, and of their end, from it.
 //! - *The node started while there were sides, and its verdicts are those of the other side*: excuses the node. No
 //!   member declared it failed, but one of the two views must be given up as a whole.
+//! - *The node holds the observer failed, and that was excused*: excuses the node. Each holds the other failed,
+//!   and one of the two views must be given up as a whole.
 //! - *A test declares it*: excuses that node in this incarnation. The test knows the reason.
 //!
 //! Not excused: a shorter stop, lateness or cut; members on the near side of a cut that are silent to the far
@@ -30,7 +32,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use muster_protocol::{CauseKind, Event, Instant, MemberId, Version};
+use muster_protocol::{CauseKind, Event, Instant, MemberId, NodeState, Version};
 
 use super::{NodeIndex, World};
 
@@ -176,8 +178,8 @@ impl World {
             .collect();
         // Of two members that hold each other failed, either one may be the one that started on a side.
         let is_new = self.started_on_a_side(node) || (reported && self.started_on_a_side(observer));
-        let joined_a_side = event.cause.kind == CauseKind::Claimed && is_new;
-        let excused = joined_a_side
+        let joined_a_side = is_new || self.is_held_failed_by_excuse(observer, node);
+        let excused = (event.cause.kind == CauseKind::Claimed && joined_a_side)
             || self.now <= until.max(self.excuses.storm_until)
             || self.was_cut_from_enough(&reporters, node)
             || (reported && self.was_cut(observer, node));
@@ -229,6 +231,17 @@ impl World {
             is_long && cut.since <= started_at && started_at <= until.after(meet_us)
         };
         self.has_sides() && self.excuses.cuts.iter().any(covers)
+    }
+
+    /// Whether `by` holds the present version of the node failed, and a fault excused that.
+    fn is_held_failed_by_excuse(&self, node: NodeIndex, by: NodeIndex) -> bool {
+        let id = self.id(node);
+        let held = self.nodes[by]
+            .engine
+            .as_ref()
+            .and_then(|engine| engine.member(id));
+        let held = held.filter(|held| held.state() == NodeState::Failed);
+        held.is_some_and(|held| self.excuses.condemned.contains(&(id, held.version())))
     }
 
     /// How long ago the path between two nodes was cut, in microseconds; 0 if it never was.
