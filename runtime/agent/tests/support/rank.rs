@@ -15,6 +15,8 @@ const BASE: &str = "MUSTER_TEST_BASE";
 const RANK: &str = "MUSTER_TEST_RANK";
 const THREAD: &str = "MUSTER_TEST_THREAD";
 const WAIT: &str = "MUSTER_TEST_WAIT";
+/// A rank that grows replies each time it has written so much memory, in MiB.
+const GROWTH_MIB: usize = 64;
 
 /// A process of this test binary that attaches as a rank.
 pub struct Rank {
@@ -153,8 +155,12 @@ pub fn role() {
             }
             "exit" => std::process::exit(value.parse().unwrap()),
             "grow" => {
-                // The memory is written, so that it is resident.
-                ballast.push(vec![1u8; value.parse::<usize>().unwrap() << 20]);
+                // The memory is written, so that it is resident. A slow machine takes longer than the deadline of a
+                // line for all of it.
+                for _ in 0..value.parse::<usize>().unwrap().div_ceil(GROWTH_MIB) {
+                    ballast.push(vec![1u8; GROWTH_MIB << 20]);
+                    reply("growing");
+                }
                 reply("grown");
             }
             // The new image attaches when ordered, so that the test can check the state between.

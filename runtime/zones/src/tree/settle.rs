@@ -35,7 +35,7 @@ const PAST_DEADLINES: u64 = 40;
 /// A zone that has just started knows the others after so many deadlines.
 pub(super) const NEW_DEADLINES: u64 = 10;
 /// A fall of the number of nodes that are alive counts if it lasts for so many deadlines.
-const HOLD_DEADLINES: u64 = 2;
+pub(super) const HOLD_DEADLINES: u64 = 2;
 /// A zone that is back has told within so many deadlines in which life it is.
 const KNOWN_DEADLINES: u64 = 40;
 /// What the other zones found about a split is known within so many deadlines after a zone is back.
@@ -364,7 +364,8 @@ impl Tree {
         let split_us = self.deadlines(SPLIT_DEADLINES);
         let verdicts = self.verdicts.values();
         let counted = verdicts.map(|verdict| verdict.at.after(split_us));
-        let next = settled.chain(counted.filter(|at| *at > self.now));
+        let overruled = self.overruled_from().into_iter();
+        let next = settled.chain(counted.chain(overruled).filter(|at| *at > self.now));
         next.fold(Instant::NEVER, Instant::min)
     }
 

@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 
 use muster_protocol::planted::{self, Fault};
 
-use crate::tree::Tree;
 use crate::tree::publication::{Outcast, Publication};
 use crate::tree::reach::{deepest, is_deeper};
-use crate::tree::settle::{FIRST, NEW_DEADLINES, SIDE_DEADLINES};
+use crate::tree::settle::{FIRST, HOLD_DEADLINES, NEW_DEADLINES, SIDE_DEADLINES};
+use crate::tree::{Instant, Tree};
 
 impl Tree {
     /// The other zones on the side of the local one, by number, and how often each has been outcast.
@@ -66,6 +66,12 @@ impl Tree {
         }
     }
 
+    /// From when on the others' strength counts. Before, they may not have found yet all that their side has lost.
+    pub(super) fn overruled_from(&self) -> Option<Instant> {
+        let since = self.overruled_since?;
+        Some(since.after(self.deadlines(HOLD_DEADLINES)))
+    }
+
     /// Whether most zones that told their ranks that the base zone failed are stronger, for which it asks for a while.
     ///
     /// A zone that was cut off for a short time holds few of the others failed, or none, and counts them all as its
@@ -76,6 +82,9 @@ impl Tree {
         let is_over = until.is_none_or(|until| self.now >= until);
         if is_over || planted::on(Fault::ShortCutForgotten) {
             self.overruled_since = None;
+            return false;
+        }
+        if self.overruled_from().is_none_or(|from| self.now < from) {
             return false;
         }
         let (base, above) = (self.levels[0].zone, &self.levels[1]);
