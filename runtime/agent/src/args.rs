@@ -4,10 +4,10 @@ use super::{incarnation, origin};
 use clap::{ArgAction, ArgMatches, CommandFactory, Parser, ValueEnum};
 use muster_config::{
     AgentConfig, ConfigError, GossipConfig, GroupName, JobZones, JournalConfig, KeySource,
-    MemberName, Minority, RailEntry, RailsDocument, SeedEntry, Stay, draw_seed, nodes_of_step,
-    parse_dscp, parse_journal_kb, parse_linger, parse_minority, parse_profile, parse_rails,
-    parse_seeds, parse_zones, participants_of_hosts, read_document, read_key, read_key_file,
-    refuse_zones, seeds_of_hosts, standing_key,
+    MemberName, Minority, NodeList, RailEntry, RailsDocument, SeedEntry, Stay, draw_seed,
+    nodes_of_step, parse_dscp, parse_journal_kb, parse_linger, parse_minority, parse_profile,
+    parse_rails, parse_seeds, parse_zones, participants_of_hosts, read_document, read_key,
+    read_key_file, refuse_zones, seeds_of_hosts, standing_key,
 };
 use muster_fabric::PORT_DEFAULT;
 use muster_ipc::{AgentDirectory, DirectoryError, base_directory};
@@ -226,7 +226,7 @@ impl Args {
         }
         let is_gossip = self.protocol == Protocol::Age;
         let minority = parse_minority(&self.minority)?;
-        let nodes = self.nodes.as_deref().or(self.hosts.as_deref());
+        let nodes = NodeList::of(self.nodes.as_deref(), self.hosts.as_deref());
         let is_of_job = !matches!(mode, Mode::Foreground);
         let count = nodes_of_step(|name| std::env::var(name).ok()).filter(|_| is_of_job);
         let zones = match is_gossip {
@@ -319,7 +319,7 @@ impl Args {
 /// The zones of the job; none if it is one zone. A policy that counts the members of one zone excludes several.
 fn job_zones(
     setting: &str,
-    (nodes, count): (Option<&str>, Option<usize>),
+    (nodes, count): (Option<NodeList<'_>>, Option<usize>),
     minority: Minority,
 ) -> Result<Option<JobZones>, ConfigError> {
     let zones = parse_zones(setting, nodes, count)?;

@@ -33,8 +33,8 @@ pub use rails::{RailEntry, RailsDocument, SUBJECTS, subject, switch_word};
 pub use unknown::{check_log, strange_settings, unknown_settings};
 pub use yaml::{DOCUMENT_MAX, YamlError};
 pub use zones::{
-    JobZones, Topology, ZoneSourceError, ZoneSources, nodes_of_step, parse_topology, parse_zones,
-    refuse_zones,
+    JobZones, NodeList, Topology, ZoneSourceError, ZoneSources, nodes_of_step, parse_topology,
+    parse_zones, refuse_zones,
 };
 
 use muster_fabric::{Nid, NidError, NidList};
@@ -241,6 +241,14 @@ pub enum ConfigError {
     #[error("zones {text:?}: {why} (--zones, MUSTER_ZONES)")]
     Zones {
         /// The setting as given.
+        text: String,
+        /// The reason and the remedy.
+        why: String,
+    },
+    /// An unusable list of the job's nodes.
+    #[error("nodes {text:?}: {why} (--nodes, MUSTER_NODES)")]
+    Nodes {
+        /// The list as given.
         text: String,
         /// The reason and the remedy.
         why: String,

@@ -10,7 +10,7 @@ mod topology;
 
 use muster_zones::{Aim, Directory, MapError, ZoneEntry, ZoneMap, plan};
 
-pub use setting::{JobZones, nodes_of_step, parse_zones, refuse_zones};
+pub use setting::{JobZones, NodeList, nodes_of_step, parse_zones, refuse_zones};
 pub use topology::{Topology, parse_topology};
 
 /// Why there is no zone map.

@@ -28,6 +28,39 @@ pub struct JobZones {
     pub source: String,
 }
 
+/// The list of the job's nodes, and the setting that it is from.
+#[derive(Clone, Copy, Debug)]
+pub enum NodeList<'a> {
+    /// The setting `nodes`.
+    Nodes(&'a str),
+    /// The setting `hosts`, which is the list where there is no setting `nodes`.
+    Hosts(&'a str),
+}
+
+impl<'a> NodeList<'a> {
+    /// The list of an agent with these settings, if there is one.
+    #[must_use]
+    pub fn of(nodes: Option<&'a str>, hosts: Option<&'a str>) -> Option<Self> {
+        nodes.map(Self::Nodes).or(hosts.map(Self::Hosts))
+    }
+
+    /// The names of the list, in order. An error names the setting.
+    fn directory(self) -> Result<Directory, ConfigError> {
+        let (Self::Nodes(text) | Self::Hosts(text)) = self;
+        let names = muster_hostlist::expand(text, NODES_MAX)
+            .map_err(|error| format!("{error}; write them as in n[1-4],x7"));
+        let directory = names.and_then(|names| {
+            let names = names.iter().map(String::as_str);
+            Directory::new(names).map_err(|error| error.to_string())
+        });
+        let text = text.to_owned();
+        directory.map_err(|why| match self {
+            Self::Nodes(_) => ConfigError::Nodes { text, why },
+            Self::Hosts(_) => ConfigError::Hosts { text, why },
+        })
+    }
+}
+
 /// Reads the setting of zones of an agent that cannot have any, as age gossip: always `None`.
 ///
 /// # Errors
@@ -63,18 +96,18 @@ pub fn nodes_of_step(variable: impl Fn(&str) -> Option<String>) -> Option<usize>
 /// as [`nodes_of_step`] returns it. `None`: the job is one zone.
 ///
 /// # Errors
-/// A setting that is not understood, a source that is not valid, a setting that needs the list of nodes without
-/// it, or more nodes than one zone can have without a list to divide.
+/// An unusable list of nodes, a setting that is not understood, a source that is not valid, a setting that needs the
+/// list of nodes without it, or more nodes than one zone can have without a list to divide.
 pub fn parse_zones(
     setting: &str,
-    nodes: Option<&str>,
+    nodes: Option<NodeList<'_>>,
     count: Option<usize>,
 ) -> Result<Option<JobZones>, ConfigError> {
     let refused = |why: String| ConfigError::Zones {
         text: setting.to_owned(),
         why,
     };
-    let directory = nodes.map(directory_of).transpose().map_err(refused)?;
+    let directory = nodes.map(NodeList::directory).transpose()?;
     let is_automatic = matches!(setting, "auto" | "");
     if setting == "off" || (is_automatic && directory.is_none()) {
         if let (None, Some(count)) = (&directory, count.filter(|count| *count > ZONE_MEMBERS_MAX)) {
@@ -138,13 +171,6 @@ pub fn parse_zones(
     Ok((map.levels() > 1).then_some(JobZones { map, source }))
 }
 
-fn directory_of(list: &str) -> Result<Directory, String> {
-    let names = muster_hostlist::expand(list, NODES_MAX)
-        .map_err(|error| format!("the nodes {list:?}: {error} (--nodes, MUSTER_NODES)"))?;
-    Directory::new(names.iter().map(String::as_str))
-        .map_err(|error| format!("the nodes {list:?}: {error} (--nodes, MUSTER_NODES)"))
-}
-
 fn read(path: &str) -> Result<String, String> {
     read_text(Path::new(path), FILE_MAX)
         .map_err(|error| format!("{path}: {error}; name a readable file"))
@@ -185,7 +211,7 @@ mod tests {
     use super::*;
 
     fn text_of(setting: &str, nodes: Option<&str>) -> String {
-        match parse_zones(setting, nodes, None) {
+        match parse_zones(setting, nodes.map(NodeList::Nodes), None) {
             Ok(Some(zones)) => {
                 let paths = zones
                     .map
@@ -201,7 +227,9 @@ mod tests {
     /// A job that Slurm counts and nobody lists is refused where one zone cannot hold it.
     #[test]
     fn a_job_that_is_too_large_for_one_zone_needs_a_list() {
-        let parse = |setting, nodes, count| parse_zones(setting, nodes, Some(count));
+        let parse = |setting, nodes: Option<&'static str>, count| {
+            parse_zones(setting, nodes.map(NodeList::Nodes), Some(count))
+        };
         for setting in ["auto", "off"] {
             assert!(matches!(parse(setting, None, ZONE_MEMBERS_MAX), Ok(None)));
             let error = parse(setting, None, ZONE_MEMBERS_MAX + 1).unwrap_err();
@@ -255,7 +283,6 @@ mod tests {
             ("switch:x", Some("n[1-8]"), "\"switch\" is not a source"),
             ("file:/none/there", Some("n[1-8]"), "name a readable file"),
             ("pattern:(r*)n*", Some("n[1-8]"), "node n1 does not fit it"),
-            ("4", Some("n[1-"), "n[1-"),
             ("off", Some("n[1-5000]"), "use auto"),
         ] {
             let error = text_of(setting, nodes);
@@ -264,9 +291,43 @@ mod tests {
         }
     }
 
+    /// The error is about the list, whatever zones are wanted.
+    #[test]
+    fn a_bad_list_of_nodes_is_refused_with_its_setting() {
+        for (list, why) in [("n[1-", "n[1-"), ("n[1-3],n2", "n2")] {
+            for setting in ["auto", "off", "4"] {
+                let refused = |nodes| {
+                    parse_zones(setting, Some(nodes), None)
+                        .unwrap_err()
+                        .to_string()
+                };
+                let errors = [
+                    (
+                        refused(NodeList::Nodes(list)),
+                        "nodes",
+                        "(--nodes, MUSTER_NODES)",
+                    ),
+                    (
+                        refused(NodeList::Hosts(list)),
+                        "hosts",
+                        "(--hosts, MUSTER_HOSTS)",
+                    ),
+                ];
+                for (error, kind, end) in errors {
+                    let begin = format!("{kind} {list:?}: ");
+                    assert!(error.starts_with(&begin) && error.ends_with(end), "{error}");
+                    assert!(
+                        error.contains(why) && !error.contains("MUSTER_ZONES"),
+                        "{error}"
+                    );
+                }
+            }
+        }
+    }
+
     #[test]
     fn addresses_are_those_of_the_own_zone_and_of_some_nodes_of_each_other() {
-        let zones = parse_zones("8", Some("127.0.0.[1-64]"), None)
+        let zones = parse_zones("8", Some(NodeList::Hosts("127.0.0.[1-64]")), None)
             .unwrap()
             .unwrap();
         let hosts = zones.hosts("127.0.0.9", None, 7100).unwrap();

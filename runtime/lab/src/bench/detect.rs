@@ -14,7 +14,7 @@ use super::member::{GroupOptions, Network, System};
 use super::table::table;
 use super::wiring::Wiring;
 use clap::Args;
-use muster_config::{JobZones, parse_zones};
+use muster_config::{JobZones, NodeList, parse_zones};
 use muster_terminal::process::{is_interrupted, notice_interruption, wait_until};
 use muster_terminal::{CliError, Format, Progress};
 use muster_zones::{Assignment, NodeIndex};
@@ -265,7 +265,7 @@ impl Turn<'_> {
             return Ok(None);
         };
         let nodes = format!("n[1-{}]", self.args.members);
-        let zones = parse_zones(&size.to_string(), Some(&nodes), None);
+        let zones = parse_zones(&size.to_string(), Some(NodeList::Nodes(&nodes)), None);
         let zones = zones.map_err(|e| CliError::new("bench", e))?;
         let Some(JobZones { map, .. }) = zones else {
             return Ok(None);
