@@ -1,5 +1,4 @@
-//! Exports the functions that libfabric is to use instead of those of libc, see `kernel_symbols` and `skipped_sleep` of
-//! muster-provider.
+//! Exports the `fopen` that libfabric is to use, see `kernel_symbols` of muster-provider.
 
 use std::path::PathBuf;
 
@@ -8,12 +7,8 @@ fn main() {
     let folder = std::env::var_os("OUT_DIR").expect("cargo sets it");
     // Linkers before binutils 2.35 know no `--export-dynamic-symbol`.
     let list = PathBuf::from(folder).join("exported");
-    let names = ["fopen", "gettimeofday", "usleep"];
-    let text = format!("{{ {}; }};\n", names.join("; "));
-    std::fs::write(&list, text).expect("OUT_DIR is writable");
-    for name in names {
-        println!("cargo:rustc-link-arg-bins=-Wl,--undefined={name}");
-    }
+    std::fs::write(&list, "{ fopen; };\n").expect("OUT_DIR is writable");
+    println!("cargo:rustc-link-arg-bins=-Wl,--undefined=fopen");
     println!(
         "cargo:rustc-link-arg-bins=-Wl,--dynamic-list={}",
         list.display()

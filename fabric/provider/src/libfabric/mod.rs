@@ -3,8 +3,8 @@
 //! [`Libfabric`] is the loaded library. [`Lane`] is one open endpoint with its buffers: it posts sends and
 //! receives and returns completions. `table` maps nets to providers; `info` queries libfabric for its offers, and
 //! `queries` are those that need no open object; `class` requests a traffic class; `interfaces` finds the interface of
-//! an address; `defaults` are settings; `kernel_symbols` and `skipped_sleep` save time at the start; `device` finds the
-//! device of an interface; `doorbell` wakes peers whose provider has no descriptor; `open` opens objects and `handle`
+//! an address; `defaults` are settings; `kernel_symbols` saves time at the start; `device` finds the device of an
+//! interface; `doorbell` wakes peers whose provider has no descriptor; `open` opens objects and `handle`
 //! closes them. This folder makes no decisions: it knows no peers, no health, and no retries.
 
 mod accept_queue;
@@ -23,7 +23,6 @@ mod library;
 mod open;
 mod queries;
 mod rescan;
-mod skipped_sleep;
 pub mod table;
 
 #[cfg(test)]

@@ -4,7 +4,6 @@ use super::defaults;
 use super::info::Info;
 use super::interfaces::has_rdma_devices;
 use super::library::{Interface, Libfabric};
-use super::skipped_sleep::without_sleeps;
 use super::table::{self, Row};
 use crate::error::CallError;
 use crate::net_kind::NetKind;
@@ -19,7 +18,8 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 /// # Errors
 /// See [`LoadError`].
 pub fn load() -> Result<Libfabric, LoadError> {
-    exports().map(initialised)
+    defaults::set();
+    Exports::load().map(initialised)
 }
 
 /// Loads libfabric as [`load`] does, in a process that forks workers: they start at once, as its providers are
@@ -34,7 +34,10 @@ pub fn load() -> Result<Libfabric, LoadError> {
 pub fn load_before_fork() -> Result<Libfabric, LoadError> {
     match has_rdma_devices() {
         false => load(),
-        true => exports().map(Libfabric::from_exports),
+        true => {
+            defaults::set();
+            Exports::load().map(Libfabric::from_exports)
+        }
     }
 }
 
@@ -45,11 +48,6 @@ pub fn load_before_fork() -> Result<Libfabric, LoadError> {
 pub fn load_from(library: &OsStr) -> Result<Libfabric, LoadError> {
     defaults::set();
     Exports::load_from(library).map(initialised)
-}
-
-fn exports() -> Result<Exports, LoadError> {
-    defaults::set();
-    without_sleeps(has_rdma_devices(), Exports::load)
 }
 
 fn initialised(exports: Exports) -> Libfabric {
